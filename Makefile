@@ -1,0 +1,36 @@
+# Each target is a line or two; CI calls the same names.
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+
+.PHONY: help setup demo test lint types proto lock bench clean
+
+help: ## This list.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: ## The environment in .venv (done by every other target on its own).
+	@scripts/setup.sh
+
+demo: setup ## Many agent sessions solve real tasks in isolated sandboxes.
+	@$(PY) -m sandfleet demo $(ARGS)
+
+test: setup lint types ## The fast suite: lint, types, generated code, unit and contract tests.
+	@$(PY) -m pytest -q $(ARGS)
+
+lint: setup ## ruff, import contracts, buf.
+	@.venv/bin/ruff check -q . && .venv/bin/ruff format -q --check . && .venv/bin/lint-imports --no-logo >/dev/null || { .venv/bin/lint-imports --no-logo; exit 1; }
+	@cd proto && ../.venv/bin/buf lint
+
+types: setup ## mypy, strict.
+	@.venv/bin/mypy --no-error-summary
+
+proto: setup ## Generate the code of the APIs again.
+	@scripts/proto.sh
+
+lock: setup ## Write requirements.lock anew from pyproject.toml.
+	@scripts/lock.sh
+
+bench: setup ## Measure, beside baselines of the same run.
+	@$(PY) tests/bench/run.py $(ARGS)
+
+clean: ## Remove what setup and tests made.
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output

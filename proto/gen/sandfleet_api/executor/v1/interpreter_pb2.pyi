@@ -1,0 +1,137 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from sandfleet_api.executor.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ContextState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONTEXT_STATE_UNSPECIFIED: _ClassVar[ContextState]
+    CONTEXT_STATE_IDLE: _ClassVar[ContextState]
+    CONTEXT_STATE_BUSY: _ClassVar[ContextState]
+    CONTEXT_STATE_ENDED: _ClassVar[ContextState]
+CONTEXT_STATE_UNSPECIFIED: ContextState
+CONTEXT_STATE_IDLE: ContextState
+CONTEXT_STATE_BUSY: ContextState
+CONTEXT_STATE_ENDED: ContextState
+
+class Context(_message.Message):
+    __slots__ = ("context_id", "language", "state", "generation", "executions")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    language: str
+    state: ContextState
+    generation: int
+    executions: int
+    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., state: _Optional[_Union[ContextState, str]] = ..., generation: _Optional[int] = ..., executions: _Optional[int] = ...) -> None: ...
+
+class CreateContextRequest(_message.Message):
+    __slots__ = ("context_id", "language", "cwd", "envs")
+    class EnvsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    CWD_FIELD_NUMBER: _ClassVar[int]
+    ENVS_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    language: str
+    cwd: str
+    envs: _containers.ScalarMap[str, str]
+    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., cwd: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class CreateContextResponse(_message.Message):
+    __slots__ = ("context",)
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    context: Context
+    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ...) -> None: ...
+
+class ListContextsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListContextsResponse(_message.Message):
+    __slots__ = ("contexts",)
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
+    contexts: _containers.RepeatedCompositeFieldContainer[Context]
+    def __init__(self, contexts: _Optional[_Iterable[_Union[Context, _Mapping]]] = ...) -> None: ...
+
+class ExecuteRequest(_message.Message):
+    __slots__ = ("execution_id", "context_id", "code", "timeout", "output_limit_bytes", "envs")
+    class EnvsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ENVS_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    context_id: str
+    code: str
+    timeout: _duration_pb2.Duration
+    output_limit_bytes: int
+    envs: _containers.ScalarMap[str, str]
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class ExecuteResponse(_message.Message):
+    __slots__ = ("event",)
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    event: _common_pb2.ExecutionEvent
+    def __init__(self, event: _Optional[_Union[_common_pb2.ExecutionEvent, _Mapping]] = ...) -> None: ...
+
+class InterruptRequest(_message.Message):
+    __slots__ = ("context_id", "grace")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    GRACE_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    grace: _duration_pb2.Duration
+    def __init__(self, context_id: _Optional[str] = ..., grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class InterruptResponse(_message.Message):
+    __slots__ = ("interrupted",)
+    INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
+    interrupted: bool
+    def __init__(self, interrupted: _Optional[bool] = ...) -> None: ...
+
+class RestartContextRequest(_message.Message):
+    __slots__ = ("context_id",)
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    def __init__(self, context_id: _Optional[str] = ...) -> None: ...
+
+class RestartContextResponse(_message.Message):
+    __slots__ = ("context",)
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    context: Context
+    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ...) -> None: ...
+
+class DeleteContextRequest(_message.Message):
+    __slots__ = ("context_id",)
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    def __init__(self, context_id: _Optional[str] = ...) -> None: ...
+
+class DeleteContextResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,101 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from sandfleet_api.executor.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class StartRequest(_message.Message):
+    __slots__ = ("execution_id", "argv", "shell", "cwd", "envs", "open_stdin", "merge_output", "timeout", "output_limit_bytes")
+    class EnvsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    SHELL_FIELD_NUMBER: _ClassVar[int]
+    CWD_FIELD_NUMBER: _ClassVar[int]
+    ENVS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_STDIN_FIELD_NUMBER: _ClassVar[int]
+    MERGE_OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    argv: _containers.RepeatedScalarFieldContainer[bytes]
+    shell: bytes
+    cwd: bytes
+    envs: _containers.ScalarMap[str, str]
+    open_stdin: bool
+    merge_output: bool
+    timeout: _duration_pb2.Duration
+    output_limit_bytes: int
+    def __init__(self, execution_id: _Optional[str] = ..., argv: _Optional[_Iterable[bytes]] = ..., shell: _Optional[bytes] = ..., cwd: _Optional[bytes] = ..., envs: _Optional[_Mapping[str, str]] = ..., open_stdin: _Optional[bool] = ..., merge_output: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ...) -> None: ...
+
+class StartResponse(_message.Message):
+    __slots__ = ("event",)
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    event: _common_pb2.ExecutionEvent
+    def __init__(self, event: _Optional[_Union[_common_pb2.ExecutionEvent, _Mapping]] = ...) -> None: ...
+
+class SendInputRequest(_message.Message):
+    __slots__ = ("execution_id", "data")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    data: bytes
+    def __init__(self, execution_id: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class SendInputResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CloseInputRequest(_message.Message):
+    __slots__ = ("execution_id",)
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    def __init__(self, execution_id: _Optional[str] = ...) -> None: ...
+
+class CloseInputResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SignalRequest(_message.Message):
+    __slots__ = ("execution_id", "signal")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    signal: int
+    def __init__(self, execution_id: _Optional[str] = ..., signal: _Optional[int] = ...) -> None: ...
+
+class SignalResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RunningCommand(_message.Message):
+    __slots__ = ("execution_id", "argv", "started")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    argv: _containers.RepeatedScalarFieldContainer[bytes]
+    started: _timestamp_pb2.Timestamp
+    def __init__(self, execution_id: _Optional[str] = ..., argv: _Optional[_Iterable[bytes]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListResponse(_message.Message):
+    __slots__ = ("commands",)
+    COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    commands: _containers.RepeatedCompositeFieldContainer[RunningCommand]
+    def __init__(self, commands: _Optional[_Iterable[_Union[RunningCommand, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,121 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from sandfleet_api.executor.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Isolation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ISOLATION_UNSPECIFIED: _ClassVar[Isolation]
+    ISOLATION_NONE: _ClassVar[Isolation]
+    ISOLATION_NAMESPACE: _ClassVar[Isolation]
+    ISOLATION_GVISOR: _ClassVar[Isolation]
+ISOLATION_UNSPECIFIED: Isolation
+ISOLATION_NONE: Isolation
+ISOLATION_NAMESPACE: Isolation
+ISOLATION_GVISOR: Isolation
+
+class OpenRequest(_message.Message):
+    __slots__ = ("session_id", "lease", "idle_timeout", "envs", "limits")
+    class EnvsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    IDLE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    ENVS_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    lease: _duration_pb2.Duration
+    idle_timeout: _duration_pb2.Duration
+    envs: _containers.ScalarMap[str, str]
+    limits: _common_pb2.Limits
+    def __init__(self, session_id: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., envs: _Optional[_Mapping[str, str]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ...) -> None: ...
+
+class OpenResponse(_message.Message):
+    __slots__ = ("description",)
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    description: DescribeResponse
+    def __init__(self, description: _Optional[_Union[DescribeResponse, _Mapping]] = ...) -> None: ...
+
+class DescribeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeResponse(_message.Message):
+    __slots__ = ("sandbox_id", "sandbox_uid", "session_id", "isolation", "separations", "kernel", "languages", "python_version", "limits", "started", "lease_remaining", "executor_version")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_UID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ISOLATION_FIELD_NUMBER: _ClassVar[int]
+    SEPARATIONS_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGES_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_REMAINING_FIELD_NUMBER: _ClassVar[int]
+    EXECUTOR_VERSION_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    sandbox_uid: str
+    session_id: str
+    isolation: Isolation
+    separations: _containers.RepeatedScalarFieldContainer[str]
+    kernel: str
+    languages: _containers.RepeatedScalarFieldContainer[str]
+    python_version: str
+    limits: _common_pb2.Limits
+    started: _timestamp_pb2.Timestamp
+    lease_remaining: _duration_pb2.Duration
+    executor_version: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ...) -> None: ...
+
+class HealthRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HealthResponse(_message.Message):
+    __slots__ = ("ready", "message")
+    READY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ready: bool
+    message: str
+    def __init__(self, ready: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+
+class UsageRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UsageResponse(_message.Message):
+    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "cpu_seconds", "running_executions")
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    memory_bytes: int
+    tmp_bytes: int
+    processes: int
+    cpu_seconds: float
+    running_executions: int
+    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ...) -> None: ...
+
+class CloseRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CloseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,206 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from sandfleet_api.executor.v1 import common_pb2 as _common_pb2
+from sandfleet_api.executor.v1 import session_pb2 as _session_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SandboxState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SANDBOX_STATE_UNSPECIFIED: _ClassVar[SandboxState]
+    SANDBOX_STATE_STARTING: _ClassVar[SandboxState]
+    SANDBOX_STATE_WARM: _ClassVar[SandboxState]
+    SANDBOX_STATE_CLAIMED: _ClassVar[SandboxState]
+    SANDBOX_STATE_RECOVERING: _ClassVar[SandboxState]
+    SANDBOX_STATE_ENDED: _ClassVar[SandboxState]
+SANDBOX_STATE_UNSPECIFIED: SandboxState
+SANDBOX_STATE_STARTING: SandboxState
+SANDBOX_STATE_WARM: SandboxState
+SANDBOX_STATE_CLAIMED: SandboxState
+SANDBOX_STATE_RECOVERING: SandboxState
+SANDBOX_STATE_ENDED: SandboxState
+
+class Sandbox(_message.Message):
+    __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_UID_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    ISOLATION_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_RESTART_REASON_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    sandbox_uid: str
+    template: str
+    state: SandboxState
+    labels: _containers.ScalarMap[str, str]
+    workspace_id: str
+    created: _timestamp_pb2.Timestamp
+    lease_expires: _timestamp_pb2.Timestamp
+    isolation: _session_pb2.Isolation
+    restarts: int
+    last_restart_reason: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., template: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., workspace_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ...) -> None: ...
+
+class Access(_message.Message):
+    __slots__ = ("address", "ca_pem", "token", "token_expires")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CA_PEM_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    ca_pem: bytes
+    token: str
+    token_expires: _timestamp_pb2.Timestamp
+    def __init__(self, address: _Optional[str] = ..., ca_pem: _Optional[bytes] = ..., token: _Optional[str] = ..., token_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ClaimRequest(_message.Message):
+    __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class EnvsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ENVS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    IDLE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEEP_WORKSPACE_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    MIN_ISOLATION_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    template: str
+    labels: _containers.ScalarMap[str, str]
+    envs: _containers.ScalarMap[str, str]
+    lease: _duration_pb2.Duration
+    idle_timeout: _duration_pb2.Duration
+    workspace_id: str
+    keep_workspace: bool
+    max_wait: _duration_pb2.Duration
+    limits: _common_pb2.Limits
+    min_isolation: _session_pb2.Isolation
+    def __init__(self, request_id: _Optional[str] = ..., template: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., envs: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., workspace_id: _Optional[str] = ..., keep_workspace: _Optional[bool] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., min_isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ...) -> None: ...
+
+class Queued(_message.Message):
+    __slots__ = ("position", "eta", "reason")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    ETA_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    eta: _duration_pb2.Duration
+    reason: str
+    def __init__(self, position: _Optional[int] = ..., eta: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Bound(_message.Message):
+    __slots__ = ("sandbox", "access", "warm")
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
+    WARM_FIELD_NUMBER: _ClassVar[int]
+    sandbox: Sandbox
+    access: Access
+    warm: bool
+    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., warm: _Optional[bool] = ...) -> None: ...
+
+class ClaimResponse(_message.Message):
+    __slots__ = ("sequence", "queued", "bound")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    queued: Queued
+    bound: Bound
+    def __init__(self, sequence: _Optional[int] = ..., queued: _Optional[_Union[Queued, _Mapping]] = ..., bound: _Optional[_Union[Bound, _Mapping]] = ...) -> None: ...
+
+class ReleaseRequest(_message.Message):
+    __slots__ = ("sandbox_id",)
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+
+class ReleaseResponse(_message.Message):
+    __slots__ = ("released",)
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    released: bool
+    def __init__(self, released: _Optional[bool] = ...) -> None: ...
+
+class RenewRequest(_message.Message):
+    __slots__ = ("sandbox_id", "lease")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    lease: _duration_pb2.Duration
+    def __init__(self, sandbox_id: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class RenewResponse(_message.Message):
+    __slots__ = ("sandbox", "access")
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
+    sandbox: Sandbox
+    access: Access
+    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., access: _Optional[_Union[Access, _Mapping]] = ...) -> None: ...
+
+class GetRequest(_message.Message):
+    __slots__ = ("sandbox_id", "with_access")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    WITH_ACCESS_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    with_access: bool
+    def __init__(self, sandbox_id: _Optional[str] = ..., with_access: _Optional[bool] = ...) -> None: ...
+
+class GetResponse(_message.Message):
+    __slots__ = ("sandbox", "access")
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
+    sandbox: Sandbox
+    access: Access
+    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., access: _Optional[_Union[Access, _Mapping]] = ...) -> None: ...
+
+class ListRequest(_message.Message):
+    __slots__ = ("label_selector", "page_size", "page_token")
+    LABEL_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    label_selector: str
+    page_size: int
+    page_token: str
+    def __init__(self, label_selector: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListResponse(_message.Message):
+    __slots__ = ("sandboxes", "next_page_token")
+    SANDBOXES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    sandboxes: _containers.RepeatedCompositeFieldContainer[Sandbox]
+    next_page_token: str
+    def __init__(self, sandboxes: _Optional[_Iterable[_Union[Sandbox, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
