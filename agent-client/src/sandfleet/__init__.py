@@ -1,0 +1,89 @@
+"""Sandboxes for agents that act by writing code.
+
+    from sandfleet import Sandbox
+    with Sandbox.create() as sandbox:
+        sandbox.run_code("x = 20")
+        print(sandbox.run_code("x + 1").text)
+
+`AsyncSandbox` has the same calls for asyncio. Everything here is imported at its first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sandfleet.codeact import CodeActAgent as CodeActAgent
+    from sandfleet.commands import AsyncCommandHandle as AsyncCommandHandle
+    from sandfleet.errors import ClaimError as ClaimError
+    from sandfleet.errors import CommandFailed as CommandFailed
+    from sandfleet.errors import FileError as FileError
+    from sandfleet.errors import SandboxEnded as SandboxEnded
+    from sandfleet.errors import SandboxError as SandboxError
+    from sandfleet.errors import SandfleetError as SandfleetError
+    from sandfleet.errors import UnavailableError as UnavailableError
+    from sandfleet.fleet import AsyncFleet as AsyncFleet
+    from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
+    from sandfleet.sync import Fleet as Fleet
+    from sandfleet.sync import Sandbox as Sandbox
+    from sandfleet.sync_commands import CommandHandle as CommandHandle
+    from sandfleet.values import Blame as Blame
+    from sandfleet.values import CommandResult as CommandResult
+    from sandfleet.values import Execution as Execution
+    from sandfleet.values import ExecutionError as ExecutionError
+    from sandfleet.values import FileInfo as FileInfo
+    from sandfleet.values import Isolation as Isolation
+    from sandfleet.values import Limits as Limits
+    from sandfleet.values import Outcome as Outcome
+    from sandfleet.values import Result as Result
+    from sandfleet.values import SandboxInfo as SandboxInfo
+    from sandfleet.values import Usage as Usage
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "codeact": ("CodeActAgent",),
+    "commands": ("AsyncCommandHandle",),
+    "errors": (
+        "ClaimError",
+        "CommandFailed",
+        "FileError",
+        "SandboxEnded",
+        "SandboxError",
+        "SandfleetError",
+        "UnavailableError",
+    ),
+    "fleet": ("AsyncFleet",),
+    "sandbox": ("AsyncSandbox",),
+    "sync": ("Fleet", "Sandbox"),
+    "sync_commands": ("CommandHandle",),
+    "values": (
+        "Blame",
+        "CommandResult",
+        "Execution",
+        "ExecutionError",
+        "FileInfo",
+        "Isolation",
+        "Limits",
+        "Outcome",
+        "Result",
+        "SandboxInfo",
+        "Usage",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_MODULE_OF)]  # noqa: PLE0604  strings they are, which the test of the public names holds
+
+
+def __getattr__(name: str) -> object:
+    if (module := _MODULE_OF.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULE_OF])

@@ -1,0 +1,1 @@
+"""Sandfleet's control plane: the fleet service, and the operator."""

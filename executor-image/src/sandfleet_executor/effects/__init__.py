@@ -1,0 +1,1 @@
+"""Processes, sockets, files and time: the edge."""

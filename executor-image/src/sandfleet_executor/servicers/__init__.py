@@ -1,0 +1,1 @@
+"""Messages of the API to values and back, nothing else."""

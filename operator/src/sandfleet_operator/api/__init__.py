@@ -1,0 +1,1 @@
+"""The words of the control plane as frozen values. Nothing here has effects."""

@@ -1,0 +1,1 @@
+"""What touches the world: one module for each thing outside, each third-party client imported in one place."""

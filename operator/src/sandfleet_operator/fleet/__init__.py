@@ -1,0 +1,1 @@
+"""The fleet service: inventory, loop, gRPC servicer and the backends below it."""

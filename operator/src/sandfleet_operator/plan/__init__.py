@@ -1,0 +1,1 @@
+"""What to do, decided from values: no effects, and time and chance are arguments."""

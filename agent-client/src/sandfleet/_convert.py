@@ -1,0 +1,196 @@
+"""Between protobuf and values. What comes from an executor is hostile: nothing here trusts a number, a size or an enum."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import cast
+
+from sandfleet import _api as api
+from sandfleet import values
+from sandfleet.errors import InvalidArgument
+
+_NAMES_LIMIT = 100_000
+_LOST_LIMIT = 16
+# As the enums of the API number them.
+_OUTCOMES = dict(enumerate(values.Outcome, start=1))
+_BLAMES = dict(enumerate(values.Blame, start=1))
+_ISOLATIONS = {1: values.Isolation.NONE, 2: values.Isolation.NAMESPACE, 3: values.Isolation.GVISOR}
+_STREAMS = dict(enumerate(values.Stream, start=1))
+_FILE_TYPES = {1: values.FileType.FILE, 2: values.FileType.DIRECTORY, 3: values.FileType.SYMLINK}
+_CONTEXT_STATES = {1: "idle", 2: "busy", 3: "ended"}
+_SANDBOX_STATES = {1: "starting", 2: "warm", 3: "claimed", 4: "recovering", 5: "ended"}
+
+
+def seconds(value: float | None) -> api.duration.Duration | None:
+    """Make a Duration; None stays None (unset). Raises InvalidArgument for what is no time."""
+    if value is None:
+        return None
+    made = api.duration.Duration()
+    try:
+        made.FromNanoseconds(round(value * 1e9))
+    except (ValueError, OverflowError):
+        raise InvalidArgument(f"cannot wait {value} seconds: no length of time", reason="InvalidTimeout") from None
+    return made
+
+
+def moment(value: api.timestamp.Timestamp) -> datetime | None:
+    """Read a time; None where it is unset or no time of the calendar."""
+    try:
+        return value.ToDatetime(tzinfo=UTC) if value.seconds else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def outcome(number: int) -> values.Outcome | None:
+    """Read an outcome; None for one that this client does not know."""
+    return _OUTCOMES.get(number)
+
+
+def blame(number: int, ended: values.Outcome) -> values.Blame | None:
+    """Read a blame. Where a failure names nobody that this client knows, it was not the code."""
+    if ended is values.Outcome.OK:
+        return None
+    return _BLAMES.get(number, values.Blame.PLATFORM)
+
+
+def stream(number: int) -> values.Stream | None:
+    """Read which stream it is; None for one that this client does not know."""
+    return _STREAMS.get(number)
+
+
+def isolation(number: int) -> values.Isolation:
+    """Read a level of isolation."""
+    return _ISOLATIONS.get(number, values.Isolation.UNKNOWN)
+
+
+def isolation_number(level: values.Isolation) -> api.session.Isolation:
+    """Write a level of isolation."""
+    numbers = {known: number for number, known in _ISOLATIONS.items()}
+    return cast("api.session.Isolation", numbers.get(level, 0))
+
+
+def usage(message: api.common.Usage) -> values.Usage:
+    """Read what an execution used."""
+    return values.Usage(
+        wall_seconds=message.wall_seconds,
+        cpu_seconds=message.cpu_seconds,
+        peak_memory_bytes=message.peak_memory_bytes,
+        peak_processes=message.peak_processes,
+        stdout_bytes=message.stdout_bytes,
+        stderr_bytes=message.stderr_bytes,
+    )
+
+
+def changes(message: api.common.FileChanges) -> values.FileChanges:
+    """Read the files that changed."""
+    return values.FileChanges(
+        created=_names(message.created),
+        modified=_names(message.modified),
+        deleted=_names(message.deleted),
+        complete=message.complete,
+        omitted=message.omitted,
+    )
+
+
+def _names(raw: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(os.fsdecode(name) for name, _ in zip(raw, range(_NAMES_LIMIT), strict=False))
+
+
+def lost(*parts: Iterable[str]) -> tuple[str, ...]:
+    """Join what was lost: each thing once, in order, no more than a few."""
+    seen = dict.fromkeys(word[:64] for part in parts for word, _ in zip(part, range(_LOST_LIMIT), strict=False))
+    return tuple(seen)[:_LOST_LIMIT]
+
+
+def error(message: api.common.ExecutionError) -> values.ExecutionError:
+    """Read an exception of the user's code."""
+    frames = tuple(values.Frame(part.file, part.line, part.function, part.source) for part in message.frames[:200])
+    return values.ExecutionError(message.name, message.value, message.traceback, frames)
+
+
+def result(message: api.common.Result) -> values.Result:
+    """Read something shown: text types become str."""
+    parts = {part.mime_type: _part(part.mime_type, part.data) for part in message.parts[:100]}
+    return values.Result(parts, is_main_result=message.is_main_result, dropped_bytes=message.dropped_bytes)
+
+
+def _part(mime: str, data: bytes) -> str | bytes:
+    textual = mime.startswith("text/") or mime.endswith(("json", "+xml")) or mime == "application/javascript"
+    return data.decode("utf-8", "replace") if textual else data
+
+
+def context(message: api.interpreter.Context) -> values.Context:
+    """Read a context."""
+    return values.Context(
+        context_id=message.context_id,
+        language=message.language,
+        state=_CONTEXT_STATES.get(message.state, "unknown"),
+        generation=message.generation,
+        executions=message.executions,
+    )
+
+
+def command(message: api.process.RunningCommand) -> values.RunningCommand:
+    """Read a running command."""
+    return values.RunningCommand(message.execution_id, _names(message.argv), moment(message.started))
+
+
+def file_info(message: api.filesystem.FileInfo) -> values.FileInfo:
+    """Read what is at a path."""
+    return values.FileInfo(
+        path=os.fsdecode(message.path),
+        type=_FILE_TYPES.get(message.type, values.FileType.OTHER),
+        size=message.size,
+        mode=message.mode & 0o7777,
+        modified=moment(message.modified),
+        symlink_target=os.fsdecode(message.symlink_target),
+    )
+
+
+def sandbox(message: api.fleet.Sandbox) -> values.SandboxInfo:
+    """Read what the fleet knows of a sandbox."""
+    return values.SandboxInfo(
+        sandbox_id=message.sandbox_id,
+        sandbox_uid=message.sandbox_uid,
+        template=message.template,
+        state=_SANDBOX_STATES.get(message.state, "unknown"),
+        labels=dict(message.labels),
+        workspace_id=message.workspace_id,
+        created=moment(message.created),
+        lease_expires=moment(message.lease_expires),
+        isolation=isolation(message.isolation),
+        restarts=message.restarts,
+        last_restart_reason=message.last_restart_reason,
+    )
+
+
+def limits(message: api.common.Limits) -> values.Limits:
+    """Read limits."""
+    return values.Limits(
+        memory_bytes=message.memory_bytes,
+        tmp_bytes=message.tmp_bytes,
+        processes=message.processes,
+        output_bytes=message.output_bytes,
+        executions=message.executions,
+        max_timeout=_float(message.max_timeout),
+        default_timeout=_float(message.default_timeout),
+    )
+
+
+def limits_message(value: values.Limits) -> api.common.Limits:
+    """Write limits."""
+    return api.common.Limits(
+        memory_bytes=value.memory_bytes,
+        tmp_bytes=value.tmp_bytes,
+        processes=value.processes,
+        output_bytes=value.output_bytes,
+        executions=value.executions,
+        max_timeout=seconds(value.max_timeout or None),
+        default_timeout=seconds(value.default_timeout or None),
+    )
+
+
+def _float(value: api.duration.Duration) -> float:
+    return value.seconds + value.nanos / 1e9

@@ -1,0 +1,40 @@
+"""`sandfleet dev`: a fleet on this machine, for every program that SANDFLEET_ADDRESS points to it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+
+from sandfleet.cli import OK, PLATFORM
+from sandfleet.embedded import Options, Process
+from sandfleet.values import Isolation
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("--pool-size", type=int, metavar="N", help="sandboxes kept warm")
+    parser.add_argument("--max-sandboxes", type=int, metavar="N", help="sandboxes at the same time")
+    parser.add_argument("--isolation", type=Isolation, choices=[Isolation.NONE, Isolation.NAMESPACE], metavar="LEVEL",
+                        help="namespace (default), or none: user code then runs as a plain process of this machine")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the address as a JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until Ctrl-C or SIGTERM; return 3 when the fleet ends by itself."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    fleet = Process(Options.of(options.pool_size, options.max_sandboxes, options.isolation))
+    try:
+        print(json.dumps({"address": fleet.address}) if options.json else _welcome(fleet.address), flush=True)
+        code = fleet.wait()
+    except KeyboardInterrupt:
+        return OK
+    finally:
+        fleet.stop()
+    print(f"sandfleet: the fleet ended by itself, with exit code {code}", file=sys.stderr)
+    return PLATFORM
+
+
+def _welcome(address: str) -> str:
+    return f"The fleet serves. For its clients:\n\n  export SANDFLEET_ADDRESS={address}\n\nCtrl-C ends it with all its sandboxes."

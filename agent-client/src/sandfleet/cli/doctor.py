@@ -1,0 +1,176 @@
+"""`sandfleet doctor`: what isolation is available on this machine, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from sandfleet.cli import FAILED, OK
+from sandfleet.values import Isolation
+
+_PROBE_TIMEOUT = 20.0
+# What the session namespace is made of, less what it has inside.
+_NAMESPACE = [
+    "--unshare-pid",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--ro-bind",
+    "/",
+    "/",
+    "--proc",
+    "/proc",
+    "--dev",
+    "/dev",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. `needed` ones decide whether sandboxes can run in a namespace."""
+
+    name: str
+    ok: bool
+    detail: str
+    needed: bool = False
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, try, and say; return 0 when sandboxes can be isolated here, else 1."""
+    checks = examine()
+    level = verdict(checks)
+    if options.json:
+        ready = level is not Isolation.NONE
+        print(json.dumps({"isolation": level, "ok": ready, "checks": [asdict(check) for check in checks]}))
+    else:
+        for check in checks:
+            print(f"{_mark(check)} {check.name:<20} {check.detail}")
+        print(f"\n{_VERDICTS[level]}")
+    return FAILED if level is Isolation.NONE else OK
+
+
+def examine() -> list[Check]:
+    """Look at everything that matters; starts probes in namespaces of their own."""
+    return [
+        _python(),
+        _local(),
+        _bubblewrap(),
+        _namespace(),
+        _network(),
+        _user_namespace(),
+        _uids(),
+        _cgroups(),
+        _gvisor(),
+    ]
+
+
+def verdict(checks: list[Check]) -> Isolation:
+    """Say which level of isolation sandboxes on this machine have."""
+    if not all(check.ok for check in checks if check.needed):
+        return Isolation.NONE
+    inside = any(check.ok for check in checks if check.name == "gVisor")
+    return Isolation.GVISOR if inside else Isolation.NAMESPACE
+
+
+_VERDICTS = {
+    Isolation.NONE: "No isolation: what is marked as needed above is missing. Without it sandboxes run only with isolation=none,"
+    " as plain processes of this machine.",
+    Isolation.NAMESPACE: "Isolation: namespace. Code runs in a session namespace on this machine's kernel.",
+    Isolation.GVISOR: "Isolation: gvisor. Code runs in a session namespace inside gVisor.",
+}
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Check("Python", sys.version_info >= (3, 11), f"{version} (3.11 or later is needed)", needed=True)
+
+
+def _local() -> Check:
+    missing = [name for name in ("sandfleet_operator", "sandfleet_executor") if find_spec(name) is None]
+    detail = "cannot start sandboxes here: install sandfleet[local]" if missing else "sandfleet[local] is installed"
+    return Check("embedded fleet", not missing, detail, needed=True)
+
+
+def _bubblewrap() -> Check:
+    if (path := shutil.which("bwrap")) is None:
+        return Check("bubblewrap", ok=False, detail="not found: install the package bubblewrap", needed=True)
+    ok, said = _try([path, "--version"])
+    return Check("bubblewrap", ok, f"{said} at {path}" if ok else said, needed=True)
+
+
+def _namespace() -> Check:
+    # Root needs no user namespace; everybody else gets the others only inside one.
+    extra = [] if os.geteuid() == 0 else ["--unshare-user"]
+    ok, said = _try(["bwrap", *extra, *_NAMESPACE, "true"])
+    return Check("session namespace", ok, "made one" if ok else f"cannot make one: {said}", needed=True)
+
+
+def _network() -> Check:
+    extra = [] if os.geteuid() == 0 else ["--unshare-user"]
+    ok, said = _try(["bwrap", *extra, "--unshare-net", *_NAMESPACE, "true"])
+    return Check(
+        "network namespace", ok, "an empty one for each sandbox" if ok else f"cannot make one: {said}", needed=True
+    )
+
+
+def _user_namespace() -> Check:
+    ok, said = _try(["bwrap", "--unshare-user", *_NAMESPACE, "true"])
+    return Check("user namespace", ok, "available" if ok else f"cannot make one: {said}")
+
+
+def _uids() -> Check:
+    root = os.geteuid() == 0
+    detail = "each sandbox has a user id of its own" if root else "not root: all sandboxes run as this user"
+    return Check("own user ids", root, detail)
+
+
+def _cgroups() -> Check:
+    v1, v2 = Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")
+    if (v1 / "cgroup.procs").exists():
+        writable = os.access(v1, os.W_OK)
+    else:
+        control = v2 / "cgroup.subtree_control"
+        writable = control.exists() and "pids" in control.read_text().split() and os.access(v2, os.W_OK)
+    detail = "each sandbox has a limit of processes" if writable else "not writable: only RLIMIT_NPROC limits processes"
+    return Check("pids cgroup", writable, detail)
+
+
+def _gvisor() -> Check:
+    found = "gvisor" in " ".join(os.uname()).lower()
+    return Check("gVisor", found, "this machine is a gVisor sandbox" if found else "not inside gVisor")
+
+
+def _try(command: list[str]) -> tuple[bool, str]:
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_TIMEOUT,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, str(error)
+    said = (done.stdout or done.stderr).strip().rpartition("\n")[2]
+    return done.returncode == 0, said or f"exit code {done.returncode}"
+
+
+def _mark(check: Check) -> str:
+    word = "ok" if check.ok else "MISSING" if check.needed else "no"
+    if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
+        return f"{word:<7}"
+    colour = 32 if check.ok else 31 if check.needed else 33
+    return f"\033[{colour}m{word:<7}\033[0m"

@@ -1,0 +1,78 @@
+"""`sandfleet run FILE|-`: one file in a fresh sandbox, its output as it comes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from sandfleet import _show
+from sandfleet.cli import FAILED, OK, PLATFORM, USAGE
+from sandfleet.sync import Sandbox
+from sandfleet.values import Blame, CommandResult, Execution, Isolation, Outcome, Result
+
+_SCRIPT = "/tmp/sandfleet-run"  # noqa: S108  in the sandbox, where /tmp is its own
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("file", metavar="FILE", help="what to run; - is standard input")
+    parser.add_argument("--language", choices=["python", "bash"], default="python")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="deadline of the run")
+    parser.add_argument(
+        "--isolation", type=Isolation, choices=[Isolation.NONE, Isolation.NAMESPACE, Isolation.GVISOR], metavar="LEVEL",
+        help="the least isolation: none, namespace (default) or gvisor",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end, and nothing else")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the file; return 0 when it ended well, 1 when not, 2 when it cannot be read, 3 when the platform failed."""
+    try:
+        code = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        print(f"sandfleet: cannot run {options.file}: {error}", file=sys.stderr)
+        return USAGE
+    with Sandbox.create(isolation=options.isolation) as sandbox:
+        ended = _run_bash(sandbox, code, options) if options.language == "bash" else _run_python(sandbox, code, options)
+    if options.json:
+        print(json.dumps(_show.to_json(ended)))
+    elif not ended.ok:
+        _explain(ended)
+    return OK if ended.ok else PLATFORM if ended.blame is Blame.PLATFORM else FAILED
+
+
+def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
+    if options.json:
+        return sandbox.run_code(code, timeout=options.timeout)
+    return sandbox.run_code(
+        code, timeout=options.timeout, on_stdout=_to_stdout, on_stderr=_to_stderr, on_result=_show_result
+    )
+
+
+def _run_bash(sandbox: Sandbox, code: str, options: argparse.Namespace) -> CommandResult:
+    # As a file, since one argument of a program has at most 128 KiB.
+    sandbox.files.write(_SCRIPT, code)
+    if options.json:
+        return sandbox.commands.run(["bash", _SCRIPT], timeout=options.timeout)
+    return sandbox.commands.run(["bash", _SCRIPT], timeout=options.timeout, on_stdout=_to_stdout, on_stderr=_to_stderr)
+
+
+def _to_stdout(text: str) -> None:
+    print(text, end="", flush=True)
+
+
+def _to_stderr(text: str) -> None:
+    print(text, end="", file=sys.stderr, flush=True)
+
+
+def _show_result(result: Result) -> None:
+    print(result.text or repr(result), flush=True)
+
+
+def _explain(ended: Execution | CommandResult) -> None:
+    if isinstance(ended, Execution) and ended.error is not None:
+        print(ended.error.traceback.rstrip() or f"{ended.error.name}: {ended.error.value}", file=sys.stderr)
+    if ended.outcome is not Outcome.ERROR:
+        print(f"sandfleet: {ended.outcome}: {ended.message}", file=sys.stderr)

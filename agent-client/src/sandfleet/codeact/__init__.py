@@ -1,0 +1,45 @@
+"""CodeAct: an agent that acts by writing code, as a loop around a sandbox.
+
+    async with await AsyncSandbox.create() as sandbox:
+        run = await CodeActAgent(policy, sandbox).run("How many orders are there?")
+        print(run.end, run.answer)
+
+A policy is an async callable from the conversation so far to the next action. Two are shipped: `policies.scripted` and
+`policies.openai`.
+"""
+
+from sandfleet.codeact.conversation import (
+    Action,
+    AgentRun,
+    Conversation,
+    End,
+    FinalAnswer,
+    GiveUp,
+    Policy,
+    PolicyError,
+    RunCode,
+    RunCommand,
+    Step,
+    Verdict,
+)
+from sandfleet.codeact.environment import Environment
+from sandfleet.codeact.evidence import Evidence
+from sandfleet.codeact.loop import CodeActAgent
+
+__all__ = [
+    "Action",
+    "AgentRun",
+    "CodeActAgent",
+    "Conversation",
+    "End",
+    "Environment",
+    "Evidence",
+    "FinalAnswer",
+    "GiveUp",
+    "Policy",
+    "PolicyError",
+    "RunCode",
+    "RunCommand",
+    "Step",
+    "Verdict",
+]

@@ -1,0 +1,127 @@
+"""The sandbox below the loop: looked at before each execution, and replaced when it is gone."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandfleet.errors import ClaimError, NotFoundError, SandboxEnded, SandboxError
+from sandfleet.values import CommandResult, Execution, Health, Isolation, SandboxInfo
+
+# Pauses between the looks at a sandbox that is not ready, in seconds. After the last one it counts as lost.
+_PAUSES = (0.1, 0.5, 2.0, 5.0)
+# What an executor takes with it.
+EVERYTHING = ("variables", "processes", "tmp")
+
+
+class Commands(Protocol):
+    async def run(self, cmd: str | list[str], *, timeout: float | None = None) -> CommandResult: ...
+
+
+class Environment(Protocol):
+    """What the loop needs of a sandbox. `AsyncSandbox` has it."""
+
+    @property
+    def commands(self) -> Commands: ...
+
+    async def run_code(
+        self,
+        code: str,
+        *,
+        language: str | None = None,
+        timeout: float | None = None,
+    ) -> Execution: ...
+
+    async def health(self) -> Health: ...
+
+    async def get_info(self) -> SandboxInfo: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The environment is another one than before: why, and what did not come along."""
+
+    reason: str
+    lost: tuple[str, ...]
+    workspace_kept: bool = True
+
+
+class EnvironmentGone(Exception):  # noqa: N818  it says what happened; it never leaves the loop
+    """No environment could be had in its place."""
+
+
+Claim = Callable[[SandboxInfo], Awaitable[tuple[Environment, bool]]]
+
+
+async def claim_again(ended: SandboxInfo) -> tuple[Environment, bool]:
+    """Claim a sandbox like the one that ended, on its workspace when that was kept, else on an empty one.
+
+    Returns it, and whether the workspace came along. The lease is kept alive until the sandbox is killed.
+    """
+    from sandfleet.sandbox import AsyncSandbox
+
+    async def claim(workspace_id: str) -> AsyncSandbox:
+        return await AsyncSandbox.create(
+            ended.template or "python",
+            labels=ended.labels,
+            isolation=Isolation.NAMESPACE if ended.isolation is Isolation.UNKNOWN else ended.isolation,
+            workspace_id=workspace_id,
+            keep_workspace=bool(workspace_id),
+            keep_alive=True,
+        )
+
+    if ended.workspace_id:
+        try:
+            return await claim(ended.workspace_id), True
+        except (ClaimError, NotFoundError):
+            pass  # It was not kept, or somebody else has it by now.
+    return await claim(""), False
+
+
+class Watched:
+    """An environment that knows when it was replaced."""
+
+    def __init__(self, environment: Environment, claim: Claim, sleep: Callable[[float], Awaitable[None]]) -> None:
+        self.environment = environment
+        self._claim = claim
+        self._sleep = sleep
+        self._known: SandboxInfo | None = None
+
+    async def check(self) -> Replaced | None:
+        """Look whether it can run code; put it right when it cannot. Raises EnvironmentGone."""
+        if self._known is not None and (await self.environment.health()).ready:
+            return None
+        return await self.recover("it did not answer")
+
+    async def recover(self, reason: str) -> Replaced | None:
+        """Wait until it can run code again, or claim another; None when it is the same as before."""
+        change: Replaced | None = None
+        for pause in _PAUSES:
+            try:
+                change = await self._look(reason) or change
+                health = await self.environment.health()
+            except SandboxEnded as error:
+                return await self._claim_again(str(error))
+            except (SandboxError, OSError) as error:
+                reason = str(error)
+            else:
+                if health.ready:
+                    return change
+                reason = health.message or reason
+            await self._sleep(pause)
+        raise EnvironmentGone(f"cannot get the environment back: {reason}")
+
+    async def _look(self, reason: str) -> Replaced | None:
+        before, now = self._known, await self.environment.get_info()
+        self._known = now
+        if before is None or before.sandbox_uid == now.sandbox_uid:
+            return None
+        return Replaced(now.last_restart_reason or reason, EVERYTHING)
+
+    async def _claim_again(self, reason: str) -> Replaced:
+        ended = self._known or SandboxInfo(sandbox_id="")
+        try:
+            self.environment, kept = await self._claim(ended)
+            self._known = await self.environment.get_info()
+        except (SandboxError, OSError) as error:
+            raise EnvironmentGone(f"cannot claim another sandbox: {error}") from error
+        return Replaced(f"{reason}; another one was claimed", EVERYTHING, workspace_kept=kept)

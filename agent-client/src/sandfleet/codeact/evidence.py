@@ -1,0 +1,139 @@
+"""What a cell or a command left behind, in one shape for both. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from sandfleet.values import (
+    Blame,
+    CommandResult,
+    Execution,
+    ExecutionError,
+    FileChanges,
+    Gap,
+    Outcome,
+    Result,
+    Stream,
+    Usage,
+)
+
+# What a model can read, best first.
+_READABLE = ("text/plain", "text/markdown", "application/json", "text/latex", "text/html")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A cell or a command after its end.
+
+    stdout, stderr   text; each place where output was dropped says how many bytes are missing.
+    results          the text of everything shown, in order; `shown` are those without text ("image/png, 2,134 bytes").
+    dropped_bytes    output and results that were too large, in all.
+    """
+
+    execution_id: str
+    outcome: Outcome
+    blame: Blame | None = None
+    message: str = ""
+    error: ExecutionError | None = None
+    stdout: str = ""
+    stderr: str = ""
+    results: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    exit_code: int | None = None
+    files: FileChanges = field(default_factory=FileChanges)
+    lost: tuple[str, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    dropped_bytes: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is Outcome.OK
+
+    @property
+    def output(self) -> str:
+        """What an answer may stand in: the results and the standard output."""
+        return "\n".join((*self.results, self.stdout))
+
+    @property
+    def text(self) -> str:
+        """All that can be read: error, results, standard output and error."""
+        error = (self.error.name, self.error.value) if self.error else ()
+        return "\n".join((*error, *self.results, self.stdout, self.stderr))
+
+
+def of_execution(execution: Execution) -> Evidence:
+    """The evidence of a cell."""
+    stdout, stderr = _split(execution.logs.gaps)
+    return Evidence(
+        execution_id=execution.execution_id,
+        outcome=execution.outcome,
+        blame=execution.blame,
+        message=execution.message,
+        error=execution.error,
+        stdout=_with_gaps(execution.logs.stdout, stdout),
+        stderr=_with_gaps(execution.logs.stderr, stderr),
+        results=tuple(text for result in execution.results if (text := _readable(result)) is not None),
+        shown=tuple(line for result in execution.results for line in _unreadable(result)),
+        files=execution.files,
+        lost=execution.lost,
+        usage=execution.usage,
+        dropped_bytes=_dropped(execution.logs.gaps) + sum(result.dropped_bytes for result in execution.results),
+    )
+
+
+def of_command(result: CommandResult) -> Evidence:
+    """The evidence of a command."""
+    stdout, stderr = _split(result.gaps)
+    return Evidence(
+        execution_id=result.execution_id,
+        outcome=result.outcome,
+        blame=result.blame,
+        message=result.message,
+        stdout=_with_gaps(result.stdout, stdout),
+        stderr=_with_gaps(result.stderr, stderr),
+        exit_code=result.exit_code,
+        files=result.files,
+        lost=result.lost,
+        usage=result.usage,
+        dropped_bytes=_dropped(result.gaps),
+    )
+
+
+def told_once(evidence: Evidence, told: tuple[str, ...]) -> Evidence:
+    """Leave out of what was lost what the execution before has said already.
+
+    The execution that loses something says so at its end, and the next one at its start, for whoever did not see the first.
+    """
+    if evidence.outcome not in {Outcome.OK, Outcome.ERROR}:
+        return evidence
+    return replace(evidence, lost=tuple(what for what in evidence.lost if what not in told))
+
+
+def _split(gaps: Iterable[Gap]) -> tuple[list[Gap], list[Gap]]:
+    every = tuple(gaps)
+    return [gap for gap in every if gap.stream is Stream.STDOUT], [gap for gap in every if gap.stream is Stream.STDERR]
+
+
+def _with_gaps(text: str, gaps: list[Gap]) -> str:
+    pieces, done = [], 0
+    for gap in sorted(gaps, key=lambda gap: gap.position):
+        pieces += [text[done : gap.position], f"\n[… {gap.dropped_bytes:,} bytes were not kept here …]\n"]
+        done = gap.position
+    return "".join((*pieces, text[done:]))
+
+
+def _dropped(gaps: Iterable[Gap]) -> int:
+    return sum(gap.dropped_bytes for gap in gaps)
+
+
+def _readable(result: Result) -> str | None:
+    for mime in _READABLE:
+        if (part := result.parts.get(mime)) is not None:
+            return part.decode("utf-8", "replace") if isinstance(part, bytes) else part
+    return None
+
+
+def _unreadable(result: Result) -> list[str]:
+    images = [f"{mime}, {len(part):,} bytes" for mime, part in result.parts.items() if mime.startswith("image/")]
+    return images + (
+        [f"a result of {result.dropped_bytes:,} bytes, too large to be sent"] if result.dropped_bytes else []
+    )

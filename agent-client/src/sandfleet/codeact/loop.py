@@ -1,0 +1,202 @@
+"""The CodeAct loop: policy → check of the environment → execution → observation → policy, until a typed end."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from sandfleet.codeact import decide, observe, tracing
+from sandfleet.codeact.conversation import (
+    Action,
+    AgentRun,
+    Conversation,
+    End,
+    FinalAnswer,
+    GiveUp,
+    Policy,
+    PolicyError,
+    RunCode,
+    RunCommand,
+    Step,
+    Verdict,
+)
+from sandfleet.codeact.environment import (
+    EVERYTHING,
+    Claim,
+    Environment,
+    EnvironmentGone,
+    Replaced,
+    Watched,
+    claim_again,
+)
+from sandfleet.codeact.evidence import Evidence, of_command, of_execution, told_once
+from sandfleet.errors import InvalidArgument, SandfleetError
+from sandfleet.values import Execution, Outcome
+
+# What an executor gets beyond the deadline of an execution before its silence counts as a loss, in seconds.
+_PATIENCE = 30.0
+
+
+class CodeActAgent:
+    """Drives one sandbox with one policy.
+
+    policy        what to do next, from the conversation so far.
+    sandbox       an `AsyncSandbox`. When it ends under the agent, another one is claimed on its workspace where that was kept
+                  (`AsyncSandbox.create(keep_workspace=True)`); `agent.sandbox` is the present one, and the caller's to kill.
+    max_steps     steps in all. max_failures: failed steps in a row that end the run (the last of them included).
+    timeout       deadline of each execution, in seconds.
+    on_step       called after each step.
+    claim         how another sandbox is had when the present one has ended.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        sandbox: Environment,
+        *,
+        max_steps: int = 20,
+        max_failures: int = 3,
+        timeout: float = 60.0,
+        name: str = "codeact",
+        sizes: observe.Sizes | None = None,
+        on_step: Callable[[Step], object] | None = None,
+        claim: Claim = claim_again,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._policy = policy
+        self._watched = Watched(sandbox, claim, sleep)
+        self._bounds = decide.Bounds(max_steps, max_failures)
+        self._timeout = timeout
+        self._name = name
+        self._sizes = sizes or observe.Sizes()
+        self._on_step = on_step
+        self._clock = clock
+        self._recoveries = 0
+        # Whether anything was run in the present environment, and the number of the last cell in it.
+        self._used = False
+        self._cells = 0
+        # What the last evidence said was lost.
+        self._told: tuple[str, ...] = ()
+
+    @property
+    def sandbox(self) -> Environment:
+        """The present sandbox: the one that was given, or the one that was claimed in its place."""
+        return self._watched.environment
+
+    async def run(self, task: str) -> AgentRun:
+        """Work on a task to a typed end. Raises only what is wrong in the program around it (and cancellation)."""
+        began, self._recoveries = self._clock(), 0
+        with tracing.run(self._name, uuid.uuid4().hex) as span:
+            conversation, stop = await self._to_the_end(Conversation(task))
+            span.set("sandfleet.run.end", stop.end.value)
+            span.set("sandfleet.run.steps", len(conversation.steps))
+        last = conversation.last.action if conversation.last else None
+        return AgentRun(
+            task=task,
+            end=stop.end,
+            message=stop.message,
+            steps=conversation.steps,
+            answer=last if isinstance(last, FinalAnswer) and stop.end is End.ANSWERED else None,
+            recoveries=self._recoveries,
+            seconds=self._clock() - began,
+        )
+
+    async def _to_the_end(self, conversation: Conversation) -> tuple[Conversation, decide.Stop]:
+        progress, stop = decide.Progress(), None
+        while stop is None:
+            action = await self._ask(conversation)
+            try:
+                step = await self._step(conversation, action)
+                progress = decide.advance(progress, step.verdict)
+                stop = decide.stop_after(self._bounds, progress, step)
+            except EnvironmentGone as error:
+                step = Step(len(conversation.steps) + 1, action, Verdict.LOST, str(error))
+                stop = decide.Stop(End.PLATFORM_FAILURE, str(error))
+            conversation = replace(conversation, steps=(*conversation.steps, step))
+            if self._on_step is not None:
+                self._on_step(step)
+        return conversation, stop
+
+    async def _ask(self, conversation: Conversation) -> Action:
+        try:
+            return await self._policy(conversation)
+        except PolicyError as error:
+            return GiveUp(str(error))
+
+    async def _step(self, conversation: Conversation, action: Action) -> Step:
+        number, began = len(conversation.steps) + 1, self._clock()
+        with tracing.step(self._name, action) as span:
+            step = await self._act(conversation, number, action)
+            tracing.end_step(span, step)
+        return replace(step, seconds=self._clock() - began)
+
+    async def _act(self, conversation: Conversation, number: int, action: Action) -> Step:
+        match action:
+            case FinalAnswer():
+                return _judge(conversation, number, action)
+            case GiveUp():
+                return Step(number, action, Verdict.GAVE_UP, action.reason)
+            case RunCode() | RunCommand():
+                return await self._execute(number, action)
+        raise TypeError(f"cannot act: the policy returned {type(action).__name__}, which is no action")
+
+    async def _execute(self, number: int, action: RunCode | RunCommand) -> Step:
+        replaced = await self._replaced(self._watched.check())
+        if replaced is not None:
+            return _not_run(number, action, replaced.reason, replaced)
+        try:
+            evidence = told_once(await self._run(action), self._told)
+        except InvalidArgument as error:
+            return Step(number, action, Verdict.FAILED, observe.refused(number, str(error)))
+        except (SandfleetError, OSError) as error:
+            reason = str(error) or "it did not answer in time"
+            return _not_run(number, action, reason, await self._replaced(self._watched.recover(reason)))
+        self._used, self._told = True, evidence.lost
+        if evidence.outcome is Outcome.LOST or set(EVERYTHING) <= set(evidence.lost):
+            # The evidence says what was lost; here the new environment only has to be known.
+            replaced = await self._replaced(self._watched.recover(evidence.message))
+        kept = replaced is None or replaced.workspace_kept
+        text = observe.observation(number, evidence, self._sizes, workspace_kept=kept)
+        return Step(number, action, decide.verdict_on(evidence), text, evidence)
+
+    async def _run(self, action: RunCode | RunCommand) -> Evidence:
+        # The executor keeps the deadline. This is for one that is silent altogether.
+        async with asyncio.timeout(self._timeout + _PATIENCE):
+            if isinstance(action, RunCommand):
+                command = action.command if isinstance(action.command, str) else list(action.command)
+                return of_command(await self.sandbox.commands.run(command, timeout=self._timeout))
+            execution = await self.sandbox.run_code(action.code, language=action.language, timeout=self._timeout)
+        return self._noticed(execution)
+
+    def _noticed(self, execution: Execution) -> Evidence:
+        """Tell a cell of an executor that came in place of another one: cells count from 1 in each."""
+        evidence, before, now = of_execution(execution), self._cells, execution.cell_number
+        self._cells = now or before
+        if not 0 < now <= before:
+            return evidence
+        return replace(evidence, lost=tuple(dict.fromkeys((*EVERYTHING, *evidence.lost))))
+
+    async def _replaced(self, look: Awaitable[Replaced | None]) -> Replaced | None:
+        """Count a replacement in; None when there was none, or nothing that anybody could miss."""
+        replaced, used = await look, self._used
+        if replaced is None:
+            return None
+        self._recoveries += 1
+        self._cells, self._used = 0, False
+        return replaced if used or not replaced.workspace_kept else None
+
+
+def _judge(conversation: Conversation, number: int, answer: FinalAnswer) -> Step:
+    objection = decide.objection_to(answer, conversation)
+    if objection is None:
+        return Step(number, answer, Verdict.ACCEPTED, f"[step {number}] ANSWER ACCEPTED")
+    return Step(number, answer, Verdict.FAILED, observe.answer_rejected(number, objection))
+
+
+def _not_run(number: int, action: Action, reason: str, replaced: Replaced | None) -> Step:
+    if replaced is None:
+        return Step(number, action, Verdict.LOST, observe.not_run(number, reason, ()))
+    text = observe.not_run(number, reason, replaced.lost, workspace_kept=replaced.workspace_kept)
+    return Step(number, action, Verdict.LOST, text)

@@ -1,0 +1,56 @@
+"""Spans of the loop: one for the run, one for each step, one for each call of a model, named as the GenAI conventions say.
+
+No code, output or answer goes into them. The spans of the executions themselves are the client's and lie below the step's.
+"""
+
+from contextlib import AbstractContextManager
+
+from sandfleet import telemetry
+from sandfleet.codeact.conversation import Action, FinalAnswer, GiveUp, RunCode, RunCommand, Step, Verdict
+
+_KINDS: dict[type[object], str] = {
+    RunCode: "run_code",
+    RunCommand: "run_command",
+    FinalAnswer: "final_answer",
+    GiveUp: "give_up",
+}
+
+
+def run(agent: str, conversation_id: str) -> AbstractContextManager[telemetry.Recorder]:
+    """One run of an agent."""
+    attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": agent,
+        "gen_ai.conversation.id": conversation_id,
+    }
+    return telemetry.call(f"invoke_agent {agent}", attributes)
+
+
+def step(agent: str, action: Action) -> AbstractContextManager[telemetry.Recorder]:
+    """One step of a run."""
+    kind = _KINDS.get(type(action), "unknown")
+    return telemetry.call(f"step {kind}", {"gen_ai.agent.name": agent, "sandfleet.step.kind": kind})
+
+
+def chat(model: str, host: str) -> AbstractContextManager[telemetry.Recorder]:
+    """One call of a model."""
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": model,
+        "server.address": host,
+    }
+    return telemetry.call(f"chat {model}", attributes)
+
+
+def end_step(span: telemetry.Recorder, done: Step) -> None:
+    """What a step came to."""
+    span.set("sandfleet.step.number", done.number)
+    span.set("sandfleet.step.verdict", done.verdict.value)
+    if done.evidence is not None:
+        span.set("gen_ai.tool.call.id", done.evidence.execution_id)
+        span.set("sandfleet.outcome", done.evidence.outcome.value)
+        if done.evidence.lost:
+            span.set("sandfleet.lost", ",".join(done.evidence.lost))
+    if done.verdict is Verdict.LOST:
+        span.fail("environment_lost")

@@ -1,0 +1,100 @@
+"""Runs the sessions, shows them, sums them up."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from sandfleet.codeact.policies.openai import OpenAIPolicy
+from sandfleet.demo.progress import Plain, Progress, Silent, Table
+from sandfleet.demo.session import Plan, Report, Setting, check_inputs, plans, work
+from sandfleet.demo.summary import lines, summarize
+from sandfleet.demo.task import InputMissing
+from sandfleet.errors import SandfleetError
+from sandfleet.fleet import AsyncFleet
+from sandfleet.telemetry import write_spans_to
+
+_SCRIPTED = "scripted: written moves that branch on the real output, no model"
+_FRAME = 0.1
+
+
+def main(args: Namespace) -> int:
+    """The demo, from parsed arguments to the exit code."""
+    with ExitStack() as stack:
+        try:
+            check_inputs()
+            setting, policy = _setting(args)
+            if args.trace:
+                stack.enter_context(write_spans_to(args.trace))
+            progress = _progress(args)
+            if not args.json:
+                print(f"{args.sessions} sessions, up to {args.concurrency} at once; policy {policy}", flush=True)
+            began = time.monotonic()
+            reports = asyncio.run(_run(args, setting, progress))
+        except (InputMissing, SandfleetError, OSError, ImportError) as error:
+            print(error, file=sys.stderr)
+            return 2
+    summary = summarize(policy, reports, time.monotonic() - began)
+    print(json.dumps(summary.as_json(), indent=2) if args.json else "\n".join(["", *lines(summary)]))
+    return 0 if summary.failed == 0 else 1
+
+
+def _setting(args: Namespace) -> tuple[Setting, str]:
+    output = Path(args.output) if args.output else None
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+    kind, _, model = args.policy.partition(":")
+    if args.policy == "scripted":
+        return Setting(output=output), _SCRIPTED
+    if kind == "openai" and model:
+        policy = OpenAIPolicy(model)
+        return Setting(policy=policy, output=output), policy.summary
+    raise SandfleetError(f'cannot use the policy {args.policy!r}: it is "scripted" or "openai:MODEL"')
+
+
+def _progress(args: Namespace) -> Progress:
+    if args.json:
+        return Silent()
+    live = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return Table(sys.stdout, args.sessions) if live else Plain(sys.stdout, args.sessions)
+
+
+async def _run(args: Namespace, setting: Setting, progress: Progress) -> list[Report]:
+    gate = asyncio.Semaphore(args.concurrency)
+    chaos = args.chaos and setting.policy is None
+
+    async def one(plan: Plan, setting: Setting) -> Report:
+        async with gate:
+            progress.started(plan)
+            report = await work(plan, setting)
+            progress.finished(report)
+            return report
+
+    # The fleet comes first, so that one that cannot start is one error and not one for each session.
+    async with await AsyncFleet.connect() as fleet, _drawn(progress):
+        told = replace(setting, fleet=fleet, on_step=progress.stepped)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(plan, told)) for plan in plans(args.sessions, chaos=chaos)]
+    return [task.result() for task in tasks]
+
+
+@asynccontextmanager
+async def _drawn(progress: Progress) -> AsyncIterator[None]:
+    drawing = asyncio.create_task(_draw(progress))
+    try:
+        yield
+    finally:
+        drawing.cancel()
+        progress.draw()
+
+
+async def _draw(progress: Progress) -> None:
+    while True:
+        progress.draw()
+        await asyncio.sleep(_FRAME)

@@ -1,0 +1,262 @@
+"""Files below /workspace and /tmp."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
+
+from sandfleet import _api as api
+from sandfleet import _convert as convert
+from sandfleet import telemetry
+from sandfleet._status import to_error
+from sandfleet.errors import FileError, FileNotFound, InvalidArgument, LimitReached, ProtocolError
+from sandfleet.transport import receive_within, within
+from sandfleet.values import FileInfo
+
+if TYPE_CHECKING:
+    from sandfleet.transport import Connection, Link
+
+PathLike = str | bytes | os.PathLike[str]
+Data = str | bytes | bytearray | memoryview | Iterable[bytes] | AsyncIterable[bytes]
+Format = Literal["text", "bytes", "stream"]
+
+_CHUNK = 1024 * 1024
+_ENTRIES_LIMIT = 100_000
+_PAGE = 10_000
+DEFAULT_READ_LIMIT = 256 * 1024 * 1024
+
+
+class AsyncFiles:
+    """Files of one sandbox. Paths are relative to /workspace, or absolute below /workspace or /tmp.
+
+    Errors are FileError's: FileNotFound, IsADirectory, NotADirectory, FilePermission, InvalidPath, NoSpace, …
+    """
+
+    def __init__(self, link: Link) -> None:
+        """Use `sandbox.files`."""
+        self._link = link
+
+    @overload
+    async def read(
+        self,
+        path: PathLike,
+        *,
+        format: Literal["text"] = "text",
+        offset: int = 0,
+        length: int | None = None,
+        limit: int = ...,
+    ) -> str: ...
+    @overload
+    async def read(
+        self, path: PathLike, *, format: Literal["bytes"], offset: int = 0, length: int | None = None, limit: int = ...
+    ) -> bytes: ...
+    @overload
+    async def read(
+        self, path: PathLike, *, format: Literal["stream"], offset: int = 0, length: int | None = None, limit: int = ...
+    ) -> AsyncIterator[bytes]: ...
+    async def read(
+        self,
+        path: PathLike,
+        *,
+        format: Format = "text",  # noqa: A002  the name that users of other sandboxes know
+        offset: int = 0,
+        length: int | None = None,
+        limit: int = DEFAULT_READ_LIMIT,
+    ) -> str | bytes | AsyncIterator[bytes]:
+        """Read a regular file: as "text" (UTF-8), as "bytes", or as a "stream" of chunks for what is large.
+
+        offset, length  in bytes; length None means to the end.
+        limit           bytes that text and bytes may have at most.
+
+        Raises FileNotFound, IsADirectory, …; FileError (reason NotText) for text that is no UTF-8; LimitReached.
+        """
+        if format not in ("text", "bytes", "stream"):
+            raise InvalidArgument(f"cannot read as {format!r}: formats are text, bytes and stream")
+        chunks = await self._open_read(path, offset, length)
+        if format == "stream":
+            return chunks
+        data = await _join(chunks, path, limit)
+        return data if format == "bytes" else _decode(data, path)
+
+    async def write(self, path: PathLike, data: Data, *, mode: int = 0) -> FileInfo:
+        """Write a file whole: the old one is there until the new one is complete. Missing parents are made.
+
+        data  text (as UTF-8), bytes, or an iterable of bytes.
+        mode  permission bits; 0 means 0644 for a new file, and those of the old one.
+        """
+        header = api.filesystem.WriteHeader(path=os.fsencode(path), mode=mode)
+
+        async def attempt(connection: Connection) -> api.filesystem.WriteResponse:
+            call = connection.filesystem.Write(None, metadata=connection.metadata())
+            patience = self._link.rpc_timeout
+            try:
+                await call.write(api.filesystem.WriteRequest(header=header))
+                async for chunk in _chunks(data):
+                    await within(patience, call.write(api.filesystem.WriteRequest(data=chunk)))
+                await call.done_writing()
+            except (api.aio.UsageError, asyncio.InvalidStateError):
+                # The server has answered already; its status says why.
+                pass
+            except BaseException:
+                call.cancel()
+                raise
+            return await within(patience, call)
+
+        again = isinstance(data, (str, bytes, bytearray, memoryview))
+        with telemetry.call(*telemetry.rpc(api.filesystem.WriteRequest.DESCRIPTOR)):
+            return convert.file_info((await self._link.run(attempt, resend=again)).info)
+
+    async def list(self, path: PathLike = ".", *, depth: int = 1) -> tuple[FileInfo, ...]:
+        """List a directory by name, down to `depth` levels. Raises LimitReached above 100,000 entries."""
+        entries: list[FileInfo] = []
+        token = b""
+        while True:
+            request = api.filesystem.ListDirectoryRequest(
+                path=os.fsencode(path), depth=depth, page_size=_PAGE, page_token=token
+            )
+            page = await self._link.unary(lambda c: c.filesystem.ListDirectory, request, idempotent=True)
+            entries += map(convert.file_info, page.entries)
+            if len(entries) > _ENTRIES_LIMIT:
+                raise LimitReached(f"cannot list {os.fsdecode(path)!r}: more than {_ENTRIES_LIMIT} entries")
+            if not (token := page.next_page_token) or not page.entries:
+                return tuple(entries)
+
+    async def exists(self, path: PathLike) -> bool:
+        """Say whether something is at a path, a dangling symlink included."""
+        try:
+            await self.get_info(path)
+        except FileNotFound:
+            return False
+        return True
+
+    async def get_info(self, path: PathLike) -> FileInfo:
+        """Describe what is at a path, without following a last symlink."""
+        request = api.filesystem.StatRequest(path=os.fsencode(path))
+        answer = await self._link.unary(lambda c: c.filesystem.Stat, request, idempotent=True)
+        return convert.file_info(answer.info)
+
+    async def make_dir(self, path: PathLike) -> bool:
+        """Make a directory and its parents. Returns whether it is new."""
+        request = api.filesystem.MakeDirRequest(path=os.fsencode(path))
+        return (await self._link.unary(lambda c: c.filesystem.MakeDir, request, idempotent=True)).created
+
+    async def rename(self, source: PathLike, target: PathLike, *, overwrite: bool = False) -> FileInfo:
+        """Move a file or directory; parents of the target are made. Raises FileExists unless `overwrite`."""
+        request = api.filesystem.MoveRequest(
+            source=os.fsencode(source), target=os.fsencode(target), overwrite=overwrite
+        )
+        return convert.file_info((await self._link.unary(lambda c: c.filesystem.Move, request)).info)
+
+    async def remove(self, path: PathLike, *, recursive: bool = False) -> None:
+        """Remove a file, a symlink or a directory. Raises DirectoryNotEmpty unless `recursive`."""
+        request = api.filesystem.RemoveRequest(path=os.fsencode(path), recursive=recursive)
+        await self._link.unary(lambda c: c.filesystem.Remove, request)
+
+    async def upload(self, local: PathLike, path: PathLike, *, mode: int = 0) -> FileInfo:
+        """Copy a file of this machine into the sandbox, in chunks. Raises OSError for the local file."""
+        return await self.write(path, _read_local(Path(os.fsdecode(local))), mode=mode)
+
+    async def download(self, path: PathLike, local: PathLike) -> int:
+        """Copy a file of the sandbox to this machine, in chunks; return its size in bytes.
+
+        The local file is there when it is complete, and untouched when the copy fails.
+        """
+        target = Path(os.fsdecode(local))
+        partial = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}")
+        chunks = await self._open_read(path, 0, None)
+        size = 0
+        try:
+            with await asyncio.to_thread(partial.open, "xb") as out:
+                async for chunk in chunks:
+                    size += await asyncio.to_thread(out.write, chunk)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+        return size
+
+    async def _open_read(self, path: PathLike, offset: int, length: int | None) -> AsyncIterator[bytes]:
+        if offset < 0 or (length is not None and length <= 0):
+            raise InvalidArgument(f"cannot read {length} bytes at {offset}: an offset is 0 or more, a length above 0")
+        request = api.filesystem.ReadRequest(path=os.fsencode(path), offset=offset, length=length or 0)
+
+        async def attempt(connection: Connection) -> AsyncIterator[bytes]:
+            call = connection.filesystem.Read(request, metadata=connection.metadata())
+            # The first message comes before any data: errors show here, not in the middle of a loop.
+            first = await receive_within(self._link.rpc_timeout, call)
+            if first is None or first.WhichOneof("part") != "info":
+                raise ProtocolError(
+                    f"cannot read {os.fsdecode(path)!r}: the executor did not begin with its description"
+                )
+            return _data(call, self._link.rpc_timeout)
+
+        with telemetry.call(*telemetry.rpc(request.DESCRIPTOR)):
+            return await self._link.run(attempt, resend=True)
+
+
+async def _data(
+    call: api.aio.UnaryStreamCall[api.filesystem.ReadRequest, api.filesystem.ReadResponse], patience: float
+) -> AsyncIterator[bytes]:
+    try:
+        while True:
+            part = await receive_within(patience, call)
+            if part is None:
+                return
+            yield part.data
+    except api.aio.AioRpcError as error:
+        raise to_error(error, "read the file") from error
+    finally:
+        call.cancel()
+
+
+async def _join(chunks: AsyncIterator[bytes], path: PathLike, limit: int) -> bytes:
+    data = bytearray()
+    async for chunk in chunks:
+        data += chunk
+        if len(data) > limit:
+            raise LimitReached(
+                f"cannot read {os.fsdecode(path)!r}: it has more than {limit} bytes; use format='stream' or download()"
+            )
+    return bytes(data)
+
+
+def _decode(data: bytes, path: PathLike) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        name = os.fsdecode(path)
+        raise FileError(
+            f"cannot read {name!r} as text: no UTF-8 at byte {error.start}; use format='bytes'",
+            reason="NotText",
+            subject=name,
+        ) from None
+
+
+async def _chunks(data: Data) -> AsyncIterator[bytes]:
+    if isinstance(data, str):
+        data = data.encode()
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), _CHUNK):
+            yield bytes(view[start : start + _CHUNK])
+        return
+    pieces = data if isinstance(data, AsyncIterable) else _in_thread(data)
+    async for piece in pieces:
+        for start in range(0, len(piece), _CHUNK):
+            yield piece[start : start + _CHUNK]
+
+
+async def _in_thread(data: Iterable[bytes]) -> AsyncIterator[bytes]:
+    # An iterable may block, as a file does.
+    iterator = iter(data)
+    while (piece := await asyncio.to_thread(next, iterator, None)) is not None:
+        yield piece
+
+
+async def _read_local(path: Path) -> AsyncIterator[bytes]:
+    with await asyncio.to_thread(path.open, "rb") as file:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK):
+            yield chunk

@@ -1,0 +1,272 @@
+"""AsyncSandbox: one sandbox as an object."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from sandfleet.values import Context, Execution, Health, Isolation, Limits, OnResult, OnText, SandboxInfo, SandboxUsage
+
+if TYPE_CHECKING:
+    from sandfleet.commands import AsyncCommands
+    from sandfleet.files import AsyncFiles
+    from sandfleet.fleet import AsyncFleet
+    from sandfleet.transport import Link
+
+DEFAULT_LEASE = 300.0
+RPC_TIMEOUT = 30.0
+
+
+class AsyncSandbox:
+    """One isolated environment with a workspace, contexts that keep their variables, commands and files.
+
+    Three timeouts, all in seconds, never confused:
+    - the lease (`create(timeout=)`, `set_timeout`): the sandbox ends when it is over and nobody renewed it;
+    - the deadline of an execution (`run_code(timeout=)`, `commands.run(timeout=)`): a result, outcome `timeout`;
+    - the time of a call over the network (`create(rpc_timeout=)`): raises `RpcTimeout`.
+
+    As a context manager it keeps its lease renewed, and at the end kills the sandbox if it created it, or only lets go of
+    it if it connected to it. When the executor is replaced, calls go on with the new one; an execution that was in flight
+    ends with outcome `lost`.
+    """
+
+    def __init__(self, link: Link, *, lease: float, created: bool, keep_alive: bool | None) -> None:
+        """Use `create` or `connect`."""
+        # Late: they bring in gRPC and protobuf, which cost more than all the rest.
+        from sandfleet.commands import AsyncCommands
+        from sandfleet.files import AsyncFiles
+        from sandfleet.interpreter import Interpreter
+
+        self._link = link
+        self._lease = lease
+        self._created = created
+        self._keep = keep_alive
+        self._interpreter = Interpreter(link)
+        self._keeper: asyncio.Task[None] | None = None
+        self._commands = AsyncCommands(link)
+        self._files = AsyncFiles(link)
+        if keep_alive:
+            self._start_keeper()
+
+    @property
+    def commands(self) -> AsyncCommands:
+        """Programs that end by themselves."""
+        return self._commands
+
+    @property
+    def files(self) -> AsyncFiles:
+        """Files below /workspace and /tmp."""
+        return self._files
+
+    @classmethod
+    async def create(
+        cls,
+        template: str = "python",
+        *,
+        timeout: float = DEFAULT_LEASE,
+        idle_timeout: float | None = None,
+        envs: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        isolation: Isolation | None = None,
+        workspace_id: str = "",
+        keep_workspace: bool = False,
+        max_wait: float = 60.0,
+        keep_alive: bool | None = None,
+        fleet: AsyncFleet | None = None,
+        request_id: str | None = None,
+        rpc_timeout: float = RPC_TIMEOUT,
+    ) -> Self:
+        """Claim a sandbox: a warm one where the fleet has one.
+
+        timeout         its lease, in seconds; renewed at half of it while `keep_alive` holds (None: as a context manager).
+        idle_timeout    seconds without any call after which it ends; None means never.
+        isolation       refuse anything weaker; None means what SANDFLEET_ISOLATION says, else a namespace.
+        workspace_id    bind to this workspace of a released session. keep_workspace: keep it after the release.
+        max_wait        seconds to wait for a free sandbox.
+        fleet           the fleet to ask; None means the one that the environment names, else this process's own.
+        request_id      the same id gives the same sandbox; None makes one up.
+
+        Raises ClaimError when none could be had in time, UnavailableError when there is no fleet.
+        """
+        from sandfleet.fleet import Claim, default_fleet, default_isolation
+
+        isolation = isolation or default_isolation()
+        fleet = fleet or await default_fleet(isolation=isolation)
+        claim = Claim(
+            request_id=request_id or uuid.uuid4().hex,
+            template=template,
+            lease=timeout,
+            idle_timeout=idle_timeout,
+            envs=dict(envs or {}),
+            labels=dict(labels or {}),
+            limits=limits or Limits(),
+            isolation=isolation,
+            workspace_id=workspace_id,
+            keep_workspace=keep_workspace,
+            max_wait=max_wait,
+        )
+        link = await fleet.open_claim(claim, rpc_timeout=rpc_timeout)
+        return cls(link, lease=timeout, created=True, keep_alive=keep_alive)
+
+    @classmethod
+    async def connect(
+        cls,
+        sandbox_id: str,
+        *,
+        timeout: float = DEFAULT_LEASE,
+        keep_alive: bool | None = None,
+        fleet: AsyncFleet | None = None,
+        rpc_timeout: float = RPC_TIMEOUT,
+    ) -> Self:
+        """Use a sandbox that exists, also one that another process created.
+
+        Without a `fleet` it is looked for in this process's fleet and in every other one of this user on this machine.
+        `timeout` is the lease that renewals ask for; connecting alone does not change the lease.
+
+        Raises SandboxEnded when there is no such sandbox.
+        """
+        from sandfleet.fleet import find_sandbox
+
+        link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
+        return cls(link, lease=timeout, created=False, keep_alive=keep_alive)
+
+    @classmethod
+    async def list(cls, label_selector: str = "", *, fleet: AsyncFleet | None = None) -> list[SandboxInfo]:
+        """List sandboxes whose labels match "key=value,key2=value2"; of all fleets of this user when none is given."""
+        from sandfleet.fleet import list_sandboxes
+
+        return await list_sandboxes(label_selector, fleet=fleet)
+
+    @property
+    def sandbox_id(self) -> str:
+        """Its id, for `connect`."""
+        return self._link.sandbox_id
+
+    async def __aenter__(self) -> Self:
+        if self._keep is not False:
+            self._start_keeper()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await (self.kill() if self._created else self.close())
+
+    async def kill(self) -> bool:
+        """End the sandbox with everything in it. Returns whether it was there; killing one that ended is no error."""
+        try:
+            return await self._link.release()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Let go of the sandbox without ending it: stop renewing, close the connection."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            self._keeper = None
+        await self._link.close()
+
+    async def run_code(
+        self,
+        code: str,
+        *,
+        language: str | None = None,
+        context: str | Context | None = None,
+        timeout: float | None = None,
+        on_stdout: OnText | None = None,
+        on_stderr: OnText | None = None,
+        on_result: OnResult | None = None,
+        envs: Mapping[str, str] | None = None,
+        output_limit: int | None = None,
+        execution_id: str | None = None,
+    ) -> Execution:
+        """Run one cell and answer with its outcome, whatever the code does.
+
+        language      of the context made at first use when no `context` is named; None means Python.
+        context       where to run it: variables last in it from one execution to the next. None means the default one.
+        timeout       deadline in seconds from the start of the run; None means the sandbox's default.
+        on_stdout, on_stderr, on_result  called with each piece as it comes (awaited where they return an awaitable).
+        output_limit  bytes of each stream that are kept (head and tail); None means the sandbox's default.
+        execution_id  of 1 to 64 of [A-Za-z0-9._-], unique in the sandbox; None makes one up.
+
+        Raises only what happened before the execution was accepted: SandboxEnded, UnavailableError, NotFoundError (no such
+        context), AlreadyExistsError (the id ran before), InvalidArgument, LimitReached. After that a failure of the
+        platform is the outcome `lost`. Cancelling interrupts the code.
+        """
+        from sandfleet.interpreter import Cell, Listeners
+
+        cell = Cell(
+            code,
+            language=language,
+            context=context,
+            timeout=timeout,
+            envs=dict(envs or {}),
+            output_limit=output_limit,
+            execution_id=execution_id or uuid.uuid4().hex,
+        )
+        return await self._interpreter.run(cell, Listeners(on_stdout, on_stderr, on_result))
+
+    async def create_context(
+        self,
+        context_id: str | None = None,
+        *,
+        language: str = "python",
+        cwd: str = "",
+        envs: Mapping[str, str] | None = None,
+    ) -> Context:
+        """Start an interpreter of its own; `cwd` is relative to /workspace.
+
+        Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
+        """
+        return await self._interpreter.create(context_id, language=language, cwd=cwd, envs=envs)
+
+    async def list_contexts(self) -> tuple[Context, ...]:
+        """List the contexts."""
+        return await self._interpreter.contexts()
+
+    async def restart_context(self, context: str | Context = "default") -> Context:
+        """End the interpreter of a context and start a fresh one. Raises NotFoundError."""
+        return await self._interpreter.restart(context)
+
+    async def delete_context(self, context: str | Context) -> None:
+        """End a context with all its processes. Deleting one that is not there is no error."""
+        await self._interpreter.delete(context)
+
+    async def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
+        """Interrupt what runs in a context as Ctrl-C does, and kill it after `grace` seconds.
+
+        Returns whether something was running. Raises NotFoundError.
+        """
+        return await self._interpreter.interrupt(context, grace=grace)
+
+    async def get_info(self) -> SandboxInfo:
+        """Say what the sandbox is, its isolation included. Raises SandboxEnded."""
+        return await self._link.info()
+
+    async def set_timeout(self, timeout: float) -> SandboxInfo:
+        """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""
+        self._lease = timeout
+        return await self._link.renew(timeout)
+
+    async def usage(self) -> SandboxUsage:
+        """Say what all processes of the sandbox use now."""
+        return await self._link.usage()
+
+    async def health(self) -> Health:
+        """Say whether it can run code now. Does not raise when it cannot be reached: then it is not ready."""
+        return await self._link.health()
+
+    def _start_keeper(self) -> None:
+        if self._keeper is None:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep_alive())
+
+    async def _keep_alive(self) -> None:
+        # The lease of a sandbox that was there already may be nearly over.
+        pause: float | None = self._lease / 2 if self._created else 0.0
+        while pause is not None:
+            await asyncio.sleep(pause)
+            pause = await self._link.keep(self._lease)

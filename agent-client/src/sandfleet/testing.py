@@ -1,0 +1,312 @@
+"""A fleet with scripted sandboxes in this process, to test what a program does when a sandbox answers so, lies or goes away.
+
+    async with FakeFleet() as fake:
+        fake.answer("1 + 1", output("two"), finished())
+        sandbox = await AsyncSandbox.create(fleet=await AsyncFleet.connect(fake.address))
+        assert (await sandbox.run_code("1 + 1")).logs.stdout == "two"
+
+It runs nothing: what code does is what the test says. `Fails`, `Breaks` and `Hangs` stand in a script for what goes wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from time import time
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+from sandfleet_api.executor.v1 import common_pb2, filesystem_pb2, interpreter_pb2, process_pb2, session_pb2
+from sandfleet_api.fleet.v1 import fleet_pb2
+
+Event = common_pb2.ExecutionEvent
+
+
+@dataclass(frozen=True)
+class Fails:
+    """The call fails, with the detail of the error contract where there is a reason."""
+
+    code: grpc.StatusCode
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Breaks:
+    """The executor is gone, as if killed. Where `replaced`, the fleet has a new one ready."""
+
+    replaced: bool = True
+
+
+@dataclass(frozen=True)
+class Hangs:
+    """Nothing more comes."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that came."""
+
+    method: str
+    request: Any
+    metadata: dict[str, str | bytes]
+
+
+# Bytes are sent as they are, in place of a message.
+Step = Event | Fails | Breaks | Hangs | bytes
+
+
+def started(**fields: Any) -> Event:
+    """Make the first event; the fake fills in the id where there is none."""
+    return Event(started=common_pb2.ExecutionStarted(**fields))
+
+
+def output(data: str | bytes, *, stderr: bool = False) -> Event:
+    """Make an event of output."""
+    stream = common_pb2.STREAM_STDERR if stderr else common_pb2.STREAM_STDOUT
+    return Event(output=common_pb2.OutputChunk(stream=stream, data=data.encode() if isinstance(data, str) else data))
+
+
+def gap(dropped_bytes: int, *, events: int = 0) -> Event:
+    """Make an event that says how much standard output is missing."""
+    missing = common_pb2.OutputGap(stream=common_pb2.STREAM_STDOUT, dropped_bytes=dropped_bytes, dropped_events=events)
+    return Event(gap=missing)
+
+
+def result(mime_type: str, data: bytes, *, main: bool = True) -> Event:
+    """Make an event of a result."""
+    part = common_pb2.MimePart(mime_type=mime_type, data=data)
+    return Event(result=common_pb2.Result(parts=[part], is_main_result=main))
+
+
+def finished(outcome: Any = common_pb2.OUTCOME_OK, **fields: Any) -> Event:
+    """Make the last event."""
+    return Event(finished=common_pb2.ExecutionFinished(outcome=outcome, **fields))
+
+
+class FakeFleet:
+    """A fleet with one sandbox, whose executors answer as scripted. What came is in `calls`."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.files: dict[bytes, bytes] = {}
+        self.uid = 1
+        self.ended = False
+        self.token_life = 3600.0
+        self._scripts: dict[str, tuple[Step, ...]] = {}
+        self._failures: dict[str, list[Fails | Hangs]] = {}
+        self._dir = tempfile.TemporaryDirectory(prefix="sf-")
+        self._servers: list[grpc.aio.Server] = []
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._serve(self.address, fleet_pb2, FakeFleetService(self))
+        await self._serve_executor()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers:
+            await server.stop(None)
+        await asyncio.gather(*self._stopping)
+        self._dir.cleanup()
+
+    @property
+    def address(self) -> str:
+        """Where the fleet serves."""
+        return f"unix:{self._dir.name}/fleet.sock"
+
+    @property
+    def executor_address(self) -> str:
+        """Where the present executor serves."""
+        return f"unix:{self._dir.name}/{self.uid}.sock"
+
+    def answer(self, code: str, *steps: Step) -> None:
+        """Say what comes after `started` when a cell or command of this text runs; events are numbered."""
+        self._scripts[code] = (started(), *steps)
+
+    def answer_exactly(self, code: str, *steps: Step) -> None:
+        """Say what comes, `started` and numbers included."""
+        self._scripts[code] = steps
+
+    def fail(self, method: str, *failures: Fails | Hangs) -> None:
+        """Let the next calls of a method ("Execute", "Get") fail or hang, one after the other."""
+        self._failures.setdefault(method, []).extend(failures)
+
+    def called(self, method: str) -> list[Call]:
+        """Return the calls of one method."""
+        return [call for call in self.calls if call.method == method]
+
+    async def break_executor(self, *, replaced: bool = True) -> None:
+        """Kill the executor. The fleet names the next one, which is there only if `replaced`."""
+        self.uid += 1
+        broken = self._servers.pop()
+        task = asyncio.ensure_future(broken.stop(None))
+        self._stopping.add(task)
+        if replaced:
+            await self._serve_executor()
+
+    def script(self, execution_id: str, code: str) -> list[Step]:
+        """Return what happens when `code` runs."""
+        steps = self._scripts.get(code, (started(), finished()))
+        return [_completed(step, execution_id, number) for number, step in enumerate(steps, start=1)]
+
+    def next_failures(self, method: str) -> list[Fails | Hangs]:
+        """Return how this call fails, if it does."""
+        waiting = self._failures.get(method)
+        return [waiting.pop(0)] if waiting else []
+
+    async def _serve_executor(self) -> None:
+        await self._serve(
+            self.executor_address, (interpreter_pb2, process_pb2, filesystem_pb2, session_pb2), FakeExecutor(self)
+        )
+
+    async def _serve(self, address: str, modules: Any, service: object) -> None:
+        server = grpc.aio.server()
+        for module in modules if isinstance(modules, tuple) else (modules,):
+            for described in module.DESCRIPTOR.services_by_name.values():
+                handlers = {method.name: _handler(self, method, service) for method in described.methods}
+                server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(described.full_name, handlers),))
+        server.add_insecure_port(address)
+        await server.start()
+        self._servers.append(server)
+
+
+class FakeFleetService:
+    """The calls of a fleet. Each is an async generator of answers and steps; what it lacks is answered with an empty message."""
+
+    def __init__(self, fake: FakeFleet) -> None:
+        self._fake = fake
+
+    def _open(self) -> dict[str, Any]:
+        sandbox = fleet_pb2.Sandbox(
+            sandbox_id="s-1", sandbox_uid=f"u-{self._fake.uid}", isolation=session_pb2.ISOLATION_NAMESPACE
+        )
+        access = fleet_pb2.Access(address=self._fake.executor_address, token=f"token-{len(self._fake.calls)}")
+        access.token_expires.FromSeconds(int(time() + self._fake.token_life))
+        return {"sandbox": sandbox, "access": access}
+
+    async def Claim(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """Wait a little, then bind."""
+        yield fleet_pb2.ClaimResponse(sequence=1, queued=fleet_pb2.Queued(position=1))
+        yield fleet_pb2.ClaimResponse(sequence=2, bound=fleet_pb2.Bound(**self._open()))
+
+    async def Get(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """Describe the sandbox while it is there."""
+        yield self._ended() or fleet_pb2.GetResponse(**self._open())
+
+    async def Renew(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """Give a new token."""
+        yield self._ended() or fleet_pb2.RenewResponse(**self._open())
+
+    async def Release(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """End the sandbox."""
+        self._fake.ended, was_there = True, not self._fake.ended
+        yield fleet_pb2.ReleaseResponse(released=was_there)
+
+    def _ended(self) -> Fails | None:
+        fails = Fails(grpc.StatusCode.NOT_FOUND, "SandboxEnded", "cannot open the sandbox: it has ended")
+        return fails if self._fake.ended else None
+
+
+class FakeExecutor:
+    """The calls of an executor."""
+
+    def __init__(self, fake: FakeFleet) -> None:
+        self._fake = fake
+
+    async def Execute(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """Play the script of the cell."""
+        for step in self._fake.script(request.execution_id, request.code):
+            yield interpreter_pb2.ExecuteResponse(event=step) if isinstance(step, Event) else step
+
+    async def Start(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """Play the script of the command."""
+        line = request.shell or b" ".join(request.argv)
+        for step in self._fake.script(request.execution_id, os.fsdecode(line)):
+            yield process_pb2.StartResponse(event=step) if isinstance(step, Event) else step
+
+    async def Health(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """Be ready."""
+        yield session_pb2.HealthResponse(ready=True)
+
+    async def Read(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """Read what was written."""
+        if (data := self._fake.files.get(request.path)) is None:
+            yield Fails(grpc.StatusCode.NOT_FOUND, "FileNotFound", "cannot read it: nothing is there")
+            return
+        yield filesystem_pb2.ReadResponse(info=filesystem_pb2.FileInfo(path=request.path, size=len(data)))
+        yield filesystem_pb2.ReadResponse(data=data)
+
+    async def Write(self, parts: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """Keep what is written."""
+        received = [part async for part in parts]
+        path, data = received[0].header.path, b"".join(part.data for part in received[1:])
+        self._fake.files[path] = data
+        yield filesystem_pb2.WriteResponse(info=filesystem_pb2.FileInfo(path=path, size=len(data)))
+
+
+def _completed(step: Step, execution_id: str, number: int) -> Step:
+    if not isinstance(step, Event):
+        return step
+    event = Event()
+    event.CopyFrom(step)
+    event.sequence = event.sequence or number
+    if event.WhichOneof("event") == "started":
+        event.started.execution_id = event.started.execution_id or execution_id
+    return event
+
+
+def _handler(fake: FakeFleet, method: Any, service: object) -> grpc.RpcMethodHandler[Any, Any]:
+    behave: Callable[[Any], AsyncIterator[Any]] | None = getattr(service, method.name, None)
+    answer_class = GetMessageClass(method.output_type)
+
+    async def play(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        fake.calls.append(Call(method.name, request, dict(context.invocation_metadata() or ())))
+        steps = behave(request) if behave else _each([answer_class()])
+        async for step in _chain(_each(fake.next_failures(method.name)), steps):
+            match step:
+                case Fails():
+                    await _abort(context, step)
+                case Breaks():
+                    await fake.break_executor(replaced=step.replaced)
+                    await asyncio.Event().wait()
+                case Hangs():
+                    await asyncio.Event().wait()
+                case _:
+                    yield step
+
+    async def first(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        return await anext(play(request, context))
+
+    streams = ["stream" if flag else "unary" for flag in (method.client_streaming, method.server_streaming)]
+    make: Any = getattr(grpc, f"{'_'.join(streams)}_rpc_method_handler")
+    made: grpc.RpcMethodHandler[Any, Any] = make(
+        play if method.server_streaming else first,
+        request_deserializer=GetMessageClass(method.input_type).FromString,
+        response_serializer=lambda answer: answer if isinstance(answer, bytes) else answer.SerializeToString(),
+    )
+    return made
+
+
+async def _each(answers: Iterable[Any]) -> AsyncIterator[Any]:
+    for answer in answers:
+        yield answer
+
+
+async def _chain(*parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    for part in parts:
+        async for step in part:
+            yield step
+
+
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], fails: Fails) -> None:
+    detail = common_pb2.ErrorDetail(reason=fails.reason, message=fails.message)
+    trailing = (("sandfleet-error-bin", detail.SerializeToString()),) if fails.reason else ()
+    await context.abort(fails.code, fails.message, trailing)

@@ -1,0 +1,351 @@
+"""The one seam to the network: channels, metadata, retries, and going on when an executor was replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from sandfleet import _api as api
+from sandfleet import _convert as convert
+from sandfleet import telemetry
+from sandfleet._status import detail, never_sent, to_error
+from sandfleet.errors import RpcTimeout, SandboxEnded, SandfleetError, UnavailableError
+from sandfleet.values import Health, SandboxInfo, SandboxUsage
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+Request = TypeVar("Request", bound="Message")
+Response = TypeVar("Response", bound="Message")
+Answer = TypeVar("Answer")
+Metadata = tuple[tuple[str, str], ...]
+
+MAX_MESSAGE = 32 * 1024 * 1024
+# A token is renewed when so much of its life is left, in seconds.
+_TOKEN_MARGIN = 30.0
+# How often one call may meet a dead or foreign executor before it gives up.
+_ATTEMPTS = 3
+_PROBE_TIMEOUT = 2.0
+_PROBE_PAUSE = (0.02, 0.5)
+
+
+def open_channel(address: str) -> api.aio.Channel:
+    """Open a channel to "unix:/path" or "host:port"."""
+    options: list[tuple[str, int]] = [
+        ("grpc.max_send_message_length", MAX_MESSAGE),
+        ("grpc.max_receive_message_length", MAX_MESSAGE),
+        # A channel that is made because the last one is dead must not inherit its back-off.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        # What may run twice is decided here, not in a service config.
+        ("grpc.enable_retries", 0),
+        ("grpc.enable_http_proxy", 0),
+    ]
+    if not address.startswith("unix:"):
+        options += [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 10_000)]
+    return api.aio.insecure_channel(address, options=options)
+
+
+def trace_metadata() -> Metadata:
+    """Return the metadata that carries the trace on, if there is one."""
+    parent = telemetry.traceparent()
+    return (("traceparent", parent),) if parent else ()
+
+
+class Connection:
+    """A channel to one incarnation of an executor, with its token."""
+
+    def __init__(self, uid: str, access: api.fleet.Access) -> None:
+        self.uid = uid
+        self.access = access
+        self.channel = open_channel(access.address)
+
+    @cached_property
+    def interpreter(self) -> api.interpreter_grpc.InterpreterServiceAsyncStub:
+        """Contexts and cells."""
+        return api.interpreter_grpc.InterpreterServiceStub(self.channel)
+
+    @cached_property
+    def process(self) -> api.process_grpc.ProcessServiceAsyncStub:
+        """Commands."""
+        return api.process_grpc.ProcessServiceStub(self.channel)
+
+    @cached_property
+    def filesystem(self) -> api.filesystem_grpc.FilesystemServiceAsyncStub:
+        """Files."""
+        return api.filesystem_grpc.FilesystemServiceStub(self.channel)
+
+    @cached_property
+    def session(self) -> api.session_grpc.SessionServiceAsyncStub:
+        """The sandbox as a whole."""
+        return api.session_grpc.SessionServiceStub(self.channel)
+
+    def metadata(self) -> Metadata:
+        """Return what goes with each call."""
+        return (("authorization", f"Bearer {self.access.token}"), *trace_metadata())
+
+    def token_ends_at(self) -> float:
+        """Return when the token ends, in seconds of the epoch."""
+        expires = self.access.token_expires
+        return expires.seconds + expires.nanos / 1e9 if expires.seconds else float("inf")
+
+
+class FleetCalls(Protocol):
+    """What a link needs of the fleet."""
+
+    async def access(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
+    async def renew(self, sandbox_id: str, lease: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
+    async def get(self, sandbox_id: str) -> SandboxInfo: ...
+    async def release(self, sandbox_id: str) -> bool: ...
+
+
+class Link:
+    """The way to one sandbox: always to its present executor."""
+
+    def __init__(
+        self, fleet: FleetCalls, sandbox: api.fleet.Sandbox, access: api.fleet.Access, *, rpc_timeout: float
+    ) -> None:
+        self._fleet = fleet
+        self._connection = Connection(sandbox.sandbox_uid, access)
+        self._refreshing = asyncio.Lock()
+        self._ended: SandboxEnded | None = None
+        self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.sandbox_id = sandbox.sandbox_id
+        self.rpc_timeout = rpc_timeout
+
+    @property
+    def uid(self) -> str:
+        """Of the present incarnation of the executor."""
+        return self._connection.uid
+
+    async def connection(self) -> Connection:
+        """Return the connection to use now, with a token that lives long enough. Raises SandboxEnded."""
+        self._check_open()
+        if self._connection.token_ends_at() - time.time() < _TOKEN_MARGIN:
+            await self._refresh(self._connection, self._connection.access.token)
+        return self._connection
+
+    async def unary(
+        self,
+        method: Callable[[Connection], api.aio.UnaryUnaryMultiCallable[Request, Response]],
+        request: Request,
+        *,
+        idempotent: bool = False,
+        timeout: float | None = None,
+    ) -> Response:
+        """Call one RPC. An `idempotent` one is called again when the connection broke under it."""
+
+        async def attempt(connection: Connection) -> Response:
+            call = method(connection)
+            return await call(request, metadata=connection.metadata(), timeout=timeout or self.rpc_timeout)
+
+        with telemetry.call(*telemetry.rpc(request.DESCRIPTOR)):
+            return await self.run(attempt, resend=idempotent)
+
+    async def run(self, attempt: Callable[[Connection], Awaitable[Answer]], *, resend: bool) -> Answer:
+        """Make an attempt, and others where that cannot do anything twice: not sent, turned away, or `resend`.
+
+        Raises the typed error of the last one.
+        """
+        for left in reversed(range(_ATTEMPTS)):
+            connection = await self.connection()
+            token = connection.access.token
+            try:
+                return await attempt(connection)
+            except api.aio.AioRpcError as error:
+                code = error.code().name
+                if left and code == "UNAUTHENTICATED":
+                    await self._refresh(connection, token)
+                elif left and code == "UNAVAILABLE" and (resend or never_sent(error)):
+                    await self.recover(connection)
+                else:
+                    raise to_error(error) from error
+            except TimeoutError as error:
+                raise rpc_timeout_error(self.rpc_timeout) from error
+            except asyncio.CancelledError:
+                if self.was_closed_under():
+                    raise self._closed_error() from None
+                raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def was_closed_under(self) -> bool:
+        """Say whether a cancellation came from `close`, which gRPC shows as one of the caller's task."""
+        task = asyncio.current_task()
+        return self._closed and task is not None and task.cancelling() == 0
+
+    async def recover(self, broken: Connection) -> None:
+        """Wait for an executor that answers, after `broken` did not. Raises SandboxEnded, UnavailableError."""
+        self._check_open()
+        async with self._refreshing:
+            if self._connection is broken:
+                self._connection = await self._find_answering()
+
+    async def _find_answering(self) -> Connection:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self.rpc_timeout
+        pause, longest_pause = _PROBE_PAUSE
+        while True:
+            # The fleet may not have noticed yet that the executor is gone, and name the dead one.
+            candidate = Connection(*await self._access(max(1.0, deadline - clock())))
+            if await _answers(candidate):
+                return candidate
+            await candidate.channel.close(None)
+            if clock() > deadline:
+                raise UnavailableError(
+                    f"cannot reach the executor of sandbox {self.sandbox_id}: no answer for {self.rpc_timeout:g} s",
+                    reason="ExecutorSilent",
+                    retryable=True,
+                )
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest_pause)
+
+    async def _refresh(self, connection: Connection, token: str) -> None:
+        async with self._refreshing:
+            if self._connection is connection and connection.access.token == token:
+                uid, access = await self._access(self.rpc_timeout)
+                if not self._take_token(uid, access):
+                    self._connection = Connection(uid, access)
+
+    async def _access(self, wait: float) -> tuple[str, api.fleet.Access]:
+        try:
+            sandbox, access = await self._fleet.access(self.sandbox_id, wait=wait)
+        except SandboxEnded as error:
+            self._ended = error
+            raise
+        return sandbox.sandbox_uid, access
+
+    def _take_token(self, uid: str, access: api.fleet.Access) -> bool:
+        """Use a new token where it is for the executor that is connected. Says whether it is."""
+        same = uid == self._connection.uid and access.address == self._connection.access.address
+        if same:
+            self._connection.access = access
+        return same
+
+    async def renew(self, lease: float) -> SandboxInfo:
+        """Set the lease to end so many seconds from now. Raises SandboxEnded."""
+        self._check_open()
+        sandbox, access = await self._fleet.renew(self.sandbox_id, lease)
+        self._take_token(sandbox.sandbox_uid, access)
+        return convert.sandbox(sandbox)
+
+    async def keep(self, lease: float) -> float | None:
+        """Renew the lease; return in how many seconds to do it again, None when the sandbox has ended."""
+        try:
+            await self.renew(lease)
+        except SandboxEnded as error:
+            self._ended = error
+            return None
+        except SandfleetError:
+            # The fleet may be away for a moment: what is left of the lease allows more attempts.
+            return lease / 10
+        return lease / 2
+
+    async def release(self) -> bool:
+        """End the sandbox; return whether it was there."""
+        released = await self._fleet.release(self.sandbox_id)
+        self._ended = SandboxEnded(f"cannot use sandbox {self.sandbox_id}: it was killed", reason="Killed")
+        return released
+
+    async def info(self) -> SandboxInfo:
+        """Join what the fleet knows with what the executor says."""
+        known = await self._fleet.get(self.sandbox_id)
+        said = await self.unary(lambda c: c.session.Describe, api.session.DescribeRequest(), idempotent=True)
+        return replace(
+            known,
+            separations=tuple(said.separations[:32]),
+            kernel=said.kernel,
+            languages=tuple(said.languages[:32]),
+            python_version=said.python_version,
+            executor_version=said.executor_version,
+            limits=convert.limits(said.limits),
+        )
+
+    async def usage(self) -> SandboxUsage:
+        """Ask what the sandbox uses now."""
+        said = await self.unary(lambda c: c.session.Usage, api.session.UsageRequest(), idempotent=True)
+        return SandboxUsage(
+            memory_bytes=said.memory_bytes,
+            tmp_bytes=said.tmp_bytes,
+            processes=said.processes,
+            cpu_seconds=said.cpu_seconds,
+            running_executions=said.running_executions,
+        )
+
+    async def health(self) -> Health:
+        """Ask whether it can run code; a failure to ask is an answer."""
+        try:
+            said = await self.unary(lambda c: c.session.Health, api.session.HealthRequest(), idempotent=True)
+        except SandfleetError as error:
+            return Health(ready=False, message=error.message)
+        return Health(ready=said.ready, message=said.message)
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do something behind the caller's back whose failure changes nothing; it ends with the link."""
+        task = asyncio.ensure_future(_quietly(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Close the connection; calls that are running on it fail."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.gather(*self._tasks)
+            await self._connection.channel.close(None)
+
+    def _check_open(self) -> None:
+        if self._ended is not None:
+            raise SandboxEnded(self._ended.message, reason=self._ended.reason, subject=self.sandbox_id)
+        if self._closed:
+            raise self._closed_error()
+
+    def _closed_error(self) -> UnavailableError:
+        return UnavailableError(f"cannot use sandbox {self.sandbox_id}: this object was closed", reason="Closed")
+
+
+def rpc_timeout_error(seconds: float) -> RpcTimeout:
+    """Make the error of a call that got no answer."""
+    return RpcTimeout(f"cannot go on: no answer for {seconds:g} s", reason="RpcTimeout", retryable=True)
+
+
+async def receive(call: api.aio.UnaryStreamCall[Any, Answer]) -> Answer | None:
+    """Read the next message of a stream; None at its end."""
+    message = await call.read()
+    return None if message is api.aio.EOF else cast("Answer", message)  # type: ignore[attr-defined]  # the stubs lack it
+
+
+async def receive_within(seconds: float, call: api.aio.UnaryStreamCall[Any, Answer]) -> Answer | None:
+    """Read the next message of a stream; None at its end. Raises RpcTimeout."""
+    message = receive(call)
+    return await within(seconds, message)
+
+
+async def within(seconds: float, answer: Awaitable[Answer]) -> Answer:
+    """Wait for one answer of a stream. Raises RpcTimeout."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await answer
+    except TimeoutError as error:
+        raise rpc_timeout_error(seconds) from error
+
+
+async def _answers(connection: Connection) -> bool:
+    try:
+        await connection.session.Health(
+            api.session.HealthRequest(), metadata=connection.metadata(), timeout=_PROBE_TIMEOUT
+        )
+    except api.aio.AioRpcError as error:
+        # Whoever turns us away with a reason is there.
+        return detail(error) is not None and error.code().name != "UNAVAILABLE"
+    return True
+
+
+async def _quietly(work: Coroutine[Any, Any, object]) -> None:
+    with suppress(SandfleetError):
+        await work

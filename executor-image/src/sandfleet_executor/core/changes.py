@@ -1,0 +1,243 @@
+"""Which files changed: an index of the workspace's names, kept up to date by inotify's events, and marks on it.
+
+Only what is no directory counts (files, symlinks, pipes …), by its name relative to the workspace: a directory that is made or
+removed shows in the files below it. A mark remembers of each name that was touched since whether it was there at first; with
+whether it is there now, that tells created, modified and deleted. So what comes and goes again is nothing, a file that is
+replaced is modified, and several marks may lie over each other.
+"""
+
+import weakref
+from collections.abc import Iterator
+
+from sandfleet_executor.core.events import Files
+from sandfleet_executor.core.paths import PARTIAL_PREFIX
+
+MODIFY = 0x2
+ATTRIB = 0x4
+CLOSE_WRITE = 0x8
+MOVED_FROM = 0x40
+MOVED_TO = 0x80
+CREATE = 0x100
+DELETE = 0x200
+IS_DIRECTORY = 0x4000_0000
+
+APPEARED = CREATE | MOVED_TO
+VANISHED = DELETE | MOVED_FROM
+TOUCHED = MODIFY | ATTRIB | CLOSE_WRITE
+
+# Names in each of the three lists of one answer, and names that a mark remembers to make them from.
+MAX_LISTED = 1000
+MAX_TOUCHED = 50_000
+MAX_MARKS = 256
+
+PRIVATE_DIRECTORY = b".sandfleet"
+
+
+class Folder:
+    """A directory of the index."""
+
+    __slots__ = ("files", "folders", "name", "parent")
+
+    def __init__(self, parent: "Folder | None", name: bytes) -> None:
+        self.parent = parent
+        self.name = name
+        self.files: set[bytes] = set()
+        self.folders: dict[bytes, Folder] = {}
+
+
+def below(folder: Folder) -> Iterator[tuple[Folder, bytes]]:
+    """Every file of a folder and its subfolders: the folder it is in, and its name."""
+    pending = [folder]
+    while pending:
+        current = pending.pop()
+        yield from ((current, name) for name in current.files)
+        pending.extend(current.folders.values())
+
+
+def place_of(folder: Folder, name: bytes) -> tuple[Folder, bytes]:
+    """The topmost folder above, and the path from there."""
+    names = [name]
+    while folder.parent is not None:
+        names.append(folder.name)
+        folder = folder.parent
+    return folder, b"/".join(reversed(names))
+
+
+class Mark:
+    """A moment. It is forgotten when nobody holds it any more."""
+
+    __slots__ = ("__weakref__", "complete", "touched")
+
+    def __init__(self, *, complete: bool) -> None:
+        self.complete = complete
+        # Whether the name was there when it was touched first.
+        self.touched: dict[bytes, bool] = {}
+
+
+def is_hidden(folder: Folder, name: bytes) -> bool:
+    """Sandfleet's own files: no event of theirs is anybody's."""
+    return name.startswith(PARTIAL_PREFIX) or (name == PRIVATE_DIRECTORY and folder.parent is None)
+
+
+class Index:
+    """The names of the workspace, and the marks on it."""
+
+    def __init__(self) -> None:
+        self.root = Folder(None, b"")
+        # Names in the index: files and directories.
+        self.size = 0
+        self._marks: list[weakref.ref[Mark]] = []
+        # Directories between the two events of their rename, by its cookie; the bool is their second chance (`moved_away`).
+        self._moving: dict[int, tuple[Folder, bool]] = {}
+
+    # Marks
+
+    def mark(self, *, complete: bool) -> Mark:
+        """A mark on now. With `complete` False its answer will say that it may lack something."""
+        self._marks = [held for held in self._marks if held() is not None]
+        mark = Mark(complete=complete and len(self._marks) < MAX_MARKS)
+        if len(self._marks) < MAX_MARKS:
+            self._marks.append(weakref.ref(mark))
+        return mark
+
+    def lose(self) -> None:
+        """Events were lost: no mark that is held now can be complete."""
+        for mark in self._held():
+            mark.complete = False
+
+    def since(self, mark: Mark) -> Files:
+        """What changed since the mark: up to 1,000 names of each kind, sorted."""
+        now = {path: self._has(path) for path in mark.touched}
+        created = sorted(path for path, was_there in mark.touched.items() if now[path] and not was_there)
+        modified = sorted(path for path, was_there in mark.touched.items() if now[path] and was_there)
+        deleted = sorted(path for path, was_there in mark.touched.items() if not now[path] and was_there)
+        return Files(
+            created=tuple(created[:MAX_LISTED]),
+            modified=tuple(modified[:MAX_LISTED]),
+            deleted=tuple(deleted[:MAX_LISTED]),
+            complete=mark.complete,
+            omitted=sum(max(0, len(names) - MAX_LISTED) for names in (created, modified, deleted)),
+        )
+
+    def _held(self) -> Iterator[Mark]:
+        return (mark for held in self._marks if (mark := held()) is not None)
+
+    def _has(self, path: bytes) -> bool:
+        *folders, name = path.split(b"/")
+        folder: Folder | None = self.root
+        for step in folders:
+            folder = folder.folders.get(step) if folder else None
+        return folder is not None and name in folder.files
+
+    def _touch(self, folder: Folder, name: bytes, *, was_there: bool) -> None:
+        if self._marks:
+            top, path = place_of(folder, name)
+            # Otherwise it is in a directory that left the index.
+            if top is self.root:
+                self._touch_path(path, was_there=was_there)
+
+    def _touch_path(self, path: bytes, *, was_there: bool) -> None:
+        for mark in self._held():
+            if len(mark.touched) < MAX_TOUCHED:
+                mark.touched.setdefault(path, was_there)
+            elif path not in mark.touched:
+                mark.complete = False
+
+    # Names
+
+    def add_file(self, folder: Folder, name: bytes) -> None:
+        """A file is there that may have been there before."""
+        was_there = name in folder.files
+        if not was_there:
+            folder.files.add(name)
+            self.size += 1
+        self._touch(folder, name, was_there=was_there)
+
+    def add_folder(self, folder: Folder, name: bytes) -> Folder:
+        """A new directory is there, to be watched first and looked into then."""
+        self._drop(folder, name)
+        child = folder.folders[name] = Folder(folder, name)
+        self.size += 1
+        return child
+
+    def event(self, folder: Folder, mask: int, cookie: int, name: bytes) -> Folder | None:
+        """Takes in one event of a folder. Gives a new directory that is to be watched and looked into."""
+        if is_hidden(folder, name):
+            return None
+        if mask & IS_DIRECTORY:
+            return self._folder_event(folder, mask, cookie, name)
+        if mask & (APPEARED | TOUCHED):
+            # A touched file that is not known: it was made before its new directory was watched.
+            self.add_file(folder, name)
+        elif mask & VANISHED and name in folder.files:
+            folder.files.remove(name)
+            self.size -= 1
+            self._touch(folder, name, was_there=True)
+        return None
+
+    def _folder_event(self, folder: Folder, mask: int, cookie: int, name: bytes) -> Folder | None:
+        if mask & MOVED_FROM:
+            self._detach(folder, name, cookie)
+        elif mask & MOVED_TO and cookie in self._moving:
+            self._attach(folder, name, self._moving.pop(cookie)[0])
+        elif mask & APPEARED:
+            return self.add_folder(folder, name)
+        elif mask & DELETE:
+            self._drop(folder, name)
+        return None
+
+    def _detach(self, folder: Folder, name: bytes, cookie: int) -> None:
+        child = folder.folders.get(name)
+        if child is not None:
+            for where, file in below(child):
+                self._touch(where, file, was_there=True)
+            del folder.folders[name]
+            child.parent = None
+            self._moving[cookie] = (child, True)
+
+    def _attach(self, folder: Folder, name: bytes, child: Folder) -> None:
+        self._drop(folder, name)
+        child.parent, child.name = folder, name
+        folder.folders[name] = child
+        for where, file in below(child):
+            self._touch(where, file, was_there=False)
+
+    def _drop(self, folder: Folder, name: bytes) -> None:
+        child = folder.folders.get(name)
+        if child is not None:
+            for where, file in below(child):
+                self._touch(where, file, was_there=True)
+            del folder.folders[name]
+            self._forget(child)
+
+    def _forget(self, child: Folder) -> None:
+        child.parent = None
+        pending = [child]
+        while pending:
+            current = pending.pop()
+            self.size -= 1 + len(current.files)
+            pending.extend(current.folders.values())
+
+    def moved_away(self) -> list[Folder]:
+        """Directories that went out of the workspace: none of their events is wanted. To be asked after all events.
+
+        The second event of a rename may come a moment after the first: each one waits until it is asked for twice.
+        """
+        if not self._moving:
+            return []
+        gone = [child for child, fresh in self._moving.values() if not fresh]
+        self._moving = {cookie: (child, False) for cookie, (child, fresh) in self._moving.items() if fresh}
+        for child in gone:
+            self._forget(child)
+        return gone
+
+    # After events were lost
+
+    def adopt(self, fresh: "Index") -> None:
+        """Takes the names of an index that was made anew; what differs counts as changed."""
+        old, self.root, self.size = self.root, fresh.root, fresh.size
+        self._moving.clear()
+        if any(self._held()):
+            before, after = ({place_of(folder, name)[1] for folder, name in below(root)} for root in (old, self.root))
+            for path in before ^ after:
+                self._touch_path(path, was_there=path in before)

@@ -1,0 +1,91 @@
+"""What an executor is told at its start, and the limits of its sandbox."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+MIB = 1 << 20
+# Largest output limit that one execution may ask for, in bytes of each stream.
+MAX_OUTPUT_BYTES = 4 << 30
+ISOLATIONS = ("namespace", "none")
+
+
+class ConfigError(ValueError):
+    """The executor was told something that it cannot do."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes in bytes, times in seconds."""
+
+    memory_bytes: int = 2048 * MIB
+    tmp_bytes: int = 256 * MIB
+    processes: int = 256
+    output_bytes: int = 16 * MIB
+    executions: int = 32
+    max_timeout: float = 3600.0
+    default_timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise ConfigError(f"cannot take limit {field.name}={value!r}: it has to be a number above 0")
+        if self.output_bytes > MAX_OUTPUT_BYTES:
+            raise ConfigError(f"cannot take limit output_bytes={self.output_bytes}: the most is {MAX_OUTPUT_BYTES}")
+
+    def lowered(self, wish: Mapping[str, Any]) -> Self:
+        """These limits with those of `wish` that are not 0. Raises ConfigError for one that is higher."""
+        for name, value in wish.items():
+            if value > getattr(self, name):
+                raise ConfigError(f"cannot raise limit {name} to {value}: the template allows {getattr(self, name)}")
+        lowered = replace(self, **{name: value for name, value in wish.items() if value})
+        if lowered.default_timeout > lowered.max_timeout:
+            lowered = replace(lowered, default_timeout=lowered.max_timeout)
+        return lowered
+
+
+@dataclass(frozen=True)
+class ExecutorConfig:
+    """One sandbox. Paths are the host's."""
+
+    sandbox_id: str
+    # Of this incarnation: the audience of its tokens.
+    sandbox_uid: str
+    socket: str
+    workspace: str
+    private_dir: str
+    keys_file: str
+    isolation: str = "namespace"
+    # Host uid of user code; only root can give it one of its own.
+    user_id: int | None = None
+    limits: Limits = Limits()
+    lease: float | None = None
+    idle_timeout: float | None = None
+    # Whether to make a pids cgroup.
+    cgroup: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("socket", "workspace", "private_dir", "keys_file"):
+            if not getattr(self, name).startswith("/"):
+                raise ConfigError(f"cannot take {name}={getattr(self, name)!r}: it has to be an absolute path")
+        if self.isolation not in ISOLATIONS:
+            raise ConfigError(f"cannot take isolation={self.isolation!r}: it is one of {', '.join(ISOLATIONS)}")
+        if self.user_id is not None and self.user_id <= 0:
+            raise ConfigError(f"cannot take user_id={self.user_id}: user code never runs as root")
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """From a JSON object. Raises ConfigError for what is missing, unknown or of the wrong kind."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ConfigError(f"cannot take the configuration: unknown {', '.join(unknown)}")
+        limits = values.get("limits", {})
+        if not isinstance(limits, Mapping):
+            raise ConfigError("cannot take the configuration: limits is no object")
+        if unknown := sorted(set(limits) - {field.name for field in fields(Limits)}):
+            raise ConfigError(f"cannot take the configuration: unknown limits {', '.join(unknown)}")
+        for name in ("sandbox_id", "sandbox_uid", "socket", "workspace", "private_dir", "keys_file"):
+            if not isinstance(values.get(name), str) or not values[name]:
+                raise ConfigError(f"cannot take the configuration: {name} has to be a text")
+        return cls(**{**values, "limits": Limits(**limits)})

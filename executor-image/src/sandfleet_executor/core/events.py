@@ -1,0 +1,128 @@
+"""What happens in an execution, as values. The servicers turn them into the messages of the API."""
+
+from dataclasses import dataclass, field
+
+STDOUT = 1
+STDERR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    execution_id: str
+    context_id: str = ""
+    cell_number: int = 0
+    lost: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return 128
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    stream: int
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + 32
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    stream: int
+    dropped_bytes: int
+    dropped_events: int = 0
+
+    @property
+    def size(self) -> int:
+        return 32
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    # (MIME type, raw bytes)
+    parts: tuple[tuple[str, bytes], ...]
+    is_main: bool
+    dropped_bytes: int = 0
+
+    @property
+    def size(self) -> int:
+        return sum(len(data) for _, data in self.parts) + 64
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    file: str
+    line: int
+    function: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    name: str
+    value: str
+    traceback: str
+    frames: tuple[Frame, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.value) + len(self.traceback) + 64
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Of one execution: seconds and bytes."""
+
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    peak_processes: int = 0
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    created: tuple[bytes, ...] = ()
+    modified: tuple[bytes, ...] = ()
+    deleted: tuple[bytes, ...] = ()
+    complete: bool = True
+    omitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Times in nanoseconds since the epoch; ids are W3C Trace Context's bytes."""
+
+    name: str
+    trace_id: bytes
+    span_id: bytes
+    parent_span_id: bytes
+    start: int
+    end: int
+    attributes: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    outcome: str
+    blame: str = ""
+    reason: str = ""
+    message: str = ""
+    exit_code: int = 0
+    signal: str = ""
+    usage: Usage = Usage()
+    files: Files = Files()
+    lost: tuple[str, ...] = ()
+    leftover_processes_killed: int = 0
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return 1024
+
+
+Event = Started | Output | Gap | Result | Error | Finished

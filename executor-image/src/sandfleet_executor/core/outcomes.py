@@ -1,0 +1,102 @@
+"""From what happened to the one outcome of an execution (D9). The words of `reason` are documented in docs/reference/outcomes.md."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Who ended an execution before its own end."""
+
+    NONE = "none"
+    DEADLINE = "deadline"
+    MEMORY = "memory"
+    INTERRUPT = "interrupt"
+    RESTART = "restart"
+    CLOSE = "close"
+    PROTOCOL = "protocol"
+    SESSION = "session"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known at the end. `status` is the interpreter's word, None when it ended before it could say one."""
+
+    cause: Cause = Cause.NONE
+    status: str | None = None
+    error_name: str = ""
+    exit_code: int = 0
+    signal: str = ""
+    timeout: float = 0.0
+    memory_limit: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`outcome` and `blame` are the lower-case words of the enums Outcome and Blame; `blame` is empty with `ok`."""
+
+    outcome: str
+    blame: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+def judge_cell(facts: Facts) -> Verdict:
+    """The verdict on a cell."""
+    # Code that swallowed an interrupt and ended well ended well; past its deadline it did not.
+    if facts.status == "ok" and facts.cause is not Cause.DEADLINE:
+        return Verdict("ok")
+    if forced := _forced(facts):
+        return forced
+    if facts.status == "interrupted":
+        return Verdict("interrupted", "policy", "Interrupted", "The execution was interrupted.")
+    if facts.status is None:
+        return _ended_interpreter(facts)
+    if facts.error_name == "MemoryError":
+        return _out_of_memory(facts)
+    return Verdict("error", "code", "Exception", f"The code raised {facts.error_name}.")
+
+
+def judge_command(facts: Facts) -> Verdict:
+    """The verdict on a command."""
+    if forced := _forced(facts):
+        return forced
+    if facts.signal:
+        return Verdict("killed", "code", "Signal", f"The command was ended by {facts.signal}.")
+    if facts.exit_code:
+        reason = {126: "NotExecutable", 127: "NotFound"}.get(facts.exit_code, "ExitCode")
+        return Verdict("error", "code", reason, f"The command ended with exit code {facts.exit_code}.")
+    return Verdict("ok")
+
+
+def _forced(facts: Facts) -> Verdict | None:
+    match facts.cause:
+        case Cause.DEADLINE:
+            message = f"The execution did not end within {facts.timeout:g} seconds."
+            return Verdict("timeout", "limit", "DeadlineExceeded", message)
+        case Cause.MEMORY:
+            return _out_of_memory(facts)
+        case Cause.INTERRUPT:
+            return Verdict("interrupted", "policy", "Interrupted", "The execution was interrupted.")
+        case Cause.RESTART:
+            return Verdict("interrupted", "policy", "ContextRestarted", "The context was restarted or deleted.")
+        case Cause.CLOSE:
+            return Verdict("interrupted", "policy", "SandboxClosed", "The sandbox was closed.")
+        case Cause.PROTOCOL:
+            message = "The code broke the interpreter's connection to the executor."
+            return Verdict("killed", "code", "InterpreterBroken", message)
+        case Cause.SESSION:
+            return Verdict("killed", "code", "SessionKilled", "All processes of the sandbox were killed.")
+        case Cause.NONE:
+            return None
+
+
+def _ended_interpreter(facts: Facts) -> Verdict:
+    if facts.signal:
+        return Verdict("killed", "code", "InterpreterCrashed", f"The interpreter was ended by {facts.signal}.")
+    message = f"The code ended the interpreter with exit code {facts.exit_code}."
+    return Verdict("killed", "code", "InterpreterExited", message)
+
+
+def _out_of_memory(facts: Facts) -> Verdict:
+    message = f"The memory limit of {facts.memory_limit >> 20} MiB was reached."
+    return Verdict("memory", "limit", "MemoryLimit", message)

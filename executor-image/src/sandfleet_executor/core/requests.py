@@ -1,0 +1,80 @@
+"""Checks on what a caller asks for. Each raises BadRequest with "cannot X: why"."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from sandfleet_executor.core.config import MAX_OUTPUT_BYTES, Limits
+
+ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+# argv and environment together, in bytes.
+MAX_ARGV_BYTES = 1 << 20
+MAX_ENV_BYTES = 256 << 10
+MAX_CODE_BYTES = 8 << 20
+DEFAULT_CONTEXT = "default"
+
+
+class BadRequest(ValueError):  # noqa: N818 - what it is, not that it is an error
+    """The request cannot be right, whatever the state of the sandbox."""
+
+
+def check_id(kind: str, value: str) -> str:
+    if not ID.fullmatch(value):
+        raise BadRequest(f"cannot use {value[:80]!r} as {kind}: it has to be 1 to 64 of A-Z a-z 0-9 . _ -")
+    return value
+
+
+def check_envs(envs: Mapping[str, str]) -> dict[str, str]:
+    for name, value in envs.items():
+        if not ENV_NAME.fullmatch(name):
+            raise BadRequest(f"cannot set environment variable {name[:80]!r}: not a name")
+        if "\0" in value:
+            raise BadRequest(f"cannot set environment variable {name}: its value holds a NUL")
+    if sum(len(name) + len(value.encode()) + 2 for name, value in envs.items()) > MAX_ENV_BYTES:
+        raise BadRequest(f"cannot set the environment: it is larger than {MAX_ENV_BYTES} bytes")
+    return dict(envs)
+
+
+def check_code(code: str) -> str:
+    if len(code.encode()) > MAX_CODE_BYTES:
+        raise BadRequest(f"cannot run the code: it is larger than {MAX_CODE_BYTES} bytes")
+    return code
+
+
+def check_timeout(seconds: float | None, limits: Limits) -> float:
+    """The deadline in seconds; the sandbox's default for None."""
+    if seconds is None:
+        return limits.default_timeout
+    if not 0 < seconds <= limits.max_timeout:
+        raise BadRequest(
+            f"cannot take a timeout of {seconds:g} s: it has to be above 0 and at most {limits.max_timeout:g}"
+        )
+    return seconds
+
+
+def check_output_limit(size: int, limits: Limits) -> int:
+    """Bytes of each stream; the sandbox's default for 0."""
+    if size > MAX_OUTPUT_BYTES:
+        raise BadRequest(f"cannot take an output limit of {size} bytes: the most is {MAX_OUTPUT_BYTES}")
+    return size or limits.output_bytes
+
+
+def check_cwd(cwd: bytes, workspace: str) -> bytes:
+    """An absolute path as user code sees it, which `workspace` is too. Whether it is there shows when it is used."""
+    if b"\0" in cwd or len(cwd) > 4095:
+        raise BadRequest("cannot use that working directory: it holds a NUL or is longer than 4095 bytes")
+    return cwd if cwd.startswith(b"/") else workspace.encode() + (b"/" + cwd if cwd else b"")
+
+
+def command_payload(argv: Sequence[bytes], shell: bytes) -> bytes:
+    """What the supervisor takes: the shell line, or argv joined by NUL."""
+    if bool(argv) == bool(shell):
+        raise BadRequest("cannot start the command: give either argv or a shell line")
+    payload = shell or b"\0".join(argv)
+    if (shell and b"\0" in shell) or any(b"\0" in argument for argument in argv):
+        raise BadRequest("cannot start the command: it holds a NUL")
+    if not shell and not argv[0]:
+        raise BadRequest("cannot start the command: the program's name is empty")
+    if len(payload) > MAX_ARGV_BYTES:
+        raise BadRequest(f"cannot start the command: it is larger than {MAX_ARGV_BYTES} bytes")
+    return payload

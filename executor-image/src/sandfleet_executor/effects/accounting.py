@@ -1,0 +1,112 @@
+"""What is the same for cells and commands: the surroundings, the measuring, the end."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandfleet_executor.core.changes import Mark
+from sandfleet_executor.core.events import STDERR, STDOUT, Files, Finished, Usage
+from sandfleet_executor.core.outcomes import Cause, Facts, Verdict
+from sandfleet_executor.core.tracing import TraceParent
+from sandfleet_executor.effects.execution import Execution
+from sandfleet_executor.effects.namespace import Namespace
+from sandfleet_executor.effects.tracing import Trace
+
+# How long code may take to react to the interrupt at its deadline before it is killed, in seconds.
+DEADLINE_GRACE = 1.0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What executions need of the session around them."""
+
+    # The living namespace; a new one where the old one has ended. Raises NamespaceError.
+    namespace: Callable[[], Awaitable[Namespace]]
+    # Ends a namespace whose spawner does not obey.
+    condemn: Callable[[Namespace], Awaitable[None]]
+    # A mark on the workspace, and what changed since a mark.
+    begin_changes: Callable[[], Mark]
+    changes_since: Callable[[Mark], Files]
+
+
+@dataclass
+class Account:
+    """Of one execution, from now on. Memory in bytes, CPU in seconds."""
+
+    execution: Execution
+    around: Surroundings
+    span: str
+    traceparent: TraceParent | None
+    attributes: dict[str, str]
+    peak_memory: int = 0
+    peak_processes: int = 1
+    cpu_seconds: float = 0.0
+    _started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.trace = Trace(self.traceparent)
+        self._mark = self.around.begin_changes()
+
+    def restart_clock(self) -> None:
+        """Waiting does not count."""
+        self._started = time.monotonic()
+        self._mark = self.around.begin_changes()
+
+    def sample(self, memory: int, processes: int) -> None:
+        self.peak_memory = max(self.peak_memory, memory)
+        self.peak_processes = max(self.peak_processes, processes)
+
+    def close(
+        self, verdict: Verdict, facts: Facts | None = None, *, lost: tuple[str, ...] = (), leftover: int = 0
+    ) -> None:
+        """Emits the end."""
+        self.execution.flush_tails()
+        usage = Usage(
+            wall_seconds=time.monotonic() - self._started,
+            cpu_seconds=self.cpu_seconds,
+            peak_memory_bytes=self.peak_memory,
+            peak_processes=self.peak_processes,
+            stdout_bytes=self.execution.written(STDOUT),
+            stderr_bytes=self.execution.written(STDERR),
+        )
+        end = Finished(
+            outcome=verdict.outcome,
+            blame=verdict.blame,
+            reason=verdict.reason,
+            message=verdict.message,
+            exit_code=facts.exit_code if facts else 0,
+            signal=facts.signal if facts else "",
+            usage=usage,
+            files=self.around.changes_since(self._mark),
+            lost=lost,
+            leftover_processes_killed=leftover,
+            spans=self.trace.finish(self.span, verdict, self.attributes),
+        )
+        self.execution.emit(end)
+
+
+async def end_or_stop(
+    execution: Execution, end: "asyncio.Future[Any]", timeout: float, ask: Callable[[], None]
+) -> None:
+    """Waits for `end`; when the deadline (seconds) passes or somebody stops the execution, asks kindly and waits for the grace."""
+    timer = asyncio.get_running_loop().call_later(timeout, execution.stop, Cause.DEADLINE, DEADLINE_GRACE)
+    try:
+        await asyncio.wait((end, execution.stopped), return_when=asyncio.FIRST_COMPLETED)
+        if not end.done() and (grace := execution.stopped.result()) > 0:
+            ask()
+            await asyncio.wait((end,), timeout=grace)
+    finally:
+        timer.cancel()
+
+
+def signal_name(number: int) -> str:
+    """The signal's name, as "SIGKILL"; empty for 0."""
+    if not number:
+        return ""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"

@@ -1,0 +1,217 @@
+"""Commands: a supervisor in the namespace, pipes here."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from dataclasses import dataclass, field
+
+from sandfleet_executor.core.events import STDERR, STDOUT, Output, Started
+from sandfleet_executor.core.outcomes import Cause, Facts, Verdict, judge_command
+from sandfleet_executor.core.tracing import TraceParent
+from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, signal_name
+from sandfleet_executor.effects.channel import FrameChannel
+from sandfleet_executor.effects.execution import Execution
+from sandfleet_executor.effects.namespace import Exit, Namespace, NamespaceError
+from sandfleet_executor.effects.pump import Pump, make_pipe
+from sandfleet_executor.worker.frames import Frame, FrameError
+
+KILL_SECONDS = 10.0
+MAX_FAILURE_TEXT = 4096
+
+
+@dataclass(frozen=True)
+class CommandRequest:
+    # argv joined by NUL, or the shell's line.
+    payload: bytes
+    shell: bool
+    cwd: bytes
+    envs: dict[str, str]
+    open_stdin: bool
+    merge_output: bool
+    # Seconds.
+    timeout: float
+    traceparent: TraceParent | None
+    # Bytes; only to say it when it was reached.
+    memory_limit: int
+    started: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the program ended; `message` where it could not be started."""
+
+    code: int
+    signal: int
+    leftover: int = 0
+    memory: bool = False
+    message: str = ""
+
+
+class InputClosedError(Exception):
+    """The command's standard input is closed."""
+
+
+class Command:
+    """Made by the session; `run` takes it to its end."""
+
+    def __init__(self, execution: Execution, request: CommandRequest, around: Surroundings) -> None:
+        self.execution = execution
+        self.request = request
+        self._around = around
+        attributes = {"sandfleet.execution.id": execution.id}
+        self._account = Account(execution, around, "run_command", request.traceparent, attributes)
+        self._end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self._supervisor_gone: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self._channel: FrameChannel | None = None
+        self._pumps: list[Pump] = []
+        self._stdin = -1
+        self._writing = asyncio.Lock()
+
+    async def run(self) -> None:
+        execution, request = self.execution, self.request
+        execution.emit(Started(execution.id))
+        try:
+            namespace = await self._around.namespace()
+            pid = await self._start(namespace)
+        except NamespaceError as error:
+            self._account.close(Verdict("lost", "platform", "CommandNotStarted", str(error)))
+            self._close()
+            return
+        with namespace.busy():
+            await end_or_stop(execution, self._end, request.timeout, lambda: self.signal(signal.SIGTERM))
+            if not self._end.done():
+                namespace.kill(pid)
+            await asyncio.wait((self._supervisor_gone,), timeout=KILL_SECONDS if self._end.done() else None)
+            if not self._supervisor_gone.done():
+                await self._around.condemn(namespace)
+        for pump in self._pumps:
+            pump.drain()
+        self._close()
+        self._finish(self._end.result())
+
+    def signal(self, number: int) -> None:
+        """To the program and what it started (its process group)."""
+        if self._channel:
+            self._channel.send({"op": "signal", "signal": int(number)})
+
+    async def send_input(self, data: bytes) -> None:
+        """Returns when the pipe has taken everything. Raises InputClosedError."""
+        async with self._writing:
+            view = memoryview(data)
+            while view:
+                if self._stdin < 0:
+                    raise InputClosedError
+                try:
+                    view = view[os.write(self._stdin, view) :]
+                except BlockingIOError:
+                    await self._until_writable()
+                except BrokenPipeError as error:
+                    raise InputClosedError from error
+
+    def close_input(self) -> None:
+        if self._stdin >= 0:
+            asyncio.get_running_loop().remove_writer(self._stdin)
+            os.close(self._stdin)
+            self._stdin = -1
+
+    async def _until_writable(self) -> None:
+        loop = asyncio.get_running_loop()
+        writable: asyncio.Future[None] = loop.create_future()
+
+        def on_writable() -> None:
+            if not writable.done():
+                writable.set_result(None)
+
+        loop.add_writer(self._stdin, on_writable)
+        try:
+            await asyncio.wait((writable, self._end), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if self._stdin >= 0:
+                loop.remove_writer(self._stdin)
+        if not writable.done():
+            raise InputClosedError
+
+    async def _start(self, namespace: Namespace) -> int:
+        """The pid of the supervisor. Raises NamespaceError."""
+        request = self.request
+        ours, theirs = socket.socketpair()
+        self._channel = FrameChannel(ours, self._on_frame, self._on_channel_end)
+        inherited = [theirs.detach()]
+        try:
+            inherited.append(self._make_stdin())
+            for stream in (STDOUT,) if request.merge_output else (STDOUT, STDERR):
+                reader, writer = make_pipe()
+                inherited.append(writer)
+                pump = Pump(reader, lambda data, stream=stream: self.execution.output(stream, data))  # type: ignore[misc]
+                self._pumps.append(pump)
+                self.execution.add_source(pump)
+            if request.merge_output:
+                inherited.append(os.dup(inherited[-1]))
+            envs = request.envs | self._account.trace.environment()
+            header = {"op": "command", "cwd": os.fsdecode(request.cwd), "envs": envs, "shell": request.shell}
+            pid = await namespace.fork(header, request.payload, inherited)
+        finally:
+            for fd in inherited:
+                os.close(fd)
+        namespace.watch(pid, self._on_supervisor_exit, self._on_sample)
+        return pid
+
+    def _make_stdin(self) -> int:
+        if not self.request.open_stdin:
+            return os.open(os.devnull, os.O_RDONLY)
+        reader, self._stdin = os.pipe()
+        os.set_blocking(self._stdin, False)
+        return reader
+
+    def _on_frame(self, frame: Frame) -> None:
+        header = frame.header
+        match header["event"]:
+            case "exited":
+                self._account.cpu_seconds = max(self._account.cpu_seconds, float(header["cpu"]))
+                self._account.sample(int(header["peak"]), 1)
+                self._set_end(Ended(int(header["code"]), int(header["signal"]), int(header["leftover"])))
+            case "failed":
+                self._set_end(Ended(int(header["code"]), 0, message=str(header["message"])[:MAX_FAILURE_TEXT]))
+
+    def _on_channel_end(self, _error: FrameError | None) -> None:
+        """The end of the supervisor tells the rest."""
+
+    def _on_supervisor_exit(self, ended: Exit) -> None:
+        if self._channel:
+            self._channel.drain()
+        # Without a word from the supervisor: it was killed, and the program with it.
+        self._set_end(Ended(128 + signal.SIGKILL, signal.SIGKILL, memory=ended.memory))
+        if not self._supervisor_gone.done():
+            self._supervisor_gone.set_result(ended)
+
+    def _set_end(self, end: Ended) -> None:
+        if not self._end.done():
+            self._end.set_result(end)
+
+    def _on_sample(self, rss: int, processes: int, cpu: float) -> None:
+        # The supervisor itself is not the command.
+        self._account.sample(rss, max(1, processes - 1))
+        self._account.cpu_seconds = cpu
+
+    def _finish(self, end: Ended) -> None:
+        if end.message:
+            text = f"cannot start the command: {end.message}\n".encode(errors="replace")
+            self.execution.emit(Output(STDERR, text))
+        cause = Cause.MEMORY if end.memory and self.execution.cause is Cause.NONE else self.execution.cause
+        facts = Facts(
+            cause=cause,
+            exit_code=end.code,
+            signal=signal_name(end.signal),
+            timeout=self.request.timeout,
+            memory_limit=self.request.memory_limit,
+        )
+        self._account.close(judge_command(facts), facts, leftover=end.leftover)
+
+    def _close(self) -> None:
+        self.close_input()
+        if self._channel:
+            self._channel.close()
+        for pump in self._pumps:
+            pump.close()

@@ -1,0 +1,276 @@
+"""Sees what changes in the workspace, by inotify: no cell pays for a scan.
+
+The workspace is scanned once at the start, and again after events were lost. Until a scan has succeeded, every answer says that
+it is not complete. A scan never follows a symlink, and watches what it has open: whoever exchanges names meanwhile cannot have
+a directory outside watched.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from sandfleet_executor.core import changes
+from sandfleet_executor.core.changes import Folder, Index, Mark, is_hidden
+from sandfleet_executor.core.events import Files
+from sandfleet_executor.effects.syscalls import inotify_add_watch, inotify_init, inotify_rm_watch
+from sandfleet_executor.effects.walk import Trail, entries_in
+
+_log = logging.getLogger(__name__)
+
+_HEADER = struct.Struct("iIII")
+_READ_BYTES = 256 << 10
+# Code in the sandbox may make events as fast as they are read.
+MAX_EVENTS_AT_ONCE = 100_000
+# A scan takes at most a twentieth of the time, and one that failed is not tried again at once.
+PAUSE_PER_SCAN = 20.0
+PAUSE_AFTER_FAILURE_SECONDS = 5.0
+
+_UNMOUNT, _OVERFLOW, _IGNORED = 0x2000, 0x4000, 0x8000
+_ONLY_DIRECTORIES, _NO_UNLINKED = 0x0100_0000, 0x0400_0000
+_MASK = changes.APPEARED | changes.VANISHED | changes.TOUCHED | _ONLY_DIRECTORIES | _NO_UNLINKED
+_VANISHED = (errno.ENOENT, errno.ENOTDIR)
+
+
+@dataclass
+class _Scan:
+    """What a scan found."""
+
+    index: Index = field(default_factory=Index)
+    folders: dict[int, Folder] = field(default_factory=dict)
+    failure: str = ""
+
+
+class _ScanError(Exception):
+    """The workspace is larger than what is watched."""
+
+
+class WorkspaceWatcher:
+    """Everything but `scan` is for one thread, and does not block.
+
+    `workspace_fd` stays the caller's and has to stay open. `clock` gives monotonic seconds. Where inotify is not to be had,
+    every answer is empty and not complete, and nothing else happens.
+    """
+
+    def __init__(
+        self,
+        workspace_fd: int,
+        max_dirs: int = 8192,
+        max_names: int = 200_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._workspace_fd = workspace_fd
+        self._max_dirs = max_dirs
+        self._max_names = max_names
+        self._clock = clock
+        self._index = Index()
+        self._folders: dict[int, Folder] = {}
+        # What the index says cannot be relied on.
+        self._stale = True
+        self._next_scan = 0.0
+        self._scanned: _Scan | None = None
+        self._scanning = False
+        self._thread: threading.Thread | None = None
+        try:
+            self._fd = inotify_init()
+        except OSError as error:
+            _log.warning("cannot watch the workspace, files that change will not be known: %s", error)
+            self._fd = -1
+
+    def fileno(self) -> int:
+        """To be given to an event loop, with `drain` to be called: so that a busy cell does not fill the queue. -1: none."""
+        return self._fd
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def begin(self) -> Mark:
+        """A mark on now. To hold it is to have the changes since then counted."""
+        self.drain()
+        return self._index.mark(complete=not self._stale)
+
+    def since(self, mark: Mark) -> Files:
+        """What changed since the mark, up to now."""
+        self.drain()
+        return self._index.since(mark)
+
+    def drain(self) -> None:
+        """Takes in the events that have come."""
+        if self._fd < 0 or (self._stale and not self._catch_up()):
+            return
+        for count, (watch, mask, cookie, name) in enumerate(_events(self._fd), start=1):
+            self._take(watch, mask, cookie, name)
+            if count >= MAX_EVENTS_AT_ONCE:
+                self._lose("more events come than can be read")
+                break
+        if self._index.size > self._max_names:
+            self._lose("it has too many names")
+        self._unwatch(self._index.moved_away())
+
+    def _take(self, watch: int, mask: int, cookie: int, name: bytes) -> None:
+        if mask & (_OVERFLOW | _UNMOUNT):
+            self._lose("events were lost")
+        elif mask & _IGNORED:
+            self._folders.pop(watch, None)
+        elif name and (folder := self._folders.get(watch)) is not None:
+            fresh = self._index.event(folder, mask, cookie, name)
+            if fresh is not None:
+                self._look_into(fresh)
+
+    def _look_into(self, fresh: Folder) -> None:
+        explorer = _Explorer(self._fd, self._index, self._folders, self._max_dirs, self._max_names)
+        try:
+            with _open_folder(self._workspace_fd, fresh) as trail:
+                explorer.explore(trail, fresh)
+        except (_ScanError, OSError) as error:
+            if not isinstance(error, OSError) or error.errno not in _VANISHED:
+                self._lose(str(error))
+
+    def _lose(self, why: str) -> None:
+        if not self._stale:
+            _log.info("cannot tell all files that change in the workspace: %s", why)
+        self._stale = True
+        self._index.lose()
+
+    def _unwatch(self, gone: list[Folder]) -> None:
+        if gone:
+            outside = {id(folder) for top in gone for folder in _folders_of(top)}
+            for watch in [watch for watch, folder in self._folders.items() if id(folder) in outside]:
+                del self._folders[watch]
+                inotify_rm_watch(self._fd, watch)
+
+    # Scans
+
+    def scan(self) -> None:
+        """Scans the workspace: blocking, before the first use or in a thread. What it found is taken over by the next call."""
+        if self._fd < 0:
+            return
+        self._scanning = True
+        found = _Scan()
+        begun = self._clock()
+        try:
+            with Trail(os.dup(self._workspace_fd)) as trail:
+                explorer = _Explorer(self._fd, found.index, found.folders, self._max_dirs, self._max_names)
+                explorer.explore(trail, found.index.root)
+        except (_ScanError, OSError) as error:
+            found.failure = str(error)
+        end = self._clock()
+        pause = PAUSE_PER_SCAN * (end - begun)
+        self._next_scan = end + (max(pause, PAUSE_AFTER_FAILURE_SECONDS) if found.failure else pause)
+        self._scanned = found
+        self._scanning = False
+
+    def _catch_up(self) -> bool:
+        """Takes over what a scan found, or has one begun. False while one is on its way: the events wait for it."""
+        if self._scanning:
+            return False
+        found, self._scanned = self._scanned, None
+        if found is not None:
+            self._take_over(found)
+        elif self._clock() >= self._next_scan:
+            self._scanning = True
+            self._thread = threading.Thread(target=self.scan, name="workspace-scan", daemon=True)
+            self._thread.start()
+            return False
+        return True
+
+    def _take_over(self, found: _Scan) -> None:
+        if found.failure:
+            _log.info("cannot watch the whole workspace: %s", found.failure)
+            return
+        for watch in self._folders.keys() - found.folders.keys():
+            inotify_rm_watch(self._fd, watch)
+        self._folders = found.folders
+        self._index.adopt(found.index)
+        self._stale = False
+
+
+class _Explorer:
+    """Watches directories and puts what is in them into an index."""
+
+    def __init__(self, fd: int, index: Index, folders: dict[int, Folder], max_dirs: int, max_names: int) -> None:
+        self._fd = fd
+        self._index = index
+        self._folders = folders
+        self._max_dirs = max_dirs
+        self._max_names = max_names
+
+    def explore(self, trail: Trail, top: Folder) -> None:
+        """A folder that the trail stands in, and all below it. Raises _ScanError at a bound, and OSError."""
+        levels = [self._look(trail.fd, top)]
+        while levels:
+            if not levels[-1]:
+                levels.pop()
+                if levels:
+                    trail.leave()
+                continue
+            folder = levels[-1].pop()
+            try:
+                trail.enter(folder.name)
+            except OSError as error:
+                if error.errno not in _VANISHED:
+                    raise
+                # Its event is on the way.
+                continue
+            levels.append(self._look(trail.fd, folder))
+
+    def _look(self, directory_fd: int, folder: Folder) -> list[Folder]:
+        """The new folders in a folder. Watched first, so that nothing comes between."""
+        if len(self._folders) >= self._max_dirs:
+            raise _ScanError(f"it has over {self._max_dirs} directories")
+        self._folders[inotify_add_watch(self._fd, b"/proc/self/fd/%d" % directory_fd, _MASK)] = folder
+        fresh = []
+        for entry in entries_in(directory_fd):
+            name = os.fsencode(entry.name)
+            if is_hidden(folder, name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                fresh.append(self._index.add_folder(folder, name))
+            else:
+                self._index.add_file(folder, name)
+            if self._index.size > self._max_names:
+                raise _ScanError(f"it has over {self._max_names} names")
+        return fresh
+
+
+def _events(fd: int) -> Iterator[tuple[int, int, int, bytes]]:
+    """The events that have come: watch, mask, cookie, name."""
+    while True:
+        try:
+            data = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        offset = 0
+        while offset < len(data):
+            watch, mask, cookie, size = _HEADER.unpack_from(data, offset)
+            offset += _HEADER.size + size
+            yield watch, mask, cookie, data[offset - size : offset].rstrip(b"\0")
+
+
+def _folders_of(top: Folder) -> Iterator[Folder]:
+    pending = [top]
+    while pending:
+        folder = pending.pop()
+        yield folder
+        pending.extend(folder.folders.values())
+
+
+@contextlib.contextmanager
+def _open_folder(workspace_fd: int, folder: Folder) -> Iterator[Trail]:
+    names = []
+    while folder.parent is not None:
+        names.append(folder.name)
+        folder = folder.parent
+    with Trail(os.dup(workspace_fd)) as trail:
+        for name in reversed(names):
+            trail.enter(name)
+        yield trail

@@ -1,0 +1,329 @@
+"""One session namespace: bubblewrap, the spawner in it, and the executor's line to it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sandfleet_executor.worker
+from sandfleet_executor.core import bwrap
+from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.effects.channel import FrameChannel
+from sandfleet_executor.worker.frames import Frame, FrameError
+
+START_SECONDS = 30.0
+ANSWER_SECONDS = 10.0
+THREADS = 1
+# Moves itself into the cgroup before it becomes the namespace, so that nothing ever runs outside it.
+INTO_CGROUP = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
+
+
+class NamespaceError(Exception):
+    """The session namespace cannot be made, or it has ended."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a child of the spawner ended. `memory`: by the memory guard."""
+
+    code: int
+    signal: int
+    memory: bool
+
+
+@dataclass(frozen=True)
+class Hello:
+    kernel: str
+    python: str
+    separated_user: bool
+
+
+class Namespace:
+    """Made by `start`; ends with `close`, or when all its processes were killed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._exits: dict[int, Callable[[Exit], None]] = {}
+        self._early_exits: dict[int, Exit] = {}
+        self._samples: dict[int, Callable[[int, int, float], None]] = {}
+        self._next_id = 0
+        self._busy = 0
+        self._channel: FrameChannel
+        self.hello: Hello
+        self.tmp_fd = -1
+        self.ended = False
+
+    @classmethod
+    async def start(cls, config: ExecutorConfig, cgroup: str | None) -> "Namespace":
+        """Raises NamespaceError when the spawner does not answer."""
+        ours, theirs = socket.socketpair()
+        try:
+            with contextlib.ExitStack() as opened:
+                command, fds = plan(config, cgroup, theirs.fileno(), opened)
+                process = await launch(command, theirs, fds)
+        except OSError as error:
+            ours.close()
+            raise NamespaceError(f"cannot start bubblewrap: {error}") from error
+        finally:
+            theirs.close()
+        self = cls(process)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await self._greet(ours)
+        except (TimeoutError, NamespaceError) as error:
+            ours.close()
+            raise NamespaceError(await self._why_not(error)) from error
+        self._channel = FrameChannel(ours, self._on_frame, self._on_channel_end)
+        return self
+
+    async def fork(self, request: dict[str, Any], payload: bytes, fds: Sequence[int]) -> int:
+        """The pid (in the namespace) of a new context or command. Raises NamespaceError."""
+        answer = await self._ask(request, payload, fds)
+        if answer["event"] != "forked":
+            raise NamespaceError(str(answer.get("message", "cannot start a process")))
+        return int(answer["pid"])
+
+    def watch(self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[int, int, float], None]) -> None:
+        """Tells of the end of a child, and of (resident bytes, processes, cpu seconds) of its tree while it is busy."""
+        if early := self._early_exits.pop(pid, None):
+            on_exit(early)
+            return
+        self._exits[pid] = on_exit
+        self._samples[pid] = on_sample
+
+    def signal(self, pid: int, number: int) -> None:
+        self._send({"op": "signal", "pid": pid, "signal": number})
+
+    def kill(self, pid: int) -> None:
+        """Ends the child with everything below it."""
+        self._send({"op": "kill", "pid": pid})
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """While something runs the memory guard looks more often."""
+        self._count_busy(1)
+        try:
+            yield
+        finally:
+            self._count_busy(-1)
+
+    async def usage(self) -> dict[str, Any]:
+        """{memory, tmp, processes, cpu} of everything in the namespace."""
+        return await self._ask({"op": "usage"})
+
+    async def ping(self) -> None:
+        """Raises NamespaceError when the spawner does not answer."""
+        await self._ask({"op": "ping"})
+
+    async def close(self) -> None:
+        """Ends every process in it."""
+        self._finish()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+    async def _greet(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(sock, readable.set)
+        data, fds = b"", []
+        try:
+            while not (size := frame_size(data)) or len(data) < size:
+                await readable.wait()
+                readable.clear()
+                try:
+                    chunk, new_fds, _, _ = socket.recv_fds(sock, 4096, 1)
+                except BlockingIOError:
+                    continue
+                if not chunk:
+                    raise NamespaceError("the spawner ended")
+                data += chunk
+                fds += new_fds
+        finally:
+            loop.remove_reader(sock)
+        header = json.loads(data[8:])
+        self.hello = Hello(header["kernel"], header["python"], header["separated_user"])
+        self.tmp_fd = fds[0]
+
+    async def _why_not(self, error: Exception) -> str:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        said = await self._process.stderr.read(4096) if self._process.stderr else b""
+        await self._process.wait()
+        last = said.decode(errors="replace").strip().splitlines()[-1:] or [str(error) or "no answer in time"]
+        return f"cannot make the session namespace: {last[0]}"
+
+    async def _ask(self, request: dict[str, Any], payload: bytes = b"", fds: Sequence[int] = ()) -> dict[str, Any]:
+        if self.ended:
+            raise NamespaceError("the session namespace has ended")
+        self._next_id += 1
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers[self._next_id] = answer
+        number = self._next_id
+        self._channel.send({**request, "id": number}, payload, fds)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await answer
+        except TimeoutError as error:
+            raise NamespaceError("the spawner does not answer") from error
+        finally:
+            self._answers.pop(number, None)
+
+    def _send(self, request: dict[str, Any]) -> None:
+        if not self.ended:
+            self._channel.send(request)
+
+    def _count_busy(self, change: int) -> None:
+        self._busy += change
+        if self._busy <= 1 and (change > 0 or self._busy == 0):
+            self._send({"op": "busy", "count": self._busy})
+
+    def _on_frame(self, frame: Frame) -> None:
+        header = frame.header
+        match header["event"]:
+            case "exited":
+                self._on_exited(
+                    int(header["pid"]), Exit(int(header["code"]), int(header["signal"]), bool(header["memory"]))
+                )
+            case "sample":
+                for pid, (rss, processes, cpu) in header["trees"].items():
+                    if on_sample := self._samples.get(int(pid)):
+                        on_sample(int(rss), int(processes), float(cpu))
+            case _:
+                answer = self._answers.get(header["id"])
+                if answer and not answer.done():
+                    answer.set_result(header)
+
+    def _on_exited(self, pid: int, ended: Exit) -> None:
+        self._samples.pop(pid, None)
+        if on_exit := self._exits.pop(pid, None):
+            on_exit(ended)
+        else:
+            # The child ended before whoever started it could say that it wants to know.
+            self._early_exits[pid] = ended
+
+    def _on_channel_end(self, _error: FrameError | None) -> None:
+        self._finish()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    def _finish(self) -> None:
+        """Everything that waits is told."""
+        if self.ended:
+            return
+        self.ended = True
+        self._channel.close()
+        os.close(self.tmp_fd)
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(NamespaceError("the session namespace has ended"))
+        for on_exit in list(self._exits.values()):
+            on_exit(Exit(code=137, signal=9, memory=False))
+        self._exits.clear()
+
+
+async def condemn(namespace: Namespace) -> None:
+    """Ends a namespace whose spawner does not obey."""
+    await namespace.close()
+
+
+def frame_size(data: bytes) -> int:
+    """Length of the first frame, 0 while that is not known."""
+    return 8 + int.from_bytes(data[:4], "big") + int.from_bytes(data[4:8], "big") if len(data) >= 8 else 0
+
+
+def worker_folder() -> str:
+    return str(Path(sandfleet_executor.worker.__file__).parent)
+
+
+def this_host(*, own_network: bool = True) -> bwrap.Host:
+    """Looks at the machine."""
+    prefixes = tuple(dict.fromkeys((sys.prefix, sys.base_prefix)))
+    return bwrap.Host(
+        is_root=os.geteuid() == 0,
+        merged=tuple(name for name in bwrap.MERGED if Path(f"/{name}").is_symlink()),
+        python=sys.executable,
+        prefixes=tuple(prefix for prefix in prefixes if prefix != "/usr"),
+        worker_folder=worker_folder(),
+        own_network=own_network,
+    )
+
+
+def plan(
+    config: ExecutorConfig, cgroup: str | None, control_fd: int, opened: contextlib.ExitStack
+) -> tuple[list[str], list[int]]:
+    """The command that makes the namespace, and the descriptors that it inherits (open as long as `opened`)."""
+    host = this_host()
+    contained = config.isolation == "namespace"
+    options = {
+        "control_fd": control_fd,
+        "memory_bytes": config.limits.memory_bytes,
+        "processes": config.limits.processes,
+        "tmp_directories": ["/tmp", "/dev/shm"] if contained else [],  # noqa: S108 - the namespace's own
+    }
+    parent = bwrap.WORKER_PARENT if contained else link_worker(config.private_dir)
+    module = f"{bwrap.WORKER_PACKAGE}.spawner"
+    start = f"import sys; sys.path.append({parent!r}); import {module}; {module}.main({options!r})"
+    command = bwrap.program(host, user_id=config.user_id if contained else None, start=start)
+    fds: list[int] = []
+    if contained:
+        found = shutil.which("bwrap")
+        if not found:
+            raise NamespaceError("cannot make the session namespace: bubblewrap is not installed")
+        fds = [memory_file(data.text, opened) for data in bwrap.data_files()]
+        null = os.open(os.devnull, os.O_WRONLY)
+        opened.callback(os.close, null)
+        arguments = bwrap.arguments(
+            host,
+            workspace=config.workspace,
+            tmp_bytes=config.limits.tmp_bytes,
+            user_id=config.user_id,
+            data_fds=fds,
+            info_fd=null,
+        )
+        fds.append(null)
+        environment = bwrap.environment(host, THREADS)
+        pairs = [part for name, value in environment.items() for part in ("--setenv", name, value)]
+        command = [found, *arguments, *pairs, "--", *command]
+    if cgroup:
+        command = ["/bin/sh", "-c", INTO_CGROUP, "sh", cgroup, *command]
+    return command, fds
+
+
+def link_worker(private_dir: str) -> str:
+    """A folder in which the worker has its package name."""
+    parent = Path(private_dir) / "worker"
+    parent.mkdir(exist_ok=True)
+    link = parent / bwrap.WORKER_PACKAGE
+    if not link.is_symlink():
+        link.symlink_to(worker_folder())
+    return str(parent)
+
+
+def memory_file(text: str, opened: contextlib.ExitStack) -> int:
+    fd = os.memfd_create("data", os.MFD_CLOEXEC)
+    opened.callback(os.close, fd)
+    os.write(fd, text.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+async def launch(command: Sequence[str], control: socket.socket, fds: Sequence[int]) -> asyncio.subprocess.Process:
+    """Starts `command`, which inherits the control socket under its number."""
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        pass_fds=[control.fileno(), *fds],
+        start_new_session=True,
+    )

@@ -1,0 +1,134 @@
+"""How an RPC fails: a status code, and an ErrorDetail in the trailing metadata for programs.
+
+A servicer method raises `ApiError`; `ErrorInterceptor` turns it into the end of the RPC. Whatever else escapes a method is a
+fault of the executor: INTERNAL with the reason InternalError, and a line in the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+from sandfleet_api.executor.v1 import common_pb2
+
+ERROR_DETAIL_KEY = "sandfleet-error-bin"
+
+# gRPC refuses metadata above 8 KiB, and a message is sent twice: percent-encoded (three bytes for one) and in the detail.
+MAX_MESSAGE_BYTES = 600
+MAX_SUBJECT_BYTES = 2048
+
+_log = logging.getLogger(__name__)
+
+
+class ApiError(Exception):
+    """An RPC's failure as its proto comment describes it."""
+
+    def __init__(
+        self, status: grpc.StatusCode, reason: str, message: str, *, retryable: bool = False, subject: bytes = b""
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = _cut_text(message)
+        self.retryable = retryable
+        self.subject = subject[:MAX_SUBJECT_BYTES]
+
+    def detail(self) -> common_pb2.ErrorDetail:
+        return common_pb2.ErrorDetail(
+            reason=self.reason, message=self.message, retryable=self.retryable, subject=self.subject
+        )
+
+
+def _cut_text(message: str) -> str:
+    encoded = message.encode("utf-8", "backslashreplace")
+    if len(encoded) <= MAX_MESSAGE_BYTES:
+        return encoded.decode()
+    return encoded[: MAX_MESSAGE_BYTES - 3].decode("utf-8", "ignore") + "…"
+
+
+def show(name: bytes | str) -> str:
+    """A path or an id as one short line of ASCII, to be put into a message."""
+    text = name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
+    shown = text.encode("unicode_escape").decode("ascii")
+    return shown if len(shown) <= 200 else f"{shown[:120]}…{shown[-70:]}"
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ApiError) -> NoReturn:
+    """Ends the RPC with the error. Always raises."""
+    metadata = ((ERROR_DETAIL_KEY, error.detail().SerializeToString()),)
+    await context.abort(error.status, error.message, metadata)
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in the stubs, not when it runs
+    """Lets methods of all four kinds raise ApiError. Put it last, next to the servicers."""
+
+    def __init__(self) -> None:
+        # One entry for each method that exists: bounded by the API.
+        self._guarded: dict[str, tuple[Any, grpc.RpcMethodHandler[Any, Any]]] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        known, guarded = self._guarded.get(method, (None, None))
+        if guarded is not None and known is handler:
+            return guarded
+        # The type says otherwise, but an unknown method comes as None and has to stay None (UNIMPLEMENTED).
+        if handler is None:
+            return handler
+        guarded = _guard(handler, method)
+        self._guarded[method] = (handler, guarded)
+        return guarded
+
+
+def _guard(handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.RpcMethodHandler[Any, Any]:
+    kinds: tuple[tuple[Any, Callable[..., grpc.RpcMethodHandler[Any, Any]]], ...] = (
+        (handler.unary_unary, grpc.unary_unary_rpc_method_handler),
+        (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
+        (handler.stream_unary, grpc.stream_unary_rpc_method_handler),
+        (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
+    )
+    behaviour, make = next((behaviour, make) for behaviour, make in kinds if behaviour is not None)
+    wrap = _guard_generator if inspect.isasyncgenfunction(behaviour) else _guard_coroutine
+    return make(wrap(behaviour, method), handler.request_deserializer, handler.response_serializer)
+
+
+def _guard_coroutine(behaviour: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
+    async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            return await behaviour(request, context)
+        except Exception as error:  # noqa: BLE001 - the edge of the API: every failure has to become a typed status
+            await _abort_with(context, error, method)
+
+    return guarded
+
+
+def _guard_generator(behaviour: Callable[..., Any], method: str) -> Callable[..., AsyncIterator[Any]]:
+    async def guarded(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        # A client that goes away must not leave the method's `finally` to the garbage collector.
+        async with contextlib.aclosing(behaviour(request, context)) as responses:
+            try:
+                async for response in responses:
+                    yield response
+            except Exception as error:  # noqa: BLE001 - the edge of the API: every failure has to become a typed status
+                await _abort_with(context, error, method)
+
+    return guarded
+
+
+async def _abort_with(context: grpc.aio.ServicerContext[Any, Any], error: Exception, method: str) -> NoReturn:
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if isinstance(error, ApiError):
+        await abort(context, error)
+    _log.error("cannot finish %s: the executor has a fault", method, exc_info=error)
+    message = f"cannot finish {method.rpartition('/')[2]}: the executor has a fault ({type(error).__name__})"
+    await abort(context, ApiError(grpc.StatusCode.INTERNAL, "InternalError", message))

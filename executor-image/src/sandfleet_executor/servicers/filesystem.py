@@ -1,0 +1,218 @@
+"""FilesystemService: from the API's messages to work in FileThreads, and from its errors to statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.timestamp_pb2 import Timestamp
+from sandfleet_api.executor.v1 import filesystem_pb2 as pb
+from sandfleet_api.executor.v1 import filesystem_pb2_grpc
+
+from sandfleet_executor.core.paths import InvalidPath, decode_cursor, encode_cursor
+from sandfleet_executor.effects import files
+from sandfleet_executor.effects.trees import Info, NotARegularFile, TooManyEntries
+from sandfleet_executor.effects.userthreads import FileThreads
+from sandfleet_executor.effects.walk import Pins, Roots, RootUnavailable
+from sandfleet_executor.servicers.errors import ApiError, show
+
+READ_CHUNK_BYTES = 256 << 10
+DEFAULT_PAGE_SIZE = 1000
+MAX_PAGE_SIZE = 10_000
+MAX_DEPTH = 32
+MAX_MODE = 0o7777
+
+T = TypeVar("T")
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Code = grpc.StatusCode
+
+_FILE_TYPES = {
+    stat.S_IFREG: pb.FILE_TYPE_FILE,
+    stat.S_IFDIR: pb.FILE_TYPE_DIRECTORY,
+    stat.S_IFLNK: pb.FILE_TYPE_SYMLINK,
+}
+# What protobuf's Timestamp can say: the years 1 to 9999. A file's time is whatever its owner set.
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+
+_PERMISSION = (Code.PERMISSION_DENIED, "FilePermission", False)
+_NO_SPACE = (Code.RESOURCE_EXHAUSTED, "NoSpace", True)
+_BUSY = (Code.UNAVAILABLE, "ExecutorBusy", True)
+_INVALID = (Code.INVALID_ARGUMENT, "InvalidPath", False)
+_IRREGULAR = (Code.FAILED_PRECONDITION, "NotARegularFile", False)
+_STATUSES = {
+    errno.ENOENT: (Code.NOT_FOUND, "FileNotFound", False),
+    errno.EEXIST: (Code.ALREADY_EXISTS, "FileExists", False),
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+    errno.EROFS: _PERMISSION,
+    errno.EISDIR: (Code.FAILED_PRECONDITION, "IsADirectory", False),
+    errno.ENOTDIR: (Code.FAILED_PRECONDITION, "NotADirectory", False),
+    errno.ENOTEMPTY: (Code.FAILED_PRECONDITION, "DirectoryNotEmpty", False),
+    errno.ELOOP: (Code.FAILED_PRECONDITION, "TooManyLinks", False),
+    # Opening a socket, or a pipe that nobody reads.
+    errno.ENXIO: _IRREGULAR,
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EFBIG: _NO_SPACE,
+    errno.EMFILE: _BUSY,
+    errno.ENFILE: _BUSY,
+    errno.ENOMEM: _BUSY,
+    errno.ENAMETOOLONG: _INVALID,
+    # A directory moved into itself.
+    errno.EINVAL: _INVALID,
+    # A mount point, or what changed while it was moved.
+    errno.EBUSY: (Code.FAILED_PRECONDITION, "FileBusy", False),
+}
+
+
+@contextlib.contextmanager
+def _translated(verb: str, path: bytes) -> Iterator[None]:
+    """Makes an ApiError of what work on a path may raise."""
+    try:
+        yield
+    except InvalidPath as error:
+        raise _failure(_INVALID, verb, path, str(error)) from error
+    except RootUnavailable as error:
+        raise _failure((Code.UNAVAILABLE, "RootUnavailable", True), verb, path, str(error)) from error
+    except NotARegularFile as error:
+        raise _failure(_IRREGULAR, verb, path, "it is a pipe, a socket or a device") from error
+    except TooManyEntries as error:
+        raise _failure(
+            (Code.RESOURCE_EXHAUSTED, "TooManyEntries", False), verb, path, "the tree is too large"
+        ) from error
+    except OSError as error:
+        if error.errno not in _STATUSES:
+            raise
+        raise _failure(_STATUSES[error.errno], verb, path, (error.strerror or str(error)).lower()) from error
+
+
+def _failure(kind: tuple[Code, str, bool], verb: str, path: bytes, why: str) -> ApiError:
+    status, reason, retryable = kind
+    return ApiError(status, reason, f"cannot {verb} {show(path)}: {why}", retryable=retryable, subject=path)
+
+
+def _invalid(reason: str, message: str) -> ApiError:
+    return ApiError(Code.INVALID_ARGUMENT, reason, message)
+
+
+class FilesystemServicer(filesystem_pb2_grpc.FilesystemServiceServicer):
+    """`roots` are asked on the event loop's thread, once for each RPC."""
+
+    def __init__(self, roots: Roots, threads: FileThreads) -> None:
+        self._roots = roots
+        self._threads = threads
+
+    async def _do(self, verb: str, path: bytes, work: Callable[[Pins], T]) -> T:
+        pins = self._roots.pin()
+        with _translated(verb, path):
+            return await self._threads.run_then(pins.close, functools.partial(work, pins))
+
+    async def Read(self, request: pb.ReadRequest, _context: Context) -> AsyncIterator[pb.ReadResponse]:
+        pins = self._roots.pin()
+        with _translated("read", request.path):
+            async with self._threads.hold(
+                pins.close, lambda: files.Download(pins, request.path), files.Download.close
+            ) as download:
+                size = download.info.size
+                yield pb.ReadResponse(info=to_info(download.info))
+                offset = min(request.offset, size)
+                # A file that grows faster than it is read has an end nevertheless.
+                end = min(offset + request.length, size) if request.length else size
+                while offset < end:
+                    data = await self._threads.run(download.read, offset, min(READ_CHUNK_BYTES, end - offset))
+                    if not data:
+                        return
+                    offset += len(data)
+                    yield pb.ReadResponse(data=data)
+
+    async def Write(self, request_iterator: AsyncIterator[pb.WriteRequest], context: Context) -> pb.WriteResponse:
+        header = await _header(request_iterator)
+        pins = self._roots.pin()
+        with _translated("write", header.path):
+            async with self._threads.hold(
+                pins.close, lambda: files.Upload(pins, header.path, header.mode), files.Upload.discard
+            ) as upload:
+                async for request in request_iterator:
+                    if request.WhichOneof("part") != "data":
+                        raise _invalid("InvalidStream", "cannot write: after the header only data may come")
+                    await self._threads.run(upload.write, request.data)
+                await _check_whole(context)
+                return pb.WriteResponse(info=to_info(await self._threads.run(upload.commit)))
+
+    async def Stat(self, request: pb.StatRequest, _context: Context) -> pb.StatResponse:
+        info = await self._do("look at", request.path, lambda pins: files.look(pins, request.path))
+        return pb.StatResponse(info=to_info(info))
+
+    async def ListDirectory(self, request: pb.ListDirectoryRequest, _context: Context) -> pb.ListDirectoryResponse:
+        if request.depth > MAX_DEPTH:
+            raise _invalid("InvalidDepth", f"cannot list {request.depth} levels: the limit is {MAX_DEPTH}")
+        try:
+            after = decode_cursor(request.page_token)
+        except InvalidPath as error:
+            raise _invalid("InvalidPageToken", f"cannot list: {error}") from error
+        limit = min(request.page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+        page = await self._do(
+            "list",
+            request.path,
+            lambda pins: files.list_directory(pins, request.path, depth=request.depth or 1, limit=limit, after=after),
+        )
+        token = b"" if page.cursor is None else encode_cursor(page.cursor)
+        return pb.ListDirectoryResponse(entries=[to_info(entry) for entry in page.entries], next_page_token=token)
+
+    async def MakeDir(self, request: pb.MakeDirRequest, _context: Context) -> pb.MakeDirResponse:
+        created = await self._do("make", request.path, lambda pins: files.make_dir(pins, request.path))
+        return pb.MakeDirResponse(created=created)
+
+    async def Move(self, request: pb.MoveRequest, _context: Context) -> pb.MoveResponse:
+        info = await self._do(
+            f"move {show(request.source)} to",
+            request.target,
+            lambda pins: files.move(pins, request.source, request.target, overwrite=request.overwrite),
+        )
+        return pb.MoveResponse(info=to_info(info))
+
+    async def Remove(self, request: pb.RemoveRequest, _context: Context) -> pb.RemoveResponse:
+        await self._do(
+            "remove", request.path, lambda pins: files.remove(pins, request.path, recursive=request.recursive)
+        )
+        return pb.RemoveResponse()
+
+
+async def _header(requests: AsyncIterator[pb.WriteRequest]) -> pb.WriteHeader:
+    first = await anext(aiter(requests), None)
+    if first is None or first.WhichOneof("part") != "header":
+        raise _invalid("InvalidStream", "cannot write: the stream has to begin with a header")
+    if first.header.mode > MAX_MODE:
+        raise _invalid("InvalidMode", f"cannot write: the mode is over 0o{MAX_MODE:o}")
+    return first.header
+
+
+async def _check_whole(context: Context) -> None:
+    """Raises unless the client itself ended the stream.
+
+    grpc.aio ends the requests in the same way when the connection breaks, and cancels the RPC only some turns of the loop
+    later: a cut file would be taken for a whole one. Whatever is sent comes back after the news of the break.
+    """
+    await context.send_initial_metadata(())
+    await asyncio.sleep(0)
+    if context.done():
+        raise ApiError(Code.CANCELLED, "StreamBroken", "cannot write: the stream broke")
+
+
+def to_info(info: Info) -> pb.FileInfo:
+    seconds, nanos = divmod(info.modified_ns, 1_000_000_000)
+    return pb.FileInfo(
+        path=info.path,
+        type=_FILE_TYPES.get(info.kind, pb.FILE_TYPE_OTHER),
+        size=info.size,
+        mode=info.mode,
+        modified=Timestamp(seconds=max(_FIRST_SECOND, min(seconds, _LAST_SECOND)), nanos=nanos),
+        symlink_target=info.target,
+    )

@@ -1,0 +1,94 @@
+"""ProcessService."""
+
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from sandfleet_api.executor.v1 import process_pb2 as pb
+from sandfleet_api.executor.v1 import process_pb2_grpc
+
+from sandfleet_executor.core import requests
+from sandfleet_executor.core.outcomes import Cause
+from sandfleet_executor.core.requests import BadRequest
+from sandfleet_executor.effects.commands import CommandRequest, InputClosedError
+from sandfleet_executor.effects.session import Session
+from sandfleet_executor.servicers import convert
+from sandfleet_executor.servicers.convert import typed_failures
+from sandfleet_executor.servicers.errors import ApiError
+
+MAX_INPUT_BYTES = 1 << 20
+SHOWN_ARGV_BYTES = 4096
+
+
+class ProcessService(process_pb2_grpc.ProcessServiceServicer):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def Start(self, request: pb.StartRequest, context: Any) -> AsyncIterator[pb.StartResponse]:
+        session, limits = self._session, self._session.limits
+        with typed_failures(request.execution_id):
+            execution_id = requests.check_id("execution id", request.execution_id)
+            command = CommandRequest(
+                payload=requests.command_payload(request.argv, request.shell),
+                shell=bool(request.shell),
+                cwd=requests.check_cwd(request.cwd, session.workdir),
+                envs=session.environment(requests.check_envs(request.envs)),
+                open_stdin=request.open_stdin,
+                merge_output=request.merge_output,
+                timeout=requests.check_timeout(convert.seconds(request, "timeout"), limits),
+                traceparent=convert.traceparent(context),
+                memory_limit=limits.memory_bytes,
+            )
+            output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
+            execution = session.register(execution_id, output_limit)
+            session.start_command(execution, command)
+        async for number, event in execution.events():
+            yield pb.StartResponse(event=convert.event(number, event))
+
+    async def SendInput(self, request: pb.SendInputRequest, context: Any) -> pb.SendInputResponse:
+        with typed_failures(request.execution_id):
+            if len(request.data) > MAX_INPUT_BYTES:
+                raise BadRequest(
+                    f"cannot send {len(request.data)} bytes of input at once: the most is {MAX_INPUT_BYTES}"
+                )
+            command = self._session.command(request.execution_id)
+        try:
+            await command.send_input(request.data)
+        except InputClosedError as error:
+            message = f"cannot send input to {request.execution_id}: its standard input is closed"
+            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, "InputClosed", message) from error
+        return pb.SendInputResponse()
+
+    async def CloseInput(self, request: pb.CloseInputRequest, context: Any) -> pb.CloseInputResponse:
+        with typed_failures(request.execution_id):
+            self._session.command(request.execution_id).close_input()
+        return pb.CloseInputResponse()
+
+    async def Signal(self, request: pb.SignalRequest, context: Any) -> pb.SignalResponse:
+        with typed_failures(request.execution_id):
+            if request.signal not in signal.valid_signals():
+                raise BadRequest(f"cannot send signal {request.signal}: there is no such signal")
+            command = self._session.command(request.execution_id)
+        if request.signal == signal.SIGKILL:
+            command.execution.stop(Cause.INTERRUPT, 0)
+        else:
+            command.signal(request.signal)
+        return pb.SignalResponse()
+
+    async def List(self, request: pb.ListRequest, context: Any) -> pb.ListResponse:
+        commands = [
+            pb.RunningCommand(
+                execution_id=command.execution.id,
+                argv=shown_argv(command.request),
+                started=convert.timestamp(int(command.request.started * 1e9)),
+            )
+            for command in self._session.commands()
+        ]
+        return pb.ListResponse(commands=commands)
+
+
+def shown_argv(request: CommandRequest) -> list[bytes]:
+    """The program and its arguments, cut."""
+    shown = request.payload[:SHOWN_ARGV_BYTES]
+    return [b"/bin/bash", b"-c", shown] if request.shell else shown.split(b"\0")

@@ -1,0 +1,61 @@
+"""Children that the context never started: what its own children left behind comes to it, and somebody must reap it."""
+
+import contextlib
+import gc
+import os
+from pathlib import Path
+from subprocess import Popen
+
+# Ended children below this number are left alone: they may be the user's, who has not waited for them yet.
+MANY_ENDED = 16
+CELLS_BETWEEN = 8
+
+
+class Orphans:
+    """Keeps ended orphans from filling the limit of processes, and never takes an exit code that code may ask for."""
+
+    def __init__(self) -> None:
+        self._cells = 0
+
+    def reap(self) -> None:
+        """Called before each cell; looks only now and then."""
+        self._cells += 1
+        if self._cells % CELLS_BETWEEN or not _any_ended():
+            return
+        ended = _ended_children()
+        if len(ended) > MANY_ENDED:
+            for pid in ended - _owned():
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
+
+def _any_ended() -> bool:
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
+
+
+def _ended_children() -> set[int]:
+    own = str(os.getpid())
+    ended = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            # After the name, which may hold anything: state, parent.
+            state, parent = (folder / "stat").read_bytes().rpartition(b")")[2].split(None, 2)[:2]
+            if state == b"Z" and parent.decode() == own:
+                ended.add(int(folder.name))
+    return ended
+
+
+def _owned() -> set[int]:
+    """Children that an object of the user's stands for: subprocess.Popen and multiprocessing's own."""
+    found = set()
+    for each in gc.get_objects():
+        # type() and not isinstance(): a user's class may answer anything, and run code.
+        kind = type(each)
+        if issubclass(kind, Popen) or kind.__module__ == "multiprocessing.popen_fork":
+            pid = object.__getattribute__(each, "__dict__").get("pid")
+            if isinstance(pid, int):
+                found.add(pid)
+    return found

@@ -1,0 +1,110 @@
+"""The context as a process: its private descriptors, what a cell costs, and what its children must not do."""
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import resource
+from typing import NamedTuple
+
+PR_SET_CHILD_SUBREAPER = 36
+# Where private descriptors go: out of the way of code that closes the low ones.
+PRIVATE_DESCRIPTORS = 900
+STATUS_BYTES = 8192
+RESERVE_BYTES = 8 << 20
+
+
+def become_subreaper() -> None:
+    """Orphans of this process's children become its children, so that they stay in its tree."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def private(descriptor: int) -> int:
+    """A copy of the descriptor with a high number that no child inherits."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    floor = min(PRIVATE_DESCRIPTORS, max(soft - 32, 3)) if soft > 0 else PRIVATE_DESCRIPTORS
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, floor)
+
+
+class Descriptors:
+    """0, 1 and 2 as the context got them."""
+
+    def __init__(self) -> None:
+        self._copies = tuple(private(number) for number in range(3))
+
+    def restore(self) -> None:
+        """Whatever code closed or redirected is as it was."""
+        for number, copy in enumerate(self._copies):
+            os.dup2(copy, number)
+
+
+class Reserve:
+    """Address space that is given back when the last of it has been used up, so that the failure can be reported."""
+
+    def __init__(self) -> None:
+        self._pages: mmap.mmap | None = None
+
+    def hold(self) -> None:
+        if self._pages is None:
+            # Without room for it the next cell still gets its chance.
+            with contextlib.suppress(OSError):
+                self._pages = mmap.mmap(-1, RESERVE_BYTES)
+
+    def release(self) -> None:
+        if self._pages is not None:
+            self._pages.close()
+            self._pages = None
+
+
+class Usage(NamedTuple):
+    cpu: float
+    """Seconds, user and system, of the process and its ended children."""
+    peak: int
+    """Bytes of resident memory at the highest; 0 where the kernel does not say."""
+
+
+class Meter:
+    """Measures one cell at a time."""
+
+    def __init__(self) -> None:
+        self._cpu = 0.0
+        self._clear = _open_private("/proc/self/clear_refs", os.O_WRONLY)
+        self._status = _open_private("/proc/self/status", os.O_RDONLY)
+
+    def start(self) -> None:
+        self._cpu = _cpu_seconds()
+        if self._clear is not None:
+            with contextlib.suppress(OSError):
+                # 5 resets the high-water mark.
+                os.write(self._clear, b"5")
+
+    def stop(self) -> Usage:
+        return Usage(max(_cpu_seconds() - self._cpu, 0.0), self._peak())
+
+    def _peak(self) -> int:
+        if self._clear is None or self._status is None:
+            return 0
+        try:
+            text = os.pread(self._status, STATUS_BYTES, 0)
+        except OSError:
+            return 0
+        _, found, rest = text.partition(b"VmHWM:")
+        return int(rest.split(None, 1)[0]) << 10 if found else 0
+
+
+def _open_private(path: str, flags: int) -> int | None:
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return private(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cpu_seconds() -> float:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime

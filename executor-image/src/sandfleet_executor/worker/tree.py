@@ -1,0 +1,139 @@
+"""Process trees, read from the session namespace's own /proc."""
+
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
+# Rounds in which a tree may still grow while it is being frozen; RLIMIT_NPROC bounds how much.
+FREEZE_ROUNDS = 50
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    state: str
+    # User and system time, in clock ticks.
+    ticks: int
+    # Resident memory, in bytes.
+    rss: int
+
+
+class Tree(NamedTuple):
+    rss: int
+    processes: int
+    cpu_seconds: float
+
+
+def parse_stat(text: bytes) -> Process:
+    """One line of /proc/PID/stat. The name in it may hold blanks and parentheses."""
+    head, _, tail = text.rpartition(b") ")
+    fields = tail.split()
+    return Process(
+        pid=int(head.split(b" ", 1)[0]),
+        parent=int(fields[1]),
+        state=fields[0].decode("ascii"),
+        ticks=int(fields[11]) + int(fields[12]),
+        rss=int(fields[21]) * PAGE_BYTES,
+    )
+
+
+def scan() -> dict[int, Process]:
+    """All processes of this namespace. One that ends meanwhile is left out."""
+    found = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - every 20 ms when memory is short
+        if not name.isdecimal():
+            continue
+        try:
+            fd = os.open(f"/proc/{name}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            process = parse_stat(os.read(fd, 4096))
+        except (OSError, ValueError, IndexError):
+            continue
+        finally:
+            os.close(fd)
+        found[process.pid] = process
+    return found
+
+
+def descendants(processes: Mapping[int, Process], root: int) -> list[int]:
+    """The pids below `root`, itself not included."""
+    children: dict[int, list[int]] = {}
+    for process in processes.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: list[int] = []
+    todo = [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def measure(processes: Mapping[int, Process], root: int) -> Tree:
+    """What `root` and all below it use."""
+    members = [processes[pid] for pid in (root, *descendants(processes, root)) if pid in processes]
+    living = [process for process in members if process.state != "Z"]
+    return Tree(
+        rss=sum(process.rss for process in living),
+        processes=len(living),
+        cpu_seconds=sum(process.ticks for process in members) / TICKS,
+    )
+
+
+def proportional(processes: Mapping[int, Process]) -> dict[int, Process]:
+    """The same processes with their share of what they share (PSS) for resident memory, where the kernel tells it.
+
+    Forked copies share most of their pages; summed up, their RSS says many times what is used. Costs ~1 ms a process.
+    """
+    return {pid: process._replace(rss=min(process.rss, _pss(pid, process.rss))) for pid, process in processes.items()}
+
+
+def _pss(pid: int, otherwise: int) -> int:
+    try:
+        fd = os.open(f"/proc/{pid}/smaps_rollup", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return otherwise
+    try:
+        text = os.read(fd, 4096)
+    except OSError:
+        return otherwise
+    finally:
+        os.close(fd)
+    for line in text.splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) << 10
+    return otherwise
+
+
+def send_signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def kill_tree(root: int, *, include_root: bool = True) -> int:
+    """Ends everything below `root`, and `root`; returns how many living processes were below it.
+
+    The tree is frozen first, so that a fork bomb cannot outrun the killing: a stopped process does not fork.
+    """
+    frozen: set[int] = set()
+    if include_root:
+        send_signal([root], signal.SIGSTOP)
+    for _ in range(FREEZE_ROUNDS):
+        processes = scan()
+        living = {pid for pid in descendants(processes, root) if processes[pid].state != "Z"}
+        if living <= frozen:
+            break
+        send_signal(living - frozen, signal.SIGSTOP)
+        frozen |= living
+    send_signal(frozen, signal.SIGKILL)
+    if include_root:
+        send_signal([root], signal.SIGKILL)
+    return len(frozen)

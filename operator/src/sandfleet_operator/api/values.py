@@ -1,0 +1,144 @@
+"""Sandboxes, claims and templates. Times are seconds since the epoch, durations are seconds, sizes are bytes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum, IntEnum
+
+MIB = 1 << 20
+
+
+class State(Enum):
+    STARTING = "Starting"
+    WARM = "Warm"
+    CLAIMED = "Claimed"
+    RECOVERING = "Recovering"
+    ENDED = "Ended"
+
+
+class Isolation(IntEnum):
+    """A larger number isolates more; the numbers are those of the API."""
+
+    NONE = 1
+    NAMESPACE = 2
+    GVISOR = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a sandbox. 0 means: as the template says."""
+
+    memory_bytes: int = 0
+    tmp_bytes: int = 0
+    processes: int = 0
+    output_bytes: int = 0
+    executions: int = 0
+    max_timeout: float = 0.0
+    default_timeout: float = 0.0
+
+    def above(self, other: "Limits") -> str:
+        """The name of the first limit that is larger than in `other`, or empty."""
+        names = (one.name for one in fields(Limits))
+        return next((name for name in names if getattr(self, name) > getattr(other, name)), "")
+
+
+TEMPLATE_LIMITS = Limits(
+    memory_bytes=2048 * MIB,
+    tmp_bytes=256 * MIB,
+    processes=256,
+    output_bytes=16 * MIB,
+    executions=32,
+    max_timeout=3600.0,
+    default_timeout=300.0,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """What a sandbox is made of."""
+
+    name: str = "python"
+    isolation: Isolation = Isolation.NAMESPACE
+    limits: Limits = TEMPLATE_LIMITS
+    lease: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """What makes a claim the same claim: the caller, and the id that the caller made."""
+
+    holder: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The request that binds a sandbox to a caller."""
+
+    key: RequestKey
+    template: str = "python"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    envs: Mapping[str, str] = field(default_factory=dict)
+    lease: float = 300.0
+    idle_timeout: float | None = None
+    # Of an earlier session; empty means a new one.
+    workspace_id: str = ""
+    keep_workspace: bool = False
+    max_wait: float = 60.0
+    limits: Limits = Limits()
+    min_isolation: Isolation = Isolation.NAMESPACE
+    # W3C Trace Context, or empty.
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a sandbox's process ended. Without code and signal it never ran, and the message says why."""
+
+    code: int | None = None
+    signal: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """One sandbox at one moment."""
+
+    sandbox_id: str
+    # Of the present incarnation: the audience of its tokens.
+    sandbox_uid: str
+    template: str
+    workspace_id: str
+    state: State
+    created: float
+    # When this incarnation was started.
+    started: float
+    isolation: Isolation
+    # When this sandbox became ready for the first time.
+    ready: float | None = None
+    # The claim that it serves or was started for.
+    claim: Claim | None = None
+    # It was ready before the claim came.
+    warm: bool = False
+    # The caller has it: from now on an end is the end of a session.
+    bound: bool = False
+    lease_expires: float | None = None
+    # A process is there, or may be. False only while a replacement waits for its back-off.
+    running: bool = True
+    # When a replacement may be started.
+    replace_at: float | None = None
+    restarts: int = 0
+    last_restart_reason: str = ""
+    # Crashes without a stable stretch in between.
+    crashes: int = 0
+    # Of an ended one.
+    ended_reason: str = ""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.claim.labels if self.claim else {}
+
+    @property
+    def keeps_workspace(self) -> bool:
+        """Whether the workspace outlives the sandbox: asked for, or an older session's that no session touched since."""
+        claim = self.claim
+        return claim is not None and (claim.keep_workspace if self.bound else bool(claim.workspace_id))

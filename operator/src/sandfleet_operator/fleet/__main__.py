@@ -1,0 +1,63 @@
+"""`python -m sandfleet_operator.fleet serve-local`."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from sandfleet_operator.api.values import Isolation
+from sandfleet_operator.fleet.serve import Options, serve_local
+
+MAX_SANDBOXES = 1024
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    logging.basicConfig(level=logging.WARNING, format="sandfleet fleet: %(message)s", stream=sys.stderr)
+    return serve_local(
+        Options(
+            state_dir=arguments.state_dir,
+            ready_fd=arguments.ready_fd,
+            lifeline_fd=arguments.lifeline_fd,
+            pool_size=arguments.pool_size,
+            max_sandboxes=arguments.max_sandboxes,
+            isolation=Isolation[arguments.isolation.upper()],
+        )
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sandfleet-fleet", description="Hands out sandboxes.")
+    serve = parser.add_subparsers(dest="command", required=True).add_parser(
+        "serve-local", help="sandboxes on this machine, until a signal or the end of the lifeline"
+    )
+    serve.add_argument(
+        "--state-dir", type=Path, help="directory of this fleet, removed at its end (default: a new one)"
+    )
+    serve.add_argument(
+        "--ready-fd", type=_number(0, 1 << 20), help="gets the line 'ready' or 'failed: …' (default: standard output)"
+    )
+    serve.add_argument(
+        "--lifeline-fd", type=_number(0, 1 << 20), help="a pipe or socket; its end is the end of the fleet"
+    )
+    serve.add_argument("--pool-size", type=_number(0, MAX_SANDBOXES), default=2, help="sandboxes kept warm")
+    serve.add_argument(
+        "--max-sandboxes", type=_number(1, MAX_SANDBOXES), default=128, help="warm and claimed ones together"
+    )
+    serve.add_argument("--isolation", choices=["namespace", "none"], default="namespace")
+    return parser
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{value} is not between {least} and {most}")
+        return value
+
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

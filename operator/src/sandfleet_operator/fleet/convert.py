@@ -1,0 +1,117 @@
+"""Between the API's messages and the domain's values. Raises FleetError for what no value can hold."""
+
+from datetime import UTC, datetime
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from sandfleet_api.executor.v1 import common_pb2, session_pb2
+from sandfleet_api.fleet.v1 import fleet_pb2
+
+from sandfleet_operator.api.errors import Problem, invalid
+from sandfleet_operator.api.validate import trace_parent
+from sandfleet_operator.api.values import Claim, Isolation, Limits, RequestKey, Sandbox, State, Template
+from sandfleet_operator.effects.executor import duration
+from sandfleet_operator.effects.tokens import Token
+from sandfleet_operator.plan.queue import Queued
+
+STATES = {
+    State.STARTING: fleet_pb2.SANDBOX_STATE_STARTING,
+    State.WARM: fleet_pb2.SANDBOX_STATE_WARM,
+    State.CLAIMED: fleet_pb2.SANDBOX_STATE_CLAIMED,
+    State.RECOVERING: fleet_pb2.SANDBOX_STATE_RECOVERING,
+    State.ENDED: fleet_pb2.SANDBOX_STATE_ENDED,
+}
+ISOLATIONS = {
+    Isolation.NONE: session_pb2.ISOLATION_NONE,
+    Isolation.NAMESPACE: session_pb2.ISOLATION_NAMESPACE,
+    Isolation.GVISOR: session_pb2.ISOLATION_GVISOR,
+}
+
+
+def seconds(message: Message, field: str) -> float | None:
+    """The duration in a field, or None where it is unset."""
+    if not message.HasField(field):
+        return None
+    value: Duration = getattr(message, field)
+    return value.seconds + value.nanos / 1_000_000_000
+
+
+def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, traceparent: str) -> Claim:
+    """The claim with the defaults of its template. Not checked yet."""
+    lease, longest = seconds(request, "lease"), seconds(request, "max_wait")
+    return Claim(
+        key=RequestKey(holder, request.request_id),
+        template=request.template or Template().name,
+        labels=dict(request.labels),
+        envs=dict(request.envs),
+        lease=template.lease if lease is None else lease,
+        idle_timeout=seconds(request, "idle_timeout"),
+        workspace_id=request.workspace_id,
+        keep_workspace=request.keep_workspace,
+        max_wait=60.0 if longest is None else longest,
+        limits=limits(request.limits),
+        min_isolation=_isolation(request.min_isolation),
+        traceparent=trace_parent(traceparent),
+    )
+
+
+def limits(message: common_pb2.Limits) -> Limits:
+    return Limits(
+        memory_bytes=message.memory_bytes,
+        tmp_bytes=message.tmp_bytes,
+        processes=message.processes,
+        output_bytes=message.output_bytes,
+        executions=message.executions,
+        max_timeout=seconds(message, "max_timeout") or 0.0,
+        default_timeout=seconds(message, "default_timeout") or 0.0,
+    )
+
+
+def _isolation(number: int) -> Isolation:
+    if number == session_pb2.ISOLATION_UNSPECIFIED:
+        return Isolation.NAMESPACE
+    try:
+        return Isolation(number)
+    except ValueError:
+        raise invalid("InvalidIsolation", f"cannot claim: there is no isolation {number}") from None
+
+
+def sandbox_message(sandbox: Sandbox) -> fleet_pb2.Sandbox:
+    return fleet_pb2.Sandbox(
+        sandbox_id=sandbox.sandbox_id,
+        sandbox_uid=sandbox.sandbox_uid,
+        template=sandbox.template,
+        state=STATES[sandbox.state],
+        labels=sandbox.labels,
+        workspace_id=sandbox.workspace_id,
+        created=_timestamp(sandbox.created),
+        lease_expires=None if sandbox.lease_expires is None else _timestamp(sandbox.lease_expires),
+        isolation=ISOLATIONS[sandbox.isolation],
+        restarts=sandbox.restarts,
+        last_restart_reason=sandbox.last_restart_reason,
+    )
+
+
+def access_message(address: str, token: Token) -> fleet_pb2.Access:
+    return fleet_pb2.Access(address=address, token=token.text, token_expires=_timestamp(token.expires))
+
+
+def queued_message(queued: Queued) -> fleet_pb2.Queued:
+    eta = None if queued.eta is None else duration(queued.eta)
+    return fleet_pb2.Queued(position=queued.position, eta=eta, reason=queued.reason)
+
+
+def error_detail(problem: Problem) -> common_pb2.ErrorDetail:
+    return common_pb2.ErrorDetail(
+        reason=problem.reason,
+        message=problem.message,
+        retryable=problem.retryable,
+        subject=problem.subject.encode("utf-8", "surrogateescape"),
+    )
+
+
+def _timestamp(moment: float) -> Timestamp:
+    timestamp = Timestamp()
+    timestamp.FromDatetime(datetime.fromtimestamp(moment, UTC))
+    return timestamp

@@ -1,0 +1,131 @@
+"""The gRPC face of the fleet: messages in and out, no decisions."""
+
+from collections.abc import AsyncIterator, Awaitable
+from typing import NoReturn, TypeVar
+
+import grpc
+from sandfleet_api.fleet.v1 import fleet_pb2
+from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer
+
+from sandfleet_operator.api.errors import FleetError, Problem, invalid
+from sandfleet_operator.api.validate import MAX_LEASE, check_duration, check_id
+from sandfleet_operator.api.values import Sandbox, Template
+from sandfleet_operator.effects.telemetry import ClaimSpan
+from sandfleet_operator.fleet import convert
+from sandfleet_operator.fleet.loop import Fleet
+from sandfleet_operator.fleet.watches import Watch
+from sandfleet_operator.plan.queue import Queued
+
+DEFAULT_PAGE, MAX_PAGE = 100, 1000
+MAX_SELECTOR_BYTES = 16 << 10
+
+Context = grpc.aio.ServicerContext[object, object]
+T = TypeVar("T")
+
+
+class FleetServicer(FleetServiceServicer):
+    """`holder` is whom the transport lets in: on one machine the owner of the socket's private directory."""
+
+    def __init__(self, fleet: Fleet, template: Template, holder: str) -> None:
+        self._fleet = fleet
+        self._template = template
+        self._holder = holder
+
+    async def Claim(self, request: fleet_pb2.ClaimRequest, context: Context) -> AsyncIterator[fleet_pb2.ClaimResponse]:  # noqa: N802 - gRPC's name
+        span = ClaimSpan(_metadata(context, "traceparent"), request.request_id, request.template)
+        try:
+            claim = convert.claim(request, self._holder, self._template, span.traceparent)
+            watch = self._fleet.claim(claim)
+            # Called however the stream ends; a generator that nobody asks again might not be told.
+            context.add_done_callback(lambda _: watch.leave())  # type: ignore[arg-type] # the stubs want generics that are none
+            async for response in self._responses(watch, span):
+                yield response
+        except FleetError as error:
+            span.failed(error.problem.reason, str(error))
+            await _abort(context, error.problem)
+        finally:
+            span.end()
+
+    async def _responses(self, watch: Watch, span: ClaimSpan) -> AsyncIterator[fleet_pb2.ClaimResponse]:
+        sequence = 0
+        while True:
+            sequence += 1
+            news = await watch.next()
+            if not isinstance(news, Queued):
+                span.bound(news.sandbox_id, warm=news.warm)
+                yield fleet_pb2.ClaimResponse(sequence=sequence, bound=await self._bound(news))
+                return
+            span.queued(news.position, news.reason)
+            yield fleet_pb2.ClaimResponse(sequence=sequence, queued=convert.queued_message(news))
+
+    async def _bound(self, sandbox: Sandbox) -> fleet_pb2.Bound:
+        # A claim that is asked again may find its sandbox recovering.
+        present = await self._fleet.get(sandbox.sandbox_id, reachable=False)
+        return fleet_pb2.Bound(
+            sandbox=convert.sandbox_message(present), access=self._access(present), warm=present.warm
+        )
+
+    async def Release(self, request: fleet_pb2.ReleaseRequest, context: Context) -> fleet_pb2.ReleaseResponse:  # noqa: N802 - gRPC's name
+        return await _or_abort(self._release(request), context)
+
+    async def _release(self, request: fleet_pb2.ReleaseRequest) -> fleet_pb2.ReleaseResponse:
+        check_id(request.sandbox_id, "sandbox id", doing="release")
+        return fleet_pb2.ReleaseResponse(released=await self._fleet.release(request.sandbox_id))
+
+    async def Renew(self, request: fleet_pb2.RenewRequest, context: Context) -> fleet_pb2.RenewResponse:  # noqa: N802 - gRPC's name
+        return await _or_abort(self._renew(request), context)
+
+    async def _renew(self, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:
+        check_id(request.sandbox_id, "sandbox id", doing="renew the lease")
+        lease = convert.seconds(request, "lease")
+        if lease is not None:
+            check_duration(lease, "lease", most=MAX_LEASE, doing="renew the lease")
+        sandbox = await self._fleet.renew(request.sandbox_id, lease)
+        return fleet_pb2.RenewResponse(sandbox=convert.sandbox_message(sandbox), access=self._access(sandbox))
+
+    async def Get(self, request: fleet_pb2.GetRequest, context: Context) -> fleet_pb2.GetResponse:  # noqa: N802 - gRPC's name
+        return await _or_abort(self._get(request), context)
+
+    async def _get(self, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse:
+        check_id(request.sandbox_id, "sandbox id", doing="get")
+        sandbox = await self._fleet.get(request.sandbox_id, reachable=request.with_access)
+        access = self._access(sandbox) if request.with_access else None
+        return fleet_pb2.GetResponse(sandbox=convert.sandbox_message(sandbox), access=access)
+
+    async def List(self, request: fleet_pb2.ListRequest, context: Context) -> fleet_pb2.ListResponse:  # noqa: N802 - gRPC's name
+        return await _or_abort(self._list(request), context)
+
+    async def _list(self, request: fleet_pb2.ListRequest) -> fleet_pb2.ListResponse:
+        if request.page_token:
+            check_id(request.page_token, "page token", doing="list")
+        if len(request.label_selector) > MAX_SELECTOR_BYTES:
+            raise invalid(
+                "InvalidSelector", f"cannot list: the selector is longer than {MAX_SELECTOR_BYTES} characters"
+            )
+        size = min(request.page_size or DEFAULT_PAGE, MAX_PAGE)
+        found = self._fleet.select(request.label_selector, request.page_token, size + 1)
+        page = found[:size]
+        following = page[-1].sandbox_id if len(found) > size else ""
+        return fleet_pb2.ListResponse(
+            sandboxes=[convert.sandbox_message(one) for one in page], next_page_token=following
+        )
+
+    def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
+        return convert.access_message(*self._fleet.access(sandbox))
+
+
+async def _or_abort(work: Awaitable[T], context: Context) -> T:
+    try:
+        return await work
+    except FleetError as error:
+        await _abort(context, error.problem)
+
+
+async def _abort(context: Context, problem: Problem) -> NoReturn:
+    detail = convert.error_detail(problem).SerializeToString()
+    await context.abort(grpc.StatusCode[problem.code.name], problem.message, (("sandfleet-error-bin", detail),))
+    raise AssertionError("abort never returns")
+
+
+def _metadata(context: Context, name: str) -> str:
+    return next((str(value) for key, value in context.invocation_metadata() or () if key == name), "")

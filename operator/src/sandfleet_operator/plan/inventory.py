@@ -1,0 +1,73 @@
+"""All sandboxes and waiting claims at one moment, found by what decisions ask for. It holds values and decides nothing."""
+
+from collections.abc import Iterable
+
+from sandfleet_operator.api.values import RequestKey, Sandbox, State
+from sandfleet_operator.plan.queue import Waiting
+
+
+class Inventory:
+    def __init__(self) -> None:
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._by_uid: dict[str, str] = {}
+        self._by_state: dict[State, dict[str, None]] = {state: {} for state in State}
+        self._by_claim: dict[RequestKey, str] = {}
+        self.waiting: dict[RequestKey, Waiting] = {}
+        # Workspaces of released sessions that no sandbox has.
+        self.kept_workspaces: set[str] = set()
+        self._changed: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._sandboxes)
+
+    def take_changed(self) -> set[str]:
+        """The ids of the sandboxes that were put or removed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def put(self, sandbox: Sandbox) -> None:
+        self._changed.add(sandbox.sandbox_id)
+        self._forget(sandbox.sandbox_id)
+        self._sandboxes[sandbox.sandbox_id] = sandbox
+        self._by_state[sandbox.state][sandbox.sandbox_id] = None
+        self._by_uid[sandbox.sandbox_uid] = sandbox.sandbox_id
+        if sandbox.bound and sandbox.claim is not None and sandbox.state is not State.ENDED:
+            self._by_claim[sandbox.claim.key] = sandbox.sandbox_id
+
+    def remove(self, sandbox_id: str) -> None:
+        self._changed.add(sandbox_id)
+        self._forget(sandbox_id)
+        del self._sandboxes[sandbox_id]
+
+    def get(self, sandbox_id: str) -> Sandbox | None:
+        return self._sandboxes.get(sandbox_id)
+
+    def of_incarnation(self, sandbox_uid: str) -> Sandbox | None:
+        """The sandbox whose present incarnation this is."""
+        return self._sandboxes.get(self._by_uid.get(sandbox_uid, ""))
+
+    def of_session(self, key: RequestKey) -> Sandbox | None:
+        """The sandbox that a claim was answered with, while it lives."""
+        return self._sandboxes.get(self._by_claim.get(key, ""))
+
+    def all(self) -> Iterable[Sandbox]:
+        return list(self._sandboxes.values())
+
+    def in_state(self, state: State) -> list[Sandbox]:
+        """The longest in that state first."""
+        return [self._sandboxes[name] for name in self._by_state[state]]
+
+    def count(self, state: State) -> int:
+        return len(self._by_state[state])
+
+    def has_workspace(self, workspace_id: str) -> Sandbox | None:
+        return next((one for one in self._sandboxes.values() if one.workspace_id == workspace_id), None)
+
+    def _forget(self, sandbox_id: str) -> None:
+        old = self._sandboxes.get(sandbox_id)
+        if old is None:
+            return
+        del self._by_state[old.state][sandbox_id]
+        del self._by_uid[old.sandbox_uid]
+        if old.claim is not None and self._by_claim.get(old.claim.key) == sandbox_id:
+            del self._by_claim[old.claim.key]

@@ -1,0 +1,23 @@
+# A real Kubernetes with gVisor; included by the Makefile.
+CLUSTER_TESTS := tests/cluster
+HARNESS := PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests $(PY) -m cluster.harness
+
+.PHONY: cluster cluster-down cluster-test cluster-binaries base-image kind-up
+
+cluster: setup ## A real Kubernetes with gVisor on this machine (root); SANDFLEET_CLUSTER_DIR says where.
+	@$(HARNESS) up
+
+cluster-down: setup ## End it and leave nothing behind.
+	@$(HARNESS) down
+
+cluster-test: setup ## The tests on a real cluster: the one of KUBECONFIG, or one of their own.
+	@$(PY) -m pytest -q $(CLUSTER_TESTS) --timeout 300 $(ARGS)
+
+cluster-binaries: setup ## Build the cluster's programs into the cache.
+	@$(HARNESS) binaries
+
+base-image: setup ## A Debian base image with Python, in buildah's storage in the cache.
+	@$(HARNESS) base-image
+
+kind-up: ## The same with Docker and kind: two workers with gVisor (not run on the build machines).
+	@tests/cluster/kind-up.sh

@@ -1,0 +1,161 @@
+"""The cluster that the tests of this directory run on: the one of KUBECONFIG, or one of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from cluster.harness import binaries
+from cluster.harness import fake_nodes as fakes
+from cluster.harness import s3 as storage
+from cluster.harness.api import Api
+from cluster.harness.chaos import Chaos
+from cluster.harness.down import down
+from cluster.harness.layout import ClusterError, Layout, cache, directory
+from cluster.harness.plan import recorded
+from cluster.harness.testing import Cluster
+from cluster.harness.up import timed, up
+
+
+def _given(kubeconfig: Path) -> Cluster:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise ClusterError("cannot use the cluster of KUBECONFIG: kubectl is missing")
+    command = [
+        kubectl,
+        "--kubeconfig",
+        str(kubeconfig),
+        "config",
+        "view",
+        "--raw",
+        "--minify",
+        "--flatten",
+        "-o",
+        "json",
+    ]
+    config = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    found = {name: Path(path) for name in ("kubectl", "helm", "kwok", "versitygw") if (path := shutil.which(name))}
+    return Cluster(kubeconfig, Api(config), found, None)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A cluster that was not up before is ended after the tests; SANDFLEET_KEEP=1 leaves it."""
+    layout = Layout(directory())
+    given = os.environ.get("KUBECONFIG")
+    if given and Path(given).resolve() != layout.kubeconfig:
+        yield _given(Path(given))
+        return
+    was_up = recorded(layout) is not None
+    say = timed("cluster")
+    up(layout, say)
+    api = Api(json.loads(layout.kubeconfig.read_text()))
+    yield Cluster(layout.kubeconfig, api, binaries.provide(cache(), say), layout)
+    if not was_up and not os.environ.get("SANDFLEET_KEEP"):
+        down(layout, say)
+
+
+@pytest.fixture(scope="session")
+def node(cluster: Cluster) -> Cluster:
+    """The same cluster, for tests that reach into its node."""
+    if cluster.layout is None:
+        pytest.skip("needs the node of a cluster of our own: KUBECONFIG names another one")
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def program(cluster: Cluster) -> Callable[[str], Path]:
+    def find(name: str) -> Path:
+        if name not in cluster.programs:
+            pytest.skip(f"needs {name}, which is not on the path")
+        return cluster.programs[name]
+
+    return find
+
+
+@pytest.fixture
+def new_namespace(cluster: Cluster) -> Iterator[Callable[..., str]]:
+    """Makes namespaces with labels, ready for pods; they go after the test."""
+    made: list[str] = []
+
+    def make(labels: Mapping[str, str] | None = None) -> str:
+        name = f"test-{secrets.token_hex(4)}"
+        made.append(name)
+        metadata = {"name": name, "labels": dict(labels or {})}
+        cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        cluster.api.wait("the service account", lambda: bool(cluster.api.get("ServiceAccount", "default", name)), 30)
+        return name
+
+    yield make
+    for name in made:
+        cluster.api.delete("Namespace", name)
+
+
+@pytest.fixture
+def namespace(new_namespace: Callable[..., str]) -> str:
+    return new_namespace()
+
+
+@pytest.fixture
+def chaos() -> Iterator[Chaos]:
+    """TCP proxies that delay, cut and swallow."""
+    one = Chaos()
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="session")
+def s3(
+    cluster: Cluster, program: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[storage.S3]:
+    """An S3 server on this machine; pods of a cluster of ours reach it as well."""
+    host = cluster.addresses.machine if cluster.layout else "127.0.0.1"
+    server, process = storage.start(program("versitygw"), tmp_path_factory.mktemp("s3"), host)
+    yield server
+    storage.stop(process)
+
+
+@pytest.fixture
+def fake_nodes(cluster: Cluster, program: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """`fake_nodes(200)`: so many nodes that pretend, for pods that say `PLACEMENT`."""
+    running = []
+
+    def make(count: int, start: fakes.StartTime | None = None) -> None:
+        if running:
+            raise ValueError("cannot make fake nodes twice in one test")
+        running.append(
+            fakes.run(program("kwok"), cluster.kubeconfig, cluster.api, tmp_path, count, start or fakes.StartTime())
+        )
+        running[0].__enter__()
+
+    yield make
+    if running:
+        running[0].__exit__(None, None, None)
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster) -> Callable[..., str]:
+    return cluster.kubectl
+
+
+@pytest.fixture
+def helm(cluster: Cluster, program: Callable[[str], Path], tmp_path: Path) -> Callable[..., str]:
+    """`helm("install", …)`: standard output; a failure is a ClusterError with what helm said."""
+    helm_program = program("helm")
+    homes = {name: str(tmp_path / name.lower()) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": str(cluster.kubeconfig), **homes}
+
+    def run(*arguments: str) -> str:
+        command = [str(helm_program), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=280)
+        if done.returncode:
+            raise ClusterError(f"helm {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    return run

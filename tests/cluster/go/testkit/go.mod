@@ -1,0 +1,3 @@
+module sandfleet.test/testkit
+
+go 1.25.0

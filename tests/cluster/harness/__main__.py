@@ -1,0 +1,80 @@
+"""`python -m cluster.harness COMMAND`: the targets of cluster.mk and what helps to look inside."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from . import binaries, images
+from .down import down
+from .layout import ClusterError, Layout, cache, directory
+from .plan import Say, recorded
+from .up import timed, up
+
+
+def _enter(layout: Layout, command: list[str]) -> int:
+    process = recorded(layout)
+    if process is None:
+        raise ClusterError("cannot enter the node: no cluster runs (make cluster)")
+    inside = ["nsenter", "--target", str(process.pid), "--mount", "--pid", "--net", "--uts", "--ipc"]
+    return subprocess.run([*inside, *(command or ["bash"])], check=False).returncode
+
+
+def _kubectl(layout: Layout, say: Say, arguments: list[str]) -> int:
+    program = binaries.provide(cache(), say)["kubectl"]
+    return subprocess.run([program, "--kubeconfig", layout.kubeconfig, *arguments], check=False).returncode
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cluster.harness", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("up", help="start the cluster, or what is missing of it")
+    commands.add_parser("down", help="end it and leave nothing")
+    commands.add_parser("binaries", help="build what the cache lacks")
+    commands.add_parser("base-image", help="make the Debian base image with Python, for buildah")
+    commands.add_parser("load-image", help="put an OCI archive into the node").add_argument("archive", type=Path)
+    for name, text in (("enter", "run a command on the node"), ("kubectl", "talk to the cluster")):
+        commands.add_parser(name, help=text).add_argument("rest", nargs=argparse.REMAINDER)
+    return parser
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    layout, say = Layout(directory(dict(os.environ))), timed("cluster")
+    match arguments.command:
+        case "up":
+            up(layout, say)
+            say(f"ready: export KUBECONFIG={layout.kubeconfig}")
+        case "down":
+            down(layout, say)
+            say("down")
+        case "binaries":
+            binaries.provide(cache(), say)
+        case "base-image":
+            from .base_image import make
+
+            print(make(cache(), say))
+        case "load-image":
+            images.load(layout, binaries.provide(cache(), say)["ctr"], arguments.archive)
+        case "enter":
+            return _enter(layout, arguments.rest)
+        case _:
+            return _kubectl(layout, say, arguments.rest)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ClusterError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print(
+            "cluster: stopped; what was begun is taken up by the next start, or ended by make cluster-down",
+            file=sys.stderr,
+        )
+        sys.exit(130)

@@ -1,0 +1,49 @@
+"""End a cluster and leave nothing of it; only what its own plan and records name is touched."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from . import cgroups, machine, network
+from .layout import Layout
+from .plan import Say, alone, end_node, read_plan
+
+
+def clear(layout: Layout, here: machine.Machine) -> None:
+    """All but the lock; can be repeated after having been cut off, since the plan goes last."""
+    end_node(layout)
+    network.remove(layout)
+    cgroups.remove(here, layout.cgroup)
+    plan = read_plan(layout)
+    for entry in layout.root.iterdir():
+        if entry.name in {"lock", layout.plan.name}:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    for path in plan.made_directories if plan else ():
+        _remove_if_empty(Path(path))
+    layout.plan.unlink(missing_ok=True)
+
+
+def _remove_if_empty(path: Path) -> None:
+    try:
+        path.rmdir()
+    except OSError:
+        # Somebody else uses it by now.
+        return
+
+
+def down(layout: Layout, say: Say) -> None:
+    """A cluster that is not there is already down."""
+    if not layout.plan.exists():
+        say("no cluster is there")
+        return
+    here = machine.examine()
+    with alone(layout):
+        say("ending the node")
+        clear(layout, here)
+        (layout.root / "lock").unlink()
+        _remove_if_empty(layout.root)

@@ -1,0 +1,63 @@
+"""Flows that began before a policy did: which of them the world no longer allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from .model import World
+
+Tuple = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One entry of the connection table; the real destination is where the answers come from, behind any Service."""
+
+    protocol: str
+    source: str
+    source_port: int
+    asked: str
+    asked_port: int
+    destination: str
+    port: int
+
+    def arguments(self) -> list[str]:
+        """For `conntrack --delete`."""
+        ends = ["--orig-src", self.source, "--orig-dst", self.asked]
+        return ["--proto", self.protocol, *ends, "--sport", str(self.source_port), "--dport", str(self.asked_port)]
+
+
+def parse(listing: str) -> Iterator[Flow]:
+    """Read `conntrack --dump`: each line has the tuple of the question and then the tuple of the answer."""
+    for line in listing.splitlines():
+        words = line.split()
+        if not words or words[0] not in {"tcp", "udp", "sctp"}:
+            continue
+        question: Tuple = {}
+        answer: Tuple = {}
+        for key, found, value in (word.partition("=") for word in words):
+            if found and key in {"src", "dst", "sport", "dport"}:
+                (answer if key in question else question)[key] = value
+        if len(answer) == len(question) == 4:
+            yield Flow(
+                words[0],
+                question["src"],
+                int(question["sport"]),
+                question["dst"],
+                int(question["dport"]),
+                answer["src"],
+                int(answer["sport"]),
+            )
+
+
+def forbidden(world: World, flows: Iterable[Flow], machine_address: str) -> list[Flow]:
+    """The flows of pods that may not begin (again) now. The machine itself is the node and may always reach its pods."""
+    addresses = {pod.address for pod in world.pods}
+    return [
+        flow
+        for flow in flows
+        if (flow.source in addresses or flow.destination in addresses)
+        and flow.source != machine_address
+        and not world.allowed(flow.source, flow.destination, flow.protocol.upper(), flow.port)
+    ]

@@ -1,0 +1,155 @@
+"""Bring a cluster up, or what is missing of it: every step looks first whether it is done."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from . import binaries, certs, cgroups, components, images, machine, manifests, network, node
+from .api import Api, has_condition
+from .down import clear
+from .layout import NODE_NAME, REPOSITORY, TESTKIT_IMAGE, Addresses, ClusterError, Layout, cache, choose_addresses
+from .plan import Plan, Say, alone, end_node, read_plan, recorded, write
+from .processes import Process, children, find, wait_until
+from .supervisor import PRIVATE
+
+
+def start_node(layout: Layout, addresses: Addresses) -> Process:
+    """Namespaces first, then the record of who is in them, then the connection that the supervisor waits for."""
+    namespaces = ["--mount", "--pid", "--net", "--uts", "--ipc", "--propagation", "private", "--mount-proc"]
+    command = ["unshare", *namespaces, "--fork", "--kill-child"]
+    supervisor = [sys.executable, "-P", "-m", "cluster.harness.supervisor", str(layout.root), addresses.node]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests"), "PYTHONDONTWRITEBYTECODE": "1"}
+    with (layout.logs / "supervisor.log").open("ab") as log:
+        outer = subprocess.Popen(
+            [*command, *supervisor],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+        )
+    if not wait_until(lambda: bool(children(outer.pid)) or outer.poll() is not None, 10) or outer.poll() is not None:
+        raise ClusterError(f"cannot start the node: see {layout.logs / 'supervisor.log'}")
+    first = find(children(outer.pid)[0])
+    if first is None:
+        raise ClusterError(f"cannot start the node: see {layout.logs / 'supervisor.log'}")
+    write(layout.record, json.dumps(asdict(first)))
+    network.connect(layout, addresses, first.pid)
+    return first
+
+
+def write_files(context: components.Context, here: machine.Machine) -> None:
+    layout = context.layout
+    for folder in ("logs", "etc", "run", "volumes"):
+        (layout.root / folder).mkdir(exist_ok=True)
+    certs.make(layout.pki, context.addresses, dt.datetime.now(dt.UTC))
+    for identity in ("controller-manager", "scheduler", "kubelet", "kube-proxy", "provisioner"):
+        write(Path(context.access(identity)), certs.kubeconfig(layout.pki, identity, context.server))
+    node.write_all(context, here)
+    write(layout.etc / "components.json", components.dump(components.all_components(context)))
+    layout.kubeconfig.touch(mode=0o600)
+    write(layout.kubeconfig, certs.kubeconfig(layout.pki, "admin", context.server))
+    layout.kubeconfig.chmod(0o600)
+
+
+def _digest(programs: Mapping[str, Path], here: machine.Machine) -> str:
+    """Of all that decides how the cluster is: other programs, another harness or machine means another cluster."""
+    summary = hashlib.sha256(repr((sorted((k, str(v)) for k, v in programs.items()), here, sys.executable)).encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        summary.update(path.read_bytes())
+    return summary.hexdigest()[:16]
+
+
+def load_images(context: components.Context) -> None:
+    ctr = context.programs["ctr"]
+    if not wait_until(context.layout.containerd_socket.is_socket, 30):
+        raise ClusterError(f"cannot load images: containerd does not start (see {context.layout.logs}/containerd.log)")
+    listing = [
+        str(ctr),
+        "--address",
+        str(context.layout.containerd_socket),
+        "--namespace",
+        "k8s.io",
+        "images",
+        "ls",
+        "-q",
+    ]
+    present: list[str] = []
+
+    def answers() -> bool:
+        done = subprocess.run(listing, capture_output=True, text=True, check=False)
+        present[:] = done.stdout.split()
+        return done.returncode == 0
+
+    if not wait_until(answers, 30):
+        raise ClusterError(f"cannot load images: containerd does not answer (see {context.layout.logs}/containerd.log)")
+    if TESTKIT_IMAGE not in present:
+        images.load(context.layout, ctr, images.testkit(context.programs["probe"]))
+    if images.COREDNS_IMAGE not in present:
+        images.load(context.layout, ctr, images.coredns(context.programs["coredns"]))
+
+
+def _prepare(layout: Layout, here: machine.Machine, programs: Mapping[str, Path], say: Say) -> Addresses:
+    """The plan, and with it the decision whether what runs may stay."""
+    digest = _digest(programs, here)
+    plan = read_plan(layout)
+    if plan is not None and plan.digest != digest:
+        say("the cluster that is there was made by another version: ending it")
+        clear(layout, here)
+        plan = None
+    if plan is None:
+        if foreign := [path.name for path in layout.root.iterdir() if path.name != "lock"]:
+            raise ClusterError(f"cannot start a cluster in {layout.root}: it holds something else ({foreign[0]})")
+        addresses = choose_addresses(network.routes_in_use(layout.machine_link))
+        made = tuple(path for path in PRIVATE if not Path(path).exists())
+        plan = Plan(digest, addresses.block, made)
+        write(layout.plan, json.dumps(asdict(plan)))
+    for path in plan.made_directories:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    return Addresses(plan.block)
+
+
+def up(layout: Layout, say: Say) -> None:
+    """Returns when pods can be run, volumes made and names resolved; raises ClusterError, which says what is in the way."""
+    here = machine.examine()
+    machine.install_packages(say, machine.missing_packages())
+    programs = binaries.provide(cache(), say)
+    with alone(layout):
+        addresses = _prepare(layout, here, programs, say)
+        context = components.Context(layout, addresses, programs, sys.executable)
+        if recorded(layout) is None or not network.has_link(layout.machine_link):
+            end_node(layout)
+            say("starting the node")
+            write_files(context, here)
+            cgroups.make(here, layout.cgroup)
+            start_node(layout, addresses)
+        say("loading images")
+        load_images(context)
+        wait_for_cluster(layout, addresses, say)
+
+
+def wait_for_cluster(layout: Layout, addresses: Addresses, say: Say) -> None:
+    api = Api(json.loads(layout.kubeconfig.read_text()))
+    say("waiting for the API server")
+    api.wait("the API server", lambda: bool(api.get("Namespace", "kube-system")), 90)
+    api.apply_all(manifests.everything(addresses))
+    say("waiting for the node")
+    api.wait("the node", lambda: has_condition(api.get("Node", NODE_NAME), "Ready"), 60)
+    say("waiting for name resolution")
+    api.wait("CoreDNS", lambda: has_condition(api.get("Deployment", "coredns", "kube-system"), "Available"), 60)
+    api.wait("service accounts", lambda: bool(api.get("ServiceAccount", "default", "default")), 30)
+
+
+def timed(prefix: str) -> Say:
+    began = time.monotonic()
+    return lambda message: print(f"{prefix}: {time.monotonic() - began:5.1f} s  {message}", file=sys.stderr, flush=True)

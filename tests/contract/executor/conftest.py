@@ -1,0 +1,75 @@
+"""Executors for the contract tests: the real one, with the real client."""
+
+import secrets
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+from contract.executor.harness import ExecutorUnderTest, Host
+
+MIB = 1 << 20
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def host():
+    made = Host()
+    await made.start()
+    yield made
+    await made.close()
+
+
+@pytest.fixture(scope="session")
+def starting(host):
+    """`async with starting(limits={...}) as executor`."""
+
+    @asynccontextmanager
+    async def start(**options):
+        executor = await ExecutorUnderTest.start(host, **options)
+        try:
+            yield executor
+        finally:
+            await executor.stop()
+
+    return start
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def executor(starting):
+    """One for all tests of a file that leave it as it was."""
+    async with starting() as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def sandbox(executor):
+    return executor.sandbox
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def fresh(starting):
+    """One for a test that breaks things."""
+    async with starting() as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def neighbour(starting):
+    """Another sandbox, that nothing in the first one may disturb. It remembers `here`."""
+    async with starting() as made:
+        await made.sandbox.run_code("here = 'untouched'")
+        yield made.sandbox
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def unprotected(starting):
+    """For negative controls: an executor without a session namespace. Only for what does no harm to this machine."""
+    async with starting(isolation="none", cgroup=False) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def context(sandbox):
+    """The name of a new context in the file's sandbox."""
+    made = await sandbox.create_context(f"c-{secrets.token_hex(4)}")
+    yield made.context_id
+    await sandbox.delete_context(made)

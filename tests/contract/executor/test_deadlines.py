@@ -1,0 +1,123 @@
+"""Deadlines: an execution that does not end is ended, whatever it does against that."""
+
+import asyncio
+
+import pytest
+from sandfleet import Outcome
+
+from contract.executor.harness import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+DEAF = """
+import signal
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM): signal.signal(number, signal.SIG_IGN)
+while True:
+    try:
+        while True: pass
+    except BaseException: pass
+"""
+
+
+def is_timeout(execution, seconds):
+    assert (execution.outcome, execution.blame, execution.reason) == ("timeout", "limit", "DeadlineExceeded")
+    assert execution.message == f"The execution did not end within {seconds:g} seconds."
+    return True
+
+
+@pytest.mark.parametrize(
+    "code", ["while True: pass", "import time; time.sleep(1000)", "import asyncio; await asyncio.sleep(1000)", "!sleep 1000"]
+)
+async def test_where_an_interrupt_is_enough_the_variables_are_kept(sandbox, context, code):
+    await sandbox.run_code("kept = 1", context=context)
+    execution = await sandbox.run_code(code, context=context, timeout=0.3)
+    assert is_timeout(execution, 0.3)
+    assert execution.lost == ()
+    assert (await sandbox.run_code("kept", context=context)).text == "1"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        DEAF,
+        "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nwhile True: pass",
+        "import ctypes; ctypes.CDLL(None).sleep(1000); ctypes.CDLL(None).sleep(1000)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
+        "import threading; threading.Lock().acquire(); (lambda lock: (lock.acquire(), lock.acquire()))(threading.Lock())\nwhile 1: pass",
+    ],
+    ids=["deaf", "masked", "in C", "stopped", "lock"],
+)
+async def test_code_that_cannot_be_interrupted_is_killed_and_says_what_is_lost(sandbox, context, code):
+    execution = await sandbox.run_code(code, context=context, timeout=0.3)
+    assert is_timeout(execution, 0.3)
+    after = await sandbox.run_code("1", context=context)
+    assert (after.outcome, after.lost) == (Outcome.OK, execution.lost)
+
+
+async def test_an_interrupt_cannot_end_what_is_deaf_so_the_kill_did(sandbox, context):
+    # Control: the same code goes on after an interrupt.
+    running = asyncio.create_task(sandbox.run_code("open('/tmp/began', 'w')\n" + DEAF, context=context, timeout=30))
+    await until(lambda: sandbox.files.exists("/tmp/began"))
+    assert await sandbox.interrupt(context, grace=1)
+    execution = await running
+    assert (execution.outcome, execution.lost) == ("interrupted", ("variables", "processes"))
+
+
+async def test_a_deadline_says_what_was_said_until_then(sandbox, context):
+    execution = await sandbox.run_code("print('begun')\nwhile True: pass", context=context, timeout=0.5)
+    assert execution.logs.stdout == "begun\n"
+    assert 0.5 <= execution.usage.wall_seconds
+
+
+async def test_code_that_ends_by_itself_after_its_deadline_is_a_timeout_all_the_same(sandbox, context):
+    code = "import time\ntry:\n    time.sleep(100)\nexcept KeyboardInterrupt:\n    'cleaned up'"
+    execution = await sandbox.run_code(code, context=context, timeout=0.3)
+    assert is_timeout(execution, 0.3)
+    assert execution.lost == ()
+
+
+async def test_a_timed_out_cell_takes_its_children_with_it_when_it_is_killed(sandbox, context, executor):
+    before = (await sandbox.usage()).processes
+    code = f"import subprocess\nfor _ in range(3): subprocess.Popen(['setsid', 'sleep', '1000'])\n{DEAF}"
+    assert is_timeout(await sandbox.run_code(code, context=context, timeout=0.5), 0.5)
+    # The interpreter itself is gone as well.
+    assert (await sandbox.usage()).processes <= before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sleep 1000",
+        "trap '' TERM HUP INT; while :; do :; done",
+        "trap '' TERM; sleep 1000 & setsid sleep 1000 & (setsid sh -c 'setsid sleep 1000 & disown' &) ; while :; do :; done",
+        "kill -STOP $$",
+    ],
+)
+async def test_a_command_is_ended_at_its_deadline_with_everything_that_it_started(sandbox, executor, line):
+    before = (await sandbox.usage()).processes
+    result = await sandbox.commands.run(line, timeout=0.5)
+    assert is_timeout(result, 0.5)
+    assert result.signal in ("SIGTERM", "SIGKILL")
+    assert (await sandbox.usage()).processes == before
+
+
+async def test_what_a_command_leaves_running_is_killed_and_counted(sandbox):
+    before = (await sandbox.usage()).processes
+    daemons = "sleep 1000 & setsid sleep 1000 & (setsid sh -c 'sleep 1000 & sleep 1000' &); sleep 0.5; echo done"
+    result = await sandbox.commands.run(daemons)
+    assert (result.outcome, result.stdout, result.leftover_processes_killed) == (Outcome.OK, "done\n", 5)
+    assert (await sandbox.usage()).processes == before
+
+
+async def test_what_a_command_leaves_running_would_live_on_without_its_supervisor(sandbox, context):
+    # Control: the same daemons, started from a cell, whose background processes may stay.
+    code = "import subprocess\nsubprocess.run(['sh', '-c', '(setsid sleep 1000 &) ; sleep 0.2'])\nsubprocess.run(['pgrep', '-f', 'sleep 1000'], capture_output=True).stdout"
+    execution = await sandbox.run_code(code, context=context)
+    assert execution.text not in ("b''", None)
+
+
+async def test_a_deadline_longer_than_the_sandbox_allows_is_refused_and_the_default_is_its_own(starting):
+    async with starting(limits={"max_timeout": 5.0, "default_timeout": 0.5}) as executor:
+        assert is_timeout(await executor.sandbox.run_code("while True: pass"), 0.5)
+        with pytest.raises(ValueError, match="at most 5"):
+            await executor.sandbox.run_code("1", timeout=6)

@@ -1,0 +1,183 @@
+"""What a cell shows: values, rich results, output, errors; in which order; and that the same run twice is the same."""
+
+import struct
+
+import pytest
+from sandfleet import Outcome
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SHOWS = """
+class Shown:
+    def _repr_html_(self): return '<b>é</b>'
+    def _repr_png_(self): return b'\\x89PNG\\r\\n\\x1a\\n\\x00\\xff'
+    def _repr_json_(self): return {'a': [1, None]}
+    def __repr__(self): return 'shown'
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("1 + 1", "2"),
+        ("x = 3\nx", "3"),
+        ("'é\\u2603'", "'é☃'"),
+        ("1;", None),
+        ("None", None),
+        ("x = 1", None),
+        ("", None),
+        ("# nothing", None),
+        ("import asyncio\nawait asyncio.sleep(0, 'late')", "'late'"),
+        ("async def f(): return 5\nawait f()", "5"),
+        ("[n async for n in agen()]", None),
+    ],
+)
+async def test_the_last_expression_s_value_is_the_result(sandbox, context, code, text):
+    await sandbox.run_code("async def agen():\n    for n in (): yield n", context=context)
+    execution = await sandbox.run_code(code, context=context)
+    assert execution.outcome is Outcome.OK
+    assert execution.text == ("[]" if "agen" in code else text)
+
+
+async def test_rich_results_come_as_their_own_types_and_images_as_raw_bytes(sandbox, context):
+    execution = await sandbox.run_code(f"{SHOWS}\ndisplay(Shown())\nShown()", context=context)
+    first, last = execution.results
+    assert (first.is_main_result, last.is_main_result) == (False, True)
+    assert last.png == b"\x89PNG\r\n\x1a\n\x00\xff"
+    assert (last.html, last.text, last.json) == ("<b>é</b>", "shown", '{"a": [1, null]}')
+    assert dict(first.parts) == dict(last.parts)
+
+
+async def test_a_matplotlib_figure_is_a_png_without_any_display(sandbox, context):
+    code = "import matplotlib.pyplot as plt\nplt.figure(figsize=(2, 1), dpi=50)\nplt.plot([1, 2, 3])\nplt.show()"
+    execution = await sandbox.run_code(code, context=context, timeout=100)
+    [png] = [result.png for result in execution.results if result.png]
+    assert png.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", png[16:24])
+    assert width > height > 0
+
+
+async def test_output_comes_in_order_and_before_the_results_that_follow_it(sandbox, context):
+    seen = []
+    await sandbox.run_code(
+        "import sys\nfor n in range(3):\n    print('out', n)\n    print('err', n, file=sys.stderr)\n    display(n)\nprint('end', end='')",
+        context=context,
+        on_stdout=lambda text: seen.append(("out", text)),
+        on_stderr=lambda text: seen.append(("err", text)),
+        on_result=lambda result: seen.append(("result", result.text)),
+    )
+    of_a_kind = [[text for kind, text in seen if kind == wanted] for wanted in ("out", "err", "result")]
+    assert ["".join(texts) for texts in of_a_kind] == ["out 0\nout 1\nout 2\nend", "err 0\nerr 1\nerr 2\n", "012"]
+    # What was written before a result comes before it.
+    positions = {line: index for index, (_, text) in enumerate(seen) for line in text.splitlines()}
+    for n in range(3):
+        assert max(positions[f"out {n}"], positions[f"err {n}"]) < positions[str(n)], seen
+
+
+async def test_output_of_children_and_of_c_code_is_output_of_the_cell(sandbox, context):
+    code = "import os, subprocess\nprint('a')\nsubprocess.run(['echo', 'b'])\nos.write(1, b'c\\n')\n!echo d\nprint('e')"
+    assert (await sandbox.run_code(code, context=context)).logs.stdout == "a\nb\nc\nd\ne\n"
+
+
+async def test_an_error_has_its_exact_name_its_full_value_and_the_line_of_the_user_s_code(sandbox, context):
+    code = "class Odd(BaseException): pass\ndef f():\n    raise Odd('x' * 5000)\nf()"
+    execution = await sandbox.run_code(code, context=context)
+    assert (execution.outcome, execution.blame, execution.reason) == ("error", "code", "Exception")
+    assert (execution.error.name, execution.error.value) == ("Odd", "x" * 5000)
+    assert [(frame.file, frame.line, frame.function) for frame in execution.error.frames] == [
+        ("<cell 1>", 4, "<module>"),
+        ("<cell 1>", 3, "f"),
+    ]
+    assert "\x1b" not in execution.error.traceback
+
+
+async def test_a_cell_with_a_syntax_error_runs_nothing(sandbox, context):
+    execution = await sandbox.run_code("print('before')\nopen('/workspace/made', 'w')\nif True print(1)", context=context)
+    assert (execution.outcome, execution.error.name, execution.logs.stdout) == ("error", "SyntaxError", "")
+    assert execution.error.frames[-1].line == 3
+    assert not await sandbox.files.exists("made")
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "value"),
+    [
+        ("raise SystemExit(3)", "SystemExit", "3"),
+        ("import sys; sys.exit('no more')", "SystemExit", "no more"),
+        ("raise KeyboardInterrupt('mine')", "KeyboardInterrupt", "mine"),
+        ("raise GeneratorExit", "GeneratorExit", ""),
+        ("class Mine(BaseException): __str__ = lambda self: 'é' * 3\nraise Mine", "Mine", "ééé"),
+        ("class Rude(Exception):\n    def __str__(self): raise SystemExit\nraise Rude", "Rude", None),
+        ("raise Exception('\\ud800')", "Exception", "\\ud800"),
+        ("def f(): f()\nf()", "RecursionError", None),
+        ("input('name? ')", "StdinNotAvailable", None),
+        ("breakpoint()", "StdinNotAvailable", None),
+        ("raise MemoryError('mine')", "MemoryError", "mine"),
+    ],
+)
+async def test_whatever_code_raises_is_an_outcome_and_the_session_goes_on(sandbox, context, code, name, value):
+    await sandbox.run_code("kept = 1", context=context)
+    execution = await sandbox.run_code(code, context=context)
+    assert execution.outcome is (Outcome.MEMORY if name == "MemoryError" else Outcome.ERROR)
+    assert (execution.error.name, execution.lost) == (name, ())
+    assert value is None or execution.error.value == value
+    assert (await sandbox.run_code("kept", context=context)).text == "1"
+
+
+async def test_results_above_the_limit_are_dropped_and_counted(sandbox, context):
+    execution = await sandbox.run_code(
+        "class Big:\n    def _repr_html_(self): return 'x' * (20 << 20)\n    def __repr__(self): return 'big'\nBig()",
+        context=context,
+    )
+    [result] = execution.results
+    assert (result.text, result.html, result.dropped_bytes) == ("big", None, 20 << 20)
+
+
+async def test_all_results_of_one_execution_together_are_bounded(sandbox, context):
+    code = "class Big:\n    def _repr_html_(self): return 'x' * (15 << 20)\n    def __repr__(self): return 'big'\n"
+    execution = await sandbox.run_code(f"{code}for _ in range(6): display(Big())", context=context)
+    kept = sum(len(part) for result in execution.results for part in result.parts.values())
+    dropped = sum(result.dropped_bytes for result in execution.results)
+    assert execution.outcome is Outcome.OK
+    assert kept <= 64 << 20
+    assert len(execution.results) == 6
+    assert kept + dropped >= 6 * (15 << 20)
+
+
+async def test_text_that_is_no_utf_8_comes_as_replacement_characters(sandbox, context):
+    execution = await sandbox.run_code("import os; os.write(1, b'a\\xff\\xfeb\\n'); print('\\ud800')", context=context)
+    assert execution.outcome is Outcome.OK
+    assert execution.logs.stdout.startswith("a\ufffd\ufffdb\n")
+
+
+async def test_each_execution_has_its_own_usage(sandbox, context):
+    big = await sandbox.run_code("x = bytearray(b'1' * (200 << 20)); y = sum(x[::64]); del x", context=context)
+    small = await sandbox.run_code("1", context=context)
+    assert big.usage.peak_memory_bytes > 200 << 20
+    assert 0 < small.usage.peak_memory_bytes < 150 << 20
+    assert big.usage.cpu_seconds > small.usage.cpu_seconds >= 0
+    assert big.usage.wall_seconds > 0
+
+
+async def test_usage_counts_what_was_written(sandbox, context):
+    execution = await sandbox.run_code("import sys; print('x' * 99); sys.stderr.write('y' * 10)", context=context)
+    assert (execution.usage.stdout_bytes, execution.usage.stderr_bytes) == (100, 10)
+
+
+async def test_two_sandboxes_run_alike(sandbox, context, neighbour):
+    code = (
+        "import os, sys, time, locale\n"
+        "names = sorted(name for name in os.environ if name.endswith('THREADS'))\n"
+        "print(hash('a'), list({'x', 'y', 'z'}), time.tzname, os.environ['TZ'], os.environ['LC_ALL'])\n"
+        "print(sys.getdefaultencoding(), locale.getpreferredencoding(), [(name, os.environ[name]) for name in names])"
+    )
+    one = (await sandbox.run_code(code, context=context)).logs.stdout
+    other = (await neighbour.run_code(code)).logs.stdout
+    assert one == other
+    assert "UTC C.UTF-8" in one
+    assert "'OMP_NUM_THREADS', '1'" in one
+    # Control: without a fixed seed two interpreters differ.
+    seeds = [
+        (await sandbox.run_code("!PYTHONHASHSEED=random python3 -c 'print(hash(\"a\"))'", context=context)).logs.stdout
+        for _ in range(2)
+    ]
+    assert seeds[0] != seeds[1]

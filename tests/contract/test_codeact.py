@@ -1,0 +1,149 @@
+"""The CodeAct loop on real sandboxes of the embedded fleet."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandfleet import AsyncSandbox
+from sandfleet.codeact import (
+    Action,
+    CodeActAgent,
+    Conversation,
+    End,
+    FinalAnswer,
+    GiveUp,
+    RunCode,
+    RunCommand,
+    Verdict,
+)
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[AsyncSandbox]:
+    async with await AsyncSandbox.create() as made:
+        yield made
+
+
+def plays(*actions: Action) -> object:
+    async def policy(conversation: Conversation) -> Action:
+        return actions[len(conversation.steps)]
+
+    return policy
+
+
+def answers(value: object) -> object:
+    """An answer on the last execution."""
+
+    def make(conversation: Conversation) -> Action:
+        return FinalAnswer(value, conversation.steps[-1].evidence.execution_id)
+
+    return make
+
+
+def conversing(*moves: object) -> object:
+    async def policy(conversation: Conversation) -> Action:
+        move = moves[len(conversation.steps)]
+        return move(conversation) if callable(move) else move
+
+    return policy
+
+
+async def test_variables_carry_over_and_the_answer_is_checked(sandbox: AsyncSandbox) -> None:
+    policy = conversing(RunCode("x = 20"), RunCode("x + 1"), answers(20), answers(21))
+    run = await CodeActAgent(policy, sandbox).run("add one")
+    # The second answer names the rejected one's step, which ran nothing.
+    assert [step.verdict for step in run.steps[:3]] == [Verdict.OK, Verdict.OK, Verdict.FAILED]
+    assert "ANSWER REJECTED" in run.steps[2].observation
+
+
+async def test_an_error_is_observed_with_its_line_and_repaired(sandbox: AsyncSandbox) -> None:
+    policy = conversing(
+        RunCode("def half(x):\n    return x / 0\n\nhalf(4)"), RunCode("def half(x):\n    return x / 2\nhalf(4)"), answers(2)
+    )
+    run = await CodeActAgent(policy, sandbox).run("half of 4")
+    assert run.end is End.ANSWERED
+    lines = run.steps[0].observation.splitlines()
+    assert lines[0] == "[execution 1] ERROR: ZeroDivisionError: division by zero"
+    assert any("line 2, in half: return x / 0" in line for line in lines)
+
+
+async def test_a_command_is_observed_with_its_exit_code_and_its_files(sandbox: AsyncSandbox) -> None:
+    policy = plays(RunCommand("echo hello > out.txt; cat out.txt; ls nowhere"), GiveUp("done"))
+    run = await CodeActAgent(policy, sandbox).run("task")
+    observation = run.steps[0].observation
+    assert "exit code 2" in observation.splitlines()[0]
+    assert "stdout: hello" in observation
+    assert "nowhere" in observation
+
+
+async def test_code_that_does_not_end_is_ended_and_told(sandbox: AsyncSandbox) -> None:
+    policy = plays(RunCode("while True: pass"), RunCode("1 + 1"), GiveUp("done"))
+    run = await CodeActAgent(policy, sandbox, timeout=1.0).run("task")
+    assert run.steps[0].observation.startswith("[execution 1] TIMEOUT")
+    assert run.steps[1].verdict is Verdict.OK
+
+
+async def test_an_interpreter_that_ends_itself_costs_its_variables_once_and_no_file(sandbox: AsyncSandbox) -> None:
+    policy = plays(
+        RunCode("x = 1\nopen('kept.txt', 'w').write('here')"),
+        RunCode("import os\nos._exit(3)"),
+        RunCode("print(open('kept.txt').read(), 'x' in globals())"),
+        GiveUp("done"),
+    )
+    run = await CodeActAgent(policy, sandbox).run("task")
+    assert "KILLED" in run.steps[1].observation
+    assert ["lost:" in step.observation for step in run.steps[:3]] == [False, True, False]
+    assert "here False" in run.steps[2].observation
+
+
+def _kill_executor(sandbox_uid: str) -> bool:
+    """Kill the executor of one sandbox from outside; how its process names itself is all that is used."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environment = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if sandbox_uid.encode() in environment:
+                os.kill(int(entry.name), signal.SIGKILL)
+                return True
+    return False
+
+
+async def test_a_killed_executor_is_one_observation_and_the_session_goes_on_with_its_files(sandbox: AsyncSandbox) -> None:
+    from sandfleet.testing import kill_executor
+
+    async def policy(conversation: Conversation) -> Action:
+        if len(conversation.steps) == 1:
+            await kill_executor(sandbox)
+        moves = (RunCode("x = 1\nopen('kept.txt', 'w').write('here')"), RunCode("print(x)"), RunCode("print(open('kept.txt').read())"))
+        return moves[len(conversation.steps)] if len(conversation.steps) < 3 else GiveUp("done")
+
+    run = await CodeActAgent(policy, sandbox).run("task")
+    assert [step.verdict for step in run.steps[:3]] == [Verdict.OK, Verdict.LOST, Verdict.OK]
+    assert ["lost:" in step.observation for step in run.steps[:3]] == [False, True, False]
+    assert "here" in run.steps[2].observation
+    assert run.recoveries == 1
+
+
+async def test_a_sandbox_that_was_released_is_claimed_again_on_its_workspace() -> None:
+    async with await AsyncSandbox.create(keep_workspace=True) as first:
+        await first.files.write("kept.txt", "here")
+        other = await AsyncSandbox.connect(first.sandbox_id)
+
+        async def policy(conversation: Conversation) -> Action:
+            if len(conversation.steps) == 1:
+                await other.kill()
+            return (RunCode("x = 1"), RunCode("x"), RunCode("print(open('kept.txt').read())"), GiveUp(""))[len(conversation.steps)]
+
+        agent = CodeActAgent(policy, first)
+        run = await agent.run("task")
+        try:
+            assert "another one was claimed" in run.steps[1].observation
+            assert "here" in run.steps[2].observation
+            assert agent.sandbox is not first
+        finally:
+            await agent.sandbox.kill()

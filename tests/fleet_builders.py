@@ -1,0 +1,56 @@
+"""Values of the fleet for tests, with everything that a test does not care about filled in."""
+
+import itertools
+from dataclasses import replace
+
+from sandfleet_operator.api.values import Claim, Isolation, RequestKey, Sandbox, State, Template
+from sandfleet_operator.plan.actions import Action, Answer
+from sandfleet_operator.plan.engine import Engine
+from sandfleet_operator.plan.policy import Policy
+from sandfleet_operator.plan.queue import Waiting
+
+NOW = 1_000_000.0
+TEMPLATE = Template()
+
+
+def a_claim(request_id="r1", **changes):
+    return replace(Claim(key=RequestKey("uid:1000", request_id)), **changes)
+
+
+def a_waiting(number=1, *, claim=None, **changes):
+    waiting = Waiting(claim=claim or a_claim(f"r{number}"), number=number, asked=NOW, deadline=NOW + 60)
+    return replace(waiting, **changes)
+
+
+def a_sandbox(state=State.WARM, **changes):
+    """A sandbox as it really is in that state; `changes` on top."""
+    sandbox = Sandbox(
+        sandbox_id="s1",
+        sandbox_uid="u1",
+        template="python",
+        workspace_id="w1",
+        state=state,
+        created=NOW - 10,
+        started=NOW - 10,
+        isolation=Isolation.NAMESPACE,
+        ready=None if state is State.STARTING else NOW - 9,
+    )
+    if state in {State.CLAIMED, State.RECOVERING}:
+        sandbox = replace(sandbox, claim=a_claim(), bound=True, lease_expires=NOW + 300)
+    if state is State.RECOVERING:
+        sandbox = replace(sandbox, running=False, replace_at=NOW, crashes=1, restarts=1, last_restart_reason="Crashed")
+    return replace(sandbox, **changes)
+
+
+def an_engine(**policy):
+    numbers = itertools.count(1)
+    settings = {"target_warm": 2, "max_sandboxes": 8, "max_starting": 4} | policy
+    return Engine({"python": TEMPLATE}, Policy(**settings), new_id=lambda: f"id{next(numbers)}")
+
+
+def of_kind(actions: list[Action], kind):
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def answers(actions: list[Action]):
+    return {action.key.request_id: action.result for action in of_kind(actions, Answer)}

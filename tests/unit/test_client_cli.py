@@ -1,0 +1,156 @@
+"""The command line, against a scripted fleet."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sandfleet import _background, embedded
+from sandfleet.cli import doctor, main
+from sandfleet.cli.doctor import Check
+from sandfleet.testing import Breaks, Event, FakeFleet, finished, output, result
+from sandfleet.values import Isolation
+from sandfleet_api.executor.v1 import common_pb2
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFleet]:
+    made = FakeFleet()
+    _background.run(made.__aenter__())
+    monkeypatch.setenv("SANDFLEET_ADDRESS", made.address)
+    yield made
+    _background.run(made.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    (tmp_path / "code.py").write_text("code")
+    return str(tmp_path / "code.py")
+
+
+def test_run_streams_what_the_file_says_and_ends_the_sandbox(
+    fake: FakeFleet, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.answer("code", output("out\n"), output("err\n", stderr=True), result("text/plain", b"42"), finished())
+    assert main(["run", script]) == 0
+    assert capsys.readouterr() == ("out\n42\n", "err\n")
+    assert fake.ended
+
+
+def test_run_of_code_that_raises_shows_its_traceback_and_fails(
+    fake: FakeFleet, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raised = Event(error=common_pb2.ExecutionError(name="ValueError", value="x", traceback="Traceback: x\n"))
+    fake.answer("code", raised, finished(common_pb2.OUTCOME_ERROR, blame=common_pb2.BLAME_CODE))
+    assert main(["run", script]) == 1
+    assert capsys.readouterr().err == "Traceback: x\n"
+
+
+def test_run_over_the_deadline_says_so_and_fails(
+    fake: FakeFleet, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.answer("code", finished(common_pb2.OUTCOME_TIMEOUT, blame=common_pb2.BLAME_LIMIT, message="Too slow."))
+    assert main(["run", script, "--timeout", "2"]) == 1
+    assert capsys.readouterr().err == "sandfleet: timeout: Too slow.\n"
+    assert fake.called("Execute")[0].request.timeout.seconds == 2
+
+
+def test_run_that_the_platform_lost_is_no_failure_of_the_code(fake: FakeFleet, script: str) -> None:
+    fake.answer("code", Breaks())
+    assert main(["run", script]) == 3
+
+
+def test_run_as_json_prints_one_object(fake: FakeFleet, script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.answer("code", output("out\n"), result("image/png", b"\x89P"), finished())
+    assert main(["run", script, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["outcome"], said["logs"]["stdout"], said["results"][0]["parts"]) == (
+        "ok",
+        "out\n",
+        {"image/png": "iVA="},
+    )
+
+
+def test_run_of_bash_is_a_command(fake: FakeFleet, script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.answer("bash /tmp/sandfleet-run", output("hi\n"), finished())
+    assert main(["run", script, "--language", "bash"]) == 0
+    assert capsys.readouterr().out == "hi\n"
+    assert fake.files == {b"/tmp/sandfleet-run": b"code"}
+
+
+def test_run_of_a_file_that_is_not_there_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "/nope"]) == 2
+    assert "cannot run /nope" in capsys.readouterr().err
+
+
+def test_a_failure_of_the_platform_has_a_code_of_its_own_and_is_json_where_asked_for(
+    monkeypatch: pytest.MonkeyPatch, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SANDFLEET_ADDRESS", raising=False)
+    monkeypatch.setattr(embedded, "running", lambda: None)
+    monkeypatch.setattr(embedded, "find_spec", lambda _: None)
+    assert main(["run", script, "--json"]) == 3
+    said = json.loads(capsys.readouterr().out)["error"]
+    assert (said["type"], said["reason"]) == ("UnavailableError", "LocalNotInstalled")
+    assert main(["run", script]) == 3
+    assert capsys.readouterr().err.startswith("sandfleet: cannot start an embedded fleet")
+
+
+@pytest.mark.parametrize("words", [[], ["nope"], ["run"], ["run", "x", "--language", "cobol"]])
+def test_wrong_usage_is_exit_code_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("command", ["run", "demo", "doctor", "dev", "sandboxes"])
+def test_every_command_has_help_and_takes_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    assert caught.value.code == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_sandboxes_are_listed_as_a_table_and_as_json(fake: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sandboxes", "ls"]) == 0
+    assert capsys.readouterr().out.split()[:3] == ["SANDBOX", "STATE", "TEMPLATE"]
+    assert main(["sandboxes", "ls", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_the_doctor_says_why_there_is_no_isolation_where_bubblewrap_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["doctor"]) == 1
+    shown = capsys.readouterr().out
+    assert "MISSING bubblewrap           not found: install the package bubblewrap" in shown
+    assert "No isolation" in shown
+    assert main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["isolation"] == "none"
+
+
+def test_the_doctor_tries_a_namespace_and_reports_what_bubblewrap_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bwrap").write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo 1.0 && exit\necho "No permissions" >&2; exit 1\n'
+    )
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
+    assert main(["doctor"]) == 1
+    assert "MISSING session namespace    cannot make one: No permissions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("checks", "level"),
+    [
+        ([Check("a", True, "", needed=True), Check("gVisor", False, "")], Isolation.NAMESPACE),
+        ([Check("a", True, "", needed=True), Check("gVisor", True, "")], Isolation.GVISOR),
+        ([Check("a", False, "", needed=True), Check("gVisor", True, "")], Isolation.NONE),
+        ([Check("a", True, "", needed=True), Check("b", False, "")], Isolation.NAMESPACE),
+    ],
+)
+def test_the_verdict_is_as_strong_as_what_is_needed(checks: list[Check], level: Isolation) -> None:
+    assert doctor.verdict(checks) is level

@@ -1,0 +1,101 @@
+"""The rules of the house that no linter knows."""
+
+import filecmp
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MEMBERS = ("proto", "executor-image", "operator", "agent-client")
+MAX_LINES = 400
+
+
+def tracked(*patterns: str) -> list[Path]:
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split()
+    return [path for name in listed if (path := ROOT / name).is_file()]
+
+
+def project(folder: Path) -> dict:
+    return tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+
+
+def name_of(requirement: str) -> str:
+    return re.match(r"[A-Za-z0-9._-]+", requirement)[0]
+
+
+def third_party(requirements: list[str]) -> set[str]:
+    return {requirement for requirement in requirements if not name_of(requirement).startswith("sandfleet")}
+
+
+def test_the_root_needs_exactly_what_its_members_need() -> None:
+    union: set[str] = set()
+    for member in MEMBERS:
+        needs = project(ROOT / member)
+        for requirements in (needs["dependencies"], *needs.get("optional-dependencies", {}).values()):
+            union |= third_party(requirements)
+    assert set(project(ROOT)["dependencies"]) == union
+
+
+def test_the_bare_client_needs_at_most_five_packages_of_others() -> None:
+    api, client = project(ROOT / "proto"), project(ROOT / "agent-client")
+    direct = third_party(api["dependencies"]) | third_party(client["dependencies"])
+    todo, found = {name_of(requirement) for requirement in direct}, set()
+    while todo:
+        name = todo.pop()
+        found.add(name)
+        todo |= requirements_of(name) - found
+    assert len(found) <= 5, found
+
+
+def requirements_of(name: str) -> set[str]:
+    from importlib.metadata import requires
+
+    needed = [need for need in requires(name) or [] if "extra ==" not in need]
+    return {name_of(need).replace("_", "-").lower() for need in needed}
+
+
+def test_the_generated_code_is_what_the_protos_say(tmp_path: Path) -> None:
+    subprocess.run([ROOT / "scripts/proto.sh", tmp_path], check=True, capture_output=True)
+    for path in tracked("proto/gen"):
+        again = tmp_path / path.relative_to(ROOT / "proto/gen")
+        assert again.exists(), f"{path} is generated from nothing"
+        assert filecmp.cmp(path, again, shallow=False), f"{path} is not what the protos say: make proto"
+    made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    assert made == {path.relative_to(ROOT / "proto/gen") for path in tracked("proto/gen")}
+
+
+def test_no_file_does_two_jobs() -> None:
+    long = {path.name: lines for path in tracked("*.py") if (lines := len(path.read_text().splitlines())) > MAX_LINES}
+    generated = {name: lines for name, lines in long.items() if "_pb2" in name}
+    assert long == generated
+
+
+def test_the_operator_folder_does_not_hide_the_standard_librarys_operator() -> None:
+    assert not (ROOT / "operator/__init__.py").exists()
+
+
+def test_the_lock_has_hashes_and_names_no_index() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    assert "--hash=sha256:" in lock
+    assert not re.search(r"https?://|--(extra-)?index-url|--find-links|file:", lock)
+
+
+def test_no_committed_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
+    hosts = re.compile(
+        rb"https?://[^\s\"']*(pypi|registry\.npmjs|proxy\.golang|deb\.debian)|(?<![\w./])/(work/|root/\.)"
+    )
+    named = {
+        str(path.relative_to(ROOT)): match[0]
+        for path in tracked()
+        if path != Path(__file__) and (match := hosts.search(path.read_bytes()))
+    }
+    assert named == {}
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_every_package_is_typed(member: str) -> None:
+    assert list((ROOT / member).rglob("py.typed"))
