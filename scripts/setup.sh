@@ -18,7 +18,8 @@ uv=$(scripts/uv.sh)
 python=$(command -v python3.11 || command -v python3)
 "$uv" venv --quiet --allow-existing --python "$python" .venv
 export VIRTUAL_ENV=$PWD/.venv
-"$uv" pip sync --quiet --require-hashes requirements.lock
+# Sandboxes see this environment read-only: without byte code each would compile what it imports anew.
+"$uv" pip sync --quiet --compile-bytecode --require-hashes requirements.lock
 "$uv" pip install --quiet --no-deps --no-build-isolation --editable .
 rm -f .venv/.sandfleet-*
 touch "$stamp"

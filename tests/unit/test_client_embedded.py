@@ -55,15 +55,17 @@ def test_state_lives_where_the_environment_says(monkeypatch: pytest.MonkeyPatch,
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "find_spec", lambda _: None)
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     with pytest.raises(UnavailableError, match=r"cannot start an embedded fleet: install sandfleet\[local\]"):
         embedded.start(Options())
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == open_before
 
 
 def test_a_fleet_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     python = tmp_path / "python"
-    python.write_text('#!/bin/sh\nwhile [ "$1" != --ready-fd ]; do shift; done\necho "failed: cannot bind: why" >&$2\n')
+    python.write_text(
+        '#!/bin/sh\nwhile [ "$1" != --ready-fd ]; do shift; done\necho "failed: cannot bind: why" >/proc/self/fd/$2\n'
+    )
     python.chmod(0o755)
     monkeypatch.setattr(embedded.sys, "executable", str(python))
     with pytest.raises(UnavailableError, match="cannot start an embedded fleet: cannot bind: why"):

@@ -310,7 +310,7 @@ async def test_a_token_near_its_end_is_changed_before_the_call(fake: FakeFleet) 
 async def test_a_command_fails_only_when_asked_to(fake: FakeFleet, sandbox: AsyncSandbox) -> None:
     fake.answer("false", output("no luck\n", stderr=True), finished(common_pb2.OUTCOME_ERROR, exit_code=3))
     assert (await sandbox.commands.run("false")).exit_code == 3
-    with pytest.raises(CommandFailed, match="exit code 3.*no luck") as caught:
+    with pytest.raises(CommandFailed, match=r"exit code 3.*no luck") as caught:
         await sandbox.commands.run("false", check=True)
     assert caught.value.result.stderr == "no luck\n"
 

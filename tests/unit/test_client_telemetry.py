@@ -58,7 +58,7 @@ async def test_an_execution_is_a_span_below_the_callers_and_its_context_goes_alo
     assert ours.attributes["gen_ai.tool.call.id"] == "e-1"
     assert ours.attributes["sandfleet.outcome"] == "ok"
     assert fake.called("Execute")[0].metadata["traceparent"] == (
-        f"00-{ours.context.trace_id:032x}-{ours.context.span_id:016x}-01"
+        f"00-{ours.context.trace_id:032x}-{ours.context.span_id:016x}-{ours.context.trace_flags:02x}"
     )
     assert "secret code" not in "".join(span.to_json() for span in found.values())
 

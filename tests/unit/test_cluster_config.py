@@ -70,7 +70,7 @@ def test_where_things_are_can_be_said_in_the_environment():
 def test_cgroups_of_either_version_are_recognised():
     assert cgroups(VERSION_1) == (
         1,
-        tuple(Path("/sys/fs/cgroup", name) for name in ("memory", "cpu,cpuacct", "systemd")),
+        tuple(Path("/sys/fs/cgroup", name) for name in ("memory", "cpu,cpuacct", "systemd", "unified")),
     )
     hybrid = "\n".join(VERSION_1.splitlines()[-2:])
     assert cgroups(hybrid) == (2, (Path("/sys/fs/cgroup/unified"),))

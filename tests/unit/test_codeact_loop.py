@@ -54,12 +54,12 @@ class Sandbox:
         return SandboxInfo("s", self.uid, "python", workspace_id="w1", last_restart_reason="Crashed")
 
 
-def said(text: str, execution_id: str = "e1", cell: int = 0) -> Execution:
-    return Execution(execution_id, Outcome.OK, logs=Logs(text), cell_number=cell)
+def said(text: str, execution_id: str = "e1") -> Execution:
+    return Execution(execution_id, Outcome.OK, logs=Logs(text))
 
 
-def failed(cell: int = 0) -> Execution:
-    return Execution("e1", Outcome.ERROR, Blame.CODE, message="it raised", cell_number=cell)
+def failed() -> Execution:
+    return Execution("e1", Outcome.ERROR, Blame.CODE, message="it raised")
 
 
 LOST = Execution("e1", Outcome.LOST, Blame.PLATFORM, message="the executor is gone", lost=EVERYTHING)
@@ -186,16 +186,28 @@ async def test_a_replacement_before_anything_ran_costs_nothing() -> None:
     assert run.steps[0].verdict is Verdict.OK
 
 
-async def test_an_executor_that_was_replaced_in_silence_is_noticed_by_its_cell_numbers() -> None:
+async def test_a_cell_that_fails_in_a_new_executor_for_want_of_its_variables_is_no_failure() -> None:
     def silently(sandbox: Sandbox) -> Execution:
         sandbox.uid = "u2"
-        return failed(cell=1)
+        return Execution("e1", Outcome.ERROR, Blame.CODE, lost=EVERYTHING)
 
-    replies = (said("a", cell=1), said("b", cell=2), silently, said("c", cell=2))
-    run = await agent(plays(CODE, CODE, CODE, CODE, GiveUp("")), Sandbox(*replies)).run("task")
-    assert [step.verdict for step in run.steps[:4]] == [Verdict.OK, Verdict.OK, Verdict.LOST, Verdict.OK]
-    assert "all variables" in run.steps[2].observation
-    assert run.recoveries == 1
+    replies = (said("a"), silently, said("c"))
+    run = await agent(plays(CODE, CODE, CODE, GiveUp("")), Sandbox(*replies)).run("task")
+    assert [step.verdict for step in run.steps[:3]] == [Verdict.OK, Verdict.LOST, Verdict.OK]
+    assert "all variables" in run.steps[1].observation
+    assert (run.recoveries, run.failures) == (1, 0)
+
+
+async def test_what_an_action_that_was_not_run_told_is_not_told_again_by_the_next_cell() -> None:
+    sandbox = Sandbox(said("a"), Execution("e2", Outcome.OK, lost=EVERYTHING))
+
+    async def policy(conversation: Conversation) -> Action:
+        if len(conversation.steps) == 1:
+            sandbox.uid, sandbox.unhealthy = "u2", 1
+        return GiveUp("") if len(conversation.steps) == 3 else CODE
+
+    run = await agent(policy, sandbox).run("task")
+    assert ["lost:" in step.observation for step in run.steps[:3]] == [False, True, False]
 
 
 async def test_a_call_that_fails_before_the_execution_was_accepted_is_not_run_twice() -> None:
@@ -298,7 +310,7 @@ async def test_every_step_is_shown_as_it_ends_with_its_time() -> None:
 
 
 async def test_an_agent_may_work_on_another_task_in_the_same_sandbox() -> None:
-    player = agent(plays(CODE, FinalAnswer("a", "e1")), Sandbox(said("a", cell=1), said("a", cell=2)))
+    player = agent(plays(CODE, FinalAnswer("a", "e1")), Sandbox(said("a"), said("a")))
     assert [(await player.run(task)).end for task in ("one", "two")] == [End.ANSWERED, End.ANSWERED]
 
 

@@ -1,11 +1,9 @@
-import json
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from chat_endpoint import Endpoint
 from sandfleet.codeact import Conversation, FinalAnswer, GiveUp, PolicyError, RunCode, RunCommand, Step, Verdict
 from sandfleet.codeact.evidence import Evidence
 from sandfleet.codeact.policies import protocol
@@ -110,62 +108,12 @@ def test_a_retry_after_is_read(header: str | None, seconds: float | None) -> Non
     assert retry_after(header, NOW) == seconds
 
 
-class Endpoint(ThreadingHTTPServer):
-    """Speaks the chat completions protocol: each request gets the next of `replies` (status, headers, body)."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.replies: list[tuple[int, dict[str, str], bytes]] = []
-        self.requests: list[tuple[str, dict[str, str], dict[str, object]]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
-
-    def say(self, text: str, finish: str = "stop") -> None:
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
-        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-        reply = {"id": "x", "object": "chat.completion", "model": "tiny-1", "choices": [choice], "usage": usage}
-        self.replies.append((200, {}, json.dumps(reply).encode()))
-
-    def refuse(self, status: int, message: str = "no", **headers: str) -> None:
-        body = json.dumps({"error": {"message": message, "type": "x"}}).encode()
-        self.replies.append((status, {name.replace("_", "-"): value for name, value in headers.items()}, body))
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Endpoint
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append((self.path, dict(self.headers), body))
-        status, headers, reply = self.server.replies.pop(0)
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(reply)))
-        self.end_headers()
-        self.wfile.write(reply)
-
-    def do_GET(self) -> None:
-        self.do_POST()
-
-    def log_message(self, *_args: object) -> None:
-        pass
-
-
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with Endpoint() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()
 
 
 class Waits(list[float]):

@@ -46,7 +46,7 @@ def test_a_summary_is_json_and_text_that_names_every_trouble_in_one_line() -> No
     summary = summarize("scripted", [SOLVED, FAILED, BROKEN], 2.0)
     assert json.loads(json.dumps(summary.as_json()))["agents"][0]["solved"] == 1
     text = lines(summary)
-    assert text[0] == "1 of 3 sessions solved, each checked on the host"
+    assert text[0] == "1 of 3 sessions solved, each checked by the host"
     assert any("FAILED" in line and "expected 1, got 2" in line for line in text)
     assert any("no fleet" in line for line in text)
 

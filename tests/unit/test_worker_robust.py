@@ -40,7 +40,7 @@ def interrupt_at(context, mark):
         "class E(Exception):\n    def __str__(self):\n        while True: pass\nraise E",
         "%timeit -n100000000 pass",
         "%%time\nprint('ready', flush=True)\nwhile True: pass",
-        "while True: display(1) if False else print('x', end='')",
+        "while True: print('x', end='')",
     ],
 )
 def test_an_interrupt_ends_the_cell_and_not_the_session(context, code):
@@ -136,7 +136,7 @@ def test_tasks_of_an_interrupted_cell_run_their_finally(context):
         "import locale, os; os.environ['LC_ALL'] = 'xx'; os.umask(0o777)",
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (16, 4096))",
         "import signal; signal.setitimer(signal.ITIMER_REAL, 0); signal.signal(signal.SIGPIPE, signal.SIG_DFL)",
-        "ip = get_ipython(); ip.user_ns.clear(); ip.events.callbacks.clear() if False else None",
+        "ip = get_ipython(); ip.user_ns.clear()",
         "get_ipython().reset()",
         "%reset -f",
         "import os; os.closerange(3, 800)",
@@ -155,7 +155,7 @@ def test_the_next_cell_works_whatever_this_one_did(context, code):
 
 @pytest.mark.parametrize("code", ["import os; os.close(1); print('x')", "import sys; sys.stdout.close(); print('x')"])
 def test_printing_into_what_was_closed_is_the_code_s_error(context, code):
-    assert context.run(code).status in {"error", "ok"}
+    assert context.run(code).error["name"] in {"OSError", "ValueError"}
     assert context.run("print('again')").out.endswith("again\n")
 
 
@@ -280,9 +280,9 @@ def test_orphans_are_reaped_and_the_exit_codes_of_the_user_s_own_children_kept(c
 
 def test_a_signal_handler_that_displays_never_breaks_a_frame_or_blocks(context):
     code = (
-        "import signal\nsignal.signal(signal.SIGALRM, lambda *a: display('alarm'))\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\nfor i in range(300): display('x' * 100_000)\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0)"
+        "import signal\nsignal.signal(signal.SIGVTALRM, lambda *a: display('alarm'))\n"
+        "signal.setitimer(signal.ITIMER_VIRTUAL, 0.002, 0.002)\nfor i in range(300): display('x' * 100_000)\n"
+        "signal.setitimer(signal.ITIMER_VIRTUAL, 0)"
     )
     outcome = context.run(code)
     assert outcome.status == "ok", outcome.error

@@ -116,9 +116,9 @@ def mirrors(original: type) -> Callable[[Class], Class]:
         mirror.__doc__ = mirror.__doc__ or original.__doc__
         for name in dir(original):
             method, source = inspect.getattr_static(mirror, name, None), inspect.getattr_static(original, name)
-            target = getattr(method, "__func__", method)
-            if not name.startswith("_") and target is not None and target.__doc__ is None:
-                target.__doc__ = getattr(source, "__func__", source).__doc__
+            if not name.startswith("_") and method is not None and method.__doc__ is None:
+                for target in (method, getattr(method, "__func__", method)):
+                    target.__doc__ = source.__doc__
         return mirror
 
     return decorate

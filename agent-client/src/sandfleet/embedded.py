@@ -146,6 +146,11 @@ class Process:
         return f"unix:{self.state_dir}/fleet.sock"
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         """Whether it runs."""
         return self._process.poll() is None

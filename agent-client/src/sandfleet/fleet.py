@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
+from weakref import WeakValueDictionary
 
 from sandfleet import _api as api
 from sandfleet import _convert as convert
@@ -186,14 +187,16 @@ def default_isolation() -> Isolation:
     return embedded.isolation_from_environment() or Isolation.NAMESPACE
 
 
-_shared: dict[tuple[asyncio.AbstractEventLoop, str], AsyncFleet] = {}
+# As long as a sandbox uses it: a connection that nobody uses would stand in the way of a fork.
+_shared: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], AsyncFleet] = WeakValueDictionary()
 
 
 def _share(address: str) -> AsyncFleet:
     """Return the connection that all sandboxes of an event loop use."""
-    for key in [key for key in _shared if key[0].is_closed()]:
-        del _shared[key]
-    return _shared.setdefault((asyncio.get_running_loop(), address), AsyncFleet(address))
+    key = (asyncio.get_running_loop(), address)
+    if (fleet := _shared.get(key)) is None:
+        fleet = _shared[key] = AsyncFleet(address)
+    return fleet
 
 
 async def default_fleet(*, isolation: Isolation) -> AsyncFleet:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
@@ -31,11 +33,31 @@ _TOKEN_MARGIN = 30.0
 # How often one call may meet a dead or foreign executor before it gives up.
 _ATTEMPTS = 3
 _PROBE_TIMEOUT = 2.0
+_LOOK_TIMEOUT = 5.0
 _PROBE_PAUSE = (0.02, 0.5)
 
 
+_channels: weakref.WeakSet[api.aio.Channel] = weakref.WeakSet()
+_forked_while_connected = False
+
+
+def _look_after_fork() -> None:
+    global _forked_while_connected  # noqa: PLW0603  of the process, as the threads that are missing in it
+    _forked_while_connected = bool(_channels)
+
+
+os.register_at_fork(after_in_child=_look_after_fork)
+
+
 def open_channel(address: str) -> api.aio.Channel:
-    """Open a channel to "unix:/path" or "host:port"."""
+    """Open a channel to "unix:/path" or "host:port". Raises UnavailableError where gRPC would hang."""
+    if _forked_while_connected:
+        # Measured: gRPC skips its own fork handlers then, and every call in the child waits for ever.
+        raise UnavailableError(
+            "cannot connect in this process: it was forked while its parent had connections, which gRPC does not survive;"
+            " fork before the first sandbox or after the last one, or start processes with spawn",
+            reason="Forked",
+        )
     options: list[tuple[str, int]] = [
         ("grpc.max_send_message_length", MAX_MESSAGE),
         ("grpc.max_receive_message_length", MAX_MESSAGE),
@@ -43,13 +65,13 @@ def open_channel(address: str) -> api.aio.Channel:
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),
-        # What may run twice is decided here, not in a service config.
-        ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),
     ]
     if not address.startswith("unix:"):
         options += [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 10_000)]
-    return api.aio.insecure_channel(address, options=options)
+    channel = api.aio.insecure_channel(address, options=options)
+    _channels.add(channel)
+    return channel
 
 
 def trace_metadata() -> Metadata:
@@ -193,10 +215,9 @@ class Link:
         pause, longest_pause = _PROBE_PAUSE
         while True:
             # The fleet may not have noticed yet that the executor is gone, and name the dead one.
-            candidate = Connection(*await self._access(max(1.0, deadline - clock())))
-            if await _answers(candidate):
+            candidate = await self._try_access(min(_LOOK_TIMEOUT, max(1.0, deadline - clock())))
+            if candidate is not None and await _answers(candidate):
                 return candidate
-            await candidate.channel.close(None)
             if clock() > deadline:
                 raise UnavailableError(
                     f"cannot reach the executor of sandbox {self.sandbox_id}: no answer for {self.rpc_timeout:g} s",
@@ -205,6 +226,13 @@ class Link:
                 )
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest_pause)
+
+    async def _try_access(self, wait: float) -> Connection | None:
+        try:
+            return Connection(*await self._access(wait))
+        except RpcTimeout:
+            # A replacement that takes its time; asking again costs nothing.
+            return None
 
     async def _refresh(self, connection: Connection, token: str) -> None:
         async with self._refreshing:

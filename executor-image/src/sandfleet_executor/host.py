@@ -8,6 +8,7 @@ It speaks JSON lines with its owner on a socket; the owner's end is its own end.
   {"event":"exited","sandbox_uid","code","signal"} · {"event":"error","message"}
 """
 
+import compileall
 import gc
 import json
 import os
@@ -22,6 +23,7 @@ from typing import Any, NoReturn
 from sandfleet_executor import serve
 from sandfleet_executor.core.config import ConfigError, ExecutorConfig
 from sandfleet_executor.effects import cgroup
+from sandfleet_executor.effects.namespace import worker_folder
 from sandfleet_executor.worker import linux
 
 MAX_LINE_BYTES = 64 << 10
@@ -191,6 +193,8 @@ def main(control_fd: int) -> int:
     control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cgroup.sweep()
+    # User code sees the worker read-only; without byte code every session namespace would compile it anew.
+    compileall.compile_dir(worker_folder(), quiet=2)
     gc.collect()
     gc.freeze()
     Host(control).loop()

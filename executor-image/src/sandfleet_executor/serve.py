@@ -1,6 +1,7 @@
 """One executor: its parts put together, and its end."""
 
 import asyncio
+import datetime as dt
 import logging
 import os
 import signal
@@ -12,13 +13,15 @@ from pathlib import Path
 import grpc.aio
 from sandfleet_api.executor.v1 import (
     filesystem_pb2_grpc,
+    identity_pb2_grpc,
     interpreter_pb2_grpc,
     process_pb2_grpc,
     session_pb2_grpc,
 )
 
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.effects import cgroup
+from sandfleet_executor.effects import cgroup, watchdog
+from sandfleet_executor.effects.identity import Identity
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.namespace import NamespaceError
 from sandfleet_executor.effects.session import Session
@@ -28,6 +31,7 @@ from sandfleet_executor.effects.walk import Roots
 from sandfleet_executor.servicers.auth import AuthInterceptor
 from sandfleet_executor.servicers.errors import ErrorInterceptor
 from sandfleet_executor.servicers.filesystem import FilesystemServicer
+from sandfleet_executor.servicers.identity import IdentityService
 from sandfleet_executor.servicers.interpreter import InterpreterService
 from sandfleet_executor.servicers.process import ProcessService
 from sandfleet_executor.servicers.session import SessionService
@@ -98,16 +102,30 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(session), server)
     filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(FilesystemServicer(roots, threads), server)
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session), server)
-    # Bound before any user code exists.
-    server.add_insecure_port(f"unix:{config.socket}")
+    identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
+    identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)
     await asyncio.gather(session.namespace(), asyncio.to_thread(watcher.scan))
+    # Bound before any user code exists, and only now: a port that is open says that the sandbox is ready.
+    bind(server, config, identity)
     await server.start()
+    watchdog.start(asyncio.get_running_loop(), lambda: os._exit(EXIT_STUCK))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, session.closed.set)
     on_ready()
     code = await until_over(session, watcher)
     await session.close()
     await server.stop(STOP_SECONDS)
     return code
+
+
+def bind(server: grpc.aio.Server, config: ExecutorConfig, identity: Identity | None) -> None:
+    if identity is None:
+        server.add_insecure_port(f"unix:{config.socket}")
+    else:
+        server.add_secure_port(str(config.listen), identity.credentials())
+
+
+def utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
 
 
 async def until_over(session: Session, watcher: WorkspaceWatcher) -> int:

@@ -89,7 +89,7 @@ class Layout:
 
     @property
     def cgroup(self) -> str:
-        return f"sandfleet-{self.identity}"
+        return f"sandfleet-cluster-{self.identity}"
 
     @property
     def machine_link(self) -> str:

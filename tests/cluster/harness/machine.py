@@ -78,7 +78,8 @@ def cgroups(mountinfo: str) -> tuple[int, tuple[Path, ...]]:
             first.append((Path(path), "name=" in rest.split()[2]))
     # A named hierarchy counts no resources: where it is the only one beside version 2, that is what is in use.
     if not all(named for _, named in first):
-        return 1, tuple(dict.fromkeys(path for path, _ in first))
+        # Also in the hierarchy of version 2 that may be there beside them: runtimes use that one too.
+        return 1, tuple(dict.fromkeys([*(path for path, _ in first), *second]))
     if second:
         return 2, (second[0],)
     raise ClusterError("cannot start a cluster: no cgroups are mounted on this machine")

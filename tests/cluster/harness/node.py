@@ -48,6 +48,7 @@ ConfigPath = "{etc}/runsc.toml"
 """
 
 _RUNSC = """\
+binary_name = "{runsc}"
 [runsc_config]
 platform = "systrap"
 """
@@ -172,7 +173,7 @@ def write_all(context: Context, machine: Machine) -> None:
     """Every configuration file, and in `bin` of the cluster's directory what containerd finds before anything else."""
     etc, binaries = context.layout.etc, context.layout.root / "bin"
     _write(etc / "containerd.toml", containerd(context, machine))
-    _write(etc / "runsc.toml", _RUNSC)
+    _write(etc / "runsc.toml", _RUNSC.format(runsc=context.programs["runsc"]))
     _write(etc / "kubelet.json", kubelet(context))
     _write(etc / "kube-proxy.json", kube_proxy(context))
     _write(etc / "enforcer.json", enforcer(context))
@@ -181,8 +182,9 @@ def write_all(context: Context, machine: Machine) -> None:
     _write(etc / "cni" / "10-sandfleet.conflist", cni(context))
     _write(etc / "resolv.conf", "# No name server outside: pods ask the cluster's own.\n")
     _write(etc / "uid_map", "0 0 4294967294\n")
-    binaries.mkdir(parents=True, exist_ok=True)
+    (binaries / SHIM).unlink(missing_ok=True)
     if machine.may_raise_limits:
-        (binaries / SHIM).unlink(missing_ok=True)
+        binaries.mkdir(parents=True, exist_ok=True)
+        (binaries / SHIM).symlink_to(context.programs[SHIM])
     else:
         _write(binaries / SHIM, _SHIM_WRAPPER.format(map=etc / "uid_map", real=context.programs[SHIM]), 0o700)

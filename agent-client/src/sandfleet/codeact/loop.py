@@ -32,7 +32,7 @@ from sandfleet.codeact.environment import (
 )
 from sandfleet.codeact.evidence import Evidence, of_command, of_execution, told_once
 from sandfleet.errors import InvalidArgument, SandfleetError
-from sandfleet.values import Execution, Outcome
+from sandfleet.values import Outcome
 
 # What an executor gets beyond the deadline of an execution before its silence counts as a loss, in seconds.
 _PATIENCE = 30.0
@@ -74,10 +74,9 @@ class CodeActAgent:
         self._on_step = on_step
         self._clock = clock
         self._recoveries = 0
-        # Whether anything was run in the present environment, and the number of the last cell in it.
+        # Whether anything was run in the present environment.
         self._used = False
-        self._cells = 0
-        # What the last evidence said was lost.
+        # What the last observation said was lost.
         self._told: tuple[str, ...] = ()
 
     @property
@@ -164,19 +163,11 @@ class CodeActAgent:
     async def _run(self, action: RunCode | RunCommand) -> Evidence:
         # The executor keeps the deadline. This is for one that is silent altogether.
         async with asyncio.timeout(self._timeout + _PATIENCE):
-            if isinstance(action, RunCommand):
-                command = action.command if isinstance(action.command, str) else list(action.command)
-                return of_command(await self.sandbox.commands.run(command, timeout=self._timeout))
-            execution = await self.sandbox.run_code(action.code, language=action.language, timeout=self._timeout)
-        return self._noticed(execution)
-
-    def _noticed(self, execution: Execution) -> Evidence:
-        """Tell a cell of an executor that came in place of another one: cells count from 1 in each."""
-        evidence, before, now = of_execution(execution), self._cells, execution.cell_number
-        self._cells = now or before
-        if not 0 < now <= before:
-            return evidence
-        return replace(evidence, lost=tuple(dict.fromkeys((*EVERYTHING, *evidence.lost))))
+            if isinstance(action, RunCode):
+                execution = await self.sandbox.run_code(action.code, language=action.language, timeout=self._timeout)
+                return of_execution(execution)
+            command = action.command if isinstance(action.command, str) else list(action.command)
+            return of_command(await self.sandbox.commands.run(command, timeout=self._timeout))
 
     async def _replaced(self, look: Awaitable[Replaced | None]) -> Replaced | None:
         """Count a replacement in; None when there was none, or nothing that anybody could miss."""
@@ -184,7 +175,7 @@ class CodeActAgent:
         if replaced is None:
             return None
         self._recoveries += 1
-        self._cells, self._used = 0, False
+        self._used, self._told = False, replaced.lost
         return replaced if used or not replaced.workspace_kept else None
 
 

@@ -1,9 +1,10 @@
 """`sandfleet demo`: five agents in many concurrent sessions solve real tasks by writing and running code."""
 
+import os
 from argparse import ArgumentParser, Namespace
 
-# Sandboxes alive at the same time: enough to keep a small machine busy, and few enough for its memory.
-CONCURRENCY = 16
+# Sessions at the same time. The work is bound by processors: more at once only makes each step and claim wait longer.
+CONCURRENCY = min(64, 4 * (os.cpu_count() or 1))
 
 
 def add_arguments(parser: ArgumentParser) -> None:

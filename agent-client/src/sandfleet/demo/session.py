@@ -130,10 +130,16 @@ async def _in_sandbox(plan: Plan, task: Task, sandbox: AsyncSandbox, setting: Se
         on_step=lambda step: setting.on_step(plan, step),
     )
     run = await agent.run(task.prompt)
-    values = tuple(str(value) for value in run.answer.values) if run.answer else ()
-    trouble = await _judge(task, run, values, sandbox)
-    if setting.output is not None and not trouble:
-        await _keep(plan, task, sandbox, setting.output)
+    # Another one than before, when the first one ended under the agent.
+    present = agent.sandbox if isinstance(agent.sandbox, AsyncSandbox) else sandbox
+    try:
+        values = tuple(str(value) for value in run.answer.values) if run.answer else ()
+        trouble = await _judge(task, run, values, present)
+        if setting.output is not None and not trouble:
+            await _keep(plan, task, present, setting.output)
+    finally:
+        if present is not sandbox:
+            await present.kill()
     return Report(plan, task.title, trouble, run, "; ".join(values), isolation, claimed)
 
 

@@ -113,17 +113,21 @@ def lines(summary: Summary) -> list[str]:
     """The summary for people."""
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in summary.outcomes.items())
     return [
-        f"{summary.solved} of {summary.sessions} sessions solved, each checked on the host",
+        f"{summary.solved} of {summary.sessions} sessions solved, each checked by the host",
         f"  policy       {summary.policy}",
         f"  isolation    {summary.isolation}",
         f"  executions   {outcomes}",
         f"  steps        {summary.steps}, {summary.repaired} failures repaired, {summary.answers_rejected} answers rejected",
-        f"  lost         the interpreter in {summary.sessions_that_lost_variables} sessions, which went on from their files",
+        *_lost(summary.sessions_that_lost_variables),
         f"  step         p50 {_ms(summary.step_p50)}, p95 {_ms(summary.step_p95)}, p99 {_ms(summary.step_p99)}",
         f"  claim        p50 {_ms(summary.claim_p50)}, p99 {_ms(summary.claim_p99)}",
         f"  wall         {summary.wall_seconds:.1f} s, {summary.sessions_per_second:.1f} sessions/s",
         *(f"  FAILED       {trouble}" for trouble in summary.troubles),
     ]
+
+
+def _lost(sessions: int) -> list[str]:
+    return [f"  lost         the interpreter with its variables, in {sessions} of the sessions"] if sessions else []
 
 
 def _ms(seconds: float) -> str:

@@ -8,6 +8,8 @@ MIB = 1 << 20
 # Largest output limit that one execution may ask for, in bytes of each stream.
 MAX_OUTPUT_BYTES = 4 << 30
 ISOLATIONS = ("namespace", "none")
+NETWORKS = ("none", "pod")
+REQUIRED = ("sandbox_id", "sandbox_uid", "workspace", "private_dir", "keys_file")
 
 
 class ConfigError(ValueError):
@@ -34,6 +36,14 @@ class Limits:
         if self.output_bytes > MAX_OUTPUT_BYTES:
             raise ConfigError(f"cannot take limit output_bytes={self.output_bytes}: the most is {MAX_OUTPUT_BYTES}")
 
+    @property
+    def tmpfs_bytes(self) -> int:
+        """Of /tmp and of /dev/shm, each: together at most half of the memory.
+
+        Files cannot be killed: were they over the limit, so would be whatever is started to remove them.
+        """
+        return min(self.tmp_bytes, self.memory_bytes // 4)
+
     def lowered(self, wish: Mapping[str, Any]) -> Self:
         """These limits with those of `wish` that are not 0. Raises ConfigError for one that is higher."""
         for name, value in wish.items():
@@ -52,10 +62,14 @@ class ExecutorConfig:
     sandbox_id: str
     # Of this incarnation: the audience of its tokens.
     sandbox_uid: str
-    socket: str
     workspace: str
     private_dir: str
     keys_file: str
+    # Where to listen: exactly one of the two. A path of a unix socket; "HOST:PORT" for TLS.
+    socket: str | None = None
+    listen: str | None = None
+    # What user code can reach: nothing, or what the pod can (a pod's network namespace cannot be left under gVisor).
+    network: str = "none"
     isolation: str = "namespace"
     # Host uid of user code; only root can give it one of its own.
     user_id: int | None = None
@@ -67,8 +81,13 @@ class ExecutorConfig:
 
     def __post_init__(self) -> None:
         for name in ("socket", "workspace", "private_dir", "keys_file"):
-            if not getattr(self, name).startswith("/"):
-                raise ConfigError(f"cannot take {name}={getattr(self, name)!r}: it has to be an absolute path")
+            path = getattr(self, name)
+            if path is not None and not path.startswith("/"):
+                raise ConfigError(f"cannot take {name}={path!r}: it has to be an absolute path")
+        if (self.socket is None) == (self.listen is None):
+            raise ConfigError("cannot take the configuration: give either socket or listen")
+        if self.network not in NETWORKS:
+            raise ConfigError(f"cannot take network={self.network!r}: it is one of {', '.join(NETWORKS)}")
         if self.isolation not in ISOLATIONS:
             raise ConfigError(f"cannot take isolation={self.isolation!r}: it is one of {', '.join(ISOLATIONS)}")
         if self.user_id is not None and self.user_id <= 0:
@@ -85,7 +104,7 @@ class ExecutorConfig:
             raise ConfigError("cannot take the configuration: limits is no object")
         if unknown := sorted(set(limits) - {field.name for field in fields(Limits)}):
             raise ConfigError(f"cannot take the configuration: unknown limits {', '.join(unknown)}")
-        for name in ("sandbox_id", "sandbox_uid", "socket", "workspace", "private_dir", "keys_file"):
+        for name in REQUIRED:
             if not isinstance(values.get(name), str) or not values[name]:
                 raise ConfigError(f"cannot take the configuration: {name} has to be a text")
         return cls(**{**values, "limits": Limits(**limits)})

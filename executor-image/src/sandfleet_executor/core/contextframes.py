@@ -10,6 +10,9 @@ MAX_PARTS = 64
 MAX_FRAMES = 200
 MAX_TEXT = 256 << 10
 MAX_MIME_NAME = 256
+# What the API's fields hold.
+MAX_LINE = 1 << 31
+MAX_SECONDS = 1e9
 STATUSES = ("ok", "error", "interrupted")
 
 
@@ -34,7 +37,7 @@ def parse(header: Mapping[str, Any], payload: bytes) -> Result | Error | Done:
                 return _error(header)
             case "done":
                 return _done(header)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BadFrame(f"cannot read what the interpreter says: {error!r}") from error
     raise BadFrame("cannot read what the interpreter says: unknown event")
 
@@ -53,7 +56,7 @@ def _result(header: Mapping[str, Any], payload: bytes) -> Result:
 
 def _error(header: Mapping[str, Any]) -> Error:
     frames = tuple(
-        Frame(_text(each["file"]), _count(each["line"]), _text(each["function"]), _text(each["source"]))
+        Frame(_text(each["file"]), _count(each["line"], MAX_LINE), _text(each["function"]), _text(each["source"]))
         for each in header["frames"][:MAX_FRAMES]
     )
     return Error(_text(header["name"]), _text(header["value"]), _text(header["traceback"]), frames)
@@ -62,7 +65,10 @@ def _error(header: Mapping[str, Any]) -> Error:
 def _done(header: Mapping[str, Any]) -> Done:
     if header["status"] not in STATUSES:
         raise BadFrame("cannot read the end of a cell: unknown status")
-    return Done(header["status"], max(0.0, float(header["cpu"])), _count(header["peak"]))
+    cpu = float(header["cpu"])
+    if not 0 <= cpu <= MAX_SECONDS:
+        raise BadFrame("cannot read the end of a cell: not a time")
+    return Done(header["status"], cpu, _count(header["peak"]))
 
 
 def _text(value: Any, limit: int = MAX_TEXT) -> str:
@@ -72,7 +78,7 @@ def _text(value: Any, limit: int = MAX_TEXT) -> str:
     return value[:limit].encode("utf-8", "replace").decode("utf-8")
 
 
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value < 1 << 62:
+def _count(value: Any, limit: int = 1 << 62) -> int:
+    if not isinstance(value, int) or not 0 <= value < limit:
         raise BadFrame("cannot read what the interpreter says: not a count")
     return value

@@ -48,11 +48,12 @@ class Context:
 
     @property
     def alive(self) -> bool:
-        return self._interpreter is not None and not self._interpreter.ended.done()
+        """Whether its interpreter can take a cell."""
+        return self._interpreter is not None and not (self._interpreter.ended.done() or self._interpreter.broken)
 
     async def start(self) -> Interpreter:
         """The living interpreter; a fresh one when there is none. Raises NamespaceError."""
-        if self._interpreter and not self._interpreter.ended.done():
+        if self._interpreter and self.alive:
             return self._interpreter
         if self._interpreter and not self._lost:
             # It ended between two cells.

@@ -60,8 +60,11 @@ class Execution:
             dropped, tail = limiter.finish()
             if dropped:
                 self.emit(Gap(stream, dropped))
-            for data in tail:
-                self.emit(Output(stream, data))
+            outputs = [Output(stream, data) for data in tail]
+            # They were held until now as well: nobody who reads misses what comes before them.
+            self._log.capacity += sum(output.size for output in outputs)
+            for output in outputs:
+                self.emit(output)
 
     def emit(self, event: Event) -> None:
         self._log.append(event)
@@ -75,12 +78,13 @@ class Execution:
     async def events(self) -> AsyncIterator[tuple[int, Event]]:
         """Everything from the first event on, in order, to the last. One reader at a time."""
         self._reader = ready = asyncio.Event()
-        position = 1
+        position, seen = 1, 0
         try:
             while True:
-                for number, event in self._log.read(position):
+                for number, event in self._log.read(position, seen):
                     yield number, event
                     position = number + 1
+                    seen += missed_or_read(event)
                     self._log.discard_before(position)
                     self._release()
                     if isinstance(event, Finished):
@@ -103,3 +107,13 @@ class Execution:
             self._paused = False
             for source in self._sources:
                 source.resume()
+
+
+def missed_or_read(event: Event) -> int:
+    """Bytes of output that an event of the log stands for; one without a stream is the log's own gap."""
+    match event:
+        case Output(_, data):
+            return len(data)
+        case Gap(0, dropped_bytes):
+            return dropped_bytes
+    return 0

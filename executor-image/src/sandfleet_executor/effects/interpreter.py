@@ -53,6 +53,8 @@ class Interpreter:
         self._cell: Cell | None = None
         self._cpu_seen = 0.0
         self._kill_timer: asyncio.TimerHandle | None = None
+        # Spoke out of turn: whatever it says from now on may be about another cell.
+        self.broken = False
         self.pid = 0
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
@@ -117,6 +119,9 @@ class Interpreter:
     def _on_frame(self, frame: Frame) -> None:
         cell = self._cell
         if cell is None:
+            # After the end of its cell an interpreter is silent: the end was a forged one, and the real one comes now.
+            self.broken = True
+            self.kill()
             return
         try:
             said = contextframes.parse(frame.header, frame.payload)

@@ -255,6 +255,7 @@ def this_host(*, own_network: bool = True) -> bwrap.Host:
         prefixes=tuple(prefix for prefix in prefixes if prefix != "/usr"),
         worker_folder=worker_folder(),
         own_network=own_network,
+        resolver=not own_network,
     )
 
 
@@ -262,7 +263,7 @@ def plan(
     config: ExecutorConfig, cgroup: str | None, control_fd: int, opened: contextlib.ExitStack
 ) -> tuple[list[str], list[int]]:
     """The command that makes the namespace, and the descriptors that it inherits (open as long as `opened`)."""
-    host = this_host()
+    host = this_host(own_network=config.network == "none")
     contained = config.isolation == "namespace"
     options = {
         "control_fd": control_fd,
@@ -285,7 +286,7 @@ def plan(
         arguments = bwrap.arguments(
             host,
             workspace=config.workspace,
-            tmp_bytes=config.limits.tmp_bytes,
+            tmp_bytes=config.limits.tmpfs_bytes,
             user_id=config.user_id,
             data_fds=fds,
             info_fd=null,

@@ -86,7 +86,8 @@ class Session:
         """What user code is separated by."""
         if self.config.isolation == "none":
             return []
-        found = ["pid", "mount", "ipc", "uts", "network"]
+        found = ["pid", "mount", "ipc", "uts"]
+        found += ["network"] if self.config.network == "none" else []
         found += ["user"] if namespace.hello.separated_user else []
         found += ["uid"] if self.config.user_id else []
         found += ["cgroup-pids"] if self._cgroup else []

@@ -79,7 +79,7 @@ def isolation(session: Session, namespace: Namespace) -> pb.Isolation:
 def limits_message(limits: Limits) -> common_pb2.Limits:
     return common_pb2.Limits(
         memory_bytes=limits.memory_bytes,
-        tmp_bytes=limits.tmp_bytes,
+        tmp_bytes=limits.tmpfs_bytes,
         processes=limits.processes,
         output_bytes=limits.output_bytes,
         executions=limits.executions,

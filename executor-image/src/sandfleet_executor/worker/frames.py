@@ -3,9 +3,11 @@
 Both sides treat what they read as hostile: a frame over the limits or one that is no JSON object is a FrameError.
 """
 
-import json
 import socket
 import struct
+
+# By name: user code in the same process may replace what the module holds.
+from json import dumps, loads
 from typing import Any, NamedTuple
 
 MAX_HEADER_BYTES = 1 << 20
@@ -25,7 +27,7 @@ class Frame(NamedTuple):
 def encode(header: dict[str, Any], payload: bytes = b"") -> bytes:
     """The bytes of a frame. Raises FrameError over the limits."""
     # Lone surrogates are legal in Python strings and would not survive UTF-8: JSON's ASCII escapes carry them.
-    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text = dumps(header, separators=(",", ":")).encode("ascii")
     check_sizes(len(text), len(payload))
     return PREFIX.pack(len(text), len(payload)) + text + payload
 
@@ -41,7 +43,7 @@ def check_sizes(header: int, payload: int) -> None:
 def decode_header(text: bytes) -> dict[str, Any]:
     """The header's object. Raises FrameError for anything else."""
     try:
-        header = json.loads(text)
+        header = loads(text)
     except (ValueError, RecursionError) as error:
         raise FrameError(f"cannot read a frame: {error}") from error
     if not isinstance(header, dict):

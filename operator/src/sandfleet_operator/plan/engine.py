@@ -277,7 +277,7 @@ class Engine:
         for waiting in self._order(self.inventory.waiting.values()):
             if not warm:
                 break
-            if waiting.claim.template == template and not waiting.claim.workspace_id:
+            if waiting.claim.template == template and not waiting.sandbox_id and not waiting.claim.workspace_id:
                 sandbox = warm.pop(0)
                 self._reserve(waiting, sandbox)
                 actions += self._take(sandbox, lifecycle.assigned(sandbox, waiting, now), now)

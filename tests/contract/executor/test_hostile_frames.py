@@ -1,0 +1,103 @@
+"""Code that finds the interpreter's line to the executor and speaks on it."""
+
+import pytest
+from sandfleet import Outcome
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+# Whatever socket the interpreter has: scanned for, not known.
+FIND = """
+import json, os, socket, struct
+found = []
+for name in os.listdir('/proc/self/fd'):
+    try:
+        if os.readlink(f'/proc/self/fd/{name}').startswith('socket:'): found.append(int(name))
+    except OSError: pass
+assert found, 'no socket to attack'
+def say(header, payload=b'', lengths=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    for fd in found:
+        os.write(fd, struct.pack('>II', *(lengths or (len(text), len(payload)))) + text + payload)
+"""
+ATTACKS = {
+    "garbage": "for fd in found: os.write(fd, b'\\xff' * 4096)",
+    "text": "for fd in found: os.write(fd, b'GET / HTTP/1.1\\r\\n\\r\\n' * 9)",
+    "a huge length": "say(b'{}', lengths=(2**32 - 1, 2**32 - 1))",
+    "a header that is no JSON": "say(b'{{{')",
+    "a header that is a list": "say([1])",
+    "JSON a hundred thousand levels deep": "say(b'[' * 100_000)",
+    "an unknown event": "say({'event': 'root', 'a': 1})",
+    "no event": "say({})",
+    "an event that is a list": "say({'event': ['done']})",
+    "done without its fields": "say({'event': 'done'})",
+    "done with an infinite time": "say(b'{\"event\":\"done\",\"status\":\"ok\",\"cpu\":Infinity,\"peak\":0}')",
+    "done with no number": "say(b'{\"event\":\"done\",\"status\":\"ok\",\"cpu\":NaN,\"peak\":0}')",
+    "done with a giant number": "say({'event': 'done', 'status': 'ok', 'cpu': 10**400, 'peak': 0})",
+    "done with a negative peak": "say({'event': 'done', 'status': 'ok', 'cpu': 0, 'peak': -1})",
+    "done with an unknown status": "say({'event': 'done', 'status': 'root', 'cpu': 0, 'peak': 0})",
+    "a fake done": "say({'event': 'done', 'status': 'ok', 'cpu': 0, 'peak': 0})",
+    "many fake dones": "for _ in range(50): say({'event': 'done', 'status': 'ok', 'cpu': 0, 'peak': 0})",
+    "a result that is longer than it says": "say({'event': 'result', 'main': True, 'parts': [{'mime': 'a/b', 'size': 9}], 'dropped': 0}, b'x')",
+    "a result of a negative size": "say({'event': 'result', 'main': True, 'parts': [{'mime': 'a/b', 'size': -9}], 'dropped': 0}, b'x')",
+    "a result with parts that are no list": "say({'event': 'result', 'main': True, 'parts': 'abc', 'dropped': 0})",
+    "a result with a lone surrogate": "say({'event': 'result', 'main': True, 'parts': [{'mime': '\\ud800', 'size': 0}], 'dropped': 0})",
+    "an error with a lone surrogate": "say({'event': 'error', 'name': '\\ud800', 'value': '\\udfff', 'traceback': '', 'frames': []})",
+    "an error with a giant line": "say({'event': 'error', 'name': 'a', 'value': '', 'traceback': '', 'frames': [{'file': '', 'line': 2**40, 'function': '', 'source': ''}]})",
+    "an error with frames that are numbers": "say({'event': 'error', 'name': 'a', 'value': '', 'traceback': '', 'frames': [1, 2]})",
+    "half a frame": "for fd in found: os.write(fd, struct.pack('>II', 100, 100) + b'{')",
+    "the end of the stream": "for fd in found: socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RDWR)",
+    "a closed socket": "for fd in found: os.close(fd)",
+    "another file in its place": "null = os.open('/dev/null', os.O_RDWR)\nfor fd in found: os.dup2(null, fd)",
+    "nobody reads any more": "for fd in found: socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RD)",
+    "its own requests eaten": "import fcntl\nfor fd in found:\n    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_the_execution_ends_in_a_typed_way_and_the_next_cell_works(executor, sandbox, context, neighbour, attack):
+    await sandbox.run_code("kept = 1")
+    execution = await sandbox.run_code(f"{FIND}\n{ATTACKS[attack]}\nimport time; time.sleep(0.2)\n'end'", context=context, timeout=10)
+    assert execution.outcome in (Outcome.OK, Outcome.ERROR, Outcome.KILLED, Outcome.TIMEOUT)
+    assert execution.blame != "platform"
+    assert execution.error is None or execution.error.name != "AssertionError"
+    after = await sandbox.run_code("1 + 1", context=context, timeout=30)
+    if after.text != "2":
+        # What was left of the attack came in the next cell's time; the one after it is clean.
+        assert after.outcome in (Outcome.OK, Outcome.ERROR, Outcome.KILLED, Outcome.TIMEOUT)
+        after = await sandbox.run_code("1 + 1", context=context, timeout=30)
+    assert (after.outcome, after.text) == (Outcome.OK, "2")
+    # Nothing but the attacker's own context was touched.
+    assert (await sandbox.run_code("kept")).text == "1"
+    assert (await neighbour.run_code("here")).text == "'untouched'"
+    assert (await sandbox.health()).ready
+    assert not executor.ended
+
+
+async def test_frames_that_are_right_are_believed(sandbox, context):
+    # Control: the attack reaches the executor, so it is the checks that hold.
+    forged = "say({'event': 'result', 'main': True, 'parts': [{'mime': 'text/plain', 'size': 6}], 'dropped': 0}, b'forged')"
+    execution = await sandbox.run_code(f"{FIND}\n{forged}", context=context)
+    assert execution.text == "forged"
+
+
+async def test_a_flood_of_forged_results_is_bounded(executor, sandbox, context):
+    executor.restart_peak()
+    idle = executor.memory()
+    flood = "part = b'x' * (1 << 20)\nfor _ in range(300): say({'event': 'result', 'main': False, 'parts': [{'mime': 'a/b', 'size': len(part)}], 'dropped': 0}, part)"
+    execution = await sandbox.run_code(f"{FIND}\n{flood}", context=context, timeout=60)
+    assert sum(len(data) for result in execution.results for data in result.parts.values()) <= 64 << 20
+    assert executor.peak_memory() < idle + (96 << 20)
+
+
+async def test_a_command_s_supervisor_cannot_be_spoken_for(sandbox):
+    # Its socket is not inherited: there is nothing to find.
+    result = await sandbox.commands.run("ls -l /proc/self/fd/ /proc/$PPID/fd/ 2>&1 | grep -c socket:")
+    assert result.stdout == "0\n"
+
+
+async def test_descriptors_of_the_executor_are_not_inherited(sandbox, context):
+    code = "import os\nsorted(os.readlink(f'/proc/self/fd/{name}').split(':')[0] for name in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{name}'))"
+    kinds = (await sandbox.run_code(code, context=context)).text
+    assert kinds.count("socket") == 1
+    assert "anon_inode" not in kinds
+    assert "/w" not in kinds.replace("/workspace", "")

@@ -1,0 +1,183 @@
+"""Fork bombs and attempts to kill what user code does not own."""
+
+import asyncio
+
+import pytest
+import pytest_asyncio
+from sandfleet import Outcome
+
+from contract.executor.harness import is_root, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+LIMIT = 64
+# Forks until it is not allowed to any more; each child stays.
+FORK_MANY = """
+import os, time
+made = 0
+while made < 1000:
+    try:
+        pid = os.fork()
+    except OSError:
+        break
+    if pid == 0:
+        time.sleep(1000)
+    made += 1
+made
+"""
+PYTHON_BOMB = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
+SHELL_BOMB = ":(){ :|:& };: ; while :; do :; done"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def small(starting):
+    async with starting(limits={"processes": LIMIT}) as made:
+        yield made
+
+
+async def settled(executor, count):
+    """Waits until no more than `count` processes are left."""
+    await until(lambda: len(executor.processes()) <= count)
+
+
+@pytest.mark.skipif(not is_root, reason="RLIMIT_NPROC counts all processes of a uid; only root can give one of its own")
+async def test_a_cell_cannot_have_more_processes_than_the_limit(small, neighbour):
+    execution = await small.sandbox.run_code(FORK_MANY, timeout=60)
+    assert LIMIT // 2 < int(execution.text) < LIMIT
+    assert (await neighbour.run_code("here")).text == "'untouched'"
+    # Control: where the limit is higher the same code goes on beyond it.
+    context = await neighbour.create_context()
+    more = await neighbour.run_code(FORK_MANY.replace("1000:", f"{2 * LIMIT}:"), context=context, timeout=60)
+    assert int(more.text) == 2 * LIMIT
+    await neighbour.delete_context(context)
+
+
+@pytest.mark.parametrize("bomb", [PYTHON_BOMB, f"!{SHELL_BOMB}"], ids=["python", "shell"])
+async def test_a_fork_bomb_in_a_cell_ends_at_its_deadline_and_leaves_nothing(small, neighbour, bomb):
+    sandbox = small.sandbox
+    await sandbox.run_code("1")
+    before = len(small.processes())
+    execution = await sandbox.run_code(bomb, timeout=2)
+    assert execution.outcome is Outcome.TIMEOUT
+    assert execution.usage.peak_processes > 10
+    await sandbox.restart_context()
+    await settled(small, before)
+    assert (await sandbox.run_code("1 + 1", timeout=60)).text == "2"
+    assert (await sandbox.commands.run("echo on", timeout=60)).stdout == "on\n"
+    assert (await neighbour.run_code("here")).text == "'untouched'"
+    assert not small.ended
+
+
+async def test_after_a_fork_bomb_in_a_cell_the_next_cell_and_command_work_at_once(small):
+    sandbox = small.sandbox
+    await sandbox.run_code("1")
+    await sandbox.run_code("import os\nwhile True: os.fork()", timeout=10)
+    assert (await sandbox.run_code("1 + 1", timeout=60)).text == "2"
+    assert (await sandbox.run_code("import subprocess; subprocess.run(['echo']).returncode", timeout=60)).text == "0"
+    assert (await sandbox.commands.run("echo on", timeout=60)).stdout == "on\n"
+
+
+@pytest.mark.parametrize("bomb", [SHELL_BOMB, f"python3 -c '{PYTHON_BOMB}'"], ids=["shell", "python"])
+async def test_a_fork_bomb_in_a_command_ends_at_its_deadline_and_leaves_nothing(small, neighbour, bomb):
+    sandbox = small.sandbox
+    await sandbox.run_code("x = 1")
+    before = len(small.processes())
+    result = await sandbox.commands.run(bomb, timeout=2)
+    assert result.outcome is Outcome.TIMEOUT
+    await settled(small, before)
+    assert (await sandbox.run_code("x", timeout=60)).text == "1"
+    assert (await sandbox.commands.run("echo on", timeout=60)).stdout == "on\n"
+    assert (await neighbour.run_code("here")).text == "'untouched'"
+
+
+async def test_a_fork_bomb_of_daemons_in_a_command_is_ended(small):
+    daemons = "for i in $(seq 30); do (setsid sh -c '(setsid sleep 1000 &)' &) ; done; sleep 1; echo done"
+    before = len(small.processes())
+    result = await small.sandbox.commands.run(daemons, timeout=60)
+    assert result.leftover_processes_killed >= 10
+    await settled(small, before)
+
+
+async def test_zombies_of_a_cell_s_orphans_are_reaped(small):
+    # Each leaves an orphan that ends: nobody but the executor's own can reap it.
+    sandbox = small.sandbox
+    for _ in range(4):
+        await sandbox.commands.run("true")
+        await sandbox.run_code("import subprocess\nfor _ in range(30): subprocess.run(['sh', '-c', '(true &)'])", timeout=60)
+    assert (await sandbox.run_code("subprocess.run(['echo']).returncode", timeout=60)).text == "0"
+
+
+@pytest.mark.parametrize("target", ["-1", "1"])
+@pytest.mark.parametrize("number", [9, 15, 19])
+async def test_killing_or_stopping_everything_costs_the_session_at_most_its_processes(fresh, neighbour, target, number):
+    sandbox = fresh.sandbox
+    await sandbox.run_code("x = 1")
+    victim = await sandbox.commands.run("echo up; sleep 1000", background=True, timeout=90)
+    await anext(victim)
+    result = await sandbox.commands.run(f"kill -{number} -- {target}; exit 3", timeout=10)
+    assert result.outcome in (Outcome.ERROR, Outcome.KILLED, Outcome.TIMEOUT)
+    if target == "-1" and number == 9:
+        # Control: the attack is real, what it may reach it ends.
+        assert (await victim.wait()).outcome is Outcome.KILLED
+    else:
+        await victim.kill()
+        await victim.wait()
+    after = await sandbox.run_code("1 + 1", timeout=30)
+    assert after.text == "2" or after.outcome is Outcome.TIMEOUT
+    assert (await sandbox.run_code("1 + 1", timeout=30)).text == "2"
+    assert (await sandbox.commands.run("echo on", timeout=30)).stdout == "on\n"
+    assert (await neighbour.run_code("here")).text == "'untouched'"
+    assert not fresh.ended
+
+
+@pytest.mark.parametrize("code", ["import os; os.kill(-1, 9)", "import os; os.kill(1, 9)", "import os, signal; os.kill(1, signal.SIGSTOP)"])
+async def test_a_cell_that_kills_everything_goes_on(fresh, code):
+    execution = await fresh.sandbox.run_code(f"x = 1\ntry:\n    {code}\nexcept OSError: pass\nx", timeout=30)
+    assert execution.text == "1"
+    assert (await fresh.sandbox.run_code("x", timeout=30)).text == "1"
+    assert (await fresh.sandbox.commands.run("echo on", timeout=30)).stdout == "on\n"
+
+
+@pytest.mark.parametrize(
+    ("attack", "outcome"),
+    [
+        ("kill -KILL $PPID; sleep 1000", Outcome.KILLED),
+        ("kill -STOP $PPID; sleep 1000", Outcome.TIMEOUT),
+        ("kill -TERM $PPID; kill -INT $PPID; kill -HUP $PPID; sleep 0.2; echo survived", None),
+        ("setsid sleep 1000 & kill -KILL $PPID; sleep 1000", Outcome.KILLED),
+    ],
+)
+async def test_whatever_a_command_does_to_its_supervisor_it_ends_with_all_it_started(fresh, attack, outcome):
+    sandbox = fresh.sandbox
+    await sandbox.run_code("x = 1")
+    before = len(fresh.processes())
+    result = await sandbox.commands.run(attack, timeout=3)
+    assert outcome is None or result.outcome is outcome
+    await settled(fresh, before)
+    assert (await sandbox.run_code("x", timeout=30)).text == "1"
+    assert (await sandbox.commands.run("echo on", timeout=30)).stdout == "on\n"
+
+
+async def test_a_cell_that_kills_the_supervisors_of_commands_leaves_none_of_them(fresh):
+    sandbox = fresh.sandbox
+    await sandbox.run_code("x = 1")
+    before = len(fresh.processes())
+    handles = [await sandbox.commands.run("echo up; sleep 1000", background=True, timeout=60) for _ in range(3)]
+    for handle in handles:
+        await anext(handle)
+    code = "import os\nfor name in filter(str.isdecimal, os.listdir('/proc')):\n    if int(name) not in (1, os.getpid()):\n        try: os.kill(int(name), 9)\n        except OSError: pass\nx"
+    assert (await sandbox.run_code(code, timeout=30)).text == "1"
+    results = await asyncio.gather(*(handle.wait() for handle in handles))
+    assert {result.outcome for result in results} == {Outcome.KILLED}
+    await settled(fresh, before)
+
+
+async def test_two_contexts_of_one_sandbox_can_kill_each_other_and_it_is_said(fresh):
+    sandbox = fresh.sandbox
+    await sandbox.create_context("victim")
+    pid = (await sandbox.run_code("import os; os.getpid()", context="victim")).text
+    running = asyncio.create_task(sandbox.run_code("open('/tmp/on', 'w')\nwhile True: pass", context="victim", timeout=60))
+    await until(lambda: sandbox.files.exists("/tmp/on"))
+    await sandbox.run_code(f"import os; os.kill({pid}, 9)")
+    execution = await running
+    assert (execution.outcome, execution.signal, execution.lost) == ("killed", "SIGKILL", ("variables", "processes"))

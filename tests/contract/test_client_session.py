@@ -1,0 +1,312 @@
+"""The client on a real fleet with real executors."""
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sandfleet.embedded import Options, Process
+from sandfleet.errors import (
+    AlreadyExistsError,
+    CommandFailed,
+    FileNotFound,
+    InvalidPath,
+    IsADirectory,
+    NotFoundError,
+    SandboxEnded,
+)
+from sandfleet.fleet import AsyncFleet
+from sandfleet.sandbox import AsyncSandbox
+from sandfleet.sync import Fleet, Sandbox
+from sandfleet.values import Blame, Isolation, Outcome
+
+EVERYTHING = ("variables", "processes", "tmp")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Process]:
+    # A short name: the paths of sockets below it are limited.
+    with tempfile.TemporaryDirectory(prefix="sf-", dir="/tmp") as base:
+        process = Process(Options(pool_size=1), state_dir=Path(base) / f"f-{secrets.token_hex(3)}")
+        yield process
+        process.stop()
+        assert list(Path(base).iterdir()) == []
+
+
+@pytest.fixture
+async def fleet(served: Process) -> AsyncIterator[AsyncFleet]:
+    async with await AsyncFleet.connect(served.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def sandbox(fleet: AsyncFleet) -> AsyncIterator[AsyncSandbox]:
+    async with await AsyncSandbox.create(fleet=fleet) as made:
+        yield made
+
+
+@pytest.fixture
+def sync_sandbox(served: Process) -> Iterator[Sandbox]:
+    with Fleet.connect(served.address) as fleet, Sandbox.create(fleet=fleet) as made:
+        yield made
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = stat.read_text().rpartition(") ")[2].split()
+        except OSError:
+            continue
+        if int(words[1]) == parent:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def kill_executors(served: Process) -> None:
+    """Kill every executor of the fleet: the children of its only child, their host."""
+    (host,) = children(served.pid)
+    executors = children(host)
+    assert executors
+    for pid in executors:
+        os.kill(pid, signal.SIGKILL)
+
+
+async def test_variables_last_and_everything_of_an_execution_comes_back(sandbox: AsyncSandbox) -> None:
+    assert (await sandbox.run_code("x = 20")).ok
+    heard: list[str] = []
+    execution = await sandbox.run_code("print('ünïcode'); open('made', 'w').close(); x + 1", on_stdout=heard.append)
+    assert (execution.text, execution.logs.stdout, "".join(heard)) == ("21", "ünïcode\n", "ünïcode\n")
+    assert execution.files.created == ("made",)
+    assert execution.usage.peak_memory_bytes > 1 << 20
+    assert execution.cell_number == 2
+
+
+async def test_an_exception_comes_back_with_its_line(sandbox: AsyncSandbox) -> None:
+    execution = await sandbox.run_code("x = 1\nraise LookupError('gone')")
+    assert (execution.outcome, execution.blame) == (Outcome.ERROR, Blame.CODE)
+    assert execution.error is not None
+    assert (execution.error.name, execution.error.value, execution.error.frames[-1].line) == ("LookupError", "gone", 2)
+
+
+async def test_contexts_are_apart_and_can_be_restarted_and_deleted(sandbox: AsyncSandbox) -> None:
+    mine = await sandbox.create_context("mine", envs={"WHO": "me"})
+    assert (await sandbox.run_code("import os; y = os.environ['WHO']; y", context=mine)).text == "'me'"
+    assert (await sandbox.run_code("y")).outcome is Outcome.ERROR
+    assert {context.context_id for context in await sandbox.list_contexts()} == {"default", "mine"}
+    with pytest.raises(AlreadyExistsError):
+        await sandbox.create_context("mine")
+    assert (await sandbox.restart_context(mine)).generation == 2
+    assert (await sandbox.run_code("y", context="mine")).error is not None
+    await sandbox.delete_context(mine)
+    with pytest.raises(NotFoundError):
+        await sandbox.run_code("y", context="mine")
+
+
+async def test_a_deadline_and_an_interrupt_are_outcomes_and_the_session_goes_on(sandbox: AsyncSandbox) -> None:
+    late = await sandbox.run_code("import time; time.sleep(60)", timeout=0.3)
+    assert (late.outcome, late.blame) == (Outcome.TIMEOUT, Blame.LIMIT)
+    began = asyncio.Event()
+    code = "import time\nprint('on', flush=True)\ntime.sleep(60)"
+    running = asyncio.create_task(sandbox.run_code(code, on_stdout=lambda _: began.set()))
+    await began.wait()
+    assert await sandbox.interrupt()
+    assert (await running).outcome is Outcome.INTERRUPTED
+    assert (await sandbox.run_code("1")).ok
+
+
+async def test_cancelling_a_call_frees_the_context(sandbox: AsyncSandbox) -> None:
+    began = asyncio.Event()
+    code = "import time\nprint('on', flush=True)\ntime.sleep(60)"
+    running = asyncio.create_task(sandbox.run_code(code, on_stdout=lambda _: began.set()))
+    await began.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    async with asyncio.timeout(20):
+        assert (await sandbox.run_code("1")).ok
+
+
+async def test_commands_give_output_code_and_signal(sandbox: AsyncSandbox) -> None:
+    ended = await sandbox.commands.run("echo out; echo err >&2; exit 3")
+    assert (ended.stdout, ended.stderr, ended.exit_code, ended.outcome) == ("out\n", "err\n", 3, Outcome.ERROR)
+    assert (await sandbox.commands.run(["no-such-program"])).exit_code == 127
+    assert (await sandbox.commands.run("kill -9 $$")).exit_code == 137
+    with pytest.raises(CommandFailed):
+        await sandbox.commands.run("false", check=True)
+    data = secrets.token_bytes(3 << 20)
+    assert (await sandbox.commands.run(["cat"], stdin=data)).stdout_bytes == data
+
+
+async def test_a_command_in_the_background_is_spoken_with(sandbox: AsyncSandbox) -> None:
+    handle = await sandbox.commands.run(["cat"], background=True, stdin=True)
+    await handle.send_stdin("one\n")
+    assert (await anext(handle)).text == "one\n"
+    assert [command.execution_id for command in await sandbox.commands.list()] == [handle.execution_id]
+    await handle.close_stdin()
+    assert (await handle.wait()).ok
+    sleeper = await sandbox.commands.run("sleep 60", background=True)
+    assert await sleeper.kill()
+    assert (await sleeper.wait()).exit_code == 137
+    assert not await sleeper.kill()
+
+
+async def test_files_go_in_and_out(sandbox: AsyncSandbox, tmp_path: Path) -> None:
+    data = secrets.token_bytes(5 << 20)
+    (tmp_path / "in").write_bytes(data)
+    info = await sandbox.files.upload(tmp_path / "in", "deep/er/file", mode=0o600)
+    assert (info.path, info.size, info.mode) == ("/workspace/deep/er/file", len(data), 0o600)
+    assert await sandbox.files.download("deep/er/file", tmp_path / "out") == len(data)
+    assert (tmp_path / "out").read_bytes() == data
+    assert await sandbox.files.read("deep/er/file", format="bytes", offset=10, length=5) == data[10:15]
+    await sandbox.files.rename("deep/er/file", "top")
+    assert {entry.name for entry in await sandbox.files.list(depth=3)} == {"deep", "er", "top"}
+    assert not await sandbox.files.make_dir("deep")
+    with pytest.raises(IsADirectory):
+        await sandbox.files.read("deep")
+    with pytest.raises(InvalidPath):
+        await sandbox.files.read("../etc/passwd")
+    await sandbox.files.remove("deep", recursive=True)
+    assert not await sandbox.files.exists("deep")
+    with pytest.raises(FileNotFoundError) as caught:
+        await sandbox.files.get_info("deep")
+    assert isinstance(caught.value, FileNotFound)
+
+
+async def test_info_says_what_isolates_it_and_a_lease_can_be_set(sandbox: AsyncSandbox, fleet: AsyncFleet) -> None:
+    info = await sandbox.get_info()
+    assert info.isolation is Isolation.NAMESPACE
+    assert {"pid", "mount", "network"} <= set(info.separations)
+    longer = await sandbox.set_timeout(1000)
+    assert longer.lease_expires is not None
+    assert info.lease_expires is not None
+    assert longer.lease_expires > info.lease_expires
+    assert await sandbox.health()
+    assert (await sandbox.usage()).memory_bytes > 0
+    assert sandbox.sandbox_id in {known.sandbox_id for known in await fleet.list()}
+
+
+async def test_labels_select_sandboxes(fleet: AsyncFleet) -> None:
+    async with await AsyncSandbox.create(fleet=fleet, labels={"team": "a"}) as mine:
+        assert [info.sandbox_id for info in await AsyncSandbox.list("team=a", fleet=fleet)] == [mine.sandbox_id]
+        assert await AsyncSandbox.list("team=b", fleet=fleet) == []
+
+
+async def test_a_killed_sandbox_has_ended_for_everybody(fleet: AsyncFleet) -> None:
+    sandbox = await AsyncSandbox.create(fleet=fleet)
+    other = await AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet)
+    assert await sandbox.kill()
+    for left in (sandbox, other):
+        with pytest.raises(SandboxEnded):
+            await left.run_code("1")
+    await other.close()
+
+
+async def test_a_lease_that_is_not_renewed_ends_the_sandbox(fleet: AsyncFleet) -> None:
+    sandbox = await AsyncSandbox.create(fleet=fleet, timeout=1.0)
+    with pytest.raises(SandboxEnded):
+        while True:
+            execution = await sandbox.run_code("1")
+            assert execution.outcome in {Outcome.OK, Outcome.LOST}
+            await asyncio.sleep(0.1)
+    await sandbox.close()
+
+
+async def test_an_executor_killed_in_mid_execution_costs_one_lost_execution_and_no_file(
+    served: Process, sandbox: AsyncSandbox
+) -> None:
+    await sandbox.files.write("kept", "text")
+    assert (await sandbox.run_code("x = 1")).ok
+    began = asyncio.Event()
+    code = "print('half', flush=True)\nimport time; time.sleep(60)"
+    running = asyncio.create_task(sandbox.run_code(code, on_stdout=lambda _: began.set()))
+    await began.wait()
+    kill_executors(served)
+    lost = await running
+    assert (lost.outcome, lost.blame, lost.lost) == (Outcome.LOST, Blame.PLATFORM, EVERYTHING)
+    assert lost.logs.stdout == "half\n"
+    after = await sandbox.run_code("import os; 'x' in globals(), os.listdir()")
+    assert (after.text, after.lost) == ("(False, ['kept'])", ())
+    assert await sandbox.files.read("kept") == "text"
+
+
+async def test_an_executor_killed_between_executions_is_said_by_the_next_one(
+    served: Process, sandbox: AsyncSandbox
+) -> None:
+    await sandbox.create_context("mine", envs={"A": "1"})
+    assert (await sandbox.run_code("x = 1", context="mine")).ok
+    kill_executors(served)
+    # An execution sent before the connection's end is seen would be lost, as nobody knows how far it came.
+    assert await sandbox.health()
+    after = await sandbox.run_code("import os; os.environ['A']", context="mine")
+    assert (after.text, after.lost) == ("'1'", EVERYTHING)
+    assert (await sandbox.get_info()).restarts == 1
+
+
+def test_sixteen_threads_use_one_sandbox(sync_sandbox: Sandbox) -> None:
+    def work(number: int) -> tuple[str | None, str]:
+        context = sync_sandbox.create_context(f"c{number}") if number < 4 else None
+        text = sync_sandbox.run_code(f"{number} * 2", context=context).text
+        return text, sync_sandbox.commands.run(["echo", str(number)]).stdout
+
+    with ThreadPoolExecutor(16) as pool:
+        done = list(pool.map(work, range(16)))
+    assert done == [(str(number * 2), f"{number}\n") for number in range(16)]
+
+
+async def test_the_sync_class_works_inside_a_running_loop(sync_sandbox: Sandbox) -> None:
+    assert asyncio.get_running_loop().is_running()
+    assert sync_sandbox.run_code("6 * 7").text == "42"
+
+
+PROGRAM = """
+import sys
+from sandfleet import Sandbox
+
+if len(sys.argv) > 1:
+    with Sandbox.connect(sys.argv[1]) as sandbox:
+        print(sandbox.run_code("x").text)
+else:
+    import subprocess
+    with Sandbox.create() as sandbox:
+        sandbox.run_code("x = 'from the first'")
+        subprocess.run([sys.executable, __file__, sandbox.sandbox_id], check=True)
+        assert sandbox.sandbox_id in [info.sandbox_id for info in Sandbox.list()]
+        print(sandbox.run_code("x").ok)
+"""
+
+
+def test_a_second_process_connects_by_id_and_nothing_is_left_when_the_owner_ends(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM))
+    with tempfile.TemporaryDirectory(prefix="sf-", dir="/tmp") as base:
+        environment = {**os.environ, "SANDFLEET_STATE": base, "SANDFLEET_POOL_SIZE": "1"}
+        done = subprocess.run(
+            [sys.executable, program], env=environment, capture_output=True, text=True, timeout=100, check=False
+        )
+        assert done.stdout == "'from the first'\nTrue\n", done.stderr
+        assert list(Path(base).iterdir()) == []
+
+
+def test_an_owner_that_is_killed_leaves_no_fleet(tmp_path: Path) -> None:
+    program = "from sandfleet import Sandbox; s = Sandbox.create(); print(s.run_code('1').ok, flush=True); input()"
+    with tempfile.TemporaryDirectory(prefix="sf-", dir="/tmp") as base:
+        environment = {**os.environ, "SANDFLEET_STATE": base, "SANDFLEET_POOL_SIZE": "1"}
+        owner = subprocess.Popen(
+            [sys.executable, "-c", program], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "True\n"
+        (fleet,) = children(owner.pid)
+        owner.kill()
+        owner.communicate()
+        while Path(f"/proc/{fleet}").exists() or list(Path(base).iterdir()):
+            os.sched_yield()
