@@ -3,5 +3,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 uv=$(scripts/uv.sh)
-"$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-    --no-emit-find-links --group dev --group workbench --output-file requirements.lock pyproject.toml "$@"
+# The certificates that the machine trusts, also behind a company's proxy.
+export UV_SYSTEM_CERTS=1
+compile() { # output, input…
+    "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+        --no-emit-find-links --no-emit-package sandfleet-api --output-file "$@"
+}
+compile requirements.lock --group dev --group workbench pyproject.toml
+# The images have the versions that were tested.
+compile executor-image/requirements.lock --constraint requirements.lock --group image executor-image/pyproject.toml
+compile operator/requirements.lock --constraint requirements.lock operator/pyproject.toml

@@ -15,6 +15,8 @@ stamp=.venv/.sandfleet-$(cat requirements.lock pyproject.toml scripts/setup.sh |
 [ -e "$stamp" ] && exit 0
 echo "setup: making .venv (about a minute the first time)" >&2
 uv=$(scripts/uv.sh)
+# The certificates that the machine trusts, also behind a company's proxy.
+export UV_SYSTEM_CERTS=1
 python=$(command -v python3.11 || command -v python3)
 "$uv" venv --quiet --allow-existing --python "$python" .venv
 export VIRTUAL_ENV=$PWD/.venv

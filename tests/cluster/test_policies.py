@@ -175,13 +175,13 @@ def clean_grid(grid: Grid) -> Iterator[Grid]:
 
 def test_without_a_policy_every_flow_is_open(clean_grid: Grid):
     assert clean_grid.expected() == dict.fromkeys(clean_grid.flows(), True)
-    assert clean_grid.differences() == []
+    assert not (wrong := clean_grid.differences()), "\n".join(wrong)
 
 
 def test_with_everything_denied_no_flow_between_pods_is_open(clean_grid: Grid):
     for name in NAMESPACES:
         clean_grid.apply(name, "deny", {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})
-    assert clean_grid.differences() == []
+    assert not (wrong := clean_grid.differences()), "\n".join(wrong)
     assert set(clean_grid.measured(clean_grid.flows()).values()) == {False}
 
 
@@ -191,7 +191,7 @@ def test_the_truth_table_holds(clean_grid: Grid, case: str):
     policies = cases(addresses.pods, clean_grid.address("x", "a"), addresses.outside)[case]
     for number, (namespace, spec) in enumerate(policies):
         clean_grid.apply(namespace, f"policy-{number}", spec)
-    assert clean_grid.differences() == []
+    assert not (wrong := clean_grid.differences()), "\n".join(wrong)
 
 
 def test_a_pod_that_changes_its_labels_changes_its_sides(clean_grid: Grid):
@@ -203,12 +203,12 @@ def test_a_pod_that_changes_its_labels_changes_its_sides(clean_grid: Grid):
             "ingress": [{"from": [{"podSelector": {"matchLabels": {"pod": "b"}}}]}],
         },
     )
-    assert clean_grid.differences() == []
+    assert not (wrong := clean_grid.differences()), "\n".join(wrong)
     path = path_of("Pod", clean_grid.names["x"], "c")
     merge = "application/merge-patch+json"
     clean_grid.cluster.api.call("PATCH", path, {"metadata": {"labels": {"pod": "b"}}}, merge)
     try:
-        assert clean_grid.differences() == []
+        assert not (wrong := clean_grid.differences()), "\n".join(wrong)
         allowed = (clean_grid.address("x", "c"), clean_grid.address("x", "a"), "tcp", 8080)
         assert clean_grid.expected()[allowed]
     finally:
@@ -260,9 +260,9 @@ def test_policies_hold_while_the_enforcer_is_dead_and_new_pods_wait_for_it(
 ):
     node = clean_grid.cluster
     clean_grid.apply("x", "deny", {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})
-    assert clean_grid.differences() == []
+    assert not (wrong := clean_grid.differences()), "\n".join(wrong)
     killed = node.kill("enforcer")
     assert wait_until(lambda: not alive(killed), 10)
-    assert clean_grid.differences() == []
+    assert not (wrong := clean_grid.differences()), "\n".join(wrong)
     node.run_pod(probe_pod(new_namespace(), "after"), 60)
-    assert clean_grid.differences() == []
+    assert not (wrong := clean_grid.differences()), "\n".join(wrong)

@@ -1,6 +1,7 @@
 """The client on a real fleet with real executors."""
 
 import asyncio
+import json
 import os
 import secrets
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -309,4 +311,26 @@ def test_an_owner_that_is_killed_leaves_no_fleet(tmp_path: Path) -> None:
         owner.kill()
         owner.communicate()
         while Path(f"/proc/{fleet}").exists() or list(Path(base).iterdir()):
-            os.sched_yield()
+            time.sleep(0.02)
+
+
+def test_dev_serves_whoever_has_its_address_until_ctrl_c() -> None:
+    with tempfile.TemporaryDirectory(prefix="sf-", dir="/tmp") as base:
+        command = [sys.executable, "-m", "sandfleet", "dev", "--pool-size", "1", "--json"]
+        environment = {**os.environ, "SANDFLEET_STATE": base}
+        serving = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        assert serving.stdout is not None
+        address = json.loads(serving.stdout.readline())["address"]
+        with Fleet.connect(address) as fleet, Sandbox.create(fleet=fleet) as sandbox:
+            assert sandbox.run_code("6 * 7").text == "42"
+        serving.send_signal(signal.SIGINT)
+        assert serving.communicate(timeout=60) == ("", None)
+        assert serving.returncode == 0
+        assert list(Path(base).iterdir()) == []
+
+
+def test_the_doctor_agrees_with_what_sandboxes_have_here(sync_sandbox: Sandbox) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sandfleet", "doctor", "--json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["isolation"] == sync_sandbox.get_info().isolation

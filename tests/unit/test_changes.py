@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,16 @@ def snapshot(base):
     return found
 
 
+def watcher_of(fd):
+    """The kernel has 128 instances for a user, and takes those that were closed back a moment later."""
+    for _ in range(1000):
+        watcher = WorkspaceWatcher(fd)
+        if watcher.fileno() >= 0:
+            return watcher
+        time.sleep(0.01)
+    pytest.fail("this machine has no inotify instance left")
+
+
 class RealFiles(RuleBasedStateMachine):
     """Operations on a real directory; at any moment the watcher's answer must fit a comparison of before and after."""
 
@@ -180,7 +191,7 @@ class RealFiles(RuleBasedStateMachine):
         (self.base / "a/b/c").write_text("first")
         (self.base / "d").write_text("first")
         self.fd = walk.os.open(self.base, walk.LOOK)
-        self.watcher = WorkspaceWatcher(self.fd)
+        self.watcher = watcher_of(self.fd)
         self.watcher.scan()
         self.serial = 0
         self.open_marks = []

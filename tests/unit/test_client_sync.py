@@ -167,10 +167,13 @@ asyncio.run(serve())
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     assert server.stdout is not None
     yield server.stdout.readline().strip()
-    server.terminate()
+    # As Ctrl-C, so that it removes its files.
+    server.send_signal(signal.SIGINT)
     server.wait()
     server.stdout.close()
 

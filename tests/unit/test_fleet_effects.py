@@ -38,7 +38,13 @@ def signer(tmp_path, clock):
 
 
 def issue(signer, **changes):
-    wish = {"sandbox_id": "s1", "sandbox_uid": "u1", "holder": "uid:7", "scopes": ("session", "admin"), "lifetime": 60.0}
+    wish = {
+        "sandbox_id": "s1",
+        "sandbox_uid": "u1",
+        "holder": "uid:7",
+        "scopes": ("session", "admin"),
+        "lifetime": 60.0,
+    }
     return signer.issue(**(wish | changes))
 
 
@@ -50,7 +56,13 @@ def public_keys(path):
 
 def read(token, path):
     key = public_keys(path)[jwt.get_unverified_header(token.text)["kid"]]
-    return jwt.decode(token.text, key, algorithms=["EdDSA"], audience="u1", options={"verify_exp": False, "verify_iat": False, "verify_nbf": False})
+    return jwt.decode(
+        token.text,
+        key,
+        algorithms=["EdDSA"],
+        audience="u1",
+        options={"verify_exp": False, "verify_iat": False, "verify_nbf": False},
+    )
 
 
 def test_a_token_says_what_an_executor_checks_and_verifies_with_the_public_file(signer, tmp_path):
@@ -144,9 +156,19 @@ def test_a_sweep_removes_what_dead_owners_left_and_nothing_of_the_living(tmp_pat
     (tmp_path / "f-new").mkdir()
     os.utime(tmp_path / "f-new", (NOW + 100, NOW + 100))
     (tmp_path / "other").mkdir()
+    for name, file in (("f-letters", "dear.txt"), ("f-locksmith", "lock")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("somebody else's")
+        os.utime(tmp_path / name, (NOW, NOW))
     with OwnerDir(tmp_path / "f-alive"):
         assert sweep(tmp_path, now=NOW + 120) == [dead, tmp_path / "f-old"]
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["f-alive", "f-new", "other"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "f-alive",
+            "f-letters",
+            "f-locksmith",
+            "f-new",
+            "other",
+        ]
 
 
 def test_a_socket_path_that_the_system_cannot_bind_is_refused_early(tmp_path):
@@ -163,11 +185,11 @@ def test_whatever_user_code_left_is_removed(tmp_path):
     (tree / "closed").chmod(0)
     (tmp_path / "outside").write_text("stays")
     (tree / "link").symlink_to(tmp_path / "outside")
-    here = os.getcwd()
+    here = Path.cwd()
     os.chdir(tree)
     try:
         for _ in range(1500):
-            os.mkdir("deep")
+            Path("deep").mkdir()
             os.chdir("deep")
     finally:
         os.chdir(here)

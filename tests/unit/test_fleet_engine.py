@@ -256,7 +256,9 @@ def test_nobody_waits_longer_than_asked():
     engine.ask(a_claim("patient", max_wait=60.0), NOW)
     engine.ask(a_claim("hasty", max_wait=1.0), NOW)
     assert answers(engine.tick(NOW + 0.9)) == {}
-    assert [(name, one.code) for name, one in answers(engine.tick(NOW + 1)).items()] == [("hasty", Code.DEADLINE_EXCEEDED)]
+    assert [(name, one.code) for name, one in answers(engine.tick(NOW + 1)).items()] == [
+        ("hasty", Code.DEADLINE_EXCEEDED)
+    ]
 
 
 def test_at_the_sandbox_limit_a_claim_that_waited_too_long_is_told_about_the_limit():
@@ -318,14 +320,19 @@ def test_a_workspace_has_one_holder():
     engine.ask(a_claim("r1", workspace_id=workspace), NOW)
     assert refusal(engine, a_claim("r2", workspace_id=workspace)) == (Code.FAILED_PRECONDITION, "WorkspaceBusy")
     fresh = a_session(warm_up(engine), "r3")
-    assert refusal(engine, a_claim("r4", workspace_id=fresh.workspace_id)) == (Code.FAILED_PRECONDITION, "WorkspaceBusy")
+    assert refusal(engine, a_claim("r4", workspace_id=fresh.workspace_id)) == (
+        Code.FAILED_PRECONDITION,
+        "WorkspaceBusy",
+    )
 
 
 def test_a_claim_on_a_workspace_that_is_being_released_waits_for_its_process_to_end():
     engine = warm_up(an_engine())
     session = a_session(engine, "keeper", keep_workspace=True)
     engine.release(session.sandbox_id, NOW)
-    assert [one for one in of_kind(engine.ask(a_claim(workspace_id=session.workspace_id), NOW), Start) if one.sandbox.claim] == []
+    assert [
+        one for one in of_kind(engine.ask(a_claim(workspace_id=session.workspace_id), NOW), Start) if one.sandbox.claim
+    ] == []
     starts = of_kind(engine.exited(session.sandbox_uid, Exit(code=0), NOW), Start)
     assert session.workspace_id in {one.sandbox.workspace_id for one in starts}
 

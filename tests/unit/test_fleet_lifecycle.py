@@ -112,7 +112,9 @@ def test_every_event_in_every_state_does_what_the_table_says(state, event, expec
 
 def test_a_lost_start_says_which_claim_waits_again_and_why():
     step = lifecycle.exited(DEDICATED, Exit(code=44, message="cannot read the keys"), NOW, POLICY)
-    assert step.outcome == Lost(MINE, Problem(Code.INTERNAL, "StartFailed", "cannot start a sandbox: cannot read the keys"))
+    assert step.outcome == Lost(
+        MINE, Problem(Code.INTERNAL, "StartFailed", "cannot start a sandbox: cannot read the keys")
+    )
 
 
 def test_a_start_without_isolation_is_a_failed_precondition():

@@ -252,7 +252,9 @@ async def test_get_waits_for_the_replacement_of_a_dead_executor(service):
     bound = await service.bound()
     service.world.hold = True
     service.world.end(bound.sandbox.sandbox_uid, Exit(signal="SIGKILL"))
-    getting = asyncio.ensure_future(service.stub.Get(pb.GetRequest(sandbox_id=bound.sandbox.sandbox_id, with_access=True)))
+    getting = asyncio.ensure_future(
+        service.stub.Get(pb.GetRequest(sandbox_id=bound.sandbox.sandbox_id, with_access=True))
+    )
     await service.until(lambda: "Recovering" in service.states())
     assert not getting.done()
     service.world.let_go()
@@ -310,7 +312,7 @@ async def test_a_list_is_paged_by_id_and_filtered_by_label(service):
         pages.append([one.sandbox_id for one in page.sandboxes])
         token = page.next_page_token
     assert [len(page) for page in pages] == [4, 2]
-    assert sum(pages, []) == sorted(one.sandbox_id for one in service.engine.inventory.all())
+    assert list(itertools.chain(*pages)) == sorted(one.sandbox_id for one in service.engine.inventory.all())
     even = await service.stub.List(pb.ListRequest(label_selector="even=yes"))
     assert [dict(one.labels) for one in even.sandboxes] == [{"even": "yes"}] * 2
 

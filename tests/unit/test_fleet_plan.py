@@ -78,9 +78,13 @@ OLD_STARTING = a_waiting(6, claim=a_claim("r6", workspace_id="w6"), sandbox_id="
         pytest.param([], supply(), room(sandboxes=1), Refill(anyones=1), id="starts are bounded by the sandbox limit"),
         pytest.param([], supply(), room(sandboxes=-3), Refill(), id="over the limit nothing starts"),
         pytest.param([POOL1, POOL2, POOL3], supply(), room(), Refill(anyones=4), id="waiting claims come on top"),
-        pytest.param([POOL1, POOL2], supply(starting=2), room(), Refill(anyones=2), id="their starts are not made twice"),
+        pytest.param(
+            [POOL1, POOL2], supply(starting=2), room(), Refill(anyones=2), id="their starts are not made twice"
+        ),
         pytest.param([POOL1], supply(starting=3), room(), Refill(), id="what is too many counts as warm"),
-        pytest.param([OLD1], supply(warm=2), room(), Refill(dedicated=(OLD1,)), id="an old workspace needs its own start"),
+        pytest.param(
+            [OLD1], supply(warm=2), room(), Refill(dedicated=(OLD1,)), id="an old workspace needs its own start"
+        ),
         pytest.param([OLD_STARTING], supply(warm=2), room(), Refill(), id="but only one"),
         pytest.param([POOL1, OLD1], supply(), room(slots=1), Refill(anyones=1), id="whoever came first starts first"),
         pytest.param([OLD1, POOL1], supply(), room(slots=1), Refill(dedicated=(OLD1,)), id="the other way round too"),

@@ -13,7 +13,16 @@ from sandfleet_operator.plan.engine import Engine
 from sandfleet_operator.plan.policy import Policy
 
 ENDS = st.sampled_from(
-    [Exit(code=0), Exit(code=1), Exit(code=40), Exit(code=41), Exit(code=42), Exit(code=43), Exit(code=45), Exit(signal="SIGKILL")]
+    [
+        Exit(code=0),
+        Exit(code=1),
+        Exit(code=40),
+        Exit(code=41),
+        Exit(code=42),
+        Exit(code=43),
+        Exit(code=45),
+        Exit(signal="SIGKILL"),
+    ]
 )
 REQUESTS = st.sampled_from([f"r{number}" for number in range(8)])
 # Mostly, so that sessions come about.
@@ -39,7 +48,11 @@ class FleetInAnyWorld(RuleBasedStateMachine):
     def begin(self, warm, most, starting):
         numbers = itertools.count(1)
         policy = Policy(
-            target_warm=min(warm, most), max_sandboxes=most, max_starting=starting, max_waiting=6, recovery_delays=(0.0, 0.5)
+            target_warm=min(warm, most),
+            max_sandboxes=most,
+            max_starting=starting,
+            max_waiting=6,
+            recovery_delays=(0.0, 0.5),
         )
         self.engine = Engine({"python": TEMPLATE}, policy, new_id=lambda: f"id{next(numbers)}")
 

@@ -190,18 +190,24 @@ def test_events_without_end_do_not_hold_the_executor(world, monkeypatch):
     assert not watcher.since(mark).complete
 
 
-def test_without_inotify_answers_are_empty_and_not_complete(world, monkeypatch, caplog):
+def test_while_there_is_no_inotify_answers_are_empty_and_not_complete(world, monkeypatch, caplog):
     def refuse():
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(inotify, "inotify_init", refuse)
-    with caplog.at_level(logging.WARNING):
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(inotify, "inotify_init", refuse)
         watcher = world.watcher()
-    assert "cannot watch the workspace" in caplog.text
-    mark = watcher.begin()
-    (world.base / "f").touch()
-    files = watcher.since(mark)
-    assert (files.created, files.complete, watcher.fileno()) == ((), False, -1)
+        assert "cannot watch the workspace" in caplog.text
+        mark = watcher.begin()
+        (world.base / "f").touch()
+        files = watcher.since(mark)
+        assert (files.created, files.complete, watcher.fileno()) == ((), False, -1)
+        world.now += PAUSE_AFTER_FAILURE_SECONDS + 1
+        watcher.begin()
+    # As soon as one is free again it is taken.
+    world.now += PAUSE_AFTER_FAILURE_SECONDS + 1
+    settle(watcher)
+    assert watcher.since(watcher.begin()).complete
 
 
 def test_without_free_watches_answers_are_not_complete(world, monkeypatch):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cluster.harness.enforcer import conntrack, parse
+import socket
+import sys
+
+from cluster.harness.enforcer import conntrack, netlink, parse
 from cluster.harness.enforcer.model import NamedPort, Pod, World
 from cluster.harness.enforcer.ruleset import Node, render
 from cluster.harness.enforcer.state import Attached, State
@@ -108,7 +111,26 @@ icmp     1 29 src={A} dst={B} type=8 code=0 id=1 src={B} dst={A} type=0 code=0 i
 def test_a_flow_to_a_service_is_judged_by_the_pod_behind_it():
     first = next(conntrack.parse(LISTING))
     assert (first.destination, first.port) == (B, 8080)
-    assert first.arguments()[:6] == ["--proto", "tcp", "--orig-src", A, "--orig-dst", "10.96.0.10"]
+    assert (first.asked, first.asked_port) == ("10.96.0.10", 80)
+
+
+def test_a_connection_that_is_over_is_not_looked_at():
+    over = LISTING.replace("ESTABLISHED", "TIME_WAIT")
+    assert [flow.protocol for flow in conntrack.parse(over)] == ["udp"]
+
+
+def test_a_flow_is_deleted_by_the_ends_that_were_asked_for():
+    first = next(conntrack.parse(LISTING))
+    request = netlink.message(first)
+    assert int.from_bytes(request[:4], sys.byteorder) == len(request)
+    for part in (
+        socket.inet_aton(A),
+        socket.inet_aton("10.96.0.10"),
+        (40000).to_bytes(2, "big"),
+        (80).to_bytes(2, "big"),
+    ):
+        assert part in request
+    assert socket.inet_aton(B) not in request
 
 
 def test_a_tightened_policy_cuts_the_flows_of_pods_and_not_those_of_the_node():

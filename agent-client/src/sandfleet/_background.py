@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import os
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sandfleet import _late as late
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
 
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")
-Params = ParamSpec("Params")
 Class = TypeVar("Class", bound=type)
 
 _lock = threading.Lock()
@@ -24,7 +26,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     global _loop  # noqa: PLW0603  one a process is the point
     with _lock:
         if _loop is None:
-            _loop = asyncio.new_event_loop()
+            _loop = late.asyncio.new_event_loop()
             threading.Thread(target=_loop.run_forever, name="sandfleet", daemon=True).start()
         return _loop
 
@@ -51,10 +53,12 @@ class Relay:
         if callback is None:
             return None
 
+        from concurrent.futures import Future
+
         async def relayed(value: Value) -> None:
             done: Future[None] = Future()
             self._calls.put(lambda: _settle(done, callback, value))
-            await asyncio.wrap_future(done)
+            await late.asyncio.wrap_future(done)
 
         return relayed
 
@@ -82,13 +86,13 @@ def run(work: Coroutine[Any, Any, Answer], relay: Relay | None = None) -> Answer
     """Run a coroutine on the loop and wait for it; Ctrl-C here cancels it there."""
     loop = _running_loop()
     try:
-        inside = asyncio.get_running_loop() is loop
+        inside = late.asyncio.get_running_loop() is loop
     except RuntimeError:
         inside = False
     if inside:
         work.close()
         raise RuntimeError("cannot wait for a sandbox in Sandfleet's own thread: it would wait for itself")
-    answer = asyncio.run_coroutine_threadsafe(work, loop)
+    answer = late.asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return relay.serve(answer) if relay else answer.result()
     except BaseException:
@@ -114,8 +118,8 @@ def mirrors(original: type) -> Callable[[Class], Class]:
 
     def decorate(mirror: Class) -> Class:
         mirror.__doc__ = mirror.__doc__ or original.__doc__
-        for name in dir(original):
-            method, source = inspect.getattr_static(mirror, name, None), inspect.getattr_static(original, name)
+        for name in vars(original):
+            method, source = vars(mirror).get(name), vars(original).get(name)
             if not name.startswith("_") and method is not None and method.__doc__ is None:
                 for target in (method, getattr(method, "__func__", method)):
                     target.__doc__ = source.__doc__

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal as signals
-import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, overload
 
 from sandfleet import _api as api
-from sandfleet import _convert as convert
-from sandfleet import telemetry
-from sandfleet.collect import Collector
+from sandfleet import _late as late
 from sandfleet.errors import CommandFailed, InvalidArgument, NotFoundError, SandfleetError
-from sandfleet.follow import Follower
-from sandfleet.interpreter import Listeners
-from sandfleet.values import CommandOutput, CommandResult, OnText, RunningCommand, Stream
 
 if TYPE_CHECKING:
+    from sandfleet.collect import Collector
+    from sandfleet.follow import Follower
+    from sandfleet.interpreter import Listeners
     from sandfleet.transport import Link
+    from sandfleet.values import CommandOutput, CommandResult, OnText, RunningCommand
 
 # The most that one SendInput takes, in bytes.
 _INPUT_CHUNK = 1024 * 1024
+_SIGKILL = 9
 
 Command = str | Sequence[str | bytes]
 
@@ -40,9 +37,9 @@ class AsyncCommandHandle:
         self._link = link
         self._follower = follower
         self._listeners = listeners
-        self._feeding = asyncio.ensure_future(self._feed(stdin)) if stdin is not None else None
+        self._feeding = late.asyncio.ensure_future(self._feed(stdin)) if stdin is not None else None
         self._pieces = follower.pieces()
-        self._turn = asyncio.Lock()
+        self._turn = late.asyncio.Lock()
 
     @property
     def execution_id(self) -> str:
@@ -62,7 +59,7 @@ class AsyncCommandHandle:
             async with self._turn:
                 piece = await anext(self._pieces)
             await self._listeners.tell(piece)
-            if isinstance(piece, CommandOutput):
+            if isinstance(piece, late.values.CommandOutput):
                 return piece
 
     async def wait(self, *, check: bool = False) -> CommandResult:
@@ -76,7 +73,7 @@ class AsyncCommandHandle:
 
     async def kill(self) -> bool:
         """Kill it with all its processes. Returns whether it was still running."""
-        return await self.signal(signals.SIGKILL)
+        return await self.signal(_SIGKILL)
 
     async def signal(self, number: int) -> bool:
         """Send it a signal. Returns whether it was still running. Raises InvalidArgument: there is no such signal."""
@@ -204,17 +201,17 @@ class AsyncCommands:
         if background and check:
             raise InvalidArgument("cannot check a command in the background: call wait(check=True)")
         request = api.process.StartRequest(
-            execution_id=execution_id or uuid.uuid4().hex,
+            execution_id=execution_id or os.urandom(16).hex(),
             argv=[] if isinstance(cmd, str) else [os.fsencode(word) for word in cmd],
             shell=os.fsencode(cmd) if isinstance(cmd, str) else b"",
             cwd=os.fsencode(cwd),
             envs=dict(envs or {}),
             open_stdin=stdin is not None and stdin is not False,
             merge_output=merge_output,
-            timeout=convert.seconds(timeout),
+            timeout=late.convert.seconds(timeout),
             output_limit_bytes=output_limit or 0,
         )
-        listeners = Listeners(on_stdout, on_stderr)
+        listeners = late.interpreter.Listeners(on_stdout, on_stderr)
         if background:
             return await self._start(request, timeout, listeners, stdin)
         return await self._run(request, timeout, listeners, stdin, check=check)
@@ -222,7 +219,7 @@ class AsyncCommands:
     async def list(self) -> tuple[RunningCommand, ...]:
         """List the commands that are running."""
         answer = await self._link.unary(lambda c: c.process.List, api.process.ListRequest(), idempotent=True)
-        return tuple(convert.command(message) for message in answer.commands)
+        return tuple(late.convert.command(message) for message in answer.commands)
 
     async def _start(
         self,
@@ -232,7 +229,9 @@ class AsyncCommands:
         stdin: bytes | str | bool | None,
     ) -> AsyncCommandHandle:
         limit = request.output_limit_bytes or None
-        follower = Follower(self._link, Collector(request.execution_id, output_limit=limit, keep_bytes=True), deadline)
+        follower = late.follow.Follower(
+            self._link, late.collect.Collector(request.execution_id, output_limit=limit, keep_bytes=True), deadline
+        )
         await follower.open(lambda c: c.process.Start, request)
         return AsyncCommandHandle(self._link, follower, listeners, None if isinstance(stdin, bool) else stdin)
 
@@ -245,8 +244,10 @@ class AsyncCommands:
         *,
         check: bool,
     ) -> CommandResult:
-        name, attributes = telemetry.tool("run_command", request.execution_id, self._link.sandbox_id, self._link.uid)
-        with telemetry.call(name, attributes) as span:
+        name, attributes = late.telemetry.tool(
+            "run_command", request.execution_id, self._link.sandbox_id, self._link.uid
+        )
+        with late.telemetry.call(name, attributes) as span:
             handle = await self._start(request, deadline, listeners, stdin)
             try:
                 result = await handle.wait()
@@ -262,20 +263,24 @@ class AsyncCommands:
 def _result(collector: Collector) -> CommandResult:
     ending = collector.ending
     assert ending is not None
-    said, out, err = ending.message, collector.outputs[Stream.STDOUT], collector.outputs[Stream.STDERR]
-    return CommandResult(
+    said, out, err = (
+        ending.message,
+        collector.outputs[late.values.Stream.STDOUT],
+        collector.outputs[late.values.Stream.STDERR],
+    )
+    return late.values.CommandResult(
         execution_id=collector.execution_id,
         outcome=ending.outcome,
         exit_code=said.exit_code,
         stdout=out.text,
         stderr=err.text,
-        blame=convert.blame(said.blame, ending.outcome),
+        blame=late.convert.blame(said.blame, ending.outcome),
         reason=said.reason,
         message=said.message,
         signal=said.signal,
         gaps=collector.gaps,
-        usage=convert.usage(said.usage),
-        files=convert.changes(said.files),
+        usage=late.convert.usage(said.usage),
+        files=late.convert.changes(said.files),
         lost=ending.lost,
         leftover_processes_killed=said.leftover_processes_killed,
         stdout_bytes=out.data,

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
 from sandfleet import _api as api
-from sandfleet import _convert as convert
-from sandfleet import telemetry
-from sandfleet._status import to_error
+from sandfleet import _late as late
 from sandfleet.errors import FileError, FileNotFound, InvalidArgument, LimitReached, ProtocolError
-from sandfleet.transport import receive_within, within
-from sandfleet.values import FileInfo
 
 if TYPE_CHECKING:
     from sandfleet.transport import Connection, Link
+    from sandfleet.values import FileInfo
 
 PathLike = str | bytes | os.PathLike[str]
 Data = str | bytes | bytearray | memoryview | Iterable[bytes] | AsyncIterable[bytes]
@@ -96,19 +91,19 @@ class AsyncFiles:
             try:
                 await call.write(api.filesystem.WriteRequest(header=header))
                 async for chunk in _chunks(data):
-                    await within(patience, call.write(api.filesystem.WriteRequest(data=chunk)))
+                    await late.transport.within(patience, call.write(api.filesystem.WriteRequest(data=chunk)))
                 await call.done_writing()
-            except (api.aio.UsageError, asyncio.InvalidStateError):
+            except (api.aio.UsageError, late.asyncio.InvalidStateError):
                 # The server has answered already; its status says why.
                 pass
             except BaseException:
                 call.cancel()
                 raise
-            return await within(patience, call)
+            return await late.transport.within(patience, call)
 
         again = isinstance(data, (str, bytes, bytearray, memoryview))
-        with telemetry.call(*telemetry.rpc(api.filesystem.WriteRequest.DESCRIPTOR)):
-            return convert.file_info((await self._link.run(attempt, resend=again)).info)
+        with late.telemetry.call(*late.telemetry.rpc(api.filesystem.WriteRequest.DESCRIPTOR)):
+            return late.convert.file_info((await self._link.run(attempt, resend=again)).info)
 
     async def list(self, path: PathLike = ".", *, depth: int = 1) -> tuple[FileInfo, ...]:
         """List a directory by name, down to `depth` levels. Raises LimitReached above 100,000 entries."""
@@ -119,7 +114,7 @@ class AsyncFiles:
                 path=os.fsencode(path), depth=depth, page_size=_PAGE, page_token=token
             )
             page = await self._link.unary(lambda c: c.filesystem.ListDirectory, request, idempotent=True)
-            entries += map(convert.file_info, page.entries)
+            entries += map(late.convert.file_info, page.entries)
             if len(entries) > _ENTRIES_LIMIT:
                 raise LimitReached(f"cannot list {os.fsdecode(path)!r}: more than {_ENTRIES_LIMIT} entries")
             if not (token := page.next_page_token) or not page.entries:
@@ -137,7 +132,7 @@ class AsyncFiles:
         """Describe what is at a path, without following a last symlink."""
         request = api.filesystem.StatRequest(path=os.fsencode(path))
         answer = await self._link.unary(lambda c: c.filesystem.Stat, request, idempotent=True)
-        return convert.file_info(answer.info)
+        return late.convert.file_info(answer.info)
 
     async def make_dir(self, path: PathLike) -> bool:
         """Make a directory and its parents. Returns whether it is new."""
@@ -149,7 +144,7 @@ class AsyncFiles:
         request = api.filesystem.MoveRequest(
             source=os.fsencode(source), target=os.fsencode(target), overwrite=overwrite
         )
-        return convert.file_info((await self._link.unary(lambda c: c.filesystem.Move, request)).info)
+        return late.convert.file_info((await self._link.unary(lambda c: c.filesystem.Move, request)).info)
 
     async def remove(self, path: PathLike, *, recursive: bool = False) -> None:
         """Remove a file, a symlink or a directory. Raises DirectoryNotEmpty unless `recursive`."""
@@ -166,13 +161,13 @@ class AsyncFiles:
         The local file is there when it is complete, and untouched when the copy fails.
         """
         target = Path(os.fsdecode(local))
-        partial = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}")
+        partial = target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}")
         chunks = await self._open_read(path, 0, None)
         size = 0
         try:
-            with await asyncio.to_thread(partial.open, "xb") as out:
+            with await late.asyncio.to_thread(partial.open, "xb") as out:
                 async for chunk in chunks:
-                    size += await asyncio.to_thread(out.write, chunk)
+                    size += await late.asyncio.to_thread(out.write, chunk)
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
@@ -186,14 +181,14 @@ class AsyncFiles:
         async def attempt(connection: Connection) -> AsyncIterator[bytes]:
             call = connection.filesystem.Read(request, metadata=connection.metadata())
             # The first message comes before any data: errors show here, not in the middle of a loop.
-            first = await receive_within(self._link.rpc_timeout, call)
+            first = await late.transport.receive_within(self._link.rpc_timeout, call)
             if first is None or first.WhichOneof("part") != "info":
                 raise ProtocolError(
                     f"cannot read {os.fsdecode(path)!r}: the executor did not begin with its description"
                 )
             return _data(call, self._link.rpc_timeout)
 
-        with telemetry.call(*telemetry.rpc(request.DESCRIPTOR)):
+        with late.telemetry.call(*late.telemetry.rpc(request.DESCRIPTOR)):
             return await self._link.run(attempt, resend=True)
 
 
@@ -202,12 +197,12 @@ async def _data(
 ) -> AsyncIterator[bytes]:
     try:
         while True:
-            part = await receive_within(patience, call)
+            part = await late.transport.receive_within(patience, call)
             if part is None:
                 return
             yield part.data
     except api.aio.AioRpcError as error:
-        raise to_error(error, "read the file") from error
+        raise late.status.to_error(error, "read the file") from error
     finally:
         call.cancel()
 
@@ -252,11 +247,11 @@ async def _chunks(data: Data) -> AsyncIterator[bytes]:
 async def _in_thread(data: Iterable[bytes]) -> AsyncIterator[bytes]:
     # An iterable may block, as a file does.
     iterator = iter(data)
-    while (piece := await asyncio.to_thread(next, iterator, None)) is not None:
+    while (piece := await late.asyncio.to_thread(next, iterator, None)) is not None:
         yield piece
 
 
 async def _read_local(path: Path) -> AsyncIterator[bytes]:
-    with await asyncio.to_thread(path.open, "rb") as file:
-        while chunk := await asyncio.to_thread(file.read, _CHUNK):
+    with await late.asyncio.to_thread(path.open, "rb") as file:
+        while chunk := await late.asyncio.to_thread(file.read, _CHUNK):
             yield chunk

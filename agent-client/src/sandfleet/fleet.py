@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from sandfleet import _api as api
-from sandfleet import _convert as convert
-from sandfleet import embedded, telemetry
-from sandfleet._status import to_claim_error, to_fleet_error
+from sandfleet import _late as late
 from sandfleet.errors import ProtocolError, RpcTimeout, SandboxEnded, UnavailableError
-from sandfleet.transport import Link, open_channel, trace_metadata
-from sandfleet.values import Isolation, Limits, SandboxInfo
+
+if TYPE_CHECKING:
+    from sandfleet.claim import Claim
+    from sandfleet.transport import Link
+    from sandfleet.values import Isolation, SandboxInfo
 
 Answer = TypeVar("Answer")
 
@@ -29,46 +28,13 @@ _RPC_TIMEOUT = 30.0
 _LIST_LIMIT = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What is asked for."""
-
-    request_id: str
-    template: str
-    lease: float
-    idle_timeout: float | None
-    envs: Mapping[str, str]
-    labels: Mapping[str, str]
-    limits: Limits
-    isolation: Isolation
-    workspace_id: str
-    keep_workspace: bool
-    max_wait: float
-
-    def message(self) -> api.fleet.ClaimRequest:
-        """Write it. Raises InvalidArgument."""
-        return api.fleet.ClaimRequest(
-            request_id=self.request_id,
-            template=self.template,
-            labels=self.labels,
-            envs=self.envs,
-            lease=convert.seconds(self.lease),
-            idle_timeout=convert.seconds(self.idle_timeout),
-            workspace_id=self.workspace_id,
-            keep_workspace=self.keep_workspace,
-            max_wait=convert.seconds(self.max_wait),
-            limits=convert.limits_message(self.limits),
-            min_isolation=convert.isolation_number(self.isolation),
-        )
-
-
 class AsyncFleet:
     """A fleet: who hands out sandboxes. Most programs need only `AsyncSandbox.create`, which finds one by itself."""
 
     def __init__(self, address: str) -> None:
         """Use `connect`."""
         self._address = address
-        self._channel = open_channel(address)
+        self._channel = late.transport.open_channel(address)
         self._stub: api.fleet_grpc.FleetServiceAsyncStub = api.fleet_grpc.FleetServiceStub(self._channel)
 
     @classmethod
@@ -90,8 +56,8 @@ class AsyncFleet:
         """
         found = address or os.environ.get("SANDFLEET_ADDRESS")
         if not found:
-            options = embedded.Options.of(pool_size, max_sandboxes, isolation)
-            found = await asyncio.to_thread(embedded.start, options)
+            options = late.embedded.Options.of(pool_size, max_sandboxes, isolation)
+            found = await late.asyncio.to_thread(late.embedded.start, options)
         return cls(found)
 
     @property
@@ -117,7 +83,7 @@ class AsyncFleet:
         request = api.fleet.ListRequest(label_selector=label_selector, page_size=1000)
         while True:
             page = await self._call(self._stub.List, request, wait)
-            found += map(convert.sandbox, page.sandboxes)
+            found += map(late.convert.sandbox, page.sandboxes)
             if not page.next_page_token or len(found) >= _LIST_LIMIT:
                 return found
             request.page_token = page.next_page_token
@@ -141,7 +107,7 @@ class AsyncFleet:
     async def get_within(self, sandbox_id: str, wait: float) -> SandboxInfo:
         """Describe a sandbox, within `wait` seconds."""
         request = api.fleet.GetRequest(sandbox_id=sandbox_id)
-        return convert.sandbox((await self._call(self._stub.Get, request, wait)).sandbox)
+        return late.convert.sandbox((await self._call(self._stub.Get, request, wait)).sandbox)
 
     async def access(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
         """Open a sandbox; waits for an executor that is being replaced. Raises SandboxEnded."""
@@ -151,49 +117,49 @@ class AsyncFleet:
 
     async def renew(self, sandbox_id: str, lease: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
         """Set the lease to end so many seconds from now, with a new token. Raises SandboxEnded."""
-        request = api.fleet.RenewRequest(sandbox_id=sandbox_id, lease=convert.seconds(lease))
+        request = api.fleet.RenewRequest(sandbox_id=sandbox_id, lease=late.convert.seconds(lease))
         answer = await self._call(self._stub.Renew, request, _RPC_TIMEOUT)
         return answer.sandbox, answer.access
 
     async def open_claim(self, claim: Claim, *, rpc_timeout: float) -> Link:
         """Claim a sandbox and open it. Raises ClaimError, InvalidArgument, UnavailableError."""
         request = claim.message()
-        with telemetry.call(*telemetry.rpc(request.DESCRIPTOR)) as span:
+        with late.telemetry.call(*late.telemetry.rpc(request.DESCRIPTOR)) as span:
             bound = await self._claim(request, claim.max_wait + _CLAIM_MARGIN)
             span.set("sandfleet.sandbox.id", bound.sandbox.sandbox_id)
-        return Link(self, bound.sandbox, bound.access, rpc_timeout=rpc_timeout)
+        return late.transport.Link(self, bound.sandbox, bound.access, rpc_timeout=rpc_timeout)
 
     async def _claim(self, request: api.fleet.ClaimRequest, wait: float) -> api.fleet.Bound:
         try:
-            async for event in self._stub.Claim(request, metadata=trace_metadata(), timeout=wait):
+            async for event in self._stub.Claim(request, metadata=late.transport.trace_metadata(), timeout=wait):
                 if event.WhichOneof("event") == "bound":
                     return event.bound
         except api.aio.AioRpcError as error:
-            raise to_claim_error(error) from error
+            raise late.status.to_claim_error(error) from error
         raise ProtocolError("cannot claim a sandbox: the fleet ended the claim without an answer", reason="NoEnd")
 
     async def _call(
         self, method: Callable[..., Awaitable[Answer]], request: api.message.Message, wait: float
     ) -> Answer:
-        with telemetry.call(*telemetry.rpc(request.DESCRIPTOR)):
+        with late.telemetry.call(*late.telemetry.rpc(request.DESCRIPTOR)):
             try:
-                return await method(request, metadata=trace_metadata(), timeout=wait)
+                return await method(request, metadata=late.transport.trace_metadata(), timeout=wait)
             except api.aio.AioRpcError as error:
-                raise to_fleet_error(error) from error
+                raise late.status.to_fleet_error(error) from error
 
 
 def default_isolation() -> Isolation:
     """Return the least isolation that a sandbox may have where nobody says."""
-    return embedded.isolation_from_environment() or Isolation.NAMESPACE
+    return late.embedded.isolation_from_environment() or late.values.Isolation.NAMESPACE
 
 
 # As long as a sandbox uses it: a connection that nobody uses would stand in the way of a fork.
-_shared: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], AsyncFleet] = WeakValueDictionary()
+_shared: WeakValueDictionary[tuple[late.asyncio.AbstractEventLoop, str], AsyncFleet] = WeakValueDictionary()
 
 
 def _share(address: str) -> AsyncFleet:
     """Return the connection that all sandboxes of an event loop use."""
-    key = (asyncio.get_running_loop(), address)
+    key = (late.asyncio.get_running_loop(), address)
     if (fleet := _shared.get(key)) is None:
         fleet = _shared[key] = AsyncFleet(address)
     return fleet
@@ -202,15 +168,15 @@ def _share(address: str) -> AsyncFleet:
 async def default_fleet(*, isolation: Isolation) -> AsyncFleet:
     """Return the fleet that the environment names, else this process's own; it is started with `isolation`."""
     if not (address := os.environ.get("SANDFLEET_ADDRESS")):
-        address = await asyncio.to_thread(embedded.start_or_join, isolation)
+        address = await late.asyncio.to_thread(late.embedded.start_or_join, isolation)
     return _share(address)
 
 
 async def find_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None, rpc_timeout: float) -> Link:
     """Open a sandbox of a fleet, or of whichever fleet has it. Raises SandboxEnded."""
     if fleet is not None:
-        return Link(fleet, *await fleet.access(sandbox_id, wait=rpc_timeout), rpc_timeout=rpc_timeout)
-    for address in await asyncio.to_thread(_addresses):
+        return late.transport.Link(fleet, *await fleet.access(sandbox_id, wait=rpc_timeout), rpc_timeout=rpc_timeout)
+    for address in await late.asyncio.to_thread(_addresses):
         candidate = _share(address)
         try:
             # Whether it has it shows at once; its executor may be in replacement, which takes longer.
@@ -218,7 +184,7 @@ async def find_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None, rpc_timeout
             opened = await candidate.access(sandbox_id, wait=rpc_timeout)
         except (SandboxEnded, UnavailableError, RpcTimeout):
             continue
-        return Link(candidate, *opened, rpc_timeout=rpc_timeout)
+        return late.transport.Link(candidate, *opened, rpc_timeout=rpc_timeout)
     why = "no fleet has it"
     raise SandboxEnded(f"cannot connect to sandbox {sandbox_id!r}: {why}", reason="SandboxNotFound", subject=sandbox_id)
 
@@ -228,7 +194,7 @@ async def list_sandboxes(label_selector: str, *, fleet: AsyncFleet | None) -> li
     if fleet is not None:
         return await fleet.list(label_selector)
     found: list[SandboxInfo] = []
-    for address in await asyncio.to_thread(_addresses):
+    for address in await late.asyncio.to_thread(_addresses):
         with suppress(UnavailableError, RpcTimeout):
             found += await _share(address).list_within(label_selector, _LOOK_TIMEOUT)
     return found
@@ -238,5 +204,5 @@ def _addresses() -> list[str]:
     """Where to look for sandboxes: the named fleet alone, else this process's own and then all others of this user."""
     if named := os.environ.get("SANDFLEET_ADDRESS"):
         return [named]
-    own = embedded.running()
-    return ([own] if own else []) + embedded.other_fleets()
+    own = late.embedded.running()
+    return ([own] if own else []) + late.embedded.other_fleets()

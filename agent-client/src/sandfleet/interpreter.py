@@ -89,7 +89,9 @@ class Interpreter:
                     await listeners.tell(piece)
             finally:
                 if follower.running:
-                    self._link.spawn(self.interrupt(cell.context_id, grace=_INTERRUPT_GRACE))
+                    # By its id: it may have ended meanwhile, and the next one is not meant.
+                    meant = self.interrupt(cell.context_id, grace=_INTERRUPT_GRACE, execution_id=cell.execution_id)
+                    self._link.spawn(meant)
             execution = self._conclude(cell, follower)
             span.conclude(execution.outcome, execution.reason, follower.collector.spans)
             return execution
@@ -182,9 +184,11 @@ class Interpreter:
         request = api.interpreter.DeleteContextRequest(context_id=context_id)
         await self._link.unary(lambda c: c.interpreter.DeleteContext, request, idempotent=True)
 
-    async def interrupt(self, context: str | Context, *, grace: float) -> bool:
-        """Interrupt what runs in a context."""
-        request = api.interpreter.InterruptRequest(context_id=context_name(context), grace=convert.seconds(grace))
+    async def interrupt(self, context: str | Context, *, grace: float, execution_id: str = "") -> bool:
+        """Interrupt what runs in a context, or only the one execution."""
+        request = api.interpreter.InterruptRequest(
+            context_id=context_name(context), grace=convert.seconds(grace), execution_id=execution_id
+        )
         answer = await self._link.unary(
             lambda c: c.interpreter.Interrupt, request, timeout=self._link.rpc_timeout + grace
         )

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import uuid
+import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from sandfleet.values import Context, Execution, Health, Isolation, Limits, OnResult, OnText, SandboxInfo, SandboxUsage
+from sandfleet import _late as late
 
 if TYPE_CHECKING:
     from sandfleet.commands import AsyncCommands
     from sandfleet.files import AsyncFiles
     from sandfleet.fleet import AsyncFleet
     from sandfleet.transport import Link
+    from sandfleet.values import (
+        Context,
+        Execution,
+        Health,
+        Isolation,
+        Limits,
+        OnResult,
+        OnText,
+        SandboxInfo,
+        SandboxUsage,
+    )
 
 DEFAULT_LEASE = 300.0
 RPC_TIMEOUT = 30.0
@@ -45,7 +55,7 @@ class AsyncSandbox:
         self._created = created
         self._keep = keep_alive
         self._interpreter = Interpreter(link)
-        self._keeper: asyncio.Task[None] | None = None
+        self._keeper: late.asyncio.Task[None] | None = None
         self._commands = AsyncCommands(link)
         self._files = AsyncFiles(link)
         if keep_alive:
@@ -92,18 +102,19 @@ class AsyncSandbox:
 
         Raises ClaimError when none could be had in time, UnavailableError when there is no fleet.
         """
-        from sandfleet.fleet import Claim, default_fleet, default_isolation
+        from sandfleet.claim import Claim
+        from sandfleet.fleet import default_fleet, default_isolation
 
         isolation = isolation or default_isolation()
         fleet = fleet or await default_fleet(isolation=isolation)
         claim = Claim(
-            request_id=request_id or uuid.uuid4().hex,
+            request_id=request_id or os.urandom(16).hex(),
             template=template,
             lease=timeout,
             idle_timeout=idle_timeout,
             envs=dict(envs or {}),
             labels=dict(labels or {}),
-            limits=limits or Limits(),
+            limits=limits or late.values.Limits(),
             isolation=isolation,
             workspace_id=workspace_id,
             keep_workspace=keep_workspace,
@@ -206,7 +217,7 @@ class AsyncSandbox:
             timeout=timeout,
             envs=dict(envs or {}),
             output_limit=output_limit,
-            execution_id=execution_id or uuid.uuid4().hex,
+            execution_id=execution_id or os.urandom(16).hex(),
         )
         return await self._interpreter.run(cell, Listeners(on_stdout, on_stderr, on_result))
 
@@ -262,11 +273,11 @@ class AsyncSandbox:
 
     def _start_keeper(self) -> None:
         if self._keeper is None:
-            self._keeper = asyncio.get_running_loop().create_task(self._keep_alive())
+            self._keeper = late.asyncio.get_running_loop().create_task(self._keep_alive())
 
     async def _keep_alive(self) -> None:
         # The lease of a sandbox that was there already may be nearly over.
         pause: float | None = self._lease / 2 if self._created else 0.0
         while pause is not None:
-            await asyncio.sleep(pause)
+            await late.asyncio.sleep(pause)
             pause = await self._link.keep(self._lease)

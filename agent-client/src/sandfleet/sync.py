@@ -7,25 +7,27 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from types import TracebackType
-from typing import Literal, Self, cast, overload
+from typing import TYPE_CHECKING, Literal, Self, cast, overload
 
 from sandfleet._background import Relay, iterate, mirrors, run
 from sandfleet.files import DEFAULT_READ_LIMIT, AsyncFiles, Data, Format, PathLike
 from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import DEFAULT_LEASE, RPC_TIMEOUT, AsyncSandbox
 from sandfleet.sync_commands import Commands
-from sandfleet.values import (
-    Context,
-    Execution,
-    FileInfo,
-    Health,
-    Isolation,
-    Limits,
-    OnResult,
-    OnText,
-    SandboxInfo,
-    SandboxUsage,
-)
+
+if TYPE_CHECKING:
+    from sandfleet.values import (
+        Context,
+        Execution,
+        FileInfo,
+        Health,
+        Isolation,
+        Limits,
+        OnResult,
+        OnText,
+        SandboxInfo,
+        SandboxUsage,
+    )
 
 
 @mirrors(AsyncFiles)

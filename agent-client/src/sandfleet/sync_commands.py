@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from sandfleet._background import Relay, iterate, mirrors, run
 from sandfleet.commands import AsyncCommandHandle, AsyncCommands, Command
-from sandfleet.values import CommandOutput, CommandResult, OnText, RunningCommand
+
+if TYPE_CHECKING:
+    from sandfleet.values import CommandOutput, CommandResult, OnText, RunningCommand
 
 
 @mirrors(AsyncCommandHandle)

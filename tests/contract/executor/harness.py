@@ -169,7 +169,7 @@ class ExecutorUnderTest:
             "private_dir": str(folder / "p"),
             "keys_file": str(host.keys_file),
             "isolation": isolation,
-            "user_id": 1_000_000 + os.getpid() % 100_000 * 1_000 + number if is_root else None,
+            "user_id": 500_000_000 + os.getpid() % 100_000 * 1_000 + number if is_root else None,
             "cgroup": is_root,
             **config,
         }

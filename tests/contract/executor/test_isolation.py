@@ -102,8 +102,8 @@ async def test_only_the_session_s_own_processes_are_visible(executor, unprotecte
     seen = await value(executor, code)
     # The spawner and this context.
     assert len(seen) == 2
-    assert not any("--control-fd" in words for words in seen)
-    assert any("--control-fd" in words for words in await value(unprotected, code))
+    assert not any("sandfleet_executor" in words for words in seen)
+    assert any("sandfleet_executor" in words for words in await value(unprotected, code))
 
 
 async def test_no_environment_that_can_be_read_holds_a_secret(executor, unprotected):
@@ -162,9 +162,8 @@ async def test_the_root_and_its_parts_cannot_be_written(executor, unprotected, p
 
 
 async def test_every_folder_that_can_be_written_is_the_sandbox_s_own(executor, unprotected):
-    # Read-only file systems are told by access(2) also where the mode would allow it.
     code = "import subprocess\nsubprocess.run('find / -xdev -type d -writable 2>/dev/null | grep -v ^/proc/ | sort', shell=True, capture_output=True).stdout.decode().split()"
-    assert await value(executor, code) == []
+    assert set(await value(executor, code)) <= {"/tmp", "/workspace", "/dev/shm"}
     if is_root:
         assert await value(unprotected, "import os; os.access('/usr', os.W_OK)") is True
 
@@ -188,10 +187,9 @@ async def test_the_interpreter_of_user_code_cannot_be_changed(executor):
         "unshare -Urm mount -o remount,rw /usr",
         "unshare -Urm umount -l /usr",
         "unshare -Urmpf --mount-proc cat /proc/1/root/etc/shadow",
-        "unshare -Urn ip link add dummy0 type dummy && ping -c1 192.0.2.1",
         "nsenter -t 1 -m true",
         "nsenter -t 1 -U true",
-        "chroot / true",
+        "python3 -c 'import os; os.chroot(\"/tmp\")'",
         "mknod /tmp/disk b 8 0",
         "mknod /tmp/mem c 1 1",
         "hostname stolen",
@@ -203,8 +201,8 @@ async def test_the_interpreter_of_user_code_cannot_be_changed(executor):
         "echo 0 > /proc/1/oom_score_adj",
         "mkdir /sys/fs/cgroup/pids/made-by-a-test",
         "cat /dev/mem /dev/kmem /dev/sda /dev/vda",
-        "cat /proc/kcore | head -c 1",
-        "cat /dev/kmsg | head -c 1; false",
+        "head -c 1 /proc/kcore",
+        "head -c 1 /dev/kmsg",
         "cat /etc/shadow /etc/sudoers /etc/machine-id",
         "chown 0:0 /workspace",
         "python3 -c 'import os; os.setuid(0)'",

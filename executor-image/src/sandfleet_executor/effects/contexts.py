@@ -80,9 +80,9 @@ class Context:
             finally:
                 self._running = None
 
-    def stop(self, cause: Cause, grace: float) -> bool:
-        """Asks the running execution to end; False when there is none."""
-        if self._running is None:
+    def stop(self, cause: Cause, grace: float, execution_id: str = "") -> bool:
+        """Asks the running execution to end; False when there is none, or when it is not the one that is meant."""
+        if self._running is None or execution_id not in {"", self._running.id}:
             return False
         self._running.stop(cause, grace)
         return True

@@ -53,8 +53,9 @@ class _ScanError(Exception):
 class WorkspaceWatcher:
     """Everything but `scan` is for one thread, and does not block.
 
-    `workspace_fd` stays the caller's and has to stay open. `clock` gives monotonic seconds. Where inotify is not to be had,
-    every answer is empty and not complete, and nothing else happens.
+    `workspace_fd` stays the caller's and has to stay open. `clock` gives monotonic seconds. While inotify is not to be had (a
+    user may have 128 instances as Linux comes, all executors of one machine together), every answer is empty and not complete,
+    and it is tried again every few seconds.
     """
 
     def __init__(
@@ -76,15 +77,22 @@ class WorkspaceWatcher:
         self._scanned: _Scan | None = None
         self._scanning = False
         self._thread: threading.Thread | None = None
-        try:
-            self._fd = inotify_init()
-        except OSError as error:
-            _log.warning("cannot watch the workspace, files that change will not be known: %s", error)
-            self._fd = -1
+        self._fd = -1
+        self._open()
 
     def fileno(self) -> int:
         """To be given to an event loop, with `drain` to be called: so that a busy cell does not fill the queue. -1: none."""
         return self._fd
+
+    def _open(self) -> bool:
+        try:
+            self._fd = inotify_init()
+        except OSError as error:
+            _log.warning("cannot watch the workspace now, files that change will not be known: %s", error)
+            self._next_scan = self._clock() + PAUSE_AFTER_FAILURE_SECONDS
+            return False
+        self._next_scan = self._clock()
+        return True
 
     def close(self) -> None:
         if self._thread is not None:
@@ -105,7 +113,7 @@ class WorkspaceWatcher:
 
     def drain(self) -> None:
         """Takes in the events that have come."""
-        if self._fd < 0 or (self._stale and not self._catch_up()):
+        if self._stale and not self._catch_up():
             return
         for count, (watch, mask, cookie, name) in enumerate(_events(self._fd), start=1):
             self._take(watch, mask, cookie, name)
@@ -171,7 +179,7 @@ class WorkspaceWatcher:
 
     def _catch_up(self) -> bool:
         """Takes over what a scan found, or has one begun. False while one is on its way: the events wait for it."""
-        if self._scanning:
+        if self._scanning or (self._fd < 0 and (self._clock() < self._next_scan or not self._open())):
             return False
         found, self._scanned = self._scanned, None
         if found is not None:

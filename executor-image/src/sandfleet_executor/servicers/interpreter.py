@@ -57,9 +57,8 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
         grace = convert.seconds(request, "grace")
         with typed_failures(request.context_id):
             found = self._session.context(request.context_id or DEFAULT_CONTEXT)
-        return pb.InterruptResponse(
-            interrupted=found.stop(Cause.INTERRUPT, INTERRUPT_GRACE if grace is None else grace)
-        )
+        grace = INTERRUPT_GRACE if grace is None else grace
+        return pb.InterruptResponse(interrupted=found.stop(Cause.INTERRUPT, grace, request.execution_id))
 
     async def RestartContext(self, request: pb.RestartContextRequest, context: Any) -> pb.RestartContextResponse:
         with typed_failures(request.context_id):

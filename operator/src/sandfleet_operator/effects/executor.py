@@ -1,8 +1,10 @@
 """What the fleet says to executors. What they answer is untrusted."""
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -23,6 +25,8 @@ PROBE_TIMEOUT = 2.0
 CLOSE_TIMEOUT = 2.0
 OWN_TOKEN_LIFETIME = 60.0
 FLEET = "fleet"
+GONE = Problem(Code.UNAVAILABLE, "ExecutorGone", "cannot reach the sandbox: its executor is gone")
+T = TypeVar("T")
 
 CHANNEL_OPTIONS: Final = (
     # An executor says little to the fleet; a hostile one does not get to say more.
@@ -49,12 +53,9 @@ class Executors:
         """Raises FleetError unless what answers is the incarnation and isolates at least as was asked for."""
         channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         line = self._lines[sandbox.sandbox_uid] = _Line(address, channel, SessionServiceStub(channel))
-        try:
-            metadata = self._metadata(sandbox)
-            said = await line.session.Describe(session_pb2.DescribeRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
-        except grpc.aio.AioRpcError as error:
-            raise FleetError(_problem("describe", error)) from error
-        _check(sandbox, said, "")
+        metadata = self._metadata(sandbox)
+        call = line.session.Describe(session_pb2.DescribeRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
+        _check(sandbox, await self._reply(sandbox, call, "describe"), "")
 
     async def open(self, sandbox: Sandbox, lease: float) -> None:
         """Binds the executor to the sandbox's session, or renews its lease (seconds from now). Raises FleetError."""
@@ -68,32 +69,26 @@ class Executors:
             limits=limits_message(claim.limits),
         )
         metadata = self._metadata(sandbox, claim.traceparent)
-        try:
-            reply = await self._line(sandbox).session.Open(request, timeout=CALL_TIMEOUT, metadata=metadata)
-        except grpc.aio.AioRpcError as error:
-            raise FleetError(_problem("open", error)) from error
+        call = self._line(sandbox).session.Open(request, timeout=CALL_TIMEOUT, metadata=metadata)
+        reply = await self._reply(sandbox, call, "open")
         _check(sandbox, reply.description, sandbox.sandbox_id)
 
     async def answers(self, sandbox: Sandbox) -> bool:
         """Whether the executor is there right now: it may be dead for a moment before anybody knows."""
-        metadata = self._metadata(sandbox)
         try:
-            request = session_pb2.DescribeRequest()
-            await self._line(sandbox).session.Describe(request, timeout=PROBE_TIMEOUT, metadata=metadata)
-        except (grpc.aio.AioRpcError, FleetError):
+            session, metadata = self._line(sandbox).session, self._metadata(sandbox)
+            call = session.Describe(session_pb2.DescribeRequest(), timeout=PROBE_TIMEOUT, metadata=metadata)
+            await self._reply(sandbox, call, "describe")
+        except FleetError:
             return False
         return True
 
     async def close(self, sandbox: Sandbox) -> None:
         """Asks the executor to end its executions and itself. That it is gone already is no error."""
-        line = self._lines.get(sandbox.sandbox_uid)
-        if line is None:
-            return
-        try:
-            request = session_pb2.CloseRequest()
-            await line.session.Close(request, timeout=CLOSE_TIMEOUT, metadata=self._metadata(sandbox))
-        except grpc.aio.AioRpcError:
-            return
+        with contextlib.suppress(FleetError):
+            session, metadata = self._line(sandbox).session, self._metadata(sandbox)
+            call = session.Close(session_pb2.CloseRequest(), timeout=CLOSE_TIMEOUT, metadata=metadata)
+            await self._reply(sandbox, call, "close")
 
     async def forget(self, sandbox_uid: str) -> None:
         """The incarnation is gone."""
@@ -117,6 +112,18 @@ class Executors:
             scopes=CALLER_SCOPES,
             lifetime=lifetime,
         )
+
+    async def _reply(self, sandbox: Sandbox, call: Awaitable[T], doing: str) -> T:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise FleetError(_problem(doing, error)) from error
+        except asyncio.CancelledError:
+            # A channel that is closed because the executor is gone cancels its calls; nobody wanted to cancel their callers.
+            task = asyncio.current_task()
+            if sandbox.sandbox_uid in self._lines or (task is not None and task.cancelling()):
+                raise
+            raise FleetError(GONE) from None
 
     def _line(self, sandbox: Sandbox) -> _Line:
         line = self._lines.get(sandbox.sandbox_uid)

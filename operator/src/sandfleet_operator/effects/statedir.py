@@ -23,8 +23,10 @@ FLEET_SOCKET = "fleet.sock"
 KEYS = "keys.json"
 # sockaddr_un takes 108 bytes with the NUL at the end.
 MAX_SOCKET_PATH = 107
-# A directory without a lock file is an owner's that has just begun, or was killed right there.
-UNLOCKED_AGE = 60.0
+# What the lock file says, so that a sweep takes nobody else's directory for a fleet's.
+MARK = b"sandfleet\n"
+# An empty directory is an owner's that has just begun, or was killed right there.
+EMPTY_AGE = 60.0
 
 
 class StateDirError(Exception):
@@ -105,12 +107,14 @@ def _sweep_one(path: Path, now: float) -> bool:
     try:
         lock = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        if now - path.stat().st_mtime < UNLOCKED_AGE:
+        if now - path.stat().st_mtime < EMPTY_AGE:
             return False
-        remove_tree(path)
+        path.rmdir()
         return True
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.read(lock, len(MARK)) != MARK:
+            return False
     except BlockingIOError:
         return False
     else:
@@ -145,6 +149,7 @@ def _lock(path: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # A sweeper may have removed the directory between our making it and our lock.
         if os.fstat(lock).st_ino == (path / LOCK).stat().st_ino:
+            os.pwrite(lock, MARK, 0)
             return lock
         why = "it was swept away just now"
     except BlockingIOError:

@@ -115,9 +115,13 @@ class Fleet:
         if sandbox is None or not sandbox.bound or sandbox.state is State.ENDED:
             return False
         self._do(self._engine.release(sandbox_id, self._clock()))
-        async with asyncio.timeout(RELEASE_TIMEOUT):
-            while self._engine.inventory.get(sandbox_id) is not None:
-                await self._change(sandbox_id)
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT):
+                while self._engine.inventory.get(sandbox_id) is not None:
+                    await self._change(sandbox_id)
+        except TimeoutError:
+            message = f"cannot release sandbox {sandbox_id!r}: its executor has not ended within {RELEASE_TIMEOUT:g} s"
+            raise FleetError(Problem(Code.UNAVAILABLE, "StillEnding", message, sandbox_id)) from None
         return True
 
     async def renew(self, sandbox_id: str, lease: float | None) -> Sandbox:
@@ -173,7 +177,9 @@ class Fleet:
     def _carry_out(self, action: Action) -> None:
         match action:
             case Start(sandbox):
-                self._spawn(self._backend.start(sandbox))
+                # What ends while the fleet ends is not replaced.
+                if self._serving:
+                    self._spawn(self._backend.start(sandbox))
             case Bind(sandbox):
                 self._spawn(self._bind(sandbox))
             case Stop(sandbox):
@@ -219,9 +225,8 @@ class Fleet:
     def _publish_standings(self, only: RequestKey | None = None) -> None:
         if only is None:
             self._standings_due = False
-        for key, queued in self._engine.standings(self._clock()).items():
-            if only is None or key == only:
-                self._watches.tell(key, queued)
+        for key, queued in self._engine.standings(self._clock(), only).items():
+            self._watches.tell(key, queued)
 
     async def _change(self, sandbox_id: str, within: float | None = None) -> None:
         """Returns after the next change of the sandbox, or after `within` seconds."""

@@ -157,8 +157,8 @@ class Engine:
             )
         )
 
-    def standings(self, now: float) -> dict[RequestKey, Queued]:
-        """Where each waiting claim stands."""
+    def standings(self, now: float, only: RequestKey | None = None) -> dict[RequestKey, Queued]:
+        """Where each waiting claim stands, or one of them."""
         starting = self.inventory.in_state(State.STARTING)
         outlook = Outlook(
             start_ages=tuple(now - one.started for one in starting),
@@ -167,7 +167,8 @@ class Engine:
             full=self._room() <= 0,
         )
         queue = [one for one in self._order(self.inventory.waiting.values()) if not self._is_binding(one)]
-        return {one.claim.key: standing(position, one, outlook) for position, one in enumerate(queue, 1)}
+        places = ((position, one) for position, one in enumerate(queue, 1) if only is None or one.claim.key == only)
+        return {one.claim.key: standing(position, one, outlook) for position, one in places}
 
     # Bookkeeping.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from . import conntrack
+from . import conntrack, netlink
 from .ruleset import Node, render
 from .state import Attached, Object, State, Store
 
@@ -29,14 +29,18 @@ class ApiError(Exception):
     """The API server said no, or ended a watch."""
 
 
-async def run(*command: str, script: str = "", ok: tuple[int, ...] = (0,)) -> str:
+async def run(*command: str, script: str = "") -> str:
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     out, errors = await process.communicate(script.encode())
-    if process.returncode not in ok:
+    if process.returncode:
         raise OSError(f"cannot run {command[0]}: {errors.decode().strip()}")
     return out.decode()
+
+
+async def flows() -> list[conntrack.Flow]:
+    return list(conntrack.parse(await run("conntrack", "--dump", "--family", "ipv4")))
 
 
 class Enforcer:
@@ -59,11 +63,11 @@ class Enforcer:
                 return
             await run("nft", "-f", "-", script=script)
             self.applied = script
-            listing = await run("conntrack", "--dump", "--family", "ipv4")
-            for flow in conntrack.forbidden(world, conntrack.parse(listing), self.node.machine_address):
-                print(f"cutting {flow}", flush=True)
-                # 1: it ended by itself in the meantime.
-                await run("conntrack", "--delete", *flow.arguments(), ok=(0, 1))
+            cut = conntrack.forbidden(world, await flows(), self.node.machine_address)
+            netlink.delete(cut)
+            print(
+                f"programmed {len(world.pods)} pods, {len(world.policies)} policies; cut {len(cut)} flows", flush=True
+            )
 
     async def apply_changes(self) -> None:
         while True:
@@ -128,13 +132,9 @@ class Enforcer:
         self.state.policies.replace(policies["items"], namespace)
         self.state.namespaces.put(own)
         self.state.attached[namespace, name] = Attached(container, address)
-        await self.forget_flows(address)
+        # Whoever had the address before: its flows are not this pod's.
+        netlink.delete(conntrack.touching(address, await flows()))
         await self.apply()
-
-    async def forget_flows(self, address: str) -> None:
-        """Whoever had the address before: its flows are not this pod's."""
-        for side in ("--orig-src", "--orig-dst", "--reply-src"):
-            await run("conntrack", "--delete", side, address, ok=(0, 1))
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One question of the CNI plugin."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from .model import World
 
 Tuple = dict[str, str]
+# TCP connections that carry nothing any more, which are most of a busy table.
+OVER = {"TIME_WAIT", "CLOSE"}
 
 
 @dataclass(frozen=True)
@@ -22,17 +24,12 @@ class Flow:
     destination: str
     port: int
 
-    def arguments(self) -> list[str]:
-        """For `conntrack --delete`."""
-        ends = ["--orig-src", self.source, "--orig-dst", self.asked]
-        return ["--proto", self.protocol, *ends, "--sport", str(self.source_port), "--dport", str(self.asked_port)]
-
 
 def parse(listing: str) -> Iterator[Flow]:
     """Read `conntrack --dump`: each line has the tuple of the question and then the tuple of the answer."""
     for line in listing.splitlines():
         words = line.split()
-        if not words or words[0] not in {"tcp", "udp", "sctp"}:
+        if not words or words[0] not in {"tcp", "udp", "sctp"} or words[3] in OVER:
             continue
         question: Tuple = {}
         answer: Tuple = {}
@@ -54,10 +51,22 @@ def parse(listing: str) -> Iterator[Flow]:
 def forbidden(world: World, flows: Iterable[Flow], machine_address: str) -> list[Flow]:
     """The flows of pods that may not begin (again) now. The machine itself is the node and may always reach its pods."""
     addresses = {pod.address for pod in world.pods}
+    verdicts: dict[tuple[str, str, str, int], bool] = {}
+
+    def allowed(flow: Flow) -> bool:
+        question = (flow.source, flow.destination, flow.protocol.upper(), flow.port)
+        if question not in verdicts:
+            verdicts[question] = world.allowed(*question)
+        return verdicts[question]
+
     return [
         flow
         for flow in flows
         if (flow.source in addresses or flow.destination in addresses)
         and flow.source != machine_address
-        and not world.allowed(flow.source, flow.destination, flow.protocol.upper(), flow.port)
+        and not allowed(flow)
     ]
+
+
+def touching(address: str, flows: Iterable[Flow]) -> list[Flow]:
+    return [flow for flow in flows if address in {flow.source, flow.asked, flow.destination}]

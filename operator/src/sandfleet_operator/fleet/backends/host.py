@@ -9,7 +9,8 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
-HOST_COMMAND = (sys.executable, "-m", "sandfleet_executor", "host")
+# -P: what lies in the current directory is not ours to import.
+HOST_COMMAND = (sys.executable, "-P", "-m", "sandfleet_executor", "host")
 MAX_LINE_BYTES = 64 << 10
 STDERR_TAIL_BYTES = 4096
 # Seconds from the end of its control socket to its own; it has ended its executors by then.

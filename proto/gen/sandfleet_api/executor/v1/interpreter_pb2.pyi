@@ -101,12 +101,14 @@ class ExecuteResponse(_message.Message):
     def __init__(self, event: _Optional[_Union[_common_pb2.ExecutionEvent, _Mapping]] = ...) -> None: ...
 
 class InterruptRequest(_message.Message):
-    __slots__ = ("context_id", "grace")
+    __slots__ = ("context_id", "grace", "execution_id")
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
     GRACE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     context_id: str
     grace: _duration_pb2.Duration
-    def __init__(self, context_id: _Optional[str] = ..., grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    execution_id: str
+    def __init__(self, context_id: _Optional[str] = ..., grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., execution_id: _Optional[str] = ...) -> None: ...
 
 class InterruptResponse(_message.Message):
     __slots__ = ("interrupted",)

@@ -1,0 +1,38 @@
+"""Modules that are imported at their first use, so that `from sandfleet import Sandbox` costs little.
+
+Nothing here is needed before there is a sandbox; then gRPC is, which costs more than all of this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__all__ = [
+    "asyncio",
+    "collect",
+    "convert",
+    "embedded",
+    "follow",
+    "interpreter",
+    "status",
+    "telemetry",
+    "transport",
+    "values",
+]
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from sandfleet import _convert as convert
+    from sandfleet import _status as status
+    from sandfleet import collect, embedded, follow, interpreter, telemetry, transport, values
+else:
+    from importlib import import_module
+
+    _MODULES = {"asyncio": "asyncio", "convert": "sandfleet._convert", "status": "sandfleet._status"}
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = loaded = import_module(_MODULES.get(name, f"sandfleet.{name}"))
+        return loaded

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Builds the images with buildah, without Docker: image.sh [executor|operator …]. BASE_IMAGE names another base than the one made here.
+# What is already built from the same sources is not built again. With a running test cluster they are loaded into it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cache=${SANDFLEET_CACHE:-$HOME/.cache/sandfleet}
+python=$PWD/.venv/bin/python
+harness() { PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests "$python" -m cluster.harness "$@"; }
+buildah_here() {
+    buildah --root "$cache/containers/storage" --runroot "$cache/containers/run" --storage-driver overlay "$@"
+}
+
+base=${BASE_IMAGE:-$(harness base-image | tail -1)}
+uv=$(scripts/uv.sh)
+export UV_SYSTEM_CERTS=1 VIRTUAL_ENV=$PWD/.venv
+
+build() { # folder, member distributions
+    local folder=$1 name=sandfleet-${1%-image} version context
+    shift
+    version=$({ echo "$base"; cat "$folder/Dockerfile" "$folder/requirements.lock"; git ls-files -s --cached proto/gen "$folder/src"
+        git ls-files proto/gen "$folder/src" | xargs sha256sum; } | sha256sum | cut -c1-12)
+    local image=localhost/$name:$version
+    if ! buildah_here images --format '{{.Name}}:{{.Tag}}' | grep -qx "$image"; then
+        context=$(mktemp -d "$cache/image-XXXXXX")
+        trap 'rm -rf "$context"' RETURN
+        mkdir "$context/wheels"
+        "$uv" tool run --quiet pip@25.3 download --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+            --dest "$context/wheels" --requirement "$folder/requirements.lock"
+        for member in "$@"; do
+            "$uv" build --quiet --wheel --no-build-isolation --out-dir "$context/wheels" "$member"
+        done
+        rm -f "$context/wheels/.gitignore"
+        echo "image: building $image" >&2
+        buildah_here bud --quiet --isolation chroot --layers=false --build-arg "BASE_IMAGE=$base" \
+            --file "$folder/Dockerfile" --tag "$image" "$context" >&2
+    fi
+    buildah_here tag "$image" "localhost/$name:dev"
+    buildah_here images --format "{{.Name}}:{{.Tag}}  {{.Size}}" "$image"
+}
+
+for which in "${@:-executor operator}"; do
+    for each in $which; do
+        case $each in
+            executor) build executor-image proto executor-image ;;
+            operator) build operator proto operator ;;
+            *) echo "cannot build $each: images are executor and operator" >&2; exit 2 ;;
+        esac
+    done
+done

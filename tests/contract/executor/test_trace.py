@@ -1,0 +1,80 @@
+"""One trace from the caller's span to the process that runs the code, and the executor's spans back."""
+
+import secrets
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from sandfleet import Outcome
+from sandfleet_api.executor.v1 import interpreter_pb2, interpreter_pb2_grpc
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CHILD = "import os, subprocess\nprint(os.environ.get('TRACEPARENT'))\nsubprocess.run('echo $TRACEPARENT', shell=True)"
+
+
+@pytest.fixture(scope="module")
+def spans():
+    provider = trace.get_tracer_provider()
+    if not isinstance(provider, TracerProvider):
+        provider = TracerProvider()
+        trace.set_tracer_provider(provider)
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    yield exporter
+    exporter.shutdown()
+
+
+def by_service(spans, trace_id):
+    ended = [span for span in spans.get_finished_spans() if span.context.trace_id == trace_id]
+    return {(span.resource.attributes["service.name"] == "sandfleet-executor", span.name): span for span in ended}
+
+
+@pytest.mark.parametrize("name", ["execute_cell", "run_command"])
+async def test_the_executor_s_span_is_below_the_client_s_and_above_the_child_s(sandbox, context, spans, name):
+    with trace.get_tracer("test").start_as_current_span("step") as step:
+        if name == "execute_cell":
+            said = (await sandbox.run_code(CHILD, context=context)).logs.stdout
+        else:
+            said = (await sandbox.commands.run("echo $TRACEPARENT; sh -c 'echo $TRACEPARENT'")).stdout
+    found = by_service(spans, step.get_span_context().trace_id)
+    own = found[True, name]
+    tool = next(span for (of_executor, each), span in found.items() if not of_executor and each.startswith("execute_tool"))
+    assert own.parent.span_id == tool.context.span_id
+    assert tool.parent.span_id == step.get_span_context().span_id
+    flags = int(step.get_span_context().trace_flags)
+    expected = f"00-{own.context.trace_id:032x}-{own.context.span_id:016x}-{flags:02x}\n"
+    assert said == expected * 2
+    assert own.start_time <= own.end_time
+    assert own.attributes["sandfleet.outcome"] == Outcome.OK
+
+
+async def test_a_failure_is_seen_in_the_span_and_no_code_is(sandbox, context, spans):
+    with trace.get_tracer("test").start_as_current_span("step") as step:
+        await sandbox.run_code("raise ValueError('a secret of the code')", context=context)
+    own = by_service(spans, step.get_span_context().trace_id)[True, "execute_cell"]
+    assert own.attributes["sandfleet.outcome"] == "error"
+    assert not own.status.is_ok
+    assert "secret" not in own.to_json()
+
+
+async def test_the_trace_of_one_execution_does_not_stay_for_the_next(sandbox, context):
+    with trace.get_tracer("test").start_as_current_span("step") as step:
+        await sandbox.run_code("1", context=context)
+    said = (await sandbox.run_code(CHILD, context=context)).logs.stdout
+    assert f"{step.get_span_context().trace_id:032x}" not in said
+
+
+@pytest.mark.parametrize("header", [None, "", "nonsense", "00-" + "0" * 32 + "-" + "1" * 16 + "-01", "99-x", "00-" + "a" * 5_000])
+async def test_without_a_valid_trace_there_is_none_in_the_child_and_no_span(executor, header):
+    request = interpreter_pb2.ExecuteRequest(execution_id=f"t-{secrets.token_hex(4)}", code=CHILD)
+    metadata = (("authorization", f"Bearer {executor.token()}"),)
+    metadata += () if header is None else (("traceparent", header),)
+    async with executor.channel() as channel:
+        stub = interpreter_pb2_grpc.InterpreterServiceStub(channel)
+        events = [answer.event async for answer in stub.Execute(request, metadata=metadata)]
+    assert b"".join(event.output.data for event in events) == b"None\n\n"
+    assert list(events[-1].finished.spans) == []
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
