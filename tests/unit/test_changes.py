@@ -1,5 +1,6 @@
 """Which files changed: the fold of events over an index, and the same on real files against a comparison of before and after."""
 
+import os
 import shutil
 import tempfile
 import time
@@ -21,7 +22,6 @@ from sandfleet_executor.core.changes import (
     MOVED_TO,
     Index,
 )
-from sandfleet_executor.effects import walk
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 
 
@@ -190,7 +190,7 @@ class RealFiles(RuleBasedStateMachine):
         (self.base / "a/b").mkdir(parents=True)
         (self.base / "a/b/c").write_text("first")
         (self.base / "d").write_text("first")
-        self.fd = walk.os.open(self.base, walk.LOOK)
+        self.fd = os.open(self.base, os.O_PATH | os.O_DIRECTORY)
         self.watcher = watcher_of(self.fd)
         self.watcher.scan()
         self.serial = 0
@@ -198,10 +198,11 @@ class RealFiles(RuleBasedStateMachine):
         self.mark()
 
     def teardown(self):
-        if hasattr(self, "watcher"):
+        try:
             self.compare()
+        finally:
             self.watcher.close()
-            walk.os.close(self.fd)
+            os.close(self.fd)
             shutil.rmtree(self.base)
             shutil.rmtree(self.outside)
 

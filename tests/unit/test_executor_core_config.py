@@ -5,26 +5,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandfleet_executor.core.config import MAX_OUTPUT_BYTES, ConfigError, ExecutorConfig, Limits
 
-GOOD = {
+NEEDED = {
     "sandbox_id": "s",
     "sandbox_uid": "u",
-    "socket": "/x.sock",
     "workspace": "/w",
     "private_dir": "/p",
     "keys_file": "/k.json",
 }
+LOCAL = {**NEEDED, "socket": "/x.sock"}
 
 
 def test_what_is_needed_is_enough_and_the_rest_has_defaults():
-    config = ExecutorConfig.parse(GOOD)
+    config = ExecutorConfig.parse(LOCAL)
     assert (config.isolation, config.user_id, config.lease, config.limits) == ("namespace", None, None, Limits())
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", NEEDED)
 @pytest.mark.parametrize("value", [None, "", 3, ["x"]])
 def test_what_is_needed_has_to_be_a_text(name, value):
     with pytest.raises(ConfigError, match=f"{name} has to be a text"):
-        ExecutorConfig.parse({**GOOD, name: value})
+        ExecutorConfig.parse({**LOCAL, name: value})
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,10 @@ def test_what_is_needed_has_to_be_a_text(name, value):
         ({"limits": {"max_timeout": "5"}}, "max_timeout='5'"),
         ({"limits": {"output_bytes": MAX_OUTPUT_BYTES + 1}}, "output_bytes"),
         ({"socket": "x.sock"}, "socket='x.sock': it has to be an absolute path"),
+        ({"socket": 3}, "socket=3: it has to be an absolute path"),
+        ({"socket": None}, "give either socket or listen"),
+        ({"listen": "0.0.0.0:1"}, "give either socket or listen"),
+        ({"network": "all"}, "network='all': it is one of none, pod"),
         ({"workspace": "w"}, "workspace"),
         ({"private_dir": "../p"}, "private_dir"),
         ({"keys_file": "k"}, "keys_file"),
@@ -49,7 +53,7 @@ def test_what_is_needed_has_to_be_a_text(name, value):
 )
 def test_what_cannot_be_is_refused_and_says_why(change, why):
     with pytest.raises(ConfigError, match="^cannot ") as refused:
-        ExecutorConfig.parse({**GOOD, **change})
+        ExecutorConfig.parse({**LOCAL, **change})
     assert why in str(refused.value)
 
 

@@ -17,7 +17,11 @@ class Model(RuleBasedStateMachine):
         self.position, self.seen = 1, 0
         self.read, self.told = [], 0
 
-    @rule(event=st.one_of(st.builds(Output, st.just(STDOUT), st.binary(max_size=60)), st.builds(Result, st.just(()), st.booleans())))
+    @rule(
+        event=st.one_of(
+            st.builds(Output, st.just(STDOUT), st.binary(max_size=60)), st.builds(Result, st.just(()), st.booleans())
+        )
+    )
     def append(self, event):
         self.all.append(event)
         assert self.log.append(event) == len(self.all)

@@ -72,21 +72,31 @@ def test_an_output_limit_has_a_limit():
 
 @pytest.mark.parametrize(
     ("cwd", "path"),
-    [(b"", b"/workspace"), (b"a/b", b"/workspace/a/b"), (b"/tmp", b"/tmp"), (b"..", b"/workspace/.."), (b"\xff", b"/workspace/\xff")],
+    [
+        (b"", b"/workspace"),
+        (b"a/b", b"/workspace/a/b"),
+        (b"/tmp", b"/tmp"),
+        (b"..", b"/workspace/.."),
+        (b"\xff", b"/workspace/\xff"),
+    ],
 )
 def test_a_working_directory_is_absolute_or_below_the_workspace(cwd, path):
-    assert requests.check_cwd(cwd) == path
+    assert requests.check_cwd(cwd, "/workspace") == path
 
 
 @pytest.mark.parametrize("cwd", [b"a\0b", b"x" * 4096])
 def test_a_working_directory_that_no_kernel_takes_is_refused(cwd):
     with pytest.raises(BadRequest, match="cannot use that working directory"):
-        requests.check_cwd(cwd)
+        requests.check_cwd(cwd, "/workspace")
 
 
 @pytest.mark.parametrize(
     ("argv", "shell", "payload"),
-    [([b"a", b"", b"b c"], b"", b"a\0\0b c"), ([], b"echo 'x'", b"echo 'x'"), ([b"x" * (1 << 20)], b"", b"x" * (1 << 20))],
+    [
+        ([b"a", b"", b"b c"], b"", b"a\0\0b c"),
+        ([], b"echo 'x'", b"echo 'x'"),
+        ([b"x" * (1 << 20)], b"", b"x" * (1 << 20)),
+    ],
 )
 def test_a_command_is_one_payload(argv, shell, payload):
     assert requests.command_payload(argv, shell) == payload

@@ -12,9 +12,15 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fleet_builders import NOW
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from sandfleet_operator.effects import telemetry
 from sandfleet_operator.effects.statedir import OwnerDir, StateDirError, base_dir, new_owner_dir, remove_tree, sweep
 from sandfleet_operator.effects.tokens import MAX_LIFETIME, Signer
 from sandfleet_operator.effects.userids import BLOCK, FALLBACK_FIRST, NoUserIdsError, take_block
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 # Tokens.
 
@@ -239,3 +245,30 @@ def test_user_ids_exist_in_a_small_user_namespace_too():
 def test_where_no_user_ids_exist_it_is_said():
     with pytest.raises(NoUserIdsError, match="this user namespace has none"):
         take_block("0 1000 1\n")
+
+
+# Spans.
+
+
+def test_a_claims_span_continues_the_callers_trace_and_is_what_others_continue(monkeypatch):
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry, "_TRACER", provider.get_tracer("test"))
+    span = telemetry.ClaimSpan(TRACEPARENT, "r1", "python")
+    onward = span.traceparent
+    span.queued(2, "PoolEmpty")
+    span.failed("SandboxLimit", "cannot claim: the limit of sandboxes is reached")
+    span.end()
+    (ended,) = exporter.get_finished_spans()
+    version, trace, parent, flags = TRACEPARENT.split("-")
+    assert f"{ended.parent.span_id:016x}" == parent
+    assert onward == f"{version}-{trace}-{ended.context.span_id:016x}-{flags}"
+    assert ended.attributes["error.type"] == "SandboxLimit"
+    assert [event.name for event in ended.events] == ["queued"]
+
+
+def test_without_an_sdk_the_callers_trace_goes_on_as_it_came():
+    span = telemetry.ClaimSpan(TRACEPARENT, "r1", "python")
+    assert span.traceparent == TRACEPARENT
+    assert telemetry.ClaimSpan("", "r1", "python").traceparent == ""

@@ -49,8 +49,11 @@ def _look_after_fork() -> None:
 os.register_at_fork(after_in_child=_look_after_fork)
 
 
-def open_channel(address: str) -> api.aio.Channel:
-    """Open a channel to "unix:/path" or "host:port". Raises UnavailableError where gRPC would hang."""
+def open_channel(address: str, *, ca: bytes = b"", name: str = "") -> api.aio.Channel:
+    """Open a channel to "unix:/path" or "host:port"; with a `ca` (PEM) by TLS, for a certificate of that `name`.
+
+    Raises UnavailableError where gRPC would hang.
+    """
     if _forked_while_connected:
         # Measured: gRPC skips its own fork handlers then, and every call in the child waits for ever.
         raise UnavailableError(
@@ -69,9 +72,15 @@ def open_channel(address: str) -> api.aio.Channel:
     ]
     if not address.startswith("unix:"):
         options += [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 10_000)]
-    channel = api.aio.insecure_channel(address, options=options)
+    channel = api.aio.insecure_channel(address, options=options) if not ca else secure(address, ca, name, options)
     _channels.add(channel)
     return channel
+
+
+def secure(address: str, ca: bytes, name: str, options: list[tuple[str, int]]) -> api.aio.Channel:
+    """Open a channel to an executor: the certificate names its sandbox's uid, not its address."""
+    credentials = api.grpc.ssl_channel_credentials(ca)
+    return api.aio.secure_channel(address, credentials, options=[*options, ("grpc.ssl_target_name_override", name)])
 
 
 def trace_metadata() -> Metadata:
@@ -86,7 +95,7 @@ class Connection:
     def __init__(self, uid: str, access: api.fleet.Access) -> None:
         self.uid = uid
         self.access = access
-        self.channel = open_channel(access.address)
+        self.channel = open_channel(access.address, ca=access.ca_pem, name=uid)
 
     @cached_property
     def interpreter(self) -> api.interpreter_grpc.InterpreterServiceAsyncStub:

@@ -154,7 +154,13 @@ def volumes(context: Context) -> dict[str, Any]:
 
 def volumes_helper() -> dict[str, Any]:
     """The pod that makes and removes a volume's directory on the node."""
-    container = {"name": "helper-pod", "image": TESTKIT_IMAGE, "imagePullPolicy": "IfNotPresent"}
+    root = {"runAsUser": 0}
+    container = {
+        "name": "helper-pod",
+        "image": TESTKIT_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "securityContext": root,
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",

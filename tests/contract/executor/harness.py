@@ -117,6 +117,8 @@ class Host:
                 case "ready" | "failed" if not self._future(self.states, uid).done():
                     self._future(self.states, uid).set_result(event)
                 case "started":
+                    # The uid of one that has ended may be started again: a restart in place, as the kubelet's.
+                    self.exits.pop(uid, None)
                     self.pids[uid] = event["pid"]
 
     def _future(self, table, uid):
@@ -188,7 +190,9 @@ class ExecutorUnderTest:
     def client(self, *, token=None):
         """A sandbox object with a connection of its own; with `token` it never gets another one."""
         fleet = _Fleet(self, token)
-        made = AsyncSandbox(Link(fleet, *fleet.bound(), rpc_timeout=PATIENCE), lease=300, created=False, keep_alive=None)
+        made = AsyncSandbox(
+            Link(fleet, *fleet.bound(), rpc_timeout=PATIENCE), lease=300, created=False, keep_alive=None
+        )
         self.clients.append(made)
         return made
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 CALLS = {
     "interpreter": lambda sandbox: sandbox.run_code("open('/workspace/broken-in', 'w')"),
     "process": lambda sandbox: sandbox.commands.run("touch /workspace/broken-in"),
-    "filesystem": lambda sandbox: sandbox.files.write("broken-in", b"x"),
+    "filesystem": lambda sandbox: sandbox.files.make_dir("broken-in"),
     "session": lambda sandbox: sandbox.usage(),
 }
 FOREIGN = {
@@ -61,6 +61,14 @@ async def test_a_token_that_is_not_good_opens_nothing(executor, sandbox, kind, s
     assert not await sandbox.files.exists("broken-in")
 
 
+async def test_a_write_that_is_refused_while_it_is_sent_says_the_same(executor, sandbox):
+    denied = executor.client(token=executor.token(aud="another"))
+    for _ in range(20):
+        with pytest.raises(AuthenticationError, match="another sandbox"):
+            await denied.files.write("broken-in", b"x" * (4 << 20))
+    assert not await sandbox.files.exists("broken-in")
+
+
 @pytest.mark.parametrize("service", CALLS)
 async def test_a_token_opens_the_service_of_its_scope_alone(executor, sandbox, service):
     narrow = executor.client(token=executor.token(scope=service))
@@ -72,10 +80,12 @@ async def test_a_token_opens_the_service_of_its_scope_alone(executor, sandbox, s
         with pytest.raises(AccessDenied, match=f"lacks the scope {other}"):
             await CALLS[other](narrow)
     if await sandbox.files.exists("broken-in"):
-        await sandbox.files.remove("broken-in")
+        await sandbox.files.remove("broken-in", recursive=True)
 
 
-@pytest.mark.parametrize(("stub", "method", "request_type"), ALL_METHODS, ids=[f"{s.__name__[:-4]}.{m}" for s, m, _ in ALL_METHODS])
+@pytest.mark.parametrize(
+    ("stub", "method", "request_type"), ALL_METHODS, ids=[f"{s.__name__[:-4]}.{m}" for s, m, _ in ALL_METHODS]
+)
 async def test_no_method_answers_without_a_token(executor, stub, method, request_type):
     async with executor.channel() as channel:
         call = getattr(stub(channel), method)
@@ -87,7 +97,10 @@ async def test_no_method_answers_without_a_token(executor, stub, method, request
         with_token = (("authorization", f"Bearer {executor.token(scope='other')}"),)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await _first_answer(call, request_type(), with_token)
-        assert (refused.value.code(), _detail(refused.value).reason) == (grpc.StatusCode.PERMISSION_DENIED, "ScopeMissing")
+        assert (refused.value.code(), _detail(refused.value).reason) == (
+            grpc.StatusCode.PERMISSION_DENIED,
+            "ScopeMissing",
+        )
 
 
 @pytest.mark.parametrize("method", ["Open", "Close"])
@@ -131,7 +144,12 @@ async def test_a_message_that_is_no_message_is_an_error_and_no_end(executor, san
 
 
 async def _first_answer(call, request, metadata):
-    made = call(iter([request]), metadata=metadata) if "Stream" in type(call).__name__.partition("Unary")[0] else call(request, metadata=metadata)
+    # Only Write takes a stream.
+    made = (
+        call(iter([request]), metadata=metadata)
+        if "Stream" in type(call).__name__[:6]
+        else call(request, metadata=metadata)
+    )
     return await made.read() if hasattr(made, "read") else await made
 
 

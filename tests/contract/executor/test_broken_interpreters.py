@@ -18,7 +18,12 @@ LOST = ("variables", "processes")
         ("import os; os.kill(os.getpid(), 9)", "InterpreterCrashed", 137, "SIGKILL"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "InterpreterCrashed", 143, "SIGTERM"),
         ("import os; os.execvp('true', ['true'])", "InterpreterExited", 0, ""),
-        ("import sys; sys.setrecursionlimit(10**9)\ndef f(): f()\nclass A:\n    def __getattr__(s, n): return getattr(s, n + 'a')\nimport ctypes; ctypes.memset(id(f), 0, 4096); f()", "InterpreterCrashed", 139, "SIGSEGV"),
+        (
+            "import sys; sys.setrecursionlimit(10**9)\ndef f(): f()\nclass A:\n    def __getattr__(s, n): return getattr(s, n + 'a')\nimport ctypes; ctypes.memset(id(f), 0, 4096); f()",
+            "InterpreterCrashed",
+            139,
+            "SIGSEGV",
+        ),
     ],
 )
 async def test_the_end_of_the_interpreter_is_an_outcome(sandbox, context, code, reason, exit_code, signal):
@@ -58,7 +63,9 @@ async def test_what_a_cell_does_to_its_interpreter_does_not_keep_the_next_from_w
     await sandbox.run_code("kept = 5", context=context)
     await sandbox.run_code(code, context=context, timeout=60)
     after = await sandbox.run_code(
-        "import sys, asyncio\nprint('out')\nprint('err', file=sys.stderr)\nawait asyncio.sleep(0)\nkept", context=context, timeout=60
+        "import sys, asyncio\nprint('out')\nprint('err', file=sys.stderr)\nawait asyncio.sleep(0)\nkept",
+        context=context,
+        timeout=60,
     )
     assert (after.outcome, after.text, after.lost) == (Outcome.OK, "5", ())
     assert (after.logs.stdout, after.logs.stderr) == ("out\n", "err\n")
@@ -66,7 +73,8 @@ async def test_what_a_cell_does_to_its_interpreter_does_not_keep_the_next_from_w
 
 
 @pytest.mark.parametrize(
-    "code", ["import builtins; builtins.len = builtins.str = None; del builtins.__import__", "import sys; sys.modules.clear()"]
+    "code",
+    ["import builtins; builtins.len = builtins.str = None; del builtins.__import__", "import sys; sys.modules.clear()"],
 )
 async def test_an_interpreter_that_code_has_ruined_works_again_after_a_restart(sandbox, context, code):
     await sandbox.run_code(code, context=context)
@@ -83,14 +91,18 @@ async def test_output_of_a_cell_that_closed_its_streams_is_simply_missing(sandbo
 
 
 async def test_a_forked_child_that_runs_on_into_the_worker_ends_alone(sandbox, context):
-    execution = await sandbox.run_code("import os\npid = os.fork()\nprint('twice')\nif pid: os.waitpid(pid, 0)\n7", context=context)
+    execution = await sandbox.run_code(
+        "import os\npid = os.fork()\nprint('twice')\nif pid: os.waitpid(pid, 0)\n7", context=context
+    )
     assert (execution.outcome, execution.text) == (Outcome.OK, "7")
     assert execution.logs.stdout == "twice\n7\ntwice\n" or execution.logs.stdout.count("twice") == 2
     assert (await sandbox.run_code("1", context=context)).text == "1"
 
 
 async def test_background_processes_of_a_cell_live_on_until_the_context_ends(sandbox, context):
-    pid = (await sandbox.run_code("import subprocess; p = subprocess.Popen(['sleep', '1000']); p.pid", context=context)).text
+    pid = (
+        await sandbox.run_code("import subprocess; p = subprocess.Popen(['sleep', '1000']); p.pid", context=context)
+    ).text
     alive = f"import os; os.path.exists('/proc/{pid}')"
     assert (await sandbox.run_code(alive, context=context)).text == "True"
     await sandbox.restart_context(context)

@@ -5,10 +5,9 @@ import hashlib
 import signal
 
 import pytest
+from contract.executor.harness import until
 from sandfleet import Outcome
 from sandfleet.errors import InvalidArgument, NotFoundError, PreconditionFailed
-
-from contract.executor.harness import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -45,7 +44,9 @@ async def test_standard_input_is_closed_unless_asked_for(sandbox):
 
 async def test_50_mib_go_through_standard_input_and_output_unharmed(sandbox):
     data = hashlib.sha256(b"seed").digest() * (50 * MIB // 32)
-    result = await sandbox.commands.run("tee /tmp/copy | sha256sum; stat -c %s /tmp/copy; rm /tmp/copy", stdin=data, timeout=100)
+    result = await sandbox.commands.run(
+        "tee /tmp/copy | sha256sum; stat -c %s /tmp/copy; rm /tmp/copy", stdin=data, timeout=100
+    )
     assert result.stdout.split() == [hashlib.sha256(data).hexdigest(), "-", str(len(data))]
     result = await sandbox.commands.run("cat", stdin=data, output_limit=64 * MIB, timeout=100)
     assert hashlib.sha256(result.stdout_bytes).digest() == hashlib.sha256(data).digest()
@@ -203,7 +204,9 @@ async def test_commands_run_beside_each_other_and_beside_cells(sandbox):
     both = await asyncio.gather(
         sandbox.commands.run("touch /tmp/x; until test -e /tmp/y; do sleep 0.02; done", timeout=60),
         sandbox.commands.run("touch /tmp/y; until test -e /tmp/z; do sleep 0.02; done", timeout=60),
-        sandbox.run_code("import os, time\nopen('/tmp/z', 'w')\nwhile not os.path.exists('/tmp/x'): time.sleep(0.02)", timeout=60),
+        sandbox.run_code(
+            "import os, time\nopen('/tmp/z', 'w')\nwhile not os.path.exists('/tmp/x'): time.sleep(0.02)", timeout=60
+        ),
     )
     assert [each.outcome for each in both] == [Outcome.OK] * 3
 

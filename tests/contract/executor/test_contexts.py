@@ -3,10 +3,9 @@
 import asyncio
 
 import pytest
+from contract.executor.harness import until
 from sandfleet import Outcome
 from sandfleet.errors import AlreadyExistsError, InvalidArgument, NotFoundError
-
-from contract.executor.harness import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -14,13 +13,17 @@ EVERYTHING_OF_A_CONTEXT = ("variables", "processes")
 
 
 async def test_variables_imports_and_the_working_directory_last(sandbox, context):
-    await sandbox.run_code("import os, json\nx = 41\nos.makedirs('sub', exist_ok=True)\nos.chdir('sub')", context=context)
+    await sandbox.run_code(
+        "import os, json\nx = 41\nos.makedirs('sub', exist_ok=True)\nos.chdir('sub')", context=context
+    )
     execution = await sandbox.run_code("json.dumps([x + 1, os.getcwd()])", context=context)
     assert execution.text == """'[42, "/workspace/sub"]'"""
 
 
 async def test_functions_and_classes_defined_in_one_cell_are_used_in_the_next(sandbox, context):
-    await sandbox.run_code("class A:\n    def f(self): return [g(n) for n in range(3)]\ndef g(n): return n * n", context=context)
+    await sandbox.run_code(
+        "class A:\n    def f(self): return [g(n) for n in range(3)]\ndef g(n): return n * n", context=context
+    )
     assert (await sandbox.run_code("A().f()", context=context)).text == "[0, 1, 4]"
 
 
@@ -191,7 +194,9 @@ async def test_an_execution_id_runs_once(sandbox, context):
     assert (await sandbox.run_code("n", context=context)).text == "1"
 
 
-@pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": 1e9}, {"execution_id": "a/b"}, {"output_limit": 1 << 40}])
+@pytest.mark.parametrize(
+    "options", [{"timeout": 0}, {"timeout": 1e9}, {"execution_id": "a/b"}, {"output_limit": 1 << 40}]
+)
 async def test_an_execution_that_cannot_be_is_refused_before_it_runs(sandbox, options):
     with pytest.raises(InvalidArgument):
         await sandbox.run_code("open('/workspace/ran', 'w')", **options)

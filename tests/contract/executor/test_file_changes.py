@@ -3,9 +3,8 @@
 import asyncio
 
 import pytest
-from sandfleet import Outcome
-
 from contract.executor.harness import until
+from sandfleet import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -79,7 +78,10 @@ async def test_with_10_000_files_present_a_change_is_told_exactly(sandbox, conte
 
 async def test_executions_that_overlap_each_tell_what_changed_while_they_ran(sandbox, context):
     first = asyncio.create_task(
-        sandbox.run_code("import os, time\nopen('lap-a', 'w').write('x')\nwhile not os.path.exists('lap-b'): time.sleep(0.02)", timeout=60)
+        sandbox.run_code(
+            "import os, time\nopen('lap-a', 'w').write('x')\nwhile not os.path.exists('lap-b'): time.sleep(0.02)",
+            timeout=60,
+        )
     )
     await until(lambda: sandbox.files.exists("lap-a"))
     second = await sandbox.run_code("open('lap-b', 'w').write('x')", context=context)

@@ -30,8 +30,8 @@ ATTACKS = {
     "no event": "say({})",
     "an event that is a list": "say({'event': ['done']})",
     "done without its fields": "say({'event': 'done'})",
-    "done with an infinite time": "say(b'{\"event\":\"done\",\"status\":\"ok\",\"cpu\":Infinity,\"peak\":0}')",
-    "done with no number": "say(b'{\"event\":\"done\",\"status\":\"ok\",\"cpu\":NaN,\"peak\":0}')",
+    "done with an infinite time": 'say(b\'{"event":"done","status":"ok","cpu":Infinity,"peak":0}\')',
+    "done with no number": 'say(b\'{"event":"done","status":"ok","cpu":NaN,"peak":0}\')',
     "done with a giant number": "say({'event': 'done', 'status': 'ok', 'cpu': 10**400, 'peak': 0})",
     "done with a negative peak": "say({'event': 'done', 'status': 'ok', 'cpu': 0, 'peak': -1})",
     "done with an unknown status": "say({'event': 'done', 'status': 'root', 'cpu': 0, 'peak': 0})",
@@ -56,7 +56,9 @@ ATTACKS = {
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_the_execution_ends_in_a_typed_way_and_the_next_cell_works(executor, sandbox, context, neighbour, attack):
     await sandbox.run_code("kept = 1")
-    execution = await sandbox.run_code(f"{FIND}\n{ATTACKS[attack]}\nimport time; time.sleep(0.2)\n'end'", context=context, timeout=10)
+    execution = await sandbox.run_code(
+        f"{FIND}\n{ATTACKS[attack]}\nimport time; time.sleep(0.2)\n'end'", context=context, timeout=10
+    )
     assert execution.outcome in (Outcome.OK, Outcome.ERROR, Outcome.KILLED, Outcome.TIMEOUT)
     assert execution.blame != "platform"
     assert execution.error is None or execution.error.name != "AssertionError"
@@ -75,7 +77,9 @@ async def test_the_execution_ends_in_a_typed_way_and_the_next_cell_works(executo
 
 async def test_frames_that_are_right_are_believed(sandbox, context):
     # Control: the attack reaches the executor, so it is the checks that hold.
-    forged = "say({'event': 'result', 'main': True, 'parts': [{'mime': 'text/plain', 'size': 6}], 'dropped': 0}, b'forged')"
+    forged = (
+        "say({'event': 'result', 'main': True, 'parts': [{'mime': 'text/plain', 'size': 6}], 'dropped': 0}, b'forged')"
+    )
     execution = await sandbox.run_code(f"{FIND}\n{forged}", context=context)
     assert execution.text == "forged"
 

@@ -3,9 +3,8 @@
 import ast
 
 import pytest
-from sandfleet import Outcome
-
 from contract.executor.harness import is_root
+from sandfleet import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -141,12 +140,26 @@ async def test_there_is_no_way_out_to_any_network(executor, unprotected, family)
 
 async def test_there_is_no_interface_but_an_own_loopback(executor):
     assert await value(executor, "import socket; [name for _, name in socket.if_nameindex()]") in ([], ["lo"])
-    assert await value(executor, "len(open('/proc/net/unix').readlines()) + len(open('/proc/net/tcp').readlines())") == 2
+    assert (
+        await value(executor, "len(open('/proc/net/unix').readlines()) + len(open('/proc/net/tcp').readlines())") == 2
+    )
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/usr", "/usr/bin", "/etc", "/etc/passwd", "/dev", "/proc", "/opt", "/opt/sandfleet/_sandfleet_worker", "/bin", "/lib"],
+    [
+        "/",
+        "/usr",
+        "/usr/bin",
+        "/etc",
+        "/etc/passwd",
+        "/dev",
+        "/proc",
+        "/opt",
+        "/opt/sandfleet/_sandfleet_worker",
+        "/bin",
+        "/lib",
+    ],
 )
 async def test_the_root_and_its_parts_cannot_be_written(executor, unprotected, path):
     code = (
@@ -268,7 +281,9 @@ async def test_limits_cannot_be_raised(executor):
 async def test_names_and_shared_memory_of_the_host_are_not_seen(executor, unprotected):
     assert await value(executor, "import os; os.uname().nodename") == "sandbox"
     assert await value(executor, "len(open('/proc/sysvipc/shm').readlines())") == 1
-    namespaces = "import os; {name: os.readlink(f'/proc/self/ns/{name}') for name in ('pid', 'mnt', 'ipc', 'uts', 'net')}"
+    namespaces = (
+        "import os; {name: os.readlink(f'/proc/self/ns/{name}') for name in ('pid', 'mnt', 'ipc', 'uts', 'net')}"
+    )
     own, host = await value(executor, namespaces), await value(unprotected, namespaces)
     assert all(own[name] != host[name] for name in own)
 

@@ -4,9 +4,8 @@ import asyncio
 
 import grpc
 import pytest
-from sandfleet import Outcome
-
 from contract.executor.harness import Exit, until
+from sandfleet import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -112,7 +111,14 @@ async def test_another_session_is_refused_and_the_first_goes_on(fresh):
 
 
 @pytest.mark.parametrize(
-    "options", [{"lease": 1e9}, {"idle_timeout": 1e9}, {"envs": {"A=B": "1"}}, {"limits": {"memory_bytes": 1 << 50}}, {"limits": {"processes": 1 << 20}}]
+    "options",
+    [
+        {"lease": 1e9},
+        {"idle_timeout": 1e9},
+        {"envs": {"A=B": "1"}},
+        {"limits": {"memory_bytes": 1 << 50}},
+        {"limits": {"processes": 1 << 20}},
+    ],
 )
 async def test_a_session_that_cannot_be_is_refused(starting, options):
     async with starting(session=None) as executor:

@@ -56,7 +56,11 @@ USE_ALL = "import json, asyncio, os, re, signal, socket, traceback, IPython\nawa
 
 async def works(sandbox, context=None):
     execution = await sandbox.run_code(USE_ALL, context=context, timeout=60)
-    assert (execution.error.name, execution.logs.stdout, execution.logs.stderr) == ("ZeroDivisionError", '{"a": 1}\nchild\n', "")
+    assert (execution.error.name, execution.logs.stdout, execution.logs.stderr) == (
+        "ZeroDivisionError",
+        '{"a": 1}\nchild\n',
+        "",
+    )
     assert "poisoned" not in execution.error.traceback
     result = await sandbox.commands.run("echo $((1 + 1)) && bash -c 'echo inner'", timeout=60)
     assert (result.stdout, result.stderr, result.exit_code) == ("2\ninner\n", "", 0)
@@ -102,7 +106,13 @@ async def test_a_module_of_the_user_s_own_is_imported_and_a_changed_one_again(fr
 async def test_environment_variables_of_an_execution_cannot_poison_the_worker(fresh):
     sandbox = fresh.sandbox
     await sandbox.files.write("evil/sitecustomize.py", POISON)
-    envs = {"PYTHONPATH": "/workspace/evil", "PYTHONSTARTUP": "/workspace/evil/sitecustomize.py", "LD_PRELOAD": "/nowhere.so", "BASH_ENV": "/workspace/.bashrc", "PYTHONHOME": "/nowhere"}
+    envs = {
+        "PYTHONPATH": "/workspace/evil",
+        "PYTHONSTARTUP": "/workspace/evil/sitecustomize.py",
+        "LD_PRELOAD": "/nowhere.so",
+        "BASH_ENV": "/workspace/.bashrc",
+        "PYTHONHOME": "/nowhere",
+    }
     execution = await sandbox.run_code("1 + 1", envs=envs)
     assert (execution.outcome, execution.text) == (Outcome.OK, "2")
     await sandbox.create_context("poisoned", envs=envs)

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 import pytest_asyncio
-from sandfleet import Outcome
-
 from contract.executor.harness import is_root, until
+from sandfleet import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -103,7 +102,9 @@ async def test_zombies_of_a_cell_s_orphans_are_reaped(small):
     sandbox = small.sandbox
     for _ in range(4):
         await sandbox.commands.run("true")
-        await sandbox.run_code("import subprocess\nfor _ in range(30): subprocess.run(['sh', '-c', '(true &)'])", timeout=60)
+        await sandbox.run_code(
+            "import subprocess\nfor _ in range(30): subprocess.run(['sh', '-c', '(true &)'])", timeout=60
+        )
     assert (await sandbox.run_code("subprocess.run(['echo']).returncode", timeout=60)).text == "0"
 
 
@@ -130,7 +131,9 @@ async def test_killing_or_stopping_everything_costs_the_session_at_most_its_proc
     assert not fresh.ended
 
 
-@pytest.mark.parametrize("code", ["import os; os.kill(-1, 9)", "import os; os.kill(1, 9)", "import os, signal; os.kill(1, signal.SIGSTOP)"])
+@pytest.mark.parametrize(
+    "code", ["import os; os.kill(-1, 9)", "import os; os.kill(1, 9)", "import os, signal; os.kill(1, signal.SIGSTOP)"]
+)
 async def test_a_cell_that_kills_everything_goes_on(fresh, code):
     execution = await fresh.sandbox.run_code(f"x = 1\ntry:\n    {code}\nexcept OSError: pass\nx", timeout=30)
     assert execution.text == "1"
@@ -176,7 +179,9 @@ async def test_two_contexts_of_one_sandbox_can_kill_each_other_and_it_is_said(fr
     sandbox = fresh.sandbox
     await sandbox.create_context("victim")
     pid = (await sandbox.run_code("import os; os.getpid()", context="victim")).text
-    running = asyncio.create_task(sandbox.run_code("open('/tmp/on', 'w')\nwhile True: pass", context="victim", timeout=60))
+    running = asyncio.create_task(
+        sandbox.run_code("open('/tmp/on', 'w')\nwhile True: pass", context="victim", timeout=60)
+    )
     await until(lambda: sandbox.files.exists("/tmp/on"))
     await sandbox.run_code(f"import os; os.kill({pid}, 9)")
     execution = await running

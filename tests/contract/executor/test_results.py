@@ -92,7 +92,9 @@ async def test_an_error_has_its_exact_name_its_full_value_and_the_line_of_the_us
 
 
 async def test_a_cell_with_a_syntax_error_runs_nothing(sandbox, context):
-    execution = await sandbox.run_code("print('before')\nopen('/workspace/made', 'w')\nif True print(1)", context=context)
+    execution = await sandbox.run_code(
+        "print('before')\nopen('/workspace/made', 'w')\nif True print(1)", context=context
+    )
     assert (execution.outcome, execution.error.name, execution.logs.stdout) == ("error", "SyntaxError", "")
     assert execution.error.frames[-1].line == 3
     assert not await sandbox.files.exists("made")

@@ -3,9 +3,8 @@
 import asyncio
 
 import pytest
-from sandfleet import Outcome
-
 from contract.executor.harness import until
+from sandfleet import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

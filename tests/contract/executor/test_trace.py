@@ -41,7 +41,9 @@ async def test_the_executor_s_span_is_below_the_client_s_and_above_the_child_s(s
             said = (await sandbox.commands.run("echo $TRACEPARENT; sh -c 'echo $TRACEPARENT'")).stdout
     found = by_service(spans, step.get_span_context().trace_id)
     own = found[True, name]
-    tool = next(span for (of_executor, each), span in found.items() if not of_executor and each.startswith("execute_tool"))
+    tool = next(
+        span for (of_executor, each), span in found.items() if not of_executor and each.startswith("execute_tool")
+    )
     assert own.parent.span_id == tool.context.span_id
     assert tool.parent.span_id == step.get_span_context().span_id
     flags = int(step.get_span_context().trace_flags)
@@ -67,7 +69,9 @@ async def test_the_trace_of_one_execution_does_not_stay_for_the_next(sandbox, co
     assert f"{step.get_span_context().trace_id:032x}" not in said
 
 
-@pytest.mark.parametrize("header", [None, "", "nonsense", "00-" + "0" * 32 + "-" + "1" * 16 + "-01", "99-x", "00-" + "a" * 5_000])
+@pytest.mark.parametrize(
+    "header", [None, "", "nonsense", "00-" + "0" * 32 + "-" + "1" * 16 + "-01", "99-x", "00-" + "a" * 5_000]
+)
 async def test_without_a_valid_trace_there_is_none_in_the_child_and_no_span(executor, header):
     request = interpreter_pb2.ExecuteRequest(execution_id=f"t-{secrets.token_hex(4)}", code=CHILD)
     metadata = (("authorization", f"Bearer {executor.token()}"),)

@@ -116,7 +116,7 @@ def ancestors(paths: Sequence[str]) -> list[str]:
     found: dict[str, None] = {}
     for path in paths:
         names = path.split("/")[1:-1]
-        if names[0] != "usr":
+        if names and names[0] != "usr":
             found.update({"/" + "/".join(names[: end + 1]): None for end in range(len(names))})
     return list(found)
 

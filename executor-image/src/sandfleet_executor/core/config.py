@@ -82,7 +82,7 @@ class ExecutorConfig:
     def __post_init__(self) -> None:
         for name in ("socket", "workspace", "private_dir", "keys_file"):
             path = getattr(self, name)
-            if path is not None and not path.startswith("/"):
+            if path is not None and not (isinstance(path, str) and path.startswith("/")):
                 raise ConfigError(f"cannot take {name}={path!r}: it has to be an absolute path")
         if (self.socket is None) == (self.listen is None):
             raise ConfigError("cannot take the configuration: give either socket or listen")

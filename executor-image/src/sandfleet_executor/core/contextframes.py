@@ -79,6 +79,7 @@ def _text(value: Any, limit: int = MAX_TEXT) -> str:
 
 
 def _count(value: Any, limit: int = 1 << 62) -> int:
-    if not isinstance(value, int) or not 0 <= value < limit:
+    # true is an int to Python, and none to the messages of the API.
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
         raise BadFrame("cannot read what the interpreter says: not a count")
     return value

@@ -15,6 +15,8 @@ MAX_LINE_BYTES = 64 << 10
 STDERR_TAIL_BYTES = 4096
 # Seconds from the end of its control socket to its own; it has ended its executors by then.
 CLOSE_TIMEOUT = 6.0
+# Seconds from its end to the end of its standard error, which its executors have too.
+LAST_WORDS_TIMEOUT = 0.5
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,9 +75,9 @@ class ExecutorHost:
             _LOG.warning("cannot understand the executor host: a line of more than %d bytes", MAX_LINE_BYTES)
             return b""
 
-    @property
-    def last_words(self) -> str:
-        """The last line that it or an executor wrote to standard error, or empty."""
+    async def last_words(self) -> str:
+        """The last line that it or an executor wrote to standard error, or empty. For when they have ended."""
+        await asyncio.wait([self._draining], timeout=LAST_WORDS_TIMEOUT)
         lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
         return lines[-1][:500] if lines else ""
 
@@ -92,6 +94,7 @@ class ExecutorHost:
             _LOG.warning("the executor host did not end by itself and was killed")
             self.kill()
             await self._process.wait()
+        await asyncio.wait([self._draining], timeout=LAST_WORDS_TIMEOUT)
         self._draining.cancel()
 
     async def _drain_stderr(self) -> None:

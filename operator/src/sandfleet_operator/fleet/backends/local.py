@@ -151,7 +151,6 @@ class LocalBackend:
     async def _end_orphans(self, host: ExecutorHost) -> None:
         """The host is gone. Its executors end by themselves; nobody starts again on their workspaces before they have."""
         mine = [run for run in self._runs.values() if run.host is host]
-        why = f"the executor host ended: {host.last_words}" if host.last_words else "the executor host ended"
         for run in mine:
             if run.pidfd is not None:
                 with contextlib.suppress(ProcessLookupError):
@@ -159,6 +158,9 @@ class LocalBackend:
         for run in mine:
             if run.pidfd is not None:
                 await _ended(run.pidfd)
+        words = await host.last_words()
+        why = f"the executor host ended: {words}" if words else "the executor host ended"
+        for run in mine:
             end = Exit(message=why) if run.pidfd is None else Exit(code=OWNER_GONE, message=why)
             self._over(run.sandbox.sandbox_uid, end)
 
