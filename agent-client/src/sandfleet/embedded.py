@@ -130,7 +130,15 @@ class Process:
         if find_spec("sandfleet_operator") is None or find_spec("sandfleet_executor") is None:
             raise _not_started("install sandfleet[local]", reason="LocalNotInstalled")
         pipes = ["--ready-fd", str(ready), "--lifeline-fd", str(lifeline)]
-        command = [sys.executable, "-m", "sandfleet_operator.fleet", "serve-local", "--state-dir", str(self.state_dir)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "sandfleet_operator.fleet",
+            "serve-local",
+            "--state-dir",
+            str(self.state_dir),
+        ]
         return subprocess.Popen(
             [*command, *pipes, *self.options.arguments()],
             stdin=subprocess.DEVNULL,

@@ -28,6 +28,7 @@ from sandfleet_executor.worker import linux
 
 MAX_LINE_BYTES = 64 << 10
 STOP_SECONDS = 3.0
+READY = b"\nready\n"
 
 
 class Host:
@@ -36,8 +37,8 @@ class Host:
         self.received = b""
         # pid → sandbox uid
         self.executors: dict[int, str] = {}
-        # read end of the pipe on which an executor says that it is ready → pid
-        self.starting: dict[int, int] = {}
+        # read end of the pipe on which an executor says that it is ready, or why not → (pid, what it said so far)
+        self.starting: dict[int, tuple[int, bytes]] = {}
         # pid → moment (monotonic) at which it is killed
         self.stopping: dict[int, float] = {}
         self.woken, wake = os.pipe()
@@ -60,8 +61,9 @@ class Host:
                 if fd == self.woken:
                     os.read(fd, 4096)
                 elif fd in self.starting:
-                    poller.unregister(fd)
                     self.hear(fd)
+                    if fd not in self.starting:
+                        poller.unregister(fd)
                 elif owned and not self.take():
                     owned = False
                     poller.unregister(self.control)
@@ -117,7 +119,7 @@ class Host:
             self.become_executor(config, reader, writer)
         os.close(writer)
         self.executors[pid] = config.sandbox_uid
-        self.starting[reader] = pid
+        self.starting[reader] = (pid, b"")
         self.say(event="started", sandbox_uid=config.sandbox_uid, pid=pid)
 
     def become_executor(self, config: ExecutorConfig, reader: int, writer: int) -> NoReturn:
@@ -134,7 +136,7 @@ class Host:
             os.dup2(writer, 2)
 
             def ready() -> None:
-                os.write(writer, b"\nready\n")
+                os.write(writer, READY)
                 os.dup2(errors, 2)
                 os.close(writer)
 
@@ -145,12 +147,17 @@ class Host:
             os._exit(code)
 
     def hear(self, fd: int) -> None:
-        """The executor is ready, or said why not."""
-        pid = self.starting[fd]
-        said = os.read(fd, 65_536)
+        """The executor says that it is ready, warns of something, or ends with the reason."""
+        pid, said = self.starting[fd]
+        new = os.read(fd, 65_536)
+        said = (said + new)[-MAX_LINE_BYTES:]
         uid = self.executors.get(pid, "")
-        if said.endswith(b"\nready\n"):
+        if new and not said.endswith(READY):
+            self.starting[fd] = (pid, said)
+            return
+        if said.endswith(READY):
             self.say(event="ready", sandbox_uid=uid)
+            os.write(2, said.removesuffix(READY))
         elif said:
             last = said.decode(errors="replace").strip().splitlines()[-1:]
             self.say(event="failed", sandbox_uid=uid, message="".join(last)[:4096])

@@ -12,7 +12,7 @@ from . import binaries, images
 from .down import down
 from .layout import ClusterError, Layout, cache, directory
 from .plan import Say, recorded
-from .up import timed, up
+from .up import check, timed, up
 
 
 def _enter(layout: Layout, command: list[str]) -> int:
@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("up", help="start the cluster, or what is missing of it")
     commands.add_parser("down", help="end it and leave nothing")
+    commands.add_parser("check", help="say whether this machine can run one, and what it lacks")
     commands.add_parser("binaries", help="build what the cache lacks")
     commands.add_parser("base-image", help="make the Debian base image with Python, for buildah")
     commands.add_parser("load-image", help="put an OCI archive into the node").add_argument("archive", type=Path)
@@ -51,6 +52,8 @@ def main() -> int:
         case "down":
             down(layout, say)
             say("down")
+        case "check":
+            check()
         case "binaries":
             binaries.provide(cache(), say)
         case "base-image":

@@ -7,9 +7,9 @@ import http.client
 import json
 import ssl
 import tempfile
+import threading
 import time
-import urllib.error
-import urllib.request
+import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -79,29 +79,53 @@ def _credentials(config: Json) -> tuple[str, ssl.SSLContext, dict[str, str]]:
 
 
 class Api:
-    """Blocking and without state; every call has a limit of 10 s."""
+    """Blocking; every call has a limit of 10 s. One connection per thread is kept open, since TLS costs more than a call."""
 
     def __init__(self, config: Json) -> None:
-        self.server, self._context, self._headers = _credentials(config)
+        server, self._context, self._headers = _credentials(config)
+        self._url = urllib.parse.urlsplit(server)
+        self._kept = threading.local()
+
+    def _connection(self, *, fresh: bool) -> http.client.HTTPSConnection:
+        kept: http.client.HTTPSConnection | None = getattr(self._kept, "connection", None)
+        if kept is not None and not fresh:
+            return kept
+        if kept is not None:
+            kept.close()
+        host, port = self._url.hostname or "", self._url.port or 443
+        self._kept.connection = http.client.HTTPSConnection(host, port, context=self._context, timeout=10)
+        connection: http.client.HTTPSConnection = self._kept.connection
+        return connection
+
+    def _exchange(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """A kept connection may have been closed by the server: then once more, on a new one."""
+        for fresh in (False, True):
+            connection = self._connection(fresh=fresh)
+            try:
+                connection.request(method, f"{self._url.path}/{path}", body, dict(headers))
+                reply = connection.getresponse()
+                return reply.status, reply.read()
+            except (http.client.RemoteDisconnected, BrokenPipeError, http.client.CannotSendRequest):
+                if fresh:
+                    raise
+        raise AssertionError("the loop returns or raises")
 
     def call(self, method: str, path: str, body: Json | None = None, content: str = "application/json") -> Json:
         """Raises ApiError with the server's own message."""
         data = None if body is None else json.dumps(body).encode()
         headers = {**self._headers, "Content-Type": content, "Accept": "application/json"}
-        request = urllib.request.Request(f"{self.server}/{path}", data=data, headers=headers, method=method)
         try:
-            with urllib.request.urlopen(request, context=self._context, timeout=10) as reply:
-                answer: Json = json.load(reply)
-                return answer
-        except urllib.error.HTTPError as error:
-            text = error.read().decode(errors="replace")
-            try:
-                message = json.loads(text)["message"]
-            except (ValueError, KeyError):
-                message = text
-            raise ApiError(error.code, f"cannot {method} {path}: {message}") from None
+            status, text = self._exchange(method, path, data, headers)
         except (OSError, http.client.HTTPException) as error:
+            self._connection(fresh=True)
             raise ApiError(0, f"cannot reach the API server: {error}") from None
+        try:
+            answer: Json = json.loads(text)
+        except ValueError:
+            answer = {"message": text.decode(errors="replace")}
+        if status >= 300:
+            raise ApiError(status, f"cannot {method} {path}: {answer.get('message', status)}")
+        return answer
 
     def get(self, kind: str, name: str, namespace: str = "") -> Json:
         return self.call("GET", path_of(kind, namespace, name))

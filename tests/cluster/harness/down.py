@@ -40,6 +40,7 @@ def down(layout: Layout, say: Say) -> None:
     """A cluster that is not there is already down."""
     if not layout.plan.exists():
         say("no cluster is there")
+        _remove_if_empty(layout.root)
         return
     here = machine.examine()
     with alone(layout):

@@ -39,7 +39,7 @@ def remove(layout: Layout) -> None:
 
 
 def connect(layout: Layout, addresses: Addresses, node: int) -> None:
-    """Join the machine with the network namespace of process `node`, which waits for that before it starts anything."""
+    """Join the machine with the network namespace of process `node`."""
     link, prefix = layout.machine_link, addresses.link.split("/")[1]
     remove(layout)
     run("ip", "link", "add", link, "type", "veth", "peer", "name", UPLINK, "netns", str(node))
@@ -50,5 +50,4 @@ def connect(layout: Layout, addresses: Addresses, node: int) -> None:
     run(*inside, "ip", "link", "set", UPLINK, "up")
     for network in (addresses.pods, addresses.services):
         run("ip", "route", "add", network, "via", addresses.node, "dev", link, "src", addresses.machine)
-    # The last step, because it is what the node waits for.
     run(*inside, "ip", "address", "add", f"{addresses.node}/{prefix}", "dev", UPLINK)

@@ -40,6 +40,15 @@ def write(path: Path, content: str) -> None:
     partial.replace(path)
 
 
+def refuse_foreign(layout: Layout) -> None:
+    """Raises ClusterError when the directory has contents that are no cluster's."""
+    names = [path.name for path in layout.root.iterdir()] if layout.root.is_dir() else []
+    if layout.plan.name not in names and (
+        foreign := [name for name in names if not name.startswith(("lock", layout.plan.name))]
+    ):
+        raise ClusterError(f"cannot start a cluster in {layout.root}: it holds something else ({foreign[0]})")
+
+
 @contextmanager
 def alone(layout: Layout) -> Iterator[None]:
     """One `up` or `down` of a cluster at a time; the directory may be removed while another one waits."""

@@ -1,7 +1,7 @@
 """The first process of the node, in mount, PID, network, host name and IPC namespaces of its own.
 
-`unshare … python -m cluster.harness.supervisor DIRECTORY`: it prepares the namespaces, waits to be connected, and keeps the
-components running. When it ends, the kernel ends everything that the node ever started and takes its mounts and links.
+`unshare … python -m cluster.harness.supervisor DIRECTORY`: it waits until it is connected, prepares the namespaces, and
+keeps the components running. When it ends, the kernel ends everything that the node ever started and takes its mounts and links.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from .components import PORT, Component, load
 from .layout import NODE_NAME, REPOSITORY, Layout
 
-CONNECT_SECONDS = 15
+GO = b"go"
 TICK_SECONDS = 0.1
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 3.0
 STEADY_SECONDS = 10
@@ -87,15 +87,6 @@ def prepare(layout: Layout) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def connected(address: str) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True
-
-
 @dataclass
 class Child:
     component: Component
@@ -108,7 +99,6 @@ class Child:
 @dataclass
 class Supervisor:
     layout: Layout
-    node: str
     children: list[Child]
     ready: set[str] = field(default_factory=set)
 
@@ -169,7 +159,7 @@ class Supervisor:
         if child.component.ready == "api":
             context = ssl.create_default_context(cafile=str(self.layout.pki / "ca.crt"))
             try:
-                with urllib.request.urlopen(f"https://{self.node}:{PORT}/readyz", context=context, timeout=1) as reply:
+                with urllib.request.urlopen(f"https://localhost:{PORT}/readyz", context=context, timeout=1) as reply:
                     return bool(reply.status == 200)
             except (urllib.error.URLError, OSError):
                 return False
@@ -189,18 +179,15 @@ class Supervisor:
                 self.ready.add(name)
 
 
-def main(directory: str, node: str) -> None:
+def main(directory: str) -> None:
+    if sys.stdin.buffer.read(len(GO)) != GO:
+        sys.exit("cannot run the node: whoever began it has gone before it was connected")
     layout = Layout(Path(directory))
     for stale in layout.run.iterdir():
         stale.unlink()
     prepare(layout)
-    deadline = time.monotonic() + CONNECT_SECONDS
-    while not connected(node):
-        if time.monotonic() > deadline:
-            sys.exit("cannot run the node: nobody has connected it to the machine")
-        time.sleep(TICK_SECONDS)
     components = load((layout.etc / "components.json").read_text())
-    supervisor = Supervisor(layout, node, [Child(component) for component in components])
+    supervisor = Supervisor(layout, [Child(component) for component in components])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     while True:
         supervisor.step(time.monotonic())
@@ -208,4 +195,4 @@ def main(directory: str, node: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1])

@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,35 +18,39 @@ from . import binaries, certs, cgroups, components, images, machine, manifests, 
 from .api import Api, has_condition
 from .down import clear
 from .layout import NODE_NAME, REPOSITORY, TESTKIT_IMAGE, Addresses, ClusterError, Layout, cache, choose_addresses
-from .plan import Plan, Say, alone, end_node, read_plan, recorded, write
-from .processes import Process, children, find, wait_until
-from .supervisor import PRIVATE
+from .plan import Plan, Say, alone, end_node, read_plan, recorded, refuse_foreign, write
+from .processes import children, find, wait_until
+from .supervisor import GO, PRIVATE
 
 
-def start_node(layout: Layout, addresses: Addresses) -> Process:
-    """Namespaces first, then the record of who is in them, then the connection that the supervisor waits for."""
+def start_node(layout: Layout, addresses: Addresses) -> None:
+    """Namespaces first, then the way to them, then the record of who is in them, and only then the word to begin.
+
+    Whoever waits for that word ends without it: a start that is cut off leaves nobody behind.
+    """
     namespaces = ["--mount", "--pid", "--net", "--uts", "--ipc", "--propagation", "private", "--mount-proc"]
     command = ["unshare", *namespaces, "--fork", "--kill-child"]
-    supervisor = [sys.executable, "-P", "-m", "cluster.harness.supervisor", str(layout.root), addresses.node]
+    supervisor = [sys.executable, "-P", "-m", "cluster.harness.supervisor", str(layout.root)]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests"), "PYTHONDONTWRITEBYTECODE": "1"}
     with (layout.logs / "supervisor.log").open("ab") as log:
         outer = subprocess.Popen(
             [*command, *supervisor],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             env=environment,
             cwd="/",
             start_new_session=True,
         )
-    if not wait_until(lambda: bool(children(outer.pid)) or outer.poll() is not None, 10) or outer.poll() is not None:
-        raise ClusterError(f"cannot start the node: see {layout.logs / 'supervisor.log'}")
-    first = find(children(outer.pid)[0])
-    if first is None:
-        raise ClusterError(f"cannot start the node: see {layout.logs / 'supervisor.log'}")
-    write(layout.record, json.dumps(asdict(first)))
-    network.connect(layout, addresses, first.pid)
-    return first
+    assert outer.stdin is not None
+    with outer.stdin as word:
+        wait_until(lambda: bool(children(outer.pid)) or outer.poll() is not None, 10)
+        first = next(map(find, children(outer.pid)), None)
+        if first is None:
+            raise ClusterError(f"cannot start the node: see {layout.logs / 'supervisor.log'}")
+        network.connect(layout, addresses, first.pid)
+        write(layout.record, json.dumps(asdict(first)))
+        word.write(GO)
 
 
 def write_files(context: components.Context, here: machine.Machine) -> None:
@@ -108,8 +113,6 @@ def _prepare(layout: Layout, here: machine.Machine, programs: Mapping[str, Path]
         clear(layout, here)
         plan = None
     if plan is None:
-        if foreign := [path.name for path in layout.root.iterdir() if path.name != "lock"]:
-            raise ClusterError(f"cannot start a cluster in {layout.root}: it holds something else ({foreign[0]})")
         addresses = choose_addresses(network.routes_in_use(layout.machine_link))
         made = tuple(path for path in PRIVATE if not Path(path).exists())
         plan = Plan(digest, addresses.block, made)
@@ -124,6 +127,7 @@ def up(layout: Layout, say: Say) -> None:
     here = machine.examine()
     machine.install_packages(say, machine.missing_packages())
     programs = binaries.provide(cache(), say)
+    refuse_foreign(layout)
     with alone(layout):
         addresses = _prepare(layout, here, programs, say)
         context = components.Context(layout, addresses, programs, sys.executable)
@@ -148,6 +152,16 @@ def wait_for_cluster(layout: Layout, addresses: Addresses, say: Say) -> None:
     say("waiting for name resolution")
     api.wait("CoreDNS", lambda: has_condition(api.get("Deployment", "coredns", "kube-system"), "Available"), 60)
     api.wait("service accounts", lambda: bool(api.get("ServiceAccount", "default", "default")), 30)
+
+
+def check() -> None:
+    """Raises ClusterError, which says what is missing, when no cluster can be had here; installs and builds nothing."""
+    machine.examine()
+    if (missing := machine.missing_packages()) and shutil.which("apt-get") is None:
+        raise ClusterError(
+            f"cannot start a cluster: {', '.join(missing)} missing, and there is no apt-get to install them"
+        )
+    binaries.toolchain(binaries.MODULES[0])
 
 
 def timed(prefix: str) -> Say:
