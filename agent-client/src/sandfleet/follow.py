@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sandfleet import _api as api
@@ -31,7 +31,7 @@ class Envelope(Protocol):
     """What the streams of cells and of commands have in common."""
 
     @property
-    def event(self) -> api.common.ExecutionEvent: ...
+    def events(self) -> Iterable[api.common.ExecutionEvent]: ...
 
 
 Request = TypeVar("Request", bound="Message")
@@ -46,6 +46,8 @@ class Follower:
         self.patience = (timeout or _LONGEST) + _MARGIN
         self._silent_after = 0.0
         self._connection: Connection | None = None
+        # What came with the start.
+        self._first: tuple[Piece, ...] = ()
         self._call: api.aio.UnaryStreamCall[Message, Envelope] | None = None
         self.collector = collector
 
@@ -69,7 +71,7 @@ class Follower:
             self._call = method(connection)(request, metadata=connection.metadata())  # type: ignore[assignment]  # Reply has an event
             self._silent_after = asyncio.get_running_loop().time() + _LONGEST + _MARGIN
             try:
-                await self._read()
+                self._first = await self._read()
             except api.aio.AioRpcError as error:
                 if detail(error) is not None or never_sent(error) or error.code().name not in _BROKEN:
                     raise
@@ -80,6 +82,9 @@ class Follower:
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Yield what it shows until it ends; after that `collector.ending` is set."""
+        first, self._first = self._first, ()
+        for piece in first:
+            yield piece
         while self.collector.ending is None:
             for piece in await self._next():
                 yield piece
@@ -106,7 +111,7 @@ class Follower:
             envelope = await receive(self._call)
         if envelope is None:
             raise ProtocolError("cannot follow the execution: its stream ended before it did", reason="NoEnd")
-        return self.collector.feed(envelope.event)
+        return tuple(piece for event in envelope.events for piece in self.collector.feed(event))
 
     def _cancel(self) -> None:
         if self._call is not None:

@@ -224,13 +224,13 @@ class FakeExecutor:
     async def Execute(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Play the script of the cell."""
         for step in self._fake.script(request.execution_id, request.code):
-            yield interpreter_pb2.ExecuteResponse(event=step) if isinstance(step, Event) else step
+            yield interpreter_pb2.ExecuteResponse(events=[step]) if isinstance(step, Event) else step
 
     async def Start(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Play the script of the command."""
         line = request.shell or b" ".join(request.argv)
         for step in self._fake.script(request.execution_id, os.fsdecode(line)):
-            yield process_pb2.StartResponse(event=step) if isinstance(step, Event) else step
+            yield process_pb2.StartResponse(events=[step]) if isinstance(step, Event) else step
 
     async def Health(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Be ready."""

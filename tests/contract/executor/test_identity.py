@@ -193,7 +193,7 @@ taken
                 interpreter_pb2.ExecuteRequest(execution_id="1", code=code),
                 metadata=(("authorization", f"Bearer {executor.token()}"),),
             )
-            results = [e.event.result.parts[0].data async for e in stream if e.event.HasField("result")]
+            results = [e.result.parts[0].data async for said in stream for e in said.events if e.HasField("result")]
         assert results == [b"[]"]
     finally:
         await executor.stop()

@@ -78,7 +78,7 @@ async def test_without_a_valid_trace_there_is_none_in_the_child_and_no_span(exec
     metadata += () if header is None else (("traceparent", header),)
     async with executor.channel() as channel:
         stub = interpreter_pb2_grpc.InterpreterServiceStub(channel)
-        events = [answer.event async for answer in stub.Execute(request, metadata=metadata)]
+        events = [event async for answer in stub.Execute(request, metadata=metadata) for event in answer.events]
     assert b"".join(event.output.data for event in events) == b"None\n\n"
     assert list(events[-1].finished.spans) == []
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))

@@ -1,7 +1,7 @@
 """One execution: its event log, the reader of it, and what holds producers back when the reader is slow."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Protocol
 
 from sandfleet_executor.core.eventlog import EventLog
@@ -12,8 +12,9 @@ from sandfleet_executor.core.output import HeadAndTail
 # What is kept for a reader that may come (bytes), and what an attached reader may be behind before producers wait.
 RING_BYTES = 8 << 20
 WINDOW_BYTES = 4 << 20
-# Largest piece of output in one event.
-CHUNK_BYTES = 256 << 10
+# What travels in one message at most, unless one event is larger.
+BATCH_BYTES = 1 << 20
+START_HOLD_SECONDS = 0.003
 
 
 class Source(Protocol):
@@ -75,19 +76,24 @@ class Execution:
             self._reader.set()
             self._hold()
 
-    async def events(self) -> AsyncIterator[tuple[int, Event]]:
-        """Everything from the first event on, in order, to the last. One reader at a time."""
+    async def batches(self) -> AsyncIterator[list[tuple[int, Event]]]:
+        """Everything from the first event on, in order, to the last; what is there at once comes together.
+
+        One reader at a time. A message costs more than what is in it, so the start waits a moment for company.
+        """
         self._reader = ready = asyncio.Event()
+        if self._log.next <= 2:
+            await self._wait_a_moment(ready)
         position, seen = 1, 0
         try:
             while True:
-                for number, event in self._log.read(position, seen):
-                    yield number, event
-                    position = number + 1
-                    seen += missed_or_read(event)
+                for batch in split(self._log.read(position, seen)):
+                    yield batch
+                    position = batch[-1][0] + 1
+                    seen += sum(missed_or_read(event) for _, event in batch)
                     self._log.discard_before(position)
                     self._release()
-                    if isinstance(event, Finished):
+                    if isinstance(batch[-1][1], Finished):
                         return
                 if position == self._log.next:
                     ready.clear()
@@ -95,6 +101,16 @@ class Execution:
         finally:
             self._reader = None
             self._release()
+
+    async def _wait_a_moment(self, ready: asyncio.Event) -> None:
+        """Until something follows the start, or START_HOLD_SECONDS are over."""
+        try:
+            async with asyncio.timeout(START_HOLD_SECONDS):
+                while self._log.next <= 2:
+                    ready.clear()
+                    await ready.wait()
+        except TimeoutError:
+            return
 
     def _hold(self) -> None:
         if not self._paused and self._log.size > WINDOW_BYTES:
@@ -117,3 +133,17 @@ def missed_or_read(event: Event) -> int:
         case Gap(0, dropped_bytes):
             return dropped_bytes
     return 0
+
+
+def split(events: list[tuple[int, Event]]) -> Iterator[list[tuple[int, Event]]]:
+    """In batches of at most BATCH_BYTES."""
+    batch: list[tuple[int, Event]] = []
+    size = 0
+    for number, event in events:
+        if batch and size + event.size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append((number, event))
+        size += event.size
+    if batch:
+        yield batch

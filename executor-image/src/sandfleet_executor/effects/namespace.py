@@ -20,6 +20,8 @@ from sandfleet_executor.worker.frames import Frame, FrameError
 
 START_SECONDS = 30.0
 ANSWER_SECONDS = 10.0
+# How long after the last execution the memory guard still looks often.
+IDLE_SECONDS = 0.5
 THREADS = 1
 # Moves itself into the cgroup before it becomes the namespace, so that nothing ever runs outside it.
 INTO_CGROUP = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
@@ -56,6 +58,8 @@ class Namespace:
         self._samples: dict[int, Callable[[int, int, float], None]] = {}
         self._next_id = 0
         self._busy = 0
+        self._said_busy = False
+        self._idle_timer = asyncio.get_running_loop().call_later(0, lambda: None)
         self._channel: FrameChannel
         self.hello: Hello
         self.tmp_fd = -1
@@ -183,9 +187,18 @@ class Namespace:
             self._channel.send(request)
 
     def _count_busy(self, change: int) -> None:
+        """Busy is said at once, idle a little later: cells one after the other make no traffic."""
         self._busy += change
-        if self._busy <= 1 and (change > 0 or self._busy == 0):
-            self._send({"op": "busy", "count": self._busy})
+        if self._busy and not self._said_busy:
+            self._say_busy()
+        elif not self._busy:
+            self._idle_timer.cancel()
+            self._idle_timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._say_busy)
+
+    def _say_busy(self) -> None:
+        if self._said_busy != bool(self._busy):
+            self._said_busy = bool(self._busy)
+            self._send({"op": "busy", "count": int(self._said_busy)})
 
     def _on_frame(self, frame: Frame) -> None:
         header = frame.header

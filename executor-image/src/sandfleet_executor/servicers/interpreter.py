@@ -50,8 +50,8 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
             output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
             context_id = request.context_id or DEFAULT_CONTEXT
             execution = session.execute(context_id, lambda: session.register(execution_id, output_limit), cell)
-        async for number, event in execution.events():
-            yield pb.ExecuteResponse(event=convert.event(number, event))
+        async for batch in execution.batches():
+            yield pb.ExecuteResponse(events=[convert.event(number, event) for number, event in batch])
 
     async def Interrupt(self, request: pb.InterruptRequest, context: Any) -> pb.InterruptResponse:
         grace = convert.seconds(request, "grace")

@@ -43,8 +43,8 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
             output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
             execution = session.register(execution_id, output_limit)
             session.start_command(execution, command)
-        async for number, event in execution.events():
-            yield pb.StartResponse(event=convert.event(number, event))
+        async for batch in execution.batches():
+            yield pb.StartResponse(events=[convert.event(number, event) for number, event in batch])
 
     async def SendInput(self, request: pb.SendInputRequest, context: Any) -> pb.SendInputResponse:
         with typed_failures(request.execution_id):

@@ -95,10 +95,10 @@ class ExecuteRequest(_message.Message):
     def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
-    __slots__ = ("event",)
-    EVENT_FIELD_NUMBER: _ClassVar[int]
-    event: _common_pb2.ExecutionEvent
-    def __init__(self, event: _Optional[_Union[_common_pb2.ExecutionEvent, _Mapping]] = ...) -> None: ...
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[_common_pb2.ExecutionEvent]
+    def __init__(self, events: _Optional[_Iterable[_Union[_common_pb2.ExecutionEvent, _Mapping]]] = ...) -> None: ...
 
 class InterruptRequest(_message.Message):
     __slots__ = ("context_id", "grace", "execution_id")

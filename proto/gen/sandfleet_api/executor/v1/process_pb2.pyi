@@ -41,10 +41,10 @@ class StartRequest(_message.Message):
     def __init__(self, execution_id: _Optional[str] = ..., argv: _Optional[_Iterable[bytes]] = ..., shell: _Optional[bytes] = ..., cwd: _Optional[bytes] = ..., envs: _Optional[_Mapping[str, str]] = ..., open_stdin: _Optional[bool] = ..., merge_output: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ...) -> None: ...
 
 class StartResponse(_message.Message):
-    __slots__ = ("event",)
-    EVENT_FIELD_NUMBER: _ClassVar[int]
-    event: _common_pb2.ExecutionEvent
-    def __init__(self, event: _Optional[_Union[_common_pb2.ExecutionEvent, _Mapping]] = ...) -> None: ...
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[_common_pb2.ExecutionEvent]
+    def __init__(self, events: _Optional[_Iterable[_Union[_common_pb2.ExecutionEvent, _Mapping]]] = ...) -> None: ...
 
 class SendInputRequest(_message.Message):
     __slots__ = ("execution_id", "data")
