@@ -93,8 +93,9 @@ def run(access, code, execution_id=None):
     with grpc.insecure_channel(access.address) as channel:
         request = interpreter_pb2.ExecuteRequest(execution_id=execution_id or f"e{time.monotonic_ns()}", code=code)
         events = [
-            one.event
-            for one in InterpreterServiceStub(channel).Execute(request, metadata=bearer(access), timeout=PATIENCE)
+            event
+            for said in InterpreterServiceStub(channel).Execute(request, metadata=bearer(access), timeout=PATIENCE)
+            for event in said.events
         ]
     printed = b"".join(event.output.data for event in events if event.HasField("output"))
     return events[-1].finished.outcome, printed.decode()

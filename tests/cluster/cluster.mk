@@ -19,5 +19,5 @@ cluster-binaries: setup ## Build the cluster's programs into the cache.
 base-image: setup ## A Debian base image with Python, in buildah's storage in the cache.
 	@$(HARNESS) base-image
 
-kind-up: ## The same with Docker and kind: two workers with gVisor (not run on the build machines).
+kind-up: setup ## The same with Docker and kind: two workers with gVisor (not run on the build machines).
 	@tests/cluster/kind-up.sh

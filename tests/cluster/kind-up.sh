@@ -37,7 +37,9 @@ scheduling:
   nodeSelector: {sandfleet.io/sandboxes: "true"}
 YAML
 
-# Images that were built here; what is not there is not needed yet.
+PYTHONPATH=tests .venv/bin/python -m cluster.harness testkit-image "$built/testkit.tar"
+kind load image-archive --name "$name" "$built/testkit.tar"
+# And images of ours, if they are named.
 for image in "$@"; do
     kind load docker-image --name "$name" "$image"
 done

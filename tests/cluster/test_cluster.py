@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from cluster.harness import base_image, images
 from cluster.harness.api import ApiError
-from cluster.harness.layout import TESTKIT_IMAGE, ClusterError, cache
-from cluster.harness.plan import Say
+from cluster.harness.layout import ClusterError, cache
 from cluster.harness.processes import alive, wait_until
 from cluster.harness.testing import RESTRICTED, Cluster, Probe, probe_pod
+from cluster.harness.up import timed
 
 GVISOR = {"runtimeClassName": "gvisor"}
 ENFORCED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -128,13 +128,8 @@ def test_pods_live_on_when_kubelet_and_containerd_are_killed(node: Cluster, name
     assert node.kubectl("exec", "-n", namespace, "steady", "--", "/bin/echo", "here") == "here\n"
 
 
-def test_an_image_that_buildah_made_runs_in_the_cluster(node: Cluster, namespace: str, tmp_path, capsys):
-    def say(message: str) -> None:
-        with capsys.disabled():
-            print(message)
-
-    speak: Say = say
-    image = base_image.make(cache(), speak)
+def test_an_image_that_buildah_made_runs_in_the_cluster(node: Cluster, namespace: str, tmp_path: Path):
+    image = base_image.make(cache(), timed("base image"))
     images.load(node.layout, node.programs["ctr"], base_image.export(cache(), image, tmp_path / "base.tar"))
     script = "import sys, platform; print(sys.version_info[:2], platform.freedesktop_os_release()['VERSION_ID'])"
     container = {"image": image, "command": ["python", "-c", script]}
@@ -144,7 +139,5 @@ def test_an_image_that_buildah_made_runs_in_the_cluster(node: Cluster, namespace
 
 def test_a_pod_that_asks_for_no_rights_is_what_restricted_lets_in(cluster: Cluster, new_namespace: Callable[..., str]):
     pod = cluster.run_pod(probe_pod(new_namespace(ENFORCED), "modest", **GVISOR))
-    container = pod["spec"]["containers"][0]
-    assert container["securityContext"] == RESTRICTED
-    assert container["image"] == TESTKIT_IMAGE
-    assert json.dumps(pod["status"]["conditions"]).count('"True"') >= 4
+    assert pod["spec"]["containers"][0]["securityContext"] == RESTRICTED
+    assert pod["status"]["phase"] == "Running"

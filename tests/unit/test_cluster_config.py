@@ -16,13 +16,7 @@ ADDRESSES = Addresses("10.212.0.0/14")
 CONTEXT = components.Context(
     Layout(Path("/cluster")),
     ADDRESSES,
-    {name: Path("/programs", module.name, name) for module in binaries.MODULES for name in module.programs}
-    | {
-        alias: Path("/programs", alias)
-        for module in binaries.MODULES
-        for names in module.aliases.values()
-        for alias in names
-    },
+    {name: Path("/programs", module.name, name) for module in binaries.MODULES for name in module.names},
     "python",
 )
 WITHOUT = Machine(1, (Path("/sys/fs/cgroup/memory"),), may_raise_limits=False)
@@ -100,6 +94,17 @@ def test_a_build_is_named_by_everything_that_decides_it():
     assert name == binaries.digest(module, "go1.26.0")
     assert name != binaries.digest(module, "go1.26.1")
     assert name != binaries.digest(binaries.Module(module.name, module.programs, tags="other"), "go1.26.0")
+
+
+def test_a_program_that_was_changed_or_is_gone_is_not_used(tmp_path: Path):
+    assert not binaries.intact(tmp_path)
+    (tmp_path / "etcd").write_bytes(b"program")
+    (tmp_path / binaries.SUMS).write_text(f"{binaries.checksum(tmp_path / 'etcd')}  etcd\n")
+    assert binaries.intact(tmp_path)
+    (tmp_path / "etcd").write_bytes(b"progrom")
+    assert not binaries.intact(tmp_path)
+    (tmp_path / "etcd").unlink()
+    assert not binaries.intact(tmp_path)
 
 
 def test_every_module_is_pinned_with_checksums():

@@ -52,7 +52,7 @@ def test_what_is_needed_has_to_be_a_text(name, value):
     ],
 )
 def test_what_cannot_be_is_refused_and_says_why(change, why):
-    with pytest.raises(ConfigError, match="^cannot ") as refused:
+    with pytest.raises(ConfigError, match=r"^cannot ") as refused:
         ExecutorConfig.parse({**LOCAL, **change})
     assert why in str(refused.value)
 

@@ -91,7 +91,7 @@ def test_the_end_has_its_figures():
     ],
 )
 def test_what_is_not_exactly_right_is_refused(header, payload):
-    with pytest.raises(BadFrame, match="^cannot read"):
+    with pytest.raises(BadFrame, match=r"^cannot read"):
         parse(header, payload)
 
 

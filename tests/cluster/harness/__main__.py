@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import binaries, images
+from . import base_image, binaries, images
 from .down import down
 from .layout import ClusterError, Layout, cache, directory
 from .plan import Say, recorded
@@ -24,7 +24,7 @@ def _enter(layout: Layout, command: list[str]) -> int:
 
 
 def _kubectl(layout: Layout, say: Say, arguments: list[str]) -> int:
-    program = binaries.provide(cache(), say)["kubectl"]
+    program = binaries.provide(cache(), say, ["kubectl"])["kubectl"]
     return subprocess.run([program, "--kubeconfig", layout.kubeconfig, *arguments], check=False).returncode
 
 
@@ -36,8 +36,14 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("check", help="say whether this machine can run one, and what it lacks")
     commands.add_parser("binaries", help="build what the cache lacks")
     commands.add_parser("base-image", help="make the Debian base image with Python, for buildah")
+    commands.add_parser("testkit-image", help="write the tests' own image, for kind").add_argument("archive", type=Path)
     commands.add_parser("load-image", help="put an OCI archive into the node").add_argument("archive", type=Path)
-    for name, text in (("enter", "run a command on the node"), ("kubectl", "talk to the cluster")):
+    rest = {
+        "enter": "run a command on the node",
+        "kubectl": "talk to the cluster",
+        "buildah": "run buildah on the storage that has the base image",
+    }
+    for name, text in rest.items():
         commands.add_parser(name, help=text).add_argument("rest", nargs=argparse.REMAINDER)
     return parser
 
@@ -57,11 +63,13 @@ def main() -> int:
         case "binaries":
             binaries.provide(cache(), say)
         case "base-image":
-            from .base_image import make
-
-            print(make(cache(), say))
+            print(base_image.make(cache(), say))
+        case "testkit-image":
+            arguments.archive.write_bytes(images.testkit(binaries.provide(cache(), say, ["probe"])["probe"]))
         case "load-image":
-            images.load(layout, binaries.provide(cache(), say)["ctr"], arguments.archive)
+            images.load(layout, binaries.provide(cache(), say, ["ctr"])["ctr"], arguments.archive)
+        case "buildah":
+            print(base_image.buildah(cache(), *arguments.rest))
         case "enter":
             return _enter(layout, arguments.rest)
         case _:

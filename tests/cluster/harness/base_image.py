@@ -29,9 +29,15 @@ rm -f "$root/etc/resolv.conf" "$root/etc/hostname" "$root/etc/machine-id"
 """
 
 
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def _recipe(*parts: object) -> str:
+    return f"{SUITE}-{hashlib.sha256(repr((SUITE, PACKAGES, FINISH, *parts)).encode()).hexdigest()[:12]}"
+
+
 def name() -> str:
-    recipe = hashlib.sha256(repr((SUITE, PACKAGES, FINISH)).encode()).hexdigest()[:12]
-    return f"localhost/sandfleet-base:{SUITE}-{recipe}"
+    return f"localhost/sandfleet-base:{_recipe(PATH)}"
 
 
 def buildah(cache: Path, *arguments: str) -> str:
@@ -80,13 +86,13 @@ def make(cache: Path, say: Say) -> str:
     image = name()
     if image in buildah(cache, "images", "--format", "{{.Name}}:{{.Tag}}").split():
         return image
-    tree = cache / "images" / f"{image.rsplit(':', 1)[1]}.tar"
+    tree = cache / "images" / f"{_recipe()}.tar"
     if not tree.exists():
         say("making the Debian base image")
         _bootstrap(tree)
     container = buildah(cache, "from", "scratch")
     buildah(cache, "add", container, str(tree), "/")
-    buildah(cache, "config", "--env", "PATH=/usr/local/bin:/usr/bin:/bin", "--cmd", "python3", container)
+    buildah(cache, "config", "--env", f"PATH={PATH}", "--cmd", "python3", container)
     buildah(cache, "commit", "--rm", container, image)
     return image
 

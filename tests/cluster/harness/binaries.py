@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,10 @@ class Module:
     @property
     def source(self) -> Path:
         return SOURCES / self.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.programs, *(alias for aliases in self.aliases.values() for alias in aliases))
 
     @property
     def link_flags(self) -> str:
@@ -96,7 +100,8 @@ def checksum(path: Path) -> str:
     return summary.hexdigest()
 
 
-def _intact(directory: Path) -> bool:
+def intact(directory: Path) -> bool:
+    """Whether a build is there, whole and unchanged."""
     try:
         lines = (directory / SUMS).read_text().splitlines()
         return all(checksum(directory / name) == value for value, name in (line.split("  ", 1) for line in lines))
@@ -150,8 +155,8 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
 
 
-def provide(cache: Path, say: Callable[[str], None]) -> dict[str, Path]:
-    """Every program by name, built where the cache lacks it or where its checksum is wrong.
+def provide(cache: Path, say: Callable[[str], None], only: Iterable[str] = ()) -> dict[str, Path]:
+    """Every program by name (or those of the modules that have `only`), built where the cache lacks it or its checksum is wrong.
 
     Raises:
         ClusterError: Go is missing or a build failed.
@@ -161,10 +166,11 @@ def provide(cache: Path, say: Callable[[str], None]) -> dict[str, Path]:
         for cut_off in (cache / "bin").glob("*.partial"):
             shutil.rmtree(cut_off)
         for module in MODULES:
+            if only and not set(module.names) & set(only):
+                continue
             target = cache / "bin" / f"{module.name}-{digest(module, toolchain(module))}"
-            if not _intact(target):
+            if not intact(target):
                 say(f"building {module.name} from source")
                 _build(module, target)
-            names = [*module.programs, *(alias for aliases in module.aliases.values() for alias in aliases)]
-            programs |= {name: target / name for name in names}
+            programs |= {name: target / name for name in module.names}
     return programs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -33,9 +34,9 @@ def _hand_down(group: Path) -> None:
 
 def remove(machine: Machine, name: str) -> None:
     """Raises ClusterError when something still runs in them."""
-    for root in machine.cgroup_roots:
-        if not wait_until(lambda root=root: _removed(root / name), PATIENCE_SECONDS):  # type: ignore[misc]
-            raise ClusterError(f"cannot remove the control group {root / name}: something in it does not end")
+    for group in (root / name for root in machine.cgroup_roots):
+        if not wait_until(functools.partial(_removed, group), PATIENCE_SECONDS):
+            raise ClusterError(f"cannot remove the control group {group}: something in it does not end")
 
 
 def _removed(group: Path) -> bool:

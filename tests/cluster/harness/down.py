@@ -24,8 +24,21 @@ def clear(layout: Layout, here: machine.Machine) -> None:
         else:
             entry.unlink()
     for path in plan.made_directories if plan else ():
-        _remove_if_empty(Path(path))
+        if not _is_mounted_somewhere(path):
+            _remove_if_empty(Path(path))
     layout.plan.unlink(missing_ok=True)
+
+
+def _is_mounted_somewhere(path: str) -> bool:
+    """By another cluster: the kernel would take its mount away together with the directory."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            lines = (process / "mountinfo").read_text().splitlines()
+        except OSError:
+            continue
+        if any(line.split()[4] == path for line in lines):
+            return True
+    return False
 
 
 def _remove_if_empty(path: Path) -> None:

@@ -78,7 +78,9 @@ def archive(name: str, entries: Iterable[Entry], config: dict[str, Any]) -> byte
 
 
 def testkit(probe: Path) -> bytes:
-    """The pause container, the tests' probe and a small shell in one image."""
+    """The pause container, the tests' probe and a small shell in one image; raises ClusterError without the shell."""
+    if not BUSYBOX.exists():
+        raise ClusterError(f"cannot make the testkit image: {BUSYBOX} is missing (Debian: busybox-static)")
     applets = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
     entries = [
         Entry("bin/"),
@@ -95,13 +97,18 @@ def coredns(program: Path) -> bytes:
     return archive(COREDNS_IMAGE, [Entry("coredns", source=program)], {"Entrypoint": ["/coredns"]})
 
 
+def client(layout: Layout, ctr: Path) -> list[str]:
+    """How to talk with containerd about the kubelet's images."""
+    return [str(ctr), "--address", str(layout.containerd_socket), "--namespace", "k8s.io", "images"]
+
+
 def load(layout: Layout, ctr: Path, content: bytes | Path) -> None:
     """Put an OCI (or Docker) archive into the node's containerd, under the name that it carries.
 
     Raises:
         ClusterError: the cluster does not run, or the archive is none.
     """
-    command = [str(ctr), "--address", str(layout.containerd_socket), "--namespace", "k8s.io", "images", "import"]
+    command = [*client(layout, ctr), "import"]
     source = str(content) if isinstance(content, Path) else "-"
     given = content if isinstance(content, bytes) else None
     done = subprocess.run([*command, source], input=given, capture_output=True, check=False)

@@ -99,6 +99,23 @@ def _can_make_namespaces() -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
+# Tried in a network namespace that is gone right after, once the programs are there.
+_ABILITIES = (
+    ("nftables (CONFIG_NF_TABLES_INET)", "nft add table inet probe"),
+    ("iptables with NAT (CONFIG_IP_NF_NAT or CONFIG_NFT_NAT)", "iptables -t nat -A POSTROUTING -j MASQUERADE"),
+    ("a readable connection table (CONFIG_NF_CT_NETLINK)", "conntrack --dump"),
+    ("pairs of virtual links (CONFIG_VETH)", "ip link add probe0 type veth peer name probe1"),
+)
+
+
+def try_network() -> None:
+    """Raises ClusterError that names what the kernel cannot do."""
+    for ability, command in _ABILITIES:
+        done = subprocess.run(["unshare", "--net", *command.split()], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ClusterError(f"cannot start a cluster: this kernel has no {ability}: {done.stderr.strip()[-300:]}")
+
+
 def examine() -> Machine:
     """Raises ClusterError, which says what is missing and what to do, when no cluster can run here."""
     if os.uname().sysname != "Linux":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .components import Context
-from .layout import DOMAIN, TESTKIT_IMAGE
+from .layout import DOMAIN, NODE_NAME, TESTKIT_IMAGE
 from .machine import Machine
 
 MOST_PODS = 250
@@ -117,7 +117,7 @@ def kube_proxy(context: Context) -> dict[str, Any]:
         "mode": "iptables",
         "clientConnection": {"kubeconfig": context.access("kube-proxy")},
         "clusterCIDR": context.addresses.pods,
-        "hostnameOverride": "sandfleet-node",
+        "hostnameOverride": NODE_NAME,
         "oomScoreAdj": 0,
         # The limit is the machine's, and a network namespace may not set it.
         "conntrack": {"maxPerCore": 0, "min": 0},
@@ -140,7 +140,7 @@ def enforcer(context: Context) -> dict[str, Any]:
         "certificate": context.pki("enforcer.crt"),
         "key": context.pki("enforcer.key"),
         "socket": str(context.layout.enforcer_socket),
-        "node_name": "sandfleet-node",
+        "node_name": NODE_NAME,
         "pods": context.addresses.pods,
         "machine_link": UPLINK,
         "machine_address": context.addresses.machine,

@@ -116,10 +116,7 @@ class Supervisor:
 
     def start(self, child: Child, now: float) -> None:
         name = child.component.name
-        log = self.layout.logs / f"{name}.log"
-        if log.exists() and log.stat().st_size > MOST_LOG_BYTES:
-            log.replace(log.with_suffix(".old.log"))
-        with log.open("ab") as output:
+        with self.log(name).open("ab") as output:
             process = subprocess.Popen(
                 child.component.command,
                 stdin=subprocess.DEVNULL,
@@ -132,6 +129,15 @@ class Supervisor:
         child.pid, child.since = process.pid, now
         (self.layout.run / f"{name}.pid").write_text(str(process.pid))
         print(f"started {name}", flush=True)
+
+    def log(self, name: str) -> Path:
+        return self.layout.logs / f"{name}.log"
+
+    def bound_log(self, name: str) -> None:
+        """All write at the end of their file, so that it can be emptied under them."""
+        log = self.log(name)
+        if log.stat().st_size > MOST_LOG_BYTES:
+            log.write_text(f"(emptied at {MOST_LOG_BYTES >> 20} MiB)\n")
 
     def reap(self, now: float) -> None:
         """Take note of what has ended; as the first process this one inherits every orphan of the node."""
@@ -177,6 +183,8 @@ class Supervisor:
                 self.start(child, now)
             elif child.pid and name not in self.ready and self.look(child):
                 self.ready.add(name)
+            if child.pid:
+                self.bound_log(name)
 
 
 def main(directory: str) -> None:

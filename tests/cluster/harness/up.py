@@ -22,6 +22,10 @@ from .plan import Plan, Say, alone, end_node, read_plan, recorded, refuse_foreig
 from .processes import children, find, wait_until
 from .supervisor import GO, PRIVATE
 
+LEAST_DISK_BYTES = 4 << 30
+# What works with a cluster and decides nothing about it.
+NOT_THE_CLUSTER = {"base_image.py", "chaos.py", "fake_nodes.py", "s3.py", "testing.py"}
+
 
 def start_node(layout: Layout, addresses: Addresses) -> None:
     """Namespaces first, then the way to them, then the record of who is in them, and only then the word to begin.
@@ -71,7 +75,8 @@ def _digest(programs: Mapping[str, Path], here: machine.Machine) -> str:
     """Of all that decides how the cluster is: other programs, another harness or machine means another cluster."""
     summary = hashlib.sha256(repr((sorted((k, str(v)) for k, v in programs.items()), here, sys.executable)).encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
-        summary.update(path.read_bytes())
+        if path.name not in NOT_THE_CLUSTER:
+            summary.update(path.read_bytes())
     return summary.hexdigest()[:16]
 
 
@@ -79,16 +84,7 @@ def load_images(context: components.Context) -> None:
     ctr = context.programs["ctr"]
     if not wait_until(context.layout.containerd_socket.is_socket, 30):
         raise ClusterError(f"cannot load images: containerd does not start (see {context.layout.logs}/containerd.log)")
-    listing = [
-        str(ctr),
-        "--address",
-        str(context.layout.containerd_socket),
-        "--namespace",
-        "k8s.io",
-        "images",
-        "ls",
-        "-q",
-    ]
+    listing = [*images.client(context.layout, ctr), "ls", "--quiet"]
     present: list[str] = []
 
     def answers() -> bool:
@@ -122,12 +118,22 @@ def _prepare(layout: Layout, here: machine.Machine, programs: Mapping[str, Path]
     return Addresses(plan.block)
 
 
+def _require_space(layout: Layout) -> None:
+    existing = next(path for path in (layout.root, *layout.root.parents) if path.exists())
+    if (free := shutil.disk_usage(existing).free) < LEAST_DISK_BYTES:
+        raise ClusterError(
+            f"cannot start a cluster: {free >> 20} MiB are free at {existing}; it needs {LEAST_DISK_BYTES >> 20}"
+        )
+
+
 def up(layout: Layout, say: Say) -> None:
     """Returns when pods can be run, volumes made and names resolved; raises ClusterError, which says what is in the way."""
     here = machine.examine()
     machine.install_packages(say, machine.missing_packages())
-    programs = binaries.provide(cache(), say)
+    machine.try_network()
     refuse_foreign(layout)
+    _require_space(layout)
+    programs = binaries.provide(cache(), say)
     with alone(layout):
         addresses = _prepare(layout, here, programs, say)
         context = components.Context(layout, addresses, programs, sys.executable)

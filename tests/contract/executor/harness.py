@@ -298,6 +298,8 @@ class ExecutorUnderTest:
             await client.close()
         self.host.request(op="stop", sandbox_uid=self.config["sandbox_uid"])
         await self.exit()
+        # Whatever a test did: nothing of it is left.
+        await until(lambda: not self.processes())
 
     def _look(self):
         """Remembers the PID namespaces below the executor: they name its processes also after its end."""
@@ -318,10 +320,10 @@ class _Status:
 
 def _processes():
     found = {}
-    for name in filter(str.isdecimal, os.listdir("/proc")):
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, KeyError):
-            lines = dict(line.split(":", 1) for line in Path(f"/proc/{name}/status").read_text().splitlines())
-            found[int(name)] = _Status(int(lines["PPid"]), frozenset(map(int, lines["Uid"].split())))
+            lines = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+            found[int(folder.name)] = _Status(int(lines["PPid"]), frozenset(map(int, lines["Uid"].split())))
     return found
 
 
@@ -337,7 +339,7 @@ def _below(processes, root):
 
 def _namespace_of(pid):
     try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
+        return Path(f"/proc/{pid}/ns/pid").readlink()
     except OSError:
         return None
 

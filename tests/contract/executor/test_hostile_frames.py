@@ -57,7 +57,7 @@ ATTACKS = {
 async def test_the_execution_ends_in_a_typed_way_and_the_next_cell_works(executor, sandbox, context, neighbour, attack):
     await sandbox.run_code("kept = 1")
     execution = await sandbox.run_code(
-        f"{FIND}\n{ATTACKS[attack]}\nimport time; time.sleep(0.2)\n'end'", context=context, timeout=10
+        f"{FIND}\n{ATTACKS[attack]}\nimport time; time.sleep(0.2)\n'end'", context=context, timeout=4
     )
     assert execution.outcome in (Outcome.OK, Outcome.ERROR, Outcome.KILLED, Outcome.TIMEOUT)
     assert execution.blame != "platform"

@@ -28,7 +28,7 @@ PYTHON_BOMB = "import os\nwhile True:\n    try: os.fork()\n    except OSError: p
 SHELL_BOMB = ":(){ :|:& };: ; while :; do :; done"
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def small(starting):
     async with starting(limits={"processes": LIMIT}) as made:
         yield made
@@ -67,8 +67,8 @@ async def test_a_fork_bomb_in_a_cell_ends_at_its_deadline_and_leaves_nothing(sma
     assert not small.ended
 
 
-async def test_after_a_fork_bomb_in_a_cell_the_next_cell_and_command_work_at_once(small):
-    sandbox = small.sandbox
+async def test_after_a_fork_bomb_in_a_cell_the_next_cell_and_command_work_at_once(fresh):
+    sandbox = fresh.sandbox
     await sandbox.run_code("1")
     await sandbox.run_code("import os\nwhile True: os.fork()", timeout=10)
     assert (await sandbox.run_code("1 + 1", timeout=60)).text == "2"
@@ -110,12 +110,14 @@ async def test_zombies_of_a_cell_s_orphans_are_reaped(small):
 
 @pytest.mark.parametrize("target", ["-1", "1"])
 @pytest.mark.parametrize("number", [9, 15, 19])
-async def test_killing_or_stopping_everything_costs_the_session_at_most_its_processes(fresh, neighbour, target, number):
-    sandbox = fresh.sandbox
+async def test_killing_or_stopping_everything_costs_the_session_at_most_its_processes(
+    executor, neighbour, target, number
+):
+    sandbox = executor.sandbox
     await sandbox.run_code("x = 1")
     victim = await sandbox.commands.run("echo up; sleep 1000", background=True, timeout=90)
     await anext(victim)
-    result = await sandbox.commands.run(f"kill -{number} -- {target}; exit 3", timeout=10)
+    result = await sandbox.commands.run(f"kill -{number} -- {target}; exit 3", timeout=3)
     assert result.outcome in (Outcome.ERROR, Outcome.KILLED, Outcome.TIMEOUT)
     if target == "-1" and number == 9:
         # Control: the attack is real, what it may reach it ends.
@@ -123,22 +125,23 @@ async def test_killing_or_stopping_everything_costs_the_session_at_most_its_proc
     else:
         await victim.kill()
         await victim.wait()
-    after = await sandbox.run_code("1 + 1", timeout=30)
-    assert after.text == "2" or after.outcome is Outcome.TIMEOUT
+    # A stopped interpreter is only known by its silence; one that was killed may be gone only when the cell has come.
+    after = await sandbox.run_code("1 + 1", timeout=4)
+    assert after.text == "2" or after.outcome in (Outcome.TIMEOUT, Outcome.KILLED)
     assert (await sandbox.run_code("1 + 1", timeout=30)).text == "2"
     assert (await sandbox.commands.run("echo on", timeout=30)).stdout == "on\n"
     assert (await neighbour.run_code("here")).text == "'untouched'"
-    assert not fresh.ended
+    assert not executor.ended
 
 
 @pytest.mark.parametrize(
     "code", ["import os; os.kill(-1, 9)", "import os; os.kill(1, 9)", "import os, signal; os.kill(1, signal.SIGSTOP)"]
 )
-async def test_a_cell_that_kills_everything_goes_on(fresh, code):
-    execution = await fresh.sandbox.run_code(f"x = 1\ntry:\n    {code}\nexcept OSError: pass\nx", timeout=30)
+async def test_a_cell_that_kills_everything_goes_on(executor, code):
+    execution = await executor.sandbox.run_code(f"x = 1\ntry:\n    {code}\nexcept OSError: pass\nx", timeout=30)
     assert execution.text == "1"
-    assert (await fresh.sandbox.run_code("x", timeout=30)).text == "1"
-    assert (await fresh.sandbox.commands.run("echo on", timeout=30)).stdout == "on\n"
+    assert (await executor.sandbox.run_code("x", timeout=30)).text == "1"
+    assert (await executor.sandbox.commands.run("echo on", timeout=30)).stdout == "on\n"
 
 
 @pytest.mark.parametrize(
@@ -150,21 +153,21 @@ async def test_a_cell_that_kills_everything_goes_on(fresh, code):
         ("setsid sleep 1000 & kill -KILL $PPID; sleep 1000", Outcome.KILLED),
     ],
 )
-async def test_whatever_a_command_does_to_its_supervisor_it_ends_with_all_it_started(fresh, attack, outcome):
-    sandbox = fresh.sandbox
+async def test_whatever_a_command_does_to_its_supervisor_it_ends_with_all_it_started(executor, attack, outcome):
+    sandbox = executor.sandbox
     await sandbox.run_code("x = 1")
-    before = len(fresh.processes())
+    before = len(executor.processes())
     result = await sandbox.commands.run(attack, timeout=3)
     assert outcome is None or result.outcome is outcome
-    await settled(fresh, before)
+    await settled(executor, before)
     assert (await sandbox.run_code("x", timeout=30)).text == "1"
     assert (await sandbox.commands.run("echo on", timeout=30)).stdout == "on\n"
 
 
-async def test_a_cell_that_kills_the_supervisors_of_commands_leaves_none_of_them(fresh):
-    sandbox = fresh.sandbox
+async def test_a_cell_that_kills_the_supervisors_of_commands_leaves_none_of_them(executor):
+    sandbox = executor.sandbox
     await sandbox.run_code("x = 1")
-    before = len(fresh.processes())
+    before = len(executor.processes())
     handles = [await sandbox.commands.run("echo up; sleep 1000", background=True, timeout=60) for _ in range(3)]
     for handle in handles:
         await anext(handle)
@@ -172,11 +175,11 @@ async def test_a_cell_that_kills_the_supervisors_of_commands_leaves_none_of_them
     assert (await sandbox.run_code(code, timeout=30)).text == "1"
     results = await asyncio.gather(*(handle.wait() for handle in handles))
     assert {result.outcome for result in results} == {Outcome.KILLED}
-    await settled(fresh, before)
+    await settled(executor, before)
 
 
-async def test_two_contexts_of_one_sandbox_can_kill_each_other_and_it_is_said(fresh):
-    sandbox = fresh.sandbox
+async def test_two_contexts_of_one_sandbox_can_kill_each_other_and_it_is_said(executor):
+    sandbox = executor.sandbox
     await sandbox.create_context("victim")
     pid = (await sandbox.run_code("import os; os.getpid()", context="victim")).text
     running = asyncio.create_task(

@@ -34,24 +34,30 @@ PRIVATE_DIRECTORY = b".sandfleet"
 
 
 class Folder:
-    """A directory of the index."""
+    """A directory of the index. `watch` is the number of its inotify watch, None until it was looked into."""
 
-    __slots__ = ("files", "folders", "name", "parent")
+    __slots__ = ("files", "folders", "name", "parent", "watch")
 
     def __init__(self, parent: "Folder | None", name: bytes) -> None:
         self.parent = parent
         self.name = name
+        self.watch: int | None = None
         self.files: set[bytes] = set()
         self.folders: dict[bytes, Folder] = {}
 
 
-def below(folder: Folder) -> Iterator[tuple[Folder, bytes]]:
-    """Every file of a folder and its subfolders: the folder it is in, and its name."""
-    pending = [folder]
+def folders_of(top: Folder) -> Iterator[Folder]:
+    """A folder and all below it."""
+    pending = [top]
     while pending:
-        current = pending.pop()
-        yield from ((current, name) for name in current.files)
-        pending.extend(current.folders.values())
+        folder = pending.pop()
+        yield folder
+        pending.extend(folder.folders.values())
+
+
+def below(top: Folder) -> Iterator[tuple[Folder, bytes]]:
+    """Every file of a folder and its subfolders: the folder it is in, and its name."""
+    return ((folder, name) for folder in folders_of(top) for name in folder.files)
 
 
 def place_of(folder: Folder, name: bytes) -> tuple[Folder, bytes]:
@@ -154,37 +160,58 @@ class Index:
         self._touch(folder, name, was_there=was_there)
 
     def add_folder(self, folder: Folder, name: bytes) -> Folder:
-        """A new directory is there, to be watched first and looked into then."""
-        self._drop(folder, name)
-        child = folder.folders[name] = Folder(folder, name)
-        self.size += 1
+        """A directory is there: the folder that stands for it, to be looked into."""
+        child = folder.folders.get(name)
+        if child is None:
+            child = folder.folders[name] = Folder(folder, name)
+            self.size += 1
         return child
 
-    def event(self, folder: Folder, mask: int, cookie: int, name: bytes) -> Folder | None:
-        """Takes in one event of a folder. Gives a new directory that is to be watched and looked into."""
+    def clear(self, folder: Folder) -> None:
+        """It turned out to be another directory than was thought."""
+        for name in list(folder.files):
+            self._remove_file(folder, name)
+        for name in list(folder.folders):
+            self._drop(folder, name)
+
+    def event(self, folder: Folder, mask: int, cookie: int, name: bytes) -> list[Folder]:
+        """Takes in one event of a folder. Gives the directories that are to be looked into.
+
+        Events tell of the past, a look of the present: behind a name may be another directory by now, or none. So what was
+        moved is looked at again, and whoever looks compares the watch.
+        """
         if is_hidden(folder, name):
-            return None
+            return []
         if mask & IS_DIRECTORY:
             return self._folder_event(folder, mask, cookie, name)
         if mask & (APPEARED | TOUCHED):
             # A touched file that is not known: it was made before its new directory was watched.
             self.add_file(folder, name)
         elif mask & VANISHED and name in folder.files:
-            folder.files.remove(name)
-            self.size -= 1
-            self._touch(folder, name, was_there=True)
-        return None
+            self._remove_file(folder, name)
+        return []
 
-    def _folder_event(self, folder: Folder, mask: int, cookie: int, name: bytes) -> Folder | None:
+    def is_here(self, folder: Folder) -> bool:
+        """False for a folder that left the index."""
+        return place_of(folder, b"")[0] is self.root
+
+    def _remove_file(self, folder: Folder, name: bytes) -> None:
+        folder.files.remove(name)
+        self.size -= 1
+        self._touch(folder, name, was_there=True)
+
+    def _folder_event(self, folder: Folder, mask: int, cookie: int, name: bytes) -> list[Folder]:
         if mask & MOVED_FROM:
             self._detach(folder, name, cookie)
         elif mask & MOVED_TO and cookie in self._moving:
-            self._attach(folder, name, self._moving.pop(cookie)[0])
+            child = self._moving.pop(cookie)[0]
+            self._attach(folder, name, child)
+            return [child, *(inner for inner in folders_of(child) if inner.watch is None and inner is not child)]
         elif mask & APPEARED:
-            return self.add_folder(folder, name)
+            return [self.add_folder(folder, name)]
         elif mask & DELETE:
             self._drop(folder, name)
-        return None
+        return []
 
     def _detach(self, folder: Folder, name: bytes, cookie: int) -> None:
         child = folder.folders.get(name)
@@ -212,11 +239,7 @@ class Index:
 
     def _forget(self, child: Folder) -> None:
         child.parent = None
-        pending = [child]
-        while pending:
-            current = pending.pop()
-            self.size -= 1 + len(current.files)
-            pending.extend(current.folders.values())
+        self.size -= sum(1 + len(folder.files) for folder in folders_of(child))
 
     def moved_away(self) -> list[Folder]:
         """Directories that went out of the workspace: none of their events is wanted. To be asked after all events.

@@ -193,7 +193,8 @@ class Command:
     def _on_sample(self, rss: int, processes: int, cpu: float) -> None:
         # The supervisor itself is not the command.
         self._account.sample(rss, max(1, processes - 1))
-        self._account.cpu_seconds = cpu
+        # A sample of the emptied tree may come after the end has told the sum.
+        self._account.cpu_seconds = max(self._account.cpu_seconds, cpu)
 
     def _finish(self, end: Ended) -> None:
         if end.message:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sandfleet_executor.core.contextframes import BadFrame, Done
 from sandfleet_executor.core.events import Started
 from sandfleet_executor.core.outcomes import Cause, Facts, Verdict, judge_cell
+from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, signal_name
 from sandfleet_executor.effects.execution import Execution
@@ -101,9 +102,9 @@ class Context:
         try:
             interpreter = await self.start()
             namespace = await self._around.namespace()
-        except NamespaceError as error:
+        except (NamespaceError, BadRequest) as error:
             execution.emit(Started(execution.id, self.id))
-            account.close(Verdict("lost", "platform", "InterpreterNotStarted", str(error)))
+            account.close(verdict_on(error))
             return
         self.executions += 1
         execution.emit(Started(execution.id, self.id, self.executions, self._lost))
@@ -162,3 +163,10 @@ def cell_facts(execution: Execution, cell: Cell, end: Done | Exit | BadFrame, re
         timeout=request.timeout,
         memory_limit=request.memory_limit,
     )
+
+
+def verdict_on(error: NamespaceError | BadRequest) -> Verdict:
+    """Why there is no interpreter: the platform cannot start one, or its working directory was removed meanwhile."""
+    if isinstance(error, BadRequest):
+        return Verdict("error", "code", "WorkingDirectoryGone", str(error))
+    return Verdict("lost", "platform", "InterpreterNotStarted", str(error))

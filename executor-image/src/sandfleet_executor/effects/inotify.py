@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from sandfleet_executor.core import changes
-from sandfleet_executor.core.changes import Folder, Index, Mark, is_hidden
+from sandfleet_executor.core.changes import Folder, Index, Mark, folders_of, is_hidden
 from sandfleet_executor.core.events import Files
 from sandfleet_executor.effects.syscalls import inotify_add_watch, inotify_init, inotify_rm_watch
 from sandfleet_executor.effects.walk import Trail, entries_in
@@ -74,6 +74,8 @@ class WorkspaceWatcher:
         # What the index says cannot be relied on.
         self._stale = True
         self._next_scan = 0.0
+        # New directories, until the events that have come are all taken in.
+        self._to_look: list[Folder] = []
         self._scanned: _Scan | None = None
         self._scanning = False
         self._thread: threading.Thread | None = None
@@ -115,32 +117,49 @@ class WorkspaceWatcher:
         """Takes in the events that have come."""
         if self._stale and not self._catch_up():
             return
-        for count, (watch, mask, cookie, name) in enumerate(_events(self._fd), start=1):
-            self._take(watch, mask, cookie, name)
-            if count >= MAX_EVENTS_AT_ONCE:
-                self._lose("more events come than can be read")
+        left = MAX_EVENTS_AT_ONCE
+        while left > 0:
+            left -= self._take_events(left)
+            if not self._to_look:
                 break
+            # Only now: events tell of the past, and what is looked into should be where they led.
+            fresh, self._to_look = self._to_look, []
+            for folder in fresh:
+                if self._index.is_here(folder):
+                    self._look_into(folder)
+        if left <= 0:
+            self._lose("more events come than can be read")
         if self._index.size > self._max_names:
             self._lose("it has too many names")
         self._unwatch(self._index.moved_away())
+
+    def _take_events(self, limit: int) -> int:
+        count = 0
+        for count, event in enumerate(_events(self._fd), start=1):
+            self._take(*event)
+            if count >= limit:
+                break
+        return count
 
     def _take(self, watch: int, mask: int, cookie: int, name: bytes) -> None:
         if mask & (_OVERFLOW | _UNMOUNT):
             self._lose("events were lost")
         elif mask & _IGNORED:
-            self._folders.pop(watch, None)
+            forgotten = self._folders.pop(watch, None)
+            if forgotten is not None:
+                forgotten.watch = None
         elif name and (folder := self._folders.get(watch)) is not None:
-            fresh = self._index.event(folder, mask, cookie, name)
-            if fresh is not None:
-                self._look_into(fresh)
+            self._to_look += self._index.event(folder, mask, cookie, name)
 
     def _look_into(self, fresh: Folder) -> None:
         explorer = _Explorer(self._fd, self._index, self._folders, self._max_dirs, self._max_names)
         try:
             with _open_folder(self._workspace_fd, fresh) as trail:
                 explorer.explore(trail, fresh)
-        except (_ScanError, OSError) as error:
-            if not isinstance(error, OSError) or error.errno not in _VANISHED:
+        except _ScanError as error:
+            self._lose(str(error))
+        except OSError as error:
+            if error.errno not in _VANISHED:
                 self._lose(str(error))
 
     def _lose(self, why: str) -> None:
@@ -150,11 +169,10 @@ class WorkspaceWatcher:
         self._index.lose()
 
     def _unwatch(self, gone: list[Folder]) -> None:
-        if gone:
-            outside = {id(folder) for top in gone for folder in _folders_of(top)}
-            for watch in [watch for watch, folder in self._folders.items() if id(folder) in outside]:
-                del self._folders[watch]
-                inotify_rm_watch(self._fd, watch)
+        for folder in (folder for top in gone for folder in folders_of(top)):
+            if folder.watch is not None and self._folders.get(folder.watch) is folder:
+                del self._folders[folder.watch]
+                inotify_rm_watch(self._fd, folder.watch)
 
     # Scans
 
@@ -232,10 +250,14 @@ class _Explorer:
             levels.append(self._look(trail.fd, folder))
 
     def _look(self, directory_fd: int, folder: Folder) -> list[Folder]:
-        """The new folders in a folder. Watched first, so that nothing comes between."""
-        if len(self._folders) >= self._max_dirs:
-            raise _ScanError(f"it has over {self._max_dirs} directories")
-        self._folders[inotify_add_watch(self._fd, b"/proc/self/fd/%d" % directory_fd, _MASK)] = folder
+        """The folders in a folder. It is watched first, so that nothing comes between; one that is watched is known."""
+        watch = inotify_add_watch(self._fd, b"/proc/self/fd/%d" % directory_fd, _MASK)
+        other = self._folders.get(watch)
+        if other is folder:
+            return []
+        if other is not None and self._index.is_here(other):
+            raise _ScanError("directories were exchanged faster than they could be looked at")
+        self._watch(folder, watch)
         fresh = []
         for entry in entries_in(directory_fd):
             name = os.fsencode(entry.name)
@@ -248,6 +270,17 @@ class _Explorer:
             if self._index.size > self._max_names:
                 raise _ScanError(f"it has over {self._max_names} names")
         return fresh
+
+    def _watch(self, folder: Folder, watch: int) -> None:
+        if folder.watch is not None:
+            # Its name was another directory's when it was looked at before.
+            self._index.clear(folder)
+            if self._folders.get(folder.watch) is folder:
+                del self._folders[folder.watch]
+        folder.watch = watch
+        self._folders[watch] = folder
+        if len(self._folders) > self._max_dirs:
+            raise _ScanError(f"it has over {self._max_dirs} directories")
 
 
 def _events(fd: int) -> Iterator[tuple[int, int, int, bytes]]:
@@ -262,14 +295,6 @@ def _events(fd: int) -> Iterator[tuple[int, int, int, bytes]]:
             watch, mask, cookie, size = _HEADER.unpack_from(data, offset)
             offset += _HEADER.size + size
             yield watch, mask, cookie, data[offset - size : offset].rstrip(b"\0")
-
-
-def _folders_of(top: Folder) -> Iterator[Folder]:
-    pending = [top]
-    while pending:
-        folder = pending.pop()
-        yield folder
-        pending.extend(folder.folders.values())
 
 
 @contextlib.contextmanager

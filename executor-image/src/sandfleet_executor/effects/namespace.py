@@ -15,6 +15,7 @@ from typing import Any
 import sandfleet_executor.worker
 from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.effects.channel import FrameChannel
 from sandfleet_executor.worker.frames import Frame, FrameError
 
@@ -89,8 +90,10 @@ class Namespace:
         return self
 
     async def fork(self, request: dict[str, Any], payload: bytes, fds: Sequence[int]) -> int:
-        """The pid (in the namespace) of a new context or command. Raises NamespaceError."""
+        """The pid (in the namespace) of a new context or command. Raises NamespaceError, and BadRequest for what cannot be."""
         answer = await self._ask(request, payload, fds)
+        if answer["event"] == "refused":
+            raise BadRequest(str(answer["message"]))
         if answer["event"] != "forked":
             raise NamespaceError(str(answer.get("message", "cannot start a process")))
         return int(answer["pid"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig, Limits
 from sandfleet_executor.core.outcomes import Cause
-from sandfleet_executor.core.requests import DEFAULT_CONTEXT
+from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
 from sandfleet_executor.effects.accounting import Surroundings
 from sandfleet_executor.effects.commands import Command, CommandRequest
 from sandfleet_executor.effects.contexts import CellRequest, Context
@@ -178,13 +178,13 @@ class Session:
     # Contexts
 
     async def create_context(self, context_id: str, cwd: str, envs: dict[str, str]) -> Context:
-        """A context whose interpreter runs. Raises ExistsError, BusyError and NamespaceError."""
+        """A context whose interpreter runs. Raises ExistsError, BusyError, BadRequest and NamespaceError."""
         if context_id in self._contexts:
             raise ExistsError(f"cannot create context {context_id}: it exists")
         context = self._add_context(context_id, cwd, envs)
         try:
             await context.start()
-        except NamespaceError:
+        except (NamespaceError, BadRequest):
             self._contexts.pop(context_id, None)
             raise
         return context

@@ -44,7 +44,7 @@ class Pins:
 
 
 class Roots:
-    """Where the two trees are. `tmp_fd` gives None while there is no session namespace; both descriptors stay the owner's."""
+    """Where the two trees are. `tmp_fd` gives None or -1 while there is none; both descriptors stay the owner's."""
 
     def __init__(self, workspace_fd: int, tmp_fd: Callable[[], int | None]) -> None:
         self._workspace_fd = workspace_fd
@@ -54,7 +54,7 @@ class Roots:
         """Only for the thread that closes the descriptors: else a closed one's number may already be another file."""
         fds = {Root.WORKSPACE: os.dup(self._workspace_fd)}
         tmp_fd = self._tmp_fd()
-        if tmp_fd is not None:
+        if tmp_fd is not None and tmp_fd >= 0:
             fds[Root.TMP] = os.dup(tmp_fd)
         return Pins(fds)
 

@@ -10,7 +10,7 @@ import grpc.aio
 
 from sandfleet_executor.core.claims import TokenError, TokenReason
 from sandfleet_executor.effects.tokens import TokenVerifier
-from sandfleet_executor.servicers.errors import ApiError, abort
+from sandfleet_executor.servicers.errors import ApiError, abort, drain, is_upload
 
 PACKAGE = "sandfleet_api.executor.v1"
 SCOPES_OF_SERVICES = {
@@ -48,7 +48,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # g
         try:
             self._check(handler_call_details)
         except TokenError as error:
-            return _deny(error)
+            return _deny(error, await continuation(handler_call_details))
         return await continuation(handler_call_details)
 
     def _check(self, details: grpc.HandlerCallDetails) -> None:
@@ -69,12 +69,14 @@ def _bearer(metadata: Any) -> str:
     return str(token)
 
 
-def _deny(error: TokenError) -> grpc.RpcMethodHandler[Any, Any]:
+def _deny(error: TokenError, handler: grpc.RpcMethodHandler[Any, Any] | None) -> grpc.RpcMethodHandler[Any, Any]:
     denied_scope = error.reason is TokenReason.SCOPE
     status = grpc.StatusCode.PERMISSION_DENIED if denied_scope else grpc.StatusCode.UNAUTHENTICATED
     failure = ApiError(status, error.reason.value, str(error))
 
-    async def deny(_requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    async def deny(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        if handler is not None and is_upload(handler):
+            await drain(requests)
         await abort(context, failure)
 
     # On the wire a denial is the same for all four kinds, and this kind does not wait for a request first.

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import resource
 from pathlib import Path
 from subprocess import Popen
 
@@ -18,9 +19,9 @@ class Orphans:
         self._cells = 0
 
     def reap(self) -> None:
-        """Called before each cell; looks only now and then."""
+        """Called before each cell; looks only now and then, and when the limit of processes is near."""
         self._cells += 1
-        if self._cells % CELLS_BETWEEN or not _any_ended():
+        if not _any_ended() or (self._cells % CELLS_BETWEEN and not _crowded()):
             return
         ended = _ended_children()
         if len(ended) > MANY_ENDED:
@@ -34,6 +35,12 @@ def _any_ended() -> bool:
         return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
         return False
+
+
+def _crowded() -> bool:
+    """Whether half of the processes that the user may have are there."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    return 0 < limit < 2 * sum(name.isdecimal() for name in os.listdir("/proc"))  # noqa: PTH208 - before a cell
 
 
 def _ended_children() -> set[int]:

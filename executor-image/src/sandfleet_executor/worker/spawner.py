@@ -8,7 +8,7 @@ Requests on the control socket, descriptors beside the prefix of the frame:
   {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id"} · {"op":"ping","id"}
 Answers (with the request's id) and events:
   {"event":"hello","kernel","python","separated"} fd: /tmp
-  {"event":"forked","id","pid"} · {"event":"failed","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"}
+  {"event":"forked","id","pid"} · {"event":"failed"|"refused","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"}
   {"event":"exited","pid","code","signal","memory":bool} · {"event":"sample","trees":{pid:[rss, processes, cpu]}}
 """
 
@@ -109,12 +109,14 @@ class Spawner:
                 raise frames.FrameError(f"cannot serve {unknown!r}: no such operation")
 
     def fork(self, frame: frames.Frame, fds: list[int]) -> None:
+        number, cwd = frame.header["id"], frame.header["cwd"]
+        if frame.header["op"] == "context" and not os.path.isdir(cwd):  # noqa: PTH112 - pathlib is not needed in PID 1
+            self.say({"event": "refused", "id": number, "message": f"cannot work in {cwd}: there is no such directory"})
+            return
         try:
             pid = os.fork()
         except OSError as error:
-            self.say(
-                {"event": "failed", "id": frame.header["id"], "message": f"cannot start a process: {error.strerror}"}
-            )
+            self.say({"event": "failed", "id": number, "message": f"cannot start a process: {error.strerror}"})
             return
         if pid == 0:
             self.become_child(frame, fds)
