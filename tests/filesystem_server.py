@@ -119,9 +119,12 @@ class World:
 
     async def write(self, path, chunks=(b"new",), mode=0):
         async def requests():
+            size = 0
             yield pb.WriteRequest(header=pb.WriteHeader(path=path, mode=mode))
             for chunk in chunks:
+                size += len(chunk)
                 yield pb.WriteRequest(data=chunk)
+            yield pb.WriteRequest(end=pb.WriteEnd(size=size))
 
         return (await self.files.Write(requests(), metadata=self.metadata())).info
 

@@ -150,11 +150,19 @@ async def test_a_full_disk_is_no_space_and_to_be_retried(world, monkeypatch):
         [pb.WriteRequest()],
         [pb.WriteRequest(header=pb.WriteHeader(path=b"f"))] * 2,
         [pb.WriteRequest(header=pb.WriteHeader(path=b"f")), pb.WriteRequest()],
+        [pb.WriteRequest(header=pb.WriteHeader(path=b"f")), pb.WriteRequest(end=pb.WriteEnd(size=1))],
     ],
 )
 async def test_a_stream_that_is_no_upload_is_refused_and_changes_nothing(world, requests):
     status, detail = await failure(world.files.Write(iter(requests), metadata=world.metadata()))
     assert (status, detail.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "InvalidStream")
+    assert os.listdir(world.workspace) == []
+
+
+async def test_a_stream_that_stops_without_its_end_changes_nothing(world):
+    begun = [pb.WriteRequest(header=pb.WriteHeader(path=b"f")), pb.WriteRequest(data=b"x")]
+    _, detail = await failure(world.files.Write(iter(begun), metadata=world.metadata()))
+    assert detail.reason == "StreamBroken"
     assert os.listdir(world.workspace) == []
 
 

@@ -19,13 +19,16 @@ from sandfleet_api.executor.v1 import session_pb2 as session
 world = world_fixture
 
 
+EMPTY_FILE = [pb.WriteRequest(header=pb.WriteHeader(path=b"f")), pb.WriteRequest(end=pb.WriteEnd())]
+
+
 def of_each_kind(world, metadata):
     return {
         "unary": world.files.Stat(pb.StatRequest(path=b"."), metadata=metadata),
         "answers": drained(world.files.Read(pb.ReadRequest(path=b"f"), metadata=metadata)),
         # Nothing is sent: a client of grpc.aio that is still sending may not see the status of a stream of both ways.
         "both": world.channel.stream_stream(ECHO)(metadata=metadata).read(),
-        "requests": world.files.Write(iter([pb.WriteRequest(header=pb.WriteHeader(path=b"f"))]), metadata=metadata),
+        "requests": world.files.Write(iter(EMPTY_FILE), metadata=metadata),
     }
 
 

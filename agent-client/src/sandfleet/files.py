@@ -90,8 +90,11 @@ class AsyncFiles:
             patience = self._link.rpc_timeout
             try:
                 await call.write(api.filesystem.WriteRequest(header=header))
+                size = 0
                 async for chunk in _chunks(data):
+                    size += len(chunk)
                     await late.transport.within(patience, call.write(api.filesystem.WriteRequest(data=chunk)))
+                await call.write(api.filesystem.WriteRequest(end=api.filesystem.WriteEnd(size=size)))
                 await call.done_writing()
             except (api.aio.UsageError, late.asyncio.InvalidStateError):
                 # The server has answered already; its status says why.

@@ -109,7 +109,7 @@ class Supervisor:
         path = [*own, *sorted(programs), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
         return {
             "PATH": ":".join(path),
-            "HOME": "/root",
+            "HOME": str(self.layout.root),
             "PYTHONPATH": str(REPOSITORY / "tests"),
             "PYTHONDONTWRITEBYTECODE": "1",
         }

@@ -61,7 +61,6 @@ async def test_a_token_that_is_not_good_opens_nothing(executor, sandbox, kind, s
     assert not await sandbox.files.exists("broken-in")
 
 
-@pytest.mark.xfail(strict=True, reason="the client shows gRPC's failure to send instead of the status that came first")
 async def test_a_write_that_is_refused_while_it_is_sent_says_the_same(executor, sandbox):
     denied = executor.client(token=executor.token(aud="another"))
     for _ in range(20):

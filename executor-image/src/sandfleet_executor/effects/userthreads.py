@@ -45,7 +45,8 @@ class FileThreads:
             if not future.done():
                 future.add_done_callback(functools.partial(self._release, release))
             elif not future.cancelled() and future.exception() is None:
-                await self.run(release, future.result())
+                # Shielded: a cancellation that comes now would take it from the queue of the threads.
+                await asyncio.shield(asyncio.wrap_future(self._pool.submit(release, future.result())))
 
     def _submit(self, finish: Callable[[], None], work: Callable[[], T]) -> Future[T]:
         try:

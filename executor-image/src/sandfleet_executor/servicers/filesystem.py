@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import functools
@@ -132,19 +131,31 @@ class FilesystemServicer(filesystem_pb2_grpc.FilesystemServiceServicer):
                     offset += len(data)
                     yield pb.ReadResponse(data=data)
 
-    async def Write(self, request_iterator: AsyncIterator[pb.WriteRequest], context: Context) -> pb.WriteResponse:
+    async def Write(self, request_iterator: AsyncIterator[pb.WriteRequest], _context: Context) -> pb.WriteResponse:
         header = await _header(request_iterator)
         pins = self._roots.pin()
         with _translated("write", header.path):
             async with self._threads.hold(
                 pins.close, lambda: files.Upload(pins, header.path, header.mode), files.Upload.discard
             ) as upload:
-                async for request in request_iterator:
-                    if request.WhichOneof("part") != "data":
-                        raise _invalid("InvalidStream", "cannot write: after the header only data may come")
-                    await self._threads.run(upload.write, request.data)
-                await _check_whole(context)
+                await self._receive(request_iterator, upload)
                 return pb.WriteResponse(info=to_info(await self._threads.run(upload.commit)))
+
+    async def _receive(self, requests: AsyncIterator[pb.WriteRequest], upload: files.Upload) -> None:
+        """Takes the data up to the end that the client has to say: grpc.aio ends a stream that broke in the same way."""
+        size = 0
+        async for request in requests:
+            match request.WhichOneof("part"):
+                case "data":
+                    size += len(request.data)
+                    await self._threads.run(upload.write, request.data)
+                case "end" if request.end.size == size:
+                    return
+                case "end":
+                    raise _invalid("InvalidStream", f"cannot write: {size} bytes came of {request.end.size}")
+                case _:
+                    raise _invalid("InvalidStream", "cannot write: after the header only data may come, then an end")
+        raise ApiError(Code.CANCELLED, "StreamBroken", "cannot write: the stream ended before its end was said")
 
     async def Stat(self, request: pb.StatRequest, _context: Context) -> pb.StatResponse:
         info = await self._do("look at", request.path, lambda pins: files.look(pins, request.path))
@@ -192,18 +203,6 @@ async def _header(requests: AsyncIterator[pb.WriteRequest]) -> pb.WriteHeader:
     if first.header.mode > MAX_MODE:
         raise _invalid("InvalidMode", f"cannot write: the mode is over 0o{MAX_MODE:o}")
     return first.header
-
-
-async def _check_whole(context: Context) -> None:
-    """Raises unless the client itself ended the stream.
-
-    grpc.aio ends the requests in the same way when the connection breaks, and cancels the RPC only some turns of the loop
-    later: a cut file would be taken for a whole one. Whatever is sent comes back after the news of the break.
-    """
-    await context.send_initial_metadata(())
-    await asyncio.sleep(0)
-    if context.done():
-        raise ApiError(Code.CANCELLED, "StreamBroken", "cannot write: the stream broke")
 
 
 def to_info(info: Info) -> pb.FileInfo:

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*sandfleet_api/executor/v1/filesystem.proto\x12\x19sandfleet_api.executor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\x01\n\x08\x46ileInfo\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x31\n\x04type\x18\x02 \x01(\x0e\x32#.sandfleet_api.executor.v1.FileType\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x0c\n\x04mode\x18\x04 \x01(\r\x12,\n\x08modified\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0esymlink_target\x18\x06 \x01(\x0c\";\n\x0bReadRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"[\n\x0cReadResponse\x12\x33\n\x04info\x18\x01 \x01(\x0b\x32#.sandfleet_api.executor.v1.FileInfoH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\")\n\x0bWriteHeader\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0c\n\x04mode\x18\x02 \x01(\r\"`\n\x0cWriteRequest\x12\x38\n\x06header\x18\x01 \x01(\x0b\x32&.sandfleet_api.executor.v1.WriteHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"B\n\rWriteResponse\x12\x31\n\x04info\x18\x01 \x01(\x0b\x32#.sandfleet_api.executor.v1.FileInfo\"\x1b\n\x0bStatRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\"A\n\x0cStatResponse\x12\x31\n\x04info\x18\x01 \x01(\x0b\x32#.sandfleet_api.executor.v1.FileInfo\"Z\n\x14ListDirectoryRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\r\n\x05\x64\x65pth\x18\x02 \x01(\r\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\x0c\"f\n\x15ListDirectoryResponse\x12\x34\n\x07\x65ntries\x18\x01 \x03(\x0b\x32#.sandfleet_api.executor.v1.FileInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\x0c\"\x1e\n\x0eMakeDirRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\"\"\n\x0fMakeDirResponse\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x08\"@\n\x0bMoveRequest\x12\x0e\n\x06source\x18\x01 \x01(\x0c\x12\x0e\n\x06target\x18\x02 \x01(\x0c\x12\x11\n\toverwrite\x18\x03 \x01(\x08\"A\n\x0cMoveResponse\x12\x31\n\x04info\x18\x01 \x01(\x0b\x32#.sandfleet_api.executor.v1.FileInfo\"0\n\rRemoveRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x11\n\trecursive\x18\x02 \x01(\x08\"\x10\n\x0eRemoveResponse*~\n\x08\x46ileType\x12\x19\n\x15\x46ILE_TYPE_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x46ILE_TYPE_FILE\x10\x01\x12\x17\n\x13\x46ILE_TYPE_DIRECTORY\x10\x02\x12\x15\n\x11\x46ILE_TYPE_SYMLINK\x10\x03\x12\x13\n\x0f\x46ILE_TYPE_OTHER\x10\x04\x32\xb3\x05\n\x11\x46ilesystemService\x12Y\n\x04Read\x12&.sandfleet_api.executor.v1.ReadRequest\x1a\'.sandfleet_api.executor.v1.ReadResponse0\x01\x12\\\n\x05Write\x12\'.sandfleet_api.executor.v1.WriteRequest\x1a(.sandfleet_api.executor.v1.WriteResponse(\x01\x12W\n\x04Stat\x12&.sandfleet_api.executor.v1.StatRequest\x1a\'.sandfleet_api.executor.v1.StatResponse\x12r\n\rListDirectory\x12/.sandfleet_api.executor.v1.ListDirectoryRequest\x1a\x30.sandfleet_api.executor.v1.ListDirectoryResponse\x12`\n\x07MakeDir\x12).sandfleet_api.executor.v1.MakeDirRequest\x1a*.sandfleet_api.executor.v1.MakeDirResponse\x12W\n\x04Move\x12&.sandfleet_api.executor.v1.MoveRequest\x1a\'.sandfleet_api.executor.v1.MoveResponse\x12]\n\x06Remove\x12(.sandfleet_api.executor.v1.RemoveRequest\x1a).sandfleet_api.executor.v1.RemoveResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*sandfleet_api/executor/v1/filesystem.proto\x12\x19sandfleet_api.executor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\x01\n\x08\x46ileInfo\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x31\n\x04type\x18\x02 \x01(\x0e\x32#.sandfleet_api.executor.v1.FileType\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x0c\n\x04mode\x18\x04 \x01(\r\x12,\n\x08modified\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0esymlink_target\x18\x06 \x01(\x0c\";\n\x0bReadRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\x04\"[\n\x0cReadResponse\x12\x33\n\x04info\x18\x01 \x01(\x0b\x32#.sandfleet_api.executor.v1.FileInfoH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\")\n\x0bWriteHeader\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x0c\n\x04mode\x18\x02 \x01(\r\"\x18\n\x08WriteEnd\x12\x0c\n\x04size\x18\x01 \x01(\x04\"\x94\x01\n\x0cWriteRequest\x12\x38\n\x06header\x18\x01 \x01(\x0b\x32&.sandfleet_api.executor.v1.WriteHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\x32\n\x03\x65nd\x18\x03 \x01(\x0b\x32#.sandfleet_api.executor.v1.WriteEndH\x00\x42\x06\n\x04part\"B\n\rWriteResponse\x12\x31\n\x04info\x18\x01 \x01(\x0b\x32#.sandfleet_api.executor.v1.FileInfo\"\x1b\n\x0bStatRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\"A\n\x0cStatResponse\x12\x31\n\x04info\x18\x01 \x01(\x0b\x32#.sandfleet_api.executor.v1.FileInfo\"Z\n\x14ListDirectoryRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\r\n\x05\x64\x65pth\x18\x02 \x01(\r\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\x0c\"f\n\x15ListDirectoryResponse\x12\x34\n\x07\x65ntries\x18\x01 \x03(\x0b\x32#.sandfleet_api.executor.v1.FileInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\x0c\"\x1e\n\x0eMakeDirRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\"\"\n\x0fMakeDirResponse\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x08\"@\n\x0bMoveRequest\x12\x0e\n\x06source\x18\x01 \x01(\x0c\x12\x0e\n\x06target\x18\x02 \x01(\x0c\x12\x11\n\toverwrite\x18\x03 \x01(\x08\"A\n\x0cMoveResponse\x12\x31\n\x04info\x18\x01 \x01(\x0b\x32#.sandfleet_api.executor.v1.FileInfo\"0\n\rRemoveRequest\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12\x11\n\trecursive\x18\x02 \x01(\x08\"\x10\n\x0eRemoveResponse*~\n\x08\x46ileType\x12\x19\n\x15\x46ILE_TYPE_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x46ILE_TYPE_FILE\x10\x01\x12\x17\n\x13\x46ILE_TYPE_DIRECTORY\x10\x02\x12\x15\n\x11\x46ILE_TYPE_SYMLINK\x10\x03\x12\x13\n\x0f\x46ILE_TYPE_OTHER\x10\x04\x32\xb3\x05\n\x11\x46ilesystemService\x12Y\n\x04Read\x12&.sandfleet_api.executor.v1.ReadRequest\x1a\'.sandfleet_api.executor.v1.ReadResponse0\x01\x12\\\n\x05Write\x12\'.sandfleet_api.executor.v1.WriteRequest\x1a(.sandfleet_api.executor.v1.WriteResponse(\x01\x12W\n\x04Stat\x12&.sandfleet_api.executor.v1.StatRequest\x1a\'.sandfleet_api.executor.v1.StatResponse\x12r\n\rListDirectory\x12/.sandfleet_api.executor.v1.ListDirectoryRequest\x1a\x30.sandfleet_api.executor.v1.ListDirectoryResponse\x12`\n\x07MakeDir\x12).sandfleet_api.executor.v1.MakeDirRequest\x1a*.sandfleet_api.executor.v1.MakeDirResponse\x12W\n\x04Move\x12&.sandfleet_api.executor.v1.MoveRequest\x1a\'.sandfleet_api.executor.v1.MoveResponse\x12]\n\x06Remove\x12(.sandfleet_api.executor.v1.RemoveRequest\x1a).sandfleet_api.executor.v1.RemoveResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sandfleet_api.executor.v1.filesystem_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FILETYPE']._serialized_start=1206
-  _globals['_FILETYPE']._serialized_end=1332
+  _globals['_FILETYPE']._serialized_start=1285
+  _globals['_FILETYPE']._serialized_end=1411
   _globals['_FILEINFO']._serialized_start=107
   _globals['_FILEINFO']._serialized_end=280
   _globals['_READREQUEST']._serialized_start=282
@@ -42,30 +42,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READRESPONSE']._serialized_end=434
   _globals['_WRITEHEADER']._serialized_start=436
   _globals['_WRITEHEADER']._serialized_end=477
-  _globals['_WRITEREQUEST']._serialized_start=479
-  _globals['_WRITEREQUEST']._serialized_end=575
-  _globals['_WRITERESPONSE']._serialized_start=577
-  _globals['_WRITERESPONSE']._serialized_end=643
-  _globals['_STATREQUEST']._serialized_start=645
-  _globals['_STATREQUEST']._serialized_end=672
-  _globals['_STATRESPONSE']._serialized_start=674
-  _globals['_STATRESPONSE']._serialized_end=739
-  _globals['_LISTDIRECTORYREQUEST']._serialized_start=741
-  _globals['_LISTDIRECTORYREQUEST']._serialized_end=831
-  _globals['_LISTDIRECTORYRESPONSE']._serialized_start=833
-  _globals['_LISTDIRECTORYRESPONSE']._serialized_end=935
-  _globals['_MAKEDIRREQUEST']._serialized_start=937
-  _globals['_MAKEDIRREQUEST']._serialized_end=967
-  _globals['_MAKEDIRRESPONSE']._serialized_start=969
-  _globals['_MAKEDIRRESPONSE']._serialized_end=1003
-  _globals['_MOVEREQUEST']._serialized_start=1005
-  _globals['_MOVEREQUEST']._serialized_end=1069
-  _globals['_MOVERESPONSE']._serialized_start=1071
-  _globals['_MOVERESPONSE']._serialized_end=1136
-  _globals['_REMOVEREQUEST']._serialized_start=1138
-  _globals['_REMOVEREQUEST']._serialized_end=1186
-  _globals['_REMOVERESPONSE']._serialized_start=1188
-  _globals['_REMOVERESPONSE']._serialized_end=1204
-  _globals['_FILESYSTEMSERVICE']._serialized_start=1335
-  _globals['_FILESYSTEMSERVICE']._serialized_end=2026
+  _globals['_WRITEEND']._serialized_start=479
+  _globals['_WRITEEND']._serialized_end=503
+  _globals['_WRITEREQUEST']._serialized_start=506
+  _globals['_WRITEREQUEST']._serialized_end=654
+  _globals['_WRITERESPONSE']._serialized_start=656
+  _globals['_WRITERESPONSE']._serialized_end=722
+  _globals['_STATREQUEST']._serialized_start=724
+  _globals['_STATREQUEST']._serialized_end=751
+  _globals['_STATRESPONSE']._serialized_start=753
+  _globals['_STATRESPONSE']._serialized_end=818
+  _globals['_LISTDIRECTORYREQUEST']._serialized_start=820
+  _globals['_LISTDIRECTORYREQUEST']._serialized_end=910
+  _globals['_LISTDIRECTORYRESPONSE']._serialized_start=912
+  _globals['_LISTDIRECTORYRESPONSE']._serialized_end=1014
+  _globals['_MAKEDIRREQUEST']._serialized_start=1016
+  _globals['_MAKEDIRREQUEST']._serialized_end=1046
+  _globals['_MAKEDIRRESPONSE']._serialized_start=1048
+  _globals['_MAKEDIRRESPONSE']._serialized_end=1082
+  _globals['_MOVEREQUEST']._serialized_start=1084
+  _globals['_MOVEREQUEST']._serialized_end=1148
+  _globals['_MOVERESPONSE']._serialized_start=1150
+  _globals['_MOVERESPONSE']._serialized_end=1215
+  _globals['_REMOVEREQUEST']._serialized_start=1217
+  _globals['_REMOVEREQUEST']._serialized_end=1265
+  _globals['_REMOVERESPONSE']._serialized_start=1267
+  _globals['_REMOVERESPONSE']._serialized_end=1283
+  _globals['_FILESYSTEMSERVICE']._serialized_start=1414
+  _globals['_FILESYSTEMSERVICE']._serialized_end=2105
 # @@protoc_insertion_point(module_scope)

@@ -65,13 +65,21 @@ class WriteHeader(_message.Message):
     mode: int
     def __init__(self, path: _Optional[bytes] = ..., mode: _Optional[int] = ...) -> None: ...
 
+class WriteEnd(_message.Message):
+    __slots__ = ("size",)
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    def __init__(self, size: _Optional[int] = ...) -> None: ...
+
 class WriteRequest(_message.Message):
-    __slots__ = ("header", "data")
+    __slots__ = ("header", "data", "end")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
     header: WriteHeader
     data: bytes
-    def __init__(self, header: _Optional[_Union[WriteHeader, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+    end: WriteEnd
+    def __init__(self, header: _Optional[_Union[WriteHeader, _Mapping]] = ..., data: _Optional[bytes] = ..., end: _Optional[_Union[WriteEnd, _Mapping]] = ...) -> None: ...
 
 class WriteResponse(_message.Message):
     __slots__ = ("info",)

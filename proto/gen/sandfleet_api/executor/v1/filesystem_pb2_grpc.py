@@ -106,8 +106,8 @@ class FilesystemServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Write(self, request_iterator, context):
-        """Writes a regular file: first a header, then bytes in chunks. The name shows the old file until the last chunk has come,
-        then the whole new one; a stream that breaks changes nothing. Missing parents are made.
+        """Writes a regular file: first a header, then bytes in chunks, then an end. The name shows the old file until the end has come,
+        then the whole new one; a stream that breaks before its end changes nothing. Missing parents are made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,8 +48,8 @@ class FilesystemServiceStub:
     Read: _grpc.UnaryStreamMultiCallable[_filesystem_pb2.ReadRequest, _filesystem_pb2.ReadResponse]
     """Reads a regular file: first its FileInfo, then its bytes in chunks."""
     Write: _grpc.StreamUnaryMultiCallable[_filesystem_pb2.WriteRequest, _filesystem_pb2.WriteResponse]
-    """Writes a regular file: first a header, then bytes in chunks. The name shows the old file until the last chunk has come,
-    then the whole new one; a stream that breaks changes nothing. Missing parents are made.
+    """Writes a regular file: first a header, then bytes in chunks, then an end. The name shows the old file until the end has come,
+    then the whole new one; a stream that breaks before its end changes nothing. Missing parents are made.
     """
     Stat: _grpc.UnaryUnaryMultiCallable[_filesystem_pb2.StatRequest, _filesystem_pb2.StatResponse]
     """Describes what is at a path, without following a last symlink."""
@@ -86,8 +86,8 @@ class FilesystemServiceAsyncStub(FilesystemServiceStub):
     Read: _aio.UnaryStreamMultiCallable[_filesystem_pb2.ReadRequest, _filesystem_pb2.ReadResponse]  # type: ignore[assignment]
     """Reads a regular file: first its FileInfo, then its bytes in chunks."""
     Write: _aio.StreamUnaryMultiCallable[_filesystem_pb2.WriteRequest, _filesystem_pb2.WriteResponse]  # type: ignore[assignment]
-    """Writes a regular file: first a header, then bytes in chunks. The name shows the old file until the last chunk has come,
-    then the whole new one; a stream that breaks changes nothing. Missing parents are made.
+    """Writes a regular file: first a header, then bytes in chunks, then an end. The name shows the old file until the end has come,
+    then the whole new one; a stream that breaks before its end changes nothing. Missing parents are made.
     """
     Stat: _aio.UnaryUnaryMultiCallable[_filesystem_pb2.StatRequest, _filesystem_pb2.StatResponse]  # type: ignore[assignment]
     """Describes what is at a path, without following a last symlink."""
@@ -133,8 +133,8 @@ class FilesystemServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_filesystem_pb2.WriteRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_filesystem_pb2.WriteResponse, _abc.Awaitable[_filesystem_pb2.WriteResponse]]:
-        """Writes a regular file: first a header, then bytes in chunks. The name shows the old file until the last chunk has come,
-        then the whole new one; a stream that breaks changes nothing. Missing parents are made.
+        """Writes a regular file: first a header, then bytes in chunks, then an end. The name shows the old file until the end has come,
+        then the whole new one; a stream that breaks before its end changes nothing. Missing parents are made.
         """
 
     @_abc_1.abstractmethod
