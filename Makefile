@@ -2,10 +2,12 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 
-.PHONY: help setup demo test lint types proto lock bench clean
+include tests/cluster/cluster.mk
+
+.PHONY: help setup demo test lint types proto lock image bench clean
 
 help: ## This list.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 setup: ## The environment in .venv (done by every other target on its own).
 	@scripts/setup.sh
@@ -14,7 +16,7 @@ demo: setup ## Many agent sessions solve real tasks in isolated sandboxes.
 	@$(PY) -m sandfleet demo $(ARGS)
 
 test: setup lint types ## The fast suite: lint, types, generated code, unit and contract tests.
-	@$(PY) -m pytest -q $(ARGS)
+	@$(PY) -m pytest -q -n 6 --dist loadfile $(ARGS)
 
 lint: setup ## ruff, import contracts, buf.
 	@.venv/bin/ruff check -q . && .venv/bin/ruff format -q --check . && .venv/bin/lint-imports --no-logo >/dev/null || { .venv/bin/lint-imports --no-logo; exit 1; }
@@ -28,6 +30,9 @@ proto: setup ## Generate the code of the APIs again.
 
 lock: setup ## Write requirements.lock anew from pyproject.toml.
 	@scripts/lock.sh
+
+image: setup ## The images of executor and control plane, with buildah (root).
+	@scripts/image.sh
 
 bench: setup ## Measure, beside baselines of the same run.
 	@$(PY) tests/bench/run.py $(ARGS)

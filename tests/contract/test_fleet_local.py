@@ -1,5 +1,6 @@
 """The fleet service over real executors on this machine."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import grpc
@@ -53,11 +55,21 @@ def executor_of(fleet, bound):
     inode = next(
         line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines() if line.endswith(" " + socket_path)
     )
-    for pid in fleet.tree():
-        links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").glob("*") if link.is_symlink()]
-        if f"socket:[{inode}]" in links:
-            return pid
+    # Processes start and end while one looks: one look may miss what the next one sees.
+    for _ in range(100):
+        for pid in fleet.tree():
+            if f"socket:[{inode}]" in open_files(pid):
+                return pid
+        time.sleep(0.1)
     raise AssertionError("nobody listens on the socket")
+
+
+def open_files(pid):
+    found = []
+    for link in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            found.append(str(link.readlink()))
+    return found
 
 
 def test_a_claimed_sandbox_runs_code_and_a_released_one_leaves_nothing(fleet, name):

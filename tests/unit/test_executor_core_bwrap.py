@@ -4,16 +4,16 @@ import pytest
 from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.bwrap import Host
 
-PREFIXES = ("/work/venv", "/root/python")
+PREFIXES = ("/srv/venv", "/root/python")
 
 
 def host(**change):
     values = {
         "is_root": True,
         "merged": ("bin", "lib"),
-        "python": "/work/venv/bin/python",
+        "python": "/srv/venv/bin/python",
         "prefixes": PREFIXES,
-        "worker_folder": "/work/src/worker",
+        "worker_folder": "/srv/src/worker",
         "own_network": True,
     }
     return Host(**{**values, **change})
@@ -37,7 +37,7 @@ def test_what_is_mounted_from_the_host_is_a_short_list_and_only_the_workspace_ca
     sources = {source for option in ("--ro-bind", "--ro-bind-try") for source, _ in pairs(found, option)}
     allowed = {
         "/usr",
-        "/work/src/worker",
+        "/srv/src/worker",
         *PREFIXES,
         *(f"/{name}" for name in bwrap.MERGED),
         *(f"/etc/{name}" for name in bwrap.ETC),
@@ -118,7 +118,7 @@ def test_folders_above_a_path_are_made_from_the_top_down_but_not_in_usr(paths, f
 
 def test_the_interpreter_takes_no_path_from_user_code():
     program = bwrap.program(host(is_root=False), user_id=None, start="import x")
-    assert program == ["/work/venv/bin/python", "-s", "-P", "-c", "import x"]
+    assert program == ["/srv/venv/bin/python", "-s", "-P", "-c", "import x"]
 
 
 def test_every_process_starts_with_a_fixed_seed_zone_locale_and_count_of_threads():
@@ -128,4 +128,4 @@ def test_every_process_starts_with_a_fixed_seed_zone_locale_and_count_of_threads
         f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
     }
     # What is installed into the workspace never comes before the system's.
-    assert found["PATH"].split(":")[0] == "/work/venv/bin"
+    assert found["PATH"].split(":")[0] == "/srv/venv/bin"

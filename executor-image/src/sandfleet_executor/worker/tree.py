@@ -44,20 +44,23 @@ def scan() -> dict[int, Process]:
     """All processes of this namespace. One that ends meanwhile is left out."""
     found = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - every 20 ms when memory is short
-        if not name.isdecimal():
-            continue
-        try:
-            fd = os.open(f"/proc/{name}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            process = parse_stat(os.read(fd, 4096))
-        except (OSError, ValueError, IndexError):
-            continue
-        finally:
-            os.close(fd)
-        found[process.pid] = process
+        if name.isdecimal() and (process := look(int(name))):
+            found[process.pid] = process
     return found
+
+
+def look(pid: int) -> Process | None:
+    """One process; None when it has gone."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return parse_stat(os.read(fd, 4096))
+    except (OSError, ValueError, IndexError):
+        return None
+    finally:
+        os.close(fd)
 
 
 def descendants(processes: Mapping[int, Process], root: int) -> list[int]:
@@ -93,21 +96,21 @@ def proportional(processes: Mapping[int, Process]) -> dict[int, Process]:
     return {pid: process._replace(rss=min(process.rss, _pss(pid, process.rss))) for pid, process in processes.items()}
 
 
-def _pss(pid: int, otherwise: int) -> int:
+def _pss(pid: int, rss: int) -> int:
+    """Bytes. What ended since it was seen holds nothing; where the kernel does not tell, `rss` stands."""
     try:
         fd = os.open(f"/proc/{pid}/smaps_rollup", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(fd, 4096)
+        finally:
+            os.close(fd)
     except OSError:
-        return otherwise
-    try:
-        text = os.read(fd, 4096)
-    except OSError:
-        return otherwise
-    finally:
-        os.close(fd)
+        text = b""
     for line in text.splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) << 10
-    return otherwise
+    now = look(pid)
+    return 0 if now is None or now.state == "Z" else rss
 
 
 def send_signal(pids: Iterable[int], number: int) -> None:
