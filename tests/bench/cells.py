@@ -1,10 +1,12 @@
 """Cells and contexts beside ipykernel."""
 
-from collections.abc import Iterator
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
 
 from figures import Figure, progress, quantile, repeat
 from jupyter_client.manager import start_new_kernel
-from sandfleet import Sandbox
+from sandfleet import AsyncSandbox, Sandbox
 
 RUNS = 300
 STARTS = 15
@@ -12,10 +14,9 @@ STARTS = 15
 
 def figures() -> Iterator[Figure]:
     progress("trivial cell, and ipykernel's")
+    ours, bare, starts = asyncio.run(measure())
     with Sandbox.create() as sandbox:
-        ours = repeat(lambda: sandbox.run_code("1"), RUNS, warm_up=20)
-        contexts = iter(range(10_000))
-        starts = repeat(lambda: sandbox.create_context(f"bench-{next(contexts)}"), STARTS)
+        threaded = repeat(lambda: sandbox.run_code("1"), RUNS, warm_up=20)
     manager, client = start_new_kernel()
     try:
         theirs = repeat(lambda: client.execute_interactive("1", silent=False, output_hook=lambda _: None), RUNS)
@@ -27,12 +28,37 @@ def figures() -> Iterator[Figure]:
         yield Figure(
             name, quantile(ours, share), "ms", quantile(theirs, share), "beside ipykernel; p50 ≤ 2 ms and ≤ 0.25"
         )
+    note = "beside an RPC that only asks the spawner whether it lives: what gRPC costs here"
+    yield Figure("trivial cell over a bare call, p50", quantile(ours, 0.5), "ms", quantile(bare, 0.5), note)
+    note = "beside ipykernel; the façade adds two changes of thread"
+    yield Figure("trivial cell by the sync client, p50", quantile(threaded, 0.5), "ms", quantile(theirs, 0.5), note)
     progress("new context, and ipykernel's start")
     theirs = repeat(start_kernel, 5, warm_up=1)
     yield Figure(
         "new context, p50", quantile(starts, 0.5), "ms", quantile(theirs, 0.5), "beside an ipykernel; p50 ≤ 30 ms"
     )
     yield from changes()
+
+
+async def measure() -> tuple[list[float], list[float], list[float]]:
+    """Milliseconds of cells, of bare calls and of new contexts."""
+    async with await AsyncSandbox.create() as sandbox:
+        await timed(lambda: sandbox.run_code("1"), 20)
+        cells, calls = [], []
+        # By turns, so that both see the same noise.
+        for _ in range(10):
+            cells += await timed(lambda: sandbox.run_code("1"), RUNS // 10)
+            calls += await timed(sandbox.health, RUNS // 10)
+        return cells, calls, await timed(sandbox.create_context, STARTS)
+
+
+async def timed(work: Callable[[], Awaitable[object]], times: int) -> list[float]:
+    samples = []
+    for _ in range(times):
+        start = time.perf_counter()
+        await work()
+        samples.append((time.perf_counter() - start) * 1e3)
+    return samples
 
 
 def start_kernel() -> None:

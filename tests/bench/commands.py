@@ -70,9 +70,8 @@ def flood() -> Iterator[Figure]:
 
 
 def stream(sandbox: Sandbox, command: str) -> Iterator[bytes]:
-    with sandbox.commands.run(command, background=True, output_limit=2 * FLOOD) as handle:
-        for chunk in handle:
-            yield chunk.data
+    for chunk in sandbox.commands.run(command, background=True, output_limit=2 * FLOOD):
+        yield chunk.data
 
 
 def pipe_speed(command: str) -> float:

@@ -237,9 +237,21 @@ def test_forked_copies_are_counted_with_their_share():
             os.waitpid(pid, 0)
 
 
-def test_a_process_that_cannot_be_looked_into_counts_whole():
-    gone = {2**22 + 1: Process(2**22 + 1, 1, "S", 0, 123)}
-    assert tree.proportional(gone) == gone
+def test_a_process_that_ended_since_it_was_seen_counts_nothing():
+    gone = Process(2**22 + 1, 1, "S", 0, 123)
+    assert tree.proportional({gone.pid: gone}) == {gone.pid: gone._replace(rss=0)}
+
+
+def test_a_living_process_that_the_kernel_tells_nothing_of_counts_whole(monkeypatch):
+    def refuse(path, *arguments, **options):
+        if path.endswith("smaps_rollup"):
+            raise PermissionError
+        return real(path, *arguments, **options)
+
+    real = os.open
+    monkeypatch.setattr(tree.os, "open", refuse)
+    own = Process(os.getpid(), 1, "S", 0, 123)
+    assert tree.proportional({own.pid: own}) == {own.pid: own}
 
 
 def wait_for(condition):
