@@ -84,9 +84,7 @@ def arguments(
     if host.own_network:
         found += ["--unshare-net"]
     found += ["--as-pid-1", "--die-with-parent", "--new-session", "--clearenv", "--info-fd", str(info_fd)]
-    # Without a user namespace bubblewrap makes missing parents for root alone.
-    for path in ancestors(("/etc/x", "/etc/ssl/x", "/etc/pki/tls/x", WORKER_MOUNT, *host.prefixes)):
-        found += ["--perms", "0755", "--dir", path]
+    found += folders(("/etc/x", "/etc/ssl/x", "/etc/pki/tls/x"))
     found += ["--ro-bind", "/usr", "/usr"]
     for name in MERGED:
         found += (
@@ -101,14 +99,22 @@ def arguments(
     for data, fd in zip(data_files(), data_fds, strict=True):
         # Readable by the inner user, who is not the one that made them.
         found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
-    for prefix in host.prefixes:
-        found += ["--ro-bind", prefix, prefix]
-    found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
     found += ["--proc", "/proc", "--dev", "/dev"]
     for path in ("/tmp", "/dev/shm"):  # noqa: S108 - the namespace's own
         found += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", path]
+    # After the file systems that are made for it: the interpreter may lie below /tmp.
+    found += folders((WORKER_MOUNT, *host.prefixes))
+    for prefix in host.prefixes:
+        found += ["--ro-bind", prefix, prefix]
+    found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
     found += ["--bind", workspace, WORKSPACE, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]
     return found
+
+
+def folders(paths: Sequence[str]) -> list[str]:
+    """Arguments that make what is above the paths: without a user namespace bubblewrap makes it for root alone."""
+    made = [path for path in ancestors(paths) if path != "/tmp"]  # noqa: S108 - mounted, with its own mode
+    return [part for path in made for part in ("--perms", "0755", "--dir", path)]
 
 
 def ancestors(paths: Sequence[str]) -> list[str]:
