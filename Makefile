@@ -19,7 +19,8 @@ test: setup lint types ## The fast suite: lint, types, generated code, unit and 
 	@$(PY) -m pytest -q -n 6 --dist loadfile $(ARGS)
 
 lint: setup ## ruff, import contracts, buf.
-	@.venv/bin/ruff check -q . && .venv/bin/ruff format -q --check . && .venv/bin/lint-imports --no-logo >/dev/null || { .venv/bin/lint-imports --no-logo; exit 1; }
+	@.venv/bin/ruff check -q . && .venv/bin/ruff format -q --check .
+	@said=$$(.venv/bin/lint-imports --no-logo) || { echo "$$said"; exit 1; }
 	@cd proto && ../.venv/bin/buf lint
 
 types: setup ## mypy, strict.

@@ -134,8 +134,11 @@ def test_every_process_starts_with_a_fixed_seed_zone_locale_and_count_of_threads
 def test_an_interpreter_below_tmp_is_mounted_after_tmp_and_its_folders_can_be_entered():
     found = arguments(host(prefixes=("/tmp/clone/venv",)))
     assert found.index("--tmpfs") < found.index("/tmp/clone/venv")
-    assert found[
-        found.index("/tmp/clone") - 3 : found.index("/tmp/clone") + 1
-    ] == ["--perms", "0755", "--dir", "/tmp/clone"]
+    assert found[found.index("/tmp/clone") - 3 : found.index("/tmp/clone") + 1] == [
+        "--perms",
+        "0755",
+        "--dir",
+        "/tmp/clone",
+    ]
     # /tmp itself keeps the mode with which it is mounted.
     assert "/tmp" not in [found[at + 1] for at, word in enumerate(found) if word == "--dir"]
