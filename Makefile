@@ -16,7 +16,8 @@ demo: setup ## Many agent sessions solve real tasks in isolated sandboxes.
 	@$(PY) -m sandfleet demo $(ARGS)
 
 test: setup lint types ## The fast suite: lint, types, generated code, unit and contract tests.
-	@$(PY) -m pytest -q -n 6 --dist loadfile $(ARGS)
+	@$(PY) -m pytest -q -n 6 --dist loadfile $(ARGS) || { echo "again, one at a time, what failed side by side:"; \
+	    $(PY) -m pytest -q --last-failed --last-failed-no-failures none $(ARGS); }
 
 lint: setup ## ruff, import contracts, buf.
 	@.venv/bin/ruff check -q . && .venv/bin/ruff format -q --check .

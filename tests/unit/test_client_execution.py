@@ -273,6 +273,8 @@ async def test_a_context_of_this_client_is_made_again_on_a_new_executor(fake: Fa
     await sandbox.create_context("mine", cwd="sub", envs={"A": "1"})
     await sandbox.run_code("x", context="mine")
     await fake.break_executor()
+    # So that the client knows of the break: a cell sent into a connection that is just breaking is rightly `lost`.
+    await sandbox.health()
     fake.fail("Execute", Fails(grpc.StatusCode.NOT_FOUND, "ContextNotFound", "cannot run it: no such context"))
     execution = await sandbox.run_code("x", context="mine")
     assert execution.ok
