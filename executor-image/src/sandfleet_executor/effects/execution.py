@@ -71,7 +71,7 @@ class Execution:
         self._log.append(event)
         if isinstance(event, Finished):
             self.finished = event
-            self._sources.clear()
+            self._let_go()
         if self._reader is not None:
             self._reader.set()
             self._hold()
@@ -117,6 +117,13 @@ class Execution:
             self._paused = True
             for source in self._sources:
                 source.pause()
+
+    def _let_go(self) -> None:
+        """The sources outlive the execution: an interpreter that stayed paused would never hear of its next cell."""
+        if self._paused:
+            for source in self._sources:
+                source.resume()
+        self._sources.clear()
 
     def _release(self) -> None:
         if self._paused and (self._reader is None or self._log.size <= WINDOW_BYTES // 2):
