@@ -95,9 +95,12 @@ async def end_or_stop(
     timer = asyncio.get_running_loop().call_later(timeout, execution.stop, Cause.DEADLINE, DEADLINE_GRACE)
     try:
         await asyncio.wait((end, execution.stopped), return_when=asyncio.FIRST_COMPLETED)
-        if not end.done() and (grace := execution.stopped.result()) > 0:
-            ask()
-            await asyncio.wait((end,), timeout=grace)
+        grace = 0.0 if end.done() else execution.stopped.result()
+        # Twice: the first may come before the code has begun, when nobody minds it.
+        for _ in range(2):
+            if not end.done() and grace > 0:
+                ask()
+                await asyncio.wait((end,), timeout=grace / 2)
     finally:
         timer.cancel()
 
