@@ -25,8 +25,6 @@ class Surroundings:
 
     # The living namespace; a new one where the old one has ended. Raises NamespaceError.
     namespace: Callable[[], Awaitable[Namespace]]
-    # Ends a namespace whose spawner does not obey.
-    condemn: Callable[[Namespace], Awaitable[None]]
     # A mark on the workspace, and what changed since a mark.
     begin_changes: Callable[[], Mark]
     changes_since: Callable[[Mark], Files]

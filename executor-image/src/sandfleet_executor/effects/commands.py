@@ -85,7 +85,8 @@ class Command:
                 namespace.kill(pid)
             await asyncio.wait((self._supervisor_gone,), timeout=KILL_SECONDS if self._end.done() else None)
             if not self._supervisor_gone.done():
-                await self._around.condemn(namespace)
+                # PID 1 did not do as it was told: the namespace goes as a whole.
+                await namespace.close()
         for pump in self._pumps:
             pump.drain()
         self._close()

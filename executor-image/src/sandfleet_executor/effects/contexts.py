@@ -138,7 +138,8 @@ class Context:
         interpreter.kill()
         await asyncio.wait((interpreter.ended,), timeout=KILL_SECONDS)
         if not interpreter.ended.done():
-            await self._around.condemn(namespace)
+            # PID 1 did not do as it was told: the namespace goes as a whole.
+            await namespace.close()
         return cell.end.result() if cell.end.done() else await interpreter.ended
 
 

@@ -247,11 +247,6 @@ class Namespace:
         self._exits.clear()
 
 
-async def condemn(namespace: Namespace) -> None:
-    """Ends a namespace whose spawner does not obey."""
-    await namespace.close()
-
-
 def frame_size(data: bytes) -> int:
     """Length of the first frame, 0 while that is not known."""
     return 8 + int.from_bytes(data[:4], "big") + int.from_bytes(data[4:8], "big") if len(data) >= 8 else 0

@@ -15,7 +15,7 @@ from sandfleet_executor.effects.commands import Command, CommandRequest
 from sandfleet_executor.effects.contexts import CellRequest, Context
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
-from sandfleet_executor.effects.namespace import THREADS, Namespace, NamespaceError, condemn, this_host
+from sandfleet_executor.effects.namespace import THREADS, Namespace, NamespaceError, this_host
 
 MAX_CONTEXTS = 64
 # Ids of executions that are remembered so that none is run twice.
@@ -54,6 +54,8 @@ class Session:
         self.started = time.time()
         self.closed = asyncio.Event()
         self._cgroup = cgroup
+        # Looks at the machine, which does not change: once, and not for every command.
+        self._machine_envs = bwrap.environment(this_host(), THREADS, self.workdir)
         self._envs: dict[str, str] = {}
         self._namespace: Namespace | None = None
         self._making = asyncio.Lock()
@@ -64,7 +66,7 @@ class Session:
         self._touched = time.monotonic()
         now = time.monotonic()
         self.lease = Lease(now + config.lease if config.lease else None, config.idle_timeout)
-        self._around = Surroundings(self.namespace, condemn, watch.begin, watch.since)
+        self._around = Surroundings(self.namespace, watch.begin, watch.since)
 
     # The namespace
 
@@ -173,7 +175,7 @@ class Session:
 
     def environment(self, envs: dict[str, str]) -> dict[str, str]:
         """What a context or command starts with."""
-        return bwrap.environment(this_host(), THREADS, self.workdir) | self._envs | envs
+        return self._machine_envs | self._envs | envs
 
     # Contexts
 
