@@ -13,6 +13,18 @@ buildah_here() {
 base=${BASE_IMAGE:-$(harness base-image | tail -1)}
 uv=$(scripts/uv.sh)
 export UV_SYSTEM_CERTS=1 VIRTUAL_ENV=$PWD/.venv
+work=$(mktemp -d "$cache/image-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+load() { # name, version: into the test cluster, where one runs and does not have it
+    harness running || return 0
+    if harness has-image "localhost/$1:$2"; then return; fi
+    local archive=$work/$1.tar
+    buildah_here push --quiet "localhost/$1:$2" "docker-archive:$archive:localhost/$1:$2"
+    echo "image: loading localhost/$1:$2 into the cluster" >&2
+    harness load-image "$archive" --tag "localhost/$1:$2" "localhost/$1:dev"
+    rm -f "$archive"
+}
 
 build() { # folder, member distributions
     local folder=$1 name=sandfleet-${1%-image} version context
@@ -20,10 +32,9 @@ build() { # folder, member distributions
     version=$({ echo "$base"; cat "$folder/Dockerfile" "$folder/requirements.lock"; git ls-files -s --cached proto/gen "$folder/src"
         git ls-files proto/gen "$folder/src" | xargs sha256sum; } | sha256sum | cut -c1-12)
     local image=localhost/$name:$version
-    if ! buildah_here images --format '{{.Name}}:{{.Tag}}' | grep -qx "$image"; then
-        context=$(mktemp -d "$cache/image-XXXXXX")
-        trap 'rm -rf "$context"' RETURN
-        mkdir "$context/wheels"
+    if ! buildah_here inspect --type image "$image" > /dev/null 2>&1; then
+        context=$work/$folder
+        mkdir -p "$context/wheels"
         "$uv" tool run --quiet pip@25.3 download --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
             --dest "$context/wheels" --requirement "$folder/requirements.lock"
         for member in "$@"; do
@@ -35,6 +46,7 @@ build() { # folder, member distributions
             --file "$folder/Dockerfile" --tag "$image" "$context" >&2
     fi
     buildah_here tag "$image" "localhost/$name:dev"
+    load "$name" "$version"
     buildah_here images --format "{{.Name}}:{{.Tag}}  {{.Size}}" "$image"
 }
 

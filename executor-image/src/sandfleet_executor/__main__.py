@@ -2,15 +2,20 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sandfleet_executor.core.config import ExecutorConfig
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="sandfleet_executor", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("serve", help="serve one sandbox")
-    one.add_argument("--config", required=True, type=Path, help="a JSON file; see docs/reference/executor.md")
+    one.add_argument("--config", type=Path, help="a JSON file, see docs/reference/executor.md; else the environment")
     many = commands.add_parser("host", help="serve the sandboxes that the owner of a socket asks for")
     many.add_argument("--control-fd", required=True, type=int)
     options = parser.parse_args()
@@ -19,14 +24,22 @@ def main() -> int:
 
         return host.main(options.control_fd)
     from sandfleet_executor import serve
-    from sandfleet_executor.core.config import ConfigError, ExecutorConfig
+    from sandfleet_executor.core.config import ConfigError
 
     try:
-        config = ExecutorConfig.parse(json.loads(options.config.read_text()))
+        config = load(options.config)
     except (OSError, ValueError, ConfigError) as error:
         print(f"cannot start: {error}", file=sys.stderr)
         return serve.EXIT_BAD_CONFIG
     return serve.run(config, lambda: print("ready", flush=True))
+
+
+def load(file: Path | None) -> "ExecutorConfig":
+    from sandfleet_executor.core.config import ExecutorConfig
+
+    if file is None:
+        return ExecutorConfig.from_environment(os.environ)
+    return ExecutorConfig.parse(json.loads(file.read_text()))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,11 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("binaries", help="build what the cache lacks")
     commands.add_parser("base-image", help="make the Debian base image with Python, for buildah")
     commands.add_parser("testkit-image", help="write the tests' own image, for kind").add_argument("archive", type=Path)
-    commands.add_parser("load-image", help="put an OCI archive into the node").add_argument("archive", type=Path)
+    loading = commands.add_parser("load-image", help="put an OCI archive into the node")
+    loading.add_argument("archive", type=Path)
+    loading.add_argument("--tag", nargs=2, metavar=("NAME", "OTHER"), help="give the image NAME another name")
+    commands.add_parser("running", help="exit 0 when the cluster runs")
+    commands.add_parser("has-image", help="exit 0 when the node has this image").add_argument("name")
     rest = {
         "enter": "run a command on the node",
         "kubectl": "talk to the cluster",
@@ -67,7 +71,16 @@ def main() -> int:
         case "testkit-image":
             arguments.archive.write_bytes(images.testkit(binaries.provide(cache(), say, ["probe"])["probe"]))
         case "load-image":
-            images.load(layout, binaries.provide(cache(), say, ["ctr"])["ctr"], arguments.archive)
+            images.load(
+                layout,
+                binaries.provide(cache(), say, ["ctr"])["ctr"],
+                arguments.archive,
+                arguments.tag and tuple(arguments.tag),
+            )
+        case "running":
+            return 0 if recorded(layout) else 1
+        case "has-image":
+            return 0 if images.has(layout, binaries.provide(cache(), say, ["ctr"])["ctr"], arguments.name) else 1
         case "buildah":
             print(base_image.buildah(cache(), *arguments.rest))
         case "enter":

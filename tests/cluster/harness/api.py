@@ -28,12 +28,21 @@ PLURALS: Mapping[str, tuple[str, str]] = {
     "ServiceAccount": ("api/v1", "serviceaccounts"),
     "ConfigMap": ("api/v1", "configmaps"),
     "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
+    "Secret": ("api/v1", "secrets"),
+    "Event": ("api/v1", "events"),
+    "ResourceQuota": ("api/v1", "resourcequotas"),
+    "Lease": ("apis/coordination.k8s.io/v1", "leases"),
     "Deployment": ("apis/apps/v1", "deployments"),
     "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
     "StorageClass": ("apis/storage.k8s.io/v1", "storageclasses"),
     "RuntimeClass": ("apis/node.k8s.io/v1", "runtimeclasses"),
     "ClusterRole": ("apis/rbac.authorization.k8s.io/v1", "clusterroles"),
     "ClusterRoleBinding": ("apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
+    "CustomResourceDefinition": ("apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
+    "CodeSandbox": ("apis/sandfleet.io/v1alpha1", "codesandboxes"),
+    "SandboxTemplate": ("apis/sandfleet.io/v1alpha1", "sandboxtemplates"),
+    "SandboxPool": ("apis/sandfleet.io/v1alpha1", "sandboxpools"),
+    "SandboxQueue": ("apis/sandfleet.io/v1alpha1", "sandboxqueues"),
 }
 
 

@@ -102,15 +102,27 @@ def client(layout: Layout, ctr: Path) -> list[str]:
     return [str(ctr), "--address", str(layout.containerd_socket), "--namespace", "k8s.io", "images"]
 
 
-def load(layout: Layout, ctr: Path, content: bytes | Path) -> None:
-    """Put an OCI (or Docker) archive into the node's containerd, under the name that it carries.
+def load(layout: Layout, ctr: Path, content: bytes | Path, names: tuple[str, str] | None = None) -> None:
+    """Put an OCI (or Docker) archive into the node's containerd, under the name that it carries; of `names` the second
+    becomes another name of the first.
 
     Raises:
         ClusterError: the cluster does not run, or the archive is none.
     """
-    command = [*client(layout, ctr), "import"]
     source = str(content) if isinstance(content, Path) else "-"
     given = content if isinstance(content, bytes) else None
-    done = subprocess.run([*command, source], input=given, capture_output=True, check=False)
+    _ctr(layout, ctr, "import", source, given=given)
+    if names:
+        _ctr(layout, ctr, "tag", "--force", *names)
+
+
+def has(layout: Layout, ctr: Path, name: str) -> bool:
+    """Whether the node has an image of this name; raises ClusterError when the cluster does not run."""
+    return name in _ctr(layout, ctr, "list", "--quiet").split()
+
+
+def _ctr(layout: Layout, ctr: Path, *arguments: str, given: bytes | None = None) -> str:
+    done = subprocess.run([*client(layout, ctr), *arguments], input=given, capture_output=True, check=False)
     if done.returncode:
-        raise ClusterError(f"cannot load an image: {done.stderr.decode(errors='replace').strip()}")
+        raise ClusterError(f"cannot {arguments[0]} an image: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout.decode(errors="replace")

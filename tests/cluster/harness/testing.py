@@ -92,13 +92,17 @@ class Cluster:
         kill(process)
         return process
 
-    def on_node(self, *command: str) -> str:
-        """Run a program in the node's namespaces; raises ClusterError with its last words."""
+    def node_command(self, *command: str) -> list[str]:
+        """What this machine has to run so that a program runs in the node's namespaces; raises ClusterError without a node."""
         first = recorded(self.layout) if self.layout else None
         if first is None:
             raise ClusterError(f"cannot run {command[0]} on the node: it does not run here")
-        inside = ["nsenter", "--target", str(first.pid), "--mount", "--pid", "--net"]
-        done = subprocess.run([*inside, *command], capture_output=True, text=True, check=False, timeout=60)
+        return ["nsenter", "--target", str(first.pid), "--mount", "--pid", "--net", *command]
+
+    def on_node(self, *command: str) -> str:
+        """Run a program in the node's namespaces; raises ClusterError with its last words."""
+        inside = self.node_command(*command)
+        done = subprocess.run(inside, capture_output=True, text=True, check=False, timeout=60)
         if done.returncode:
             raise ClusterError(f"cannot run {command[0]} on the node: {done.stderr.strip()}")
         return done.stdout

@@ -5,14 +5,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
-from contract.executor.harness import ExecutorUnderTest, Host
+from contract.executor.local import LocalHost
+from contract.executor.pod import PodHost
 
 MIB = 1 << 20
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def host():
-    made = Host()
+async def host(request):
+    in_pods = request.config.getoption("--executor") == "pod"
+    made = PodHost(request.getfixturevalue("images")) if in_pods else LocalHost()
     await made.start()
     yield made
     await made.close()
@@ -24,7 +26,7 @@ def starting(host):
 
     @asynccontextmanager
     async def start(**options):
-        executor = await ExecutorUnderTest.start(host, **options)
+        executor = await host.executor(**options)
         try:
             yield executor
         finally:
@@ -73,3 +75,11 @@ async def context(sandbox):
     made = await sandbox.create_context(f"c-{secrets.token_hex(4)}")
     yield made.context_id
     await sandbox.delete_context(made)
+
+
+@pytest.fixture(autouse=True)
+def _needed_traits(request):
+    """`@pytest.mark.needs("own network")`: skipped where the set-up has no such thing."""
+    wanted = [trait for marker in request.node.iter_markers("needs") for trait in marker.args]
+    if wanted and (missing := set(wanted) - request.getfixturevalue("host").traits):
+        pytest.skip(f"needs {', '.join(sorted(missing))}, which this set-up has not")

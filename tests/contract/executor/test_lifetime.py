@@ -46,7 +46,7 @@ async def test_closing_twice_is_no_error(fresh):
 
 async def test_the_owner_s_stop_ends_everything_with_exit_code_0(fresh):
     tasks = await busy(fresh)
-    fresh.host.request(op="stop", sandbox_uid=fresh.config["sandbox_uid"])
+    fresh.terminate()
     assert await fresh.exit() == Exit(0, None)
     assert await is_gone(fresh)
     await asyncio.gather(*tasks)
@@ -143,7 +143,7 @@ async def test_a_session_s_environment_and_lower_limits_hold_for_everything_in_i
 
 
 async def test_the_workspace_outlives_the_executor_and_the_namespace(starting):
-    async with starting() as first:
+    async with starting(keeps_workspace=True) as first:
         await first.sandbox.files.write("kept", "1")
         await first.close_session()
         await first.exit()
@@ -154,7 +154,4 @@ async def test_the_workspace_outlives_the_executor_and_the_namespace(starting):
 
 
 async def test_a_configuration_that_cannot_be_is_said_and_starts_nothing(host):
-    uid = "refused"
-    host.request(op="start", config={"sandbox_uid": uid, "colour": "blue"})
-    event = await host.started(uid)
-    assert (event["event"], event["message"]) == ("failed", "cannot take the configuration: unknown colour")
+    assert "cannot take the configuration: unknown colour" in await host.refusal({"colour": "blue"})

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import pytest_asyncio
-from contract.executor.harness import is_root, until
+from contract.executor.harness import until
 from sandfleet import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -39,7 +39,7 @@ async def settled(executor, count):
     await until(lambda: len(executor.processes()) <= count)
 
 
-@pytest.mark.skipif(not is_root, reason="RLIMIT_NPROC counts all processes of a uid; only root can give one of its own")
+@pytest.mark.needs("own uid")  # RLIMIT_NPROC counts all processes of a uid
 async def test_a_cell_cannot_have_more_processes_than_the_limit(small, neighbour):
     execution = await small.sandbox.run_code(FORK_MANY, timeout=60)
     assert LIMIT // 2 < int(execution.text) < LIMIT

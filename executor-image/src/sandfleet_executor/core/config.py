@@ -1,7 +1,9 @@
 """What an executor is told at its start, and the limits of its sandbox."""
 
+import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 MIB = 1 << 20
@@ -9,6 +11,11 @@ MIB = 1 << 20
 MAX_OUTPUT_BYTES = 4 << 30
 ISOLATIONS = ("namespace", "none")
 NETWORKS = ("none", "pod")
+# In a pod the configuration comes from the environment: the object, the pod's uid, and variables of user code by this prefix.
+CONFIG_VARIABLE = "SANDFLEET_EXECUTOR_CONFIG"
+UID_VARIABLE = "SANDFLEET_POD_UID"
+USER_PREFIX = "SANDFLEET_USER_"
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 REQUIRED = ("sandbox_id", "sandbox_uid", "workspace", "private_dir", "keys_file")
 
 
@@ -29,10 +36,10 @@ class Limits:
     default_timeout: float = 300.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in (limit.name for limit in fields(self)):
+            value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-                raise ConfigError(f"cannot take limit {field.name}={value!r}: it has to be a number above 0")
+                raise ConfigError(f"cannot take limit {name}={value!r}: it has to be a number above 0")
         if self.output_bytes > MAX_OUTPUT_BYTES:
             raise ConfigError(f"cannot take limit output_bytes={self.output_bytes}: the most is {MAX_OUTPUT_BYTES}")
 
@@ -78,6 +85,8 @@ class ExecutorConfig:
     idle_timeout: float | None = None
     # Whether to make a pids cgroup.
     cgroup: bool = False
+    # Variables that every interpreter and command starts with; those of the session come over them.
+    envs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("socket", "workspace", "private_dir", "keys_file"):
@@ -92,6 +101,9 @@ class ExecutorConfig:
             raise ConfigError(f"cannot take isolation={self.isolation!r}: it is one of {', '.join(ISOLATIONS)}")
         if self.user_id is not None and self.user_id <= 0:
             raise ConfigError(f"cannot take user_id={self.user_id}: user code never runs as root")
+        for name, value in self.envs.items():
+            if not ENV_NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
+                raise ConfigError(f"cannot take the variable {name[:100]!r} of envs: it is no name with a text")
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -104,7 +116,29 @@ class ExecutorConfig:
             raise ConfigError("cannot take the configuration: limits is no object")
         if unknown := sorted(set(limits) - {field.name for field in fields(Limits)}):
             raise ConfigError(f"cannot take the configuration: unknown limits {', '.join(unknown)}")
+        if not isinstance(values.get("envs", {}), Mapping):
+            raise ConfigError("cannot take the configuration: envs is no object")
         for name in REQUIRED:
             if not isinstance(values.get(name), str) or not values[name]:
                 raise ConfigError(f"cannot take the configuration: {name} has to be a text")
         return cls(**{**values, "limits": Limits(**limits)})
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
+        """From what a pod's container is started with. Raises ConfigError."""
+        try:
+            values = json.loads(environment[CONFIG_VARIABLE])
+        except KeyError:
+            raise ConfigError(f"cannot take the configuration: {CONFIG_VARIABLE} is not set") from None
+        except ValueError as error:
+            raise ConfigError(f"cannot take {CONFIG_VARIABLE}: {error}") from None
+        if not isinstance(values, dict):
+            raise ConfigError(f"cannot take {CONFIG_VARIABLE}: it is no object")
+        if uid := environment.get(UID_VARIABLE):
+            values["sandbox_uid"] = uid
+        # Of secrets: their keys need not be names of variables.
+        secret = {
+            name[len(USER_PREFIX) :]: value for name, value in environment.items() if name.startswith(USER_PREFIX)
+        }
+        given = {name: value for name, value in secret.items() if ENV_NAME.fullmatch(name)}
+        return cls.parse({**values, "envs": given | dict(values.get("envs") or {})})

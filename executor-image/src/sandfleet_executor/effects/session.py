@@ -56,7 +56,7 @@ class Session:
         self._cgroup = cgroup
         # Looks at the machine, which does not change: once, and not for every command.
         self._machine_envs = bwrap.environment(this_host(), THREADS, self.workdir)
-        self._envs: dict[str, str] = {}
+        self._envs: dict[str, str] = dict(config.envs)
         self._namespace: Namespace | None = None
         self._making = asyncio.Lock()
         self._contexts: dict[str, Context] = {}
@@ -104,7 +104,8 @@ class Session:
         self.lease = lease
         self.touch()
         if not self.session_id:
-            self.session_id, self._envs, self.limits = session_id, envs, limits
+            self.session_id, self.limits = session_id, limits
+            self._envs = {**self.config.envs, **envs}
             if limits != self.config.limits and self._namespace:
                 # No user code has run yet: what was made with the template's limits is made again with lower ones.
                 await self._namespace.close()

@@ -17,7 +17,7 @@ from cluster.harness import s3 as storage
 from cluster.harness.api import Api
 from cluster.harness.chaos import Chaos
 from cluster.harness.down import down
-from cluster.harness.layout import ClusterError, Layout, cache, directory
+from cluster.harness.layout import REPOSITORY, ClusterError, Layout, cache, directory
 from cluster.harness.plan import recorded
 from cluster.harness.testing import Cluster
 from cluster.harness.up import timed, up
@@ -67,6 +67,15 @@ def node(cluster: Cluster) -> Cluster:
     if cluster.layout is None:
         pytest.skip("needs the node of a cluster of our own: KUBECONFIG names another one")
     return cluster
+
+
+@pytest.fixture(scope="session")
+def images(node: Cluster) -> Cluster:
+    """The same, with the images of this tree in it as `localhost/sandfleet-{executor,operator}:dev`."""
+    said = subprocess.run(["make", "-s", "image"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if said.returncode:
+        raise ClusterError(f"cannot make the images: {said.stderr.strip()[-2000:]}")
+    return node
 
 
 @pytest.fixture(scope="session")

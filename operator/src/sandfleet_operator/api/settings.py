@@ -1,0 +1,208 @@
+"""What the platform team decides for the whole installation: the values that Helm hands to the control plane."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from sandfleet_operator.api.errors import invalid
+from sandfleet_operator.api.networks import network
+from sandfleet_operator.api.parse import sandbox_template
+from sandfleet_operator.api.resources import GROUP, TemplateSpec
+from sandfleet_operator.api.validate import check_label
+
+MIB = 1 << 20
+DOING = "take the settings"
+
+# REPOSITORY[:TAG][@DIGEST]; a colon with a slash behind it belongs to the registry's port.
+IMAGE = re.compile(
+    r"(?P<repository>[^\s@]+?)(:(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}|\*))?(@(?P<digest>sha256:([0-9a-f]{64}|\*)))?"
+)
+NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How a crashed sandbox comes back. Durations are seconds."""
+
+    # Before the first new pod; it doubles from crash to crash up to the most.
+    backoff_base: float = 1.0
+    backoff_max: float = 300.0
+    # After so many crashes without a stable stretch it stays down and says Degraded.
+    max_crashes: int = 8
+    # A sandbox that was ready for so long starts with a clean record.
+    stable_seconds: float = 600.0
+    # A node may be silent for so long before the status says so.
+    node_grace: float = 40.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dns:
+    """The pods that resolve names."""
+
+    namespace: str = "kube-system"
+    labels: Mapping[str, str] = field(default_factory=lambda: {"k8s-app": "kube-dns"})
+    ports: tuple[int, ...] = (53,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    control_plane_namespace: str
+    # None named: all.
+    watch_namespaces: tuple[str, ...] = ()
+    # What sandboxes may be made from; see `image_allowed`. None: nothing.
+    allowed_images: tuple[str, ...] = ()
+    # The most that a sandbox may ask for that brings its template with it; None: no sandbox may.
+    inline: TemplateSpec | None = None
+    # Services, API servers and nodes: where no egress list leads.
+    blocked_cidrs: tuple[str, ...] = ()
+    executor_port: int = 50051
+    # Pods with this label set to "true" may talk to executors: in the same namespace, or in one with the same label.
+    client_label: str = f"{GROUP}/client"
+    # Labels that a pod gets from its CodeSandbox. Others' policies and services select by labels, so none by default.
+    copied_labels: tuple[str, ...] = ()
+    # Of the container's memory: what executor and gVisor need before any user code runs, in bytes.
+    memory_reserve: int = 192 * MIB
+    recovery: Recovery = Recovery()
+    dns: Dns = Dns()
+
+    def __post_init__(self) -> None:
+        """Raises FleetError for the first value that cannot be."""
+        for name in (self.control_plane_namespace, self.dns.namespace, *self.watch_namespaces):
+            _must(NAMESPACE.fullmatch(name), f"{name!r} is no name of a namespace")
+        for pattern in self.allowed_images:
+            _must(_readable(pattern), f"{pattern!r} is neither an image nor REPOSITORY:* nor REPOSITORY@sha256:*")
+        for cidr in self.blocked_cidrs:
+            network(cidr)
+        for port in (self.executor_port, *self.dns.ports):
+            _must(0 < port < 65536, f"{port} is no port")
+        for label in (self.client_label, *self.copied_labels):
+            check_label(label, "", doing=DOING)
+        _must(self.client_label not in self.copied_labels, f"copied label {self.client_label!r} opens executors")
+        _must(self.memory_reserve >= 0, "the memory reserve is below 0")
+        _check_recovery(self.recovery)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """From a JSON object with camelCase names. Raises FleetError for what is missing, unknown or of the wrong kind."""
+        given = _fields(cls, values, "")
+        _must("control_plane_namespace" in given, "controlPlaneNamespace is missing")
+        if given.get("inline") is not None:
+            given["inline"] = _ceiling(_object(given["inline"], "inline"))
+        for name, kind in (("recovery", Recovery), ("dns", Dns)):
+            if name in given:
+                given[name] = kind(**_fields(kind, _object(given[name], name), f"{name}."))
+        return cls(**given)
+
+
+def _ceiling(spec: Mapping[str, Any]) -> TemplateSpec:
+    """Written as a SandboxTemplate's spec, but without an image: which may be used is said by `allowed_images`."""
+    template = {"metadata": {"name": "inline"}, "spec": {"image": "none", **spec}}
+    return sandbox_template(template).spec
+
+
+def image_allowed(image: str, patterns: tuple[str, ...]) -> bool:
+    """Whether one of the patterns is the image as it is written, or
+
+    `REPOSITORY:*`, for every tag of exactly that repository, or `REPOSITORY@sha256:*`, for whatever is pinned by digest.
+    """
+    found = IMAGE.fullmatch(image)
+    if found is None or "*" in image:
+        return False
+    return any(_matches(pattern, image, found) for pattern in patterns)
+
+
+def _matches(pattern: str, image: str, found: re.Match[str]) -> bool:
+    if pattern == image:
+        return True
+    if pattern == f"{found['repository']}:*":
+        return found["tag"] is not None
+    return pattern == f"{found['repository']}@sha256:*" and found["digest"] is not None
+
+
+def _readable(pattern: str) -> bool:
+    found = IMAGE.fullmatch(pattern)
+    return found is not None and "*" not in found["repository"]
+
+
+def _check_recovery(recovery: Recovery) -> None:
+    for one in fields(Recovery):
+        _must(getattr(recovery, one.name) > 0, f"recovery.{_camel(one.name)} is not above 0")
+    _must(recovery.backoff_base <= recovery.backoff_max, "recovery.backoffBase is above recovery.backoffMax")
+
+
+def _must(holds: object, why: str) -> None:
+    if not holds:
+        raise invalid("InvalidSettings", f"cannot {DOING}: {why}")
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _object(value: Any, where: str) -> Mapping[str, Any]:
+    _must(isinstance(value, Mapping), f"{where} is no object")
+    return dict(value)
+
+
+def _fields(kind: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values by the names of the class's fields, each of the kind that the field has."""
+    known = {_camel(one.name): one for one in fields(kind)}
+    unknown = sorted(set(values) - set(known))
+    _must(not unknown, f"unknown {', '.join(where + name for name in unknown)}")
+    return {known[name].name: _typed(value, known[name].type, where + name) for name, value in values.items()}
+
+
+def _typed(value: Any, kind: object, where: str) -> Any:
+    reader = READERS.get(kind)
+    if reader is None:
+        return value
+    try:
+        return reader(value)
+    except (TypeError, ValueError):
+        raise invalid("InvalidSettings", f"cannot {DOING}: {where} is {value!r}") from None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    return float(value)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise TypeError
+    return tuple(map(_text, value))
+
+
+def _wholes(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple):
+        raise TypeError
+    return tuple(map(_whole, value))
+
+
+def _labels(value: Any) -> dict[str, str]:
+    return {_text(key): _text(label) for key, label in dict(value).items()}
+
+
+READERS: Mapping[object, Callable[[Any], Any]] = {
+    str: _text,
+    int: _whole,
+    float: _number,
+    tuple[str, ...]: _texts,
+    tuple[int, ...]: _wholes,
+    Mapping[str, str]: _labels,
+}

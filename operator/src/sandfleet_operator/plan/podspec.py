@@ -1,0 +1,213 @@
+"""The pod that a sandbox runs in, as the manifest that the API server gets."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any
+
+from sandfleet_operator.api.quantities import bytes_text, cores_text
+from sandfleet_operator.api.resources import Meta, Resources
+from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.api.validate import trace_parent
+from sandfleet_operator.api.values import MIB
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.effective import Effective
+from sandfleet_operator.plan.egress import allows_nothing
+
+CONTAINER = "executor"
+USER_ID = 1000
+WORKSPACE = "/workspace"
+PRIVATE = "/run/sandfleet/private"
+KEYS = "/run/sandfleet/keys"
+KEYS_FILE = "keys.json"
+# The executor's words: see docs/reference/executor.md.
+CONFIG_VARIABLE = "SANDFLEET_EXECUTOR_CONFIG"
+UID_VARIABLE = "SANDFLEET_POD_UID"
+USER_PREFIX = "SANDFLEET_USER_"
+
+GRACE_SECONDS = 5
+STARTUP_SECONDS = 120
+PRIVATE_BYTES = 1 * MIB
+SCRATCH_BYTES = 64 * MIB
+
+
+class PodState(Enum):
+    """Whom a pod is for; the label that a claim turns over."""
+
+    WARM = "warm"
+    CLAIMED = "claimed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequest:
+    """What a pod is made of, beside the settings."""
+
+    namespace: str
+    # The sandbox's; the pod has the same.
+    name: str
+    wanted: Effective
+    state: PodState = PodState.CLAIMED
+    # Its CodeSandbox; None while there is none.
+    owner: Meta | None = None
+    # Of its CodeSandbox.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    traceparent: str = ""
+    # Seconds that are left of its lifetime; None: no end.
+    lease: float | None = None
+    # Whether the node's runtime can give the pod a user namespace of its own.
+    user_namespace: bool = False
+
+
+def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
+    """The manifest. A warm pod's lease and idleness begin with its claim."""
+    spec = _spec(request, settings)
+    annotations = {names.SPEC_HASH: spec_hash(request.wanted, settings)}
+    if trace := trace_parent(request.traceparent):
+        annotations[names.TRACEPARENT] = trace
+    metadata: dict[str, Any] = {
+        "namespace": request.namespace,
+        "name": request.name,
+        "labels": {**names.copied(request.labels, settings.copied_labels), **_labels(request)},
+        "annotations": annotations,
+    }
+    if request.owner is not None:
+        metadata["ownerReferences"] = [names.owned_by("CodeSandbox", request.owner)]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def spec_hash(wanted: Effective, settings: Settings) -> str:
+    """Of what pods are made from: one for all pods of a template whose sandboxes ask for nothing of their own."""
+    nobody = PodRequest(namespace="", name="", wanted=wanted)
+    return hashlib.sha256(json.dumps(_spec(nobody, settings), sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _labels(request: PodRequest) -> dict[str, str]:
+    wanted = request.wanted
+    labels = names.own_labels(**{names.SANDBOX: request.name, names.STATE: request.state.value})
+    if wanted.template:
+        labels[names.TEMPLATE] = names.bounded(wanted.template)
+    if not allows_nothing(wanted.egress):
+        own = (names.EGRESS_OWN, request.name)
+        labels |= [own if wanted.own_egress else (names.EGRESS_CLASS, names.bounded(wanted.template))]
+    return labels
+
+
+def _spec(request: PodRequest, settings: Settings) -> dict[str, Any]:
+    wanted = request.wanted
+    spec: dict[str, Any] = {
+        "runtimeClassName": wanted.runtime_class,
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **_resolver(dns=wanted.egress.dns),
+        "containers": [_container(request, settings)],
+        "volumes": _volumes(request.name),
+    }
+    if request.user_namespace:
+        spec["hostUsers"] = False
+    placement = {
+        "imagePullSecrets": [{"name": name} for name in wanted.image_pull_secrets],
+        "nodeSelector": dict(wanted.node_selector),
+        "tolerations": [dict(toleration) for toleration in wanted.tolerations],
+        "priorityClassName": wanted.priority_class,
+    }
+    return spec | {key: value for key, value in placement.items() if value}
+
+
+def _resolver(*, dns: bool) -> dict[str, Any]:
+    """Without name resolution the pod does not even learn the cluster's domains and name server."""
+    if dns:
+        return {"dnsPolicy": "ClusterFirst", "dnsConfig": {"options": [{"name": "ndots", "value": "1"}]}}
+    return {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
+
+
+def _container(request: PodRequest, settings: Settings) -> dict[str, Any]:
+    wanted = request.wanted
+    probe = {"tcpSocket": {"port": settings.executor_port}, "timeoutSeconds": 1}
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": wanted.image,
+        "imagePullPolicy": wanted.image_pull_policy,
+        "ports": [{"name": "executor", "containerPort": settings.executor_port, "protocol": "TCP"}],
+        "env": [
+            {"name": UID_VARIABLE, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}}},
+            {"name": CONFIG_VARIABLE, "value": literal(_config(request, settings))},
+        ],
+        "resources": {"limits": _amounts(wanted.resources), "requests": _amounts(wanted.requests)},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "startupProbe": {**probe, "periodSeconds": 1, "failureThreshold": STARTUP_SECONDS},
+        # No liveness probe: a busy sandbox is not a dead one, and the executor watches itself.
+        "readinessProbe": {**probe, "periodSeconds": 2, "failureThreshold": 3},
+        "volumeMounts": [
+            {"name": "workspace", "mountPath": WORKSPACE},
+            {"name": "private", "mountPath": PRIVATE},
+            {"name": "scratch", "mountPath": "/tmp"},  # noqa: S108 - the container's own
+            {"name": "keys", "mountPath": KEYS, "readOnly": True},
+        ],
+    }
+    secrets = [
+        {
+            "prefix": USER_PREFIX + one.prefix,
+            "secretRef": {"name": one.secret, "optional": one.optional},
+        }
+        for one in wanted.secret_envs
+    ]
+    return {**container, "envFrom": secrets} if secrets else container
+
+
+def _volumes(sandbox: str) -> list[dict[str, Any]]:
+    keys = {"configMap": {"name": names.KEYS_CONFIG_MAP, "items": [{"key": KEYS_FILE, "path": KEYS_FILE}]}}
+    return [
+        {"name": "workspace", "persistentVolumeClaim": {"claimName": names.workspace_claim_name(sandbox)}},
+        # In memory: the executor's key never reaches a disk.
+        {"name": "private", "emptyDir": {"medium": "Memory", "sizeLimit": bytes_text(PRIVATE_BYTES)}},
+        {"name": "scratch", "emptyDir": {"sizeLimit": bytes_text(SCRATCH_BYTES)}},
+        {"name": "keys", "projected": {"sources": [keys]}},
+    ]
+
+
+def _config(request: PodRequest, settings: Settings) -> str:
+    """What the executor is told; it adds the pod's uid itself."""
+    wanted, claimed = request.wanted, request.state is PodState.CLAIMED
+    config = {
+        "sandbox_id": request.name,
+        "workspace": WORKSPACE,
+        "private_dir": PRIVATE,
+        "keys_file": f"{KEYS}/{KEYS_FILE}",
+        "listen": f"0.0.0.0:{settings.executor_port}",
+        "network": "pod",
+        "isolation": "namespace",
+        "limits": asdict(wanted.limits),
+        "lease": request.lease if claimed else None,
+        "idle_timeout": wanted.idle_timeout if claimed else None,
+        "envs": dict(wanted.envs),
+    }
+    return json.dumps(config, sort_keys=True)
+
+
+def literal(text: str) -> str:
+    """The value of a variable that the kubelet turns into this text: it reads `$(NAME)` as another variable's value."""
+    return text.replace("$", "$$")
+
+
+def _amounts(resources: Resources) -> dict[str, str]:
+    return {
+        "cpu": cores_text(resources.cpu),
+        "memory": bytes_text(resources.memory),
+        "ephemeral-storage": bytes_text(resources.ephemeral_storage),
+    }

@@ -1,0 +1,36 @@
+"""The volume that a sandbox's workspace lives on."""
+
+from typing import Any
+
+from sandfleet_operator.api.quantities import bytes_text
+from sandfleet_operator.api.resources import Meta, Retention
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.effective import Effective
+
+READ_WRITE_ONCE = "ReadWriteOnce"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+
+
+def workspace_claim(
+    namespace: str, sandbox: str, wanted: Effective, *, owner: Meta | None, access_mode: str = READ_WRITE_ONCE
+) -> dict[str, Any]:
+    """The PersistentVolumeClaim of a sandbox: it goes with its CodeSandbox, or stays where it is to be retained.
+
+    `owner` is the CodeSandbox, None while there is none. ReadWriteOncePod keeps a second pod out even on the same node,
+    but is not for every CSI driver.
+    """
+    name = names.workspace_claim_name(sandbox)
+    metadata: dict[str, Any] = {
+        "namespace": namespace,
+        "name": name,
+        "labels": names.own_labels(**{names.SANDBOX: sandbox}),
+    }
+    if owner is not None and wanted.retention is Retention.DELETE:
+        metadata["ownerReferences"] = [names.owned_by("CodeSandbox", owner)]
+    spec: dict[str, Any] = {
+        "accessModes": [access_mode],
+        "resources": {"requests": {"storage": bytes_text(wanted.workspace_size)}},
+    }
+    if wanted.storage_class is not None:
+        spec["storageClassName"] = wanted.storage_class
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}

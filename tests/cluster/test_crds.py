@@ -1,0 +1,344 @@
+"""The custom resources as a real API server and kubectl take them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from cluster.harness.api import ApiError, path_of
+from cluster.harness.layout import ClusterError
+from cluster.harness.testing import Cluster
+from crd_schemas import CRDS
+
+Json = dict[str, object]
+CHART = Path(__file__).parents[2] / "charts/sandfleet"
+MADE = "it is fixed when the sandbox is made; make another sandbox"
+NAME = "write at most 63 of a-z, 0-9 and -, with a letter or digit at both ends"
+SIZE = "cannot be a size: write 1Mi to 1Pi with a unit, like 512Mi or 2Gi (m means thousandths)"
+MEMORY = "cannot be the memory of a sandbox: write 64Mi to 1Pi with a unit, like 512Mi or 2Gi (m means thousandths)"
+CIDR = "cannot be a network: write address/bits, like 203.0.113.0/24 or 2001:db8::/32"
+BITS = "cannot be a network: bits of the address behind the prefix are set; write the network's first address, like 10.0.0.0/8"
+LOOPBACK = "cannot allow loopback: it is the sandbox itself"
+LINK_LOCAL = "cannot allow link-local addresses: cloud metadata and the node answer there"
+METADATA = "cannot allow this address: a cloud's metadata service answers there"
+MULTICAST = "cannot allow multicast, reserved and broadcast addresses: connections have one other end"
+EXCEPT = "cannot except a network that is not inside of cidr and smaller than it"
+IMAGE = (
+    "cannot be an image: write registry/name:tag or registry/name@sha256:digest, without https:// and without blanks"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(cluster: Cluster) -> None:
+    """They stay: other tests need them, and they are the product's own."""
+    cluster.api.apply_all(CRDS.values())
+    for kind in CRDS:
+        cluster.api.wait(f"the kind {kind}", lambda kind=kind: cluster.api.list(kind) is not None, 30)
+
+
+def an_object(kind: str, namespace: str, spec: Json, name: str = "one") -> Json:
+    meta = {"name": name, "namespace": namespace}
+    return {"apiVersion": "sandfleet.io/v1alpha1", "kind": kind, "metadata": meta, "spec": spec}
+
+
+def refusal(cluster: Cluster, kind: str, spec: Json, name: str = "one") -> str:
+    """A dry run: what is accepted by mistake stays nowhere."""
+    with pytest.raises(ApiError) as caught:
+        cluster.api.call("POST", f"{path_of(kind, 'default')}?dryRun=All", an_object(kind, "default", spec, name))
+    assert caught.value.status == 422
+    return str(caught.value)
+
+
+def to(cidr: str, **more: object) -> Json:
+    return {"template": "a", "egress": {"allow": [{"cidr": cidr, **more}]}}
+
+
+BAD = [
+    ({}, "spec: Forbidden: cannot tell what to make: write either template (the name of a SandboxTemplate) or inline, and not both"),
+    ({"template": "a", "inline": {"image": "b"}}, "spec: Forbidden: cannot tell what to make: write either template"),
+    ({"inline": {"image": "b"}, "pool": "p"}, "spec.pool: Forbidden: cannot take a sandbox of a pool: a pool's sandboxes are made of a template"),
+    ({"template": "Not_A_Name"}, f'spec.template: Invalid value: "Not_A_Name": cannot be a name: {NAME}'),
+    ({"template": "a" * 64}, "spec.template: Too long"),
+    ({"template": "a", "queue": "q."}, f'spec.queue: Invalid value: "q.": cannot be a name: {NAME}'),
+    ({"template": "a", "operatingMode": "Paused"}, 'spec.operatingMode: Unsupported value: "Paused": supported values: "Running", "Suspended"'),
+    ({"template": "a", "resources": {"memory": "512m"}}, f'spec.resources.memory: Invalid value: "512m": {MEMORY}'),
+    ({"template": "a", "resources": {"memory": 512}}, f"spec.resources.memory: Invalid value: 512: {MEMORY}"),
+    ({"template": "a", "resources": {"cpu": "-1"}}, 'spec.resources.cpu: Invalid value: "-1": cannot be an amount of CPU: write 1m to 1000 cores'),
+    ({"template": "a", "workspace": {"size": "2GB"}}, f'spec.workspace.size: Invalid value: "2GB": {SIZE}'),
+    ({"template": "a", "workspace": {"retention": "Keep"}}, 'spec.workspace.retention: Unsupported value: "Keep": supported values: "Delete", "Retain"'),
+    ({"template": "a", "limits": {"maxTimeoutSeconds": 5, "defaultTimeoutSeconds": 6}}, "spec.limits.defaultTimeoutSeconds: Forbidden: cannot use these timeouts"),
+    ({"template": "a", "env": [{"name": "1A"}]}, 'spec.env[0].name: Invalid value: "1A": cannot be a variable\'s name: write letters, digits and _'),
+    ({"template": "a", "env": [{"name": "A"}, {"name": "A"}]}, "spec.env[1]: Duplicate value"),
+    ({"template": "a", "contract": "free"}, 'spec.contract: Unsupported value: "free"'),
+    ({"template": "a", "lifetimeSeconds": 0}, "spec.lifetimeSeconds: Invalid value: 0: spec.lifetimeSeconds in body should be greater than or equal to 1"),
+    ({"inline": {"image": "https://a/b"}}, f'spec.inline.image: Invalid value: "https://a/b": {IMAGE}'),
+    ({"inline": {"image": "a", "egress": {"allow": [{"cidr": "::1/128"}]}}}, f'spec.inline.egress.allow[0].cidr: Invalid value: "::1/128": {LOOPBACK}'),
+    (to("example.com"), f'spec.egress.allow[0].cidr: Invalid value: "example.com": {CIDR}'),
+    (to("10.0.0.0"), CIDR),
+    (to("10.0.0.0/33"), CIDR),
+    (to("::ffff:10.0.0.0/104"), CIDR),
+    (to("10.0.0.1/8"), BITS),
+    (to("2001:db8::1/32"), BITS),
+    (to("127.0.0.0/8"), LOOPBACK),
+    (to("127.0.0.53/32"), LOOPBACK),
+    (to("0.0.0.0/8"), LOOPBACK),
+    (to("169.254.0.0/16"), LINK_LOCAL),
+    (to("169.254.169.254/32"), LINK_LOCAL),
+    (to("fe80::/64"), LINK_LOCAL),
+    (to("fd00:ec2::254/128"), METADATA),
+    (to("100.100.100.200/32"), METADATA),
+    (to("224.0.0.0/4"), MULTICAST),
+    (to("255.255.255.255/32"), MULTICAST),
+    (to("ff02::/16"), MULTICAST),
+    (to("10.0.0.0/8", **{"except": ["11.0.0.0/16"]}), f"spec.egress.allow[0].except: Forbidden: {EXCEPT}"),
+    (to("10.0.0.0/8", **{"except": ["10.0.0.0/8"]}), EXCEPT),
+    (to("10.0.0.0/8", **{"except": ["0.0.0.0/0"]}), EXCEPT),
+    (to("10.0.0.0/8", **{"except": ["2001:db8::/48"]}), EXCEPT),
+    (to("10.0.0.0/8", **{"except": ["x"]}), 'spec.egress.allow[0].except[0]: Invalid value: "x": cannot be a network'),
+    (to("10.0.0.0/8", ports=[{"port": 443, "endPort": 80}]), "spec.egress.allow[0].ports[0].endPort: Forbidden: cannot be a range of ports: endPort is below port"),
+    (to("10.0.0.0/8", ports=[{"port": 0}]), "spec.egress.allow[0].ports[0].port: Invalid value: 0"),
+    (to("10.0.0.0/8", ports=[{"port": 1, "protocol": "SCTP"}]), 'Unsupported value: "SCTP": supported values: "TCP", "UDP"'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "message"), BAD)
+def test_a_sandbox_that_cannot_be_is_refused_with_its_reason(cluster: Cluster, spec: Json, message: str):
+    assert message in refusal(cluster, "CodeSandbox", spec)
+
+
+@pytest.mark.parametrize(
+    "field", ["runtimeClassName", "envFrom", "nodeSelector", "securityContext", "serviceAccountName"]
+)
+def test_what_is_not_its_owners_to_set_is_dropped(cluster: Cluster, namespace: str, field: str):
+    """Unknown to the schema, as kubectl says before it sends them."""
+    spec = {"inline": {"image": "a", field: "x"}, field: "x"}
+    stored = cluster.api.create(an_object("CodeSandbox", namespace, spec))["spec"]
+    assert field not in stored
+    assert field not in stored["inline"]
+    with pytest.raises(ClusterError, match=f'unknown field "spec.{field}"'):
+        cluster.kubectl("create", "-f", "-", given=yaml.safe_dump(an_object("CodeSandbox", namespace, spec, "two")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "message"),
+    [
+        ("SandboxTemplate", {}, "spec.image: Required value"),
+        ("SandboxTemplate", {"image": "a b"}, IMAGE),
+        ("SandboxTemplate", {"image": "a", "contracts": []}, "spec.contracts: Invalid value: 0: spec.contracts in body should have at least 1 items"),
+        ("SandboxTemplate", {"image": "a", "contracts": ["reviewed", "reviewed"]}, "spec.contracts[1]: Duplicate value"),
+        ("SandboxTemplate", {"image": "a", "runtimeClassName": ""}, "spec.runtimeClassName: Invalid value"),
+        ("SandboxTemplate", {"image": "a", "envFrom": [{"secretRef": {"name": "a"}, "prefix": "1"}]}, "cannot be a prefix: write letters, digits and _"),
+        ("SandboxTemplate", {"image": "a", "egress": {"allow": [{"cidr": "169.254.169.254/32"}]}}, LINK_LOCAL),
+        ("SandboxPool", {"template": "a"}, "spec.size: Required value"),
+        ("SandboxPool", {"template": "a", "size": 10001}, "should be less than or equal to 10000"),
+        ("SandboxPool", {"template": "a", "size": 3, "maxSize": 2}, "spec.maxSize: Forbidden: cannot keep size sandboxes warm: maxSize is below size"),
+        ("SandboxQueue", {"nominalQuota": 1, "borrowingLimit": 1}, "spec.borrowingLimit: Forbidden: cannot borrow: without a cohort there is nobody to borrow from"),
+        ("SandboxQueue", {"nominalQuota": 1, "lendingLimit": 1}, "cannot lend: without a cohort there is nobody to lend to"),
+        ("SandboxQueue", {"nominalQuota": 1, "cohort": "c", "lendingLimit": 2}, "cannot lend more than there is: lendingLimit is above nominalQuota"),
+        ("SandboxQueue", {"nominalQuota": 1, "weight": 0}, "spec.weight: Invalid value: 0"),
+    ],
+)  # fmt: skip
+def test_the_other_kinds_refuse_with_a_reason(cluster: Cluster, kind: str, spec: Json, message: str):
+    assert message in refusal(cluster, kind, spec)
+
+
+@pytest.mark.parametrize("kind", CRDS)
+@pytest.mark.parametrize("name", ["with.dots", "a" * 64])
+def test_a_name_is_a_dns_label_since_it_becomes_a_labels_value(cluster: Cluster, kind: str, name: str):
+    spec = {"template": "a", "size": 1, "image": "b", "nominalQuota": 1}
+    assert "metadata.name" in (said := refusal(cluster, kind, spec, name))
+    assert "with a letter or digit at both ends" in said or "Too long" in said
+
+
+@pytest.mark.parametrize("cidr", ["0.0.0.0/0", "::/0", "10.0.0.0/8", "203.0.113.7/32", "2001:db8::/32", "168.0.0.0/6"])
+def test_any_other_network_may_be_allowed(cluster: Cluster, namespace: str, cidr: str):
+    """Also where it covers what stays closed: that is cut out of the policy."""
+    spec = to(cidr, ports=[{"port": 80, "endPort": 80}, {"port": 53, "protocol": "UDP"}])
+    assert cluster.api.create(an_object("CodeSandbox", namespace, spec))["spec"]["egress"]["allow"][0]["cidr"] == cidr
+
+
+@pytest.mark.parametrize(
+    ("cidr", "excluded"), [("10.0.0.0/8", ["10.1.0.0/16", "10.2.0.0/32"]), ("2001:db8::/32", ["2001:db8:1::/48"])]
+)
+def test_smaller_networks_may_be_cut_out(cluster: Cluster, namespace: str, cidr: str, excluded: list[str]):
+    made = cluster.api.create(an_object("CodeSandbox", namespace, to(cidr, **{"except": excluded})))
+    assert made["spec"]["egress"]["allow"][0]["except"] == excluded
+
+
+FULL = {
+    "template": "a",
+    "pool": "p",
+    "queue": "q",
+    "workspace": {"size": "1Gi", "storageClassName": "s", "retention": "Delete"},
+    "resources": {"cpu": 1, "memory": "1Gi"},
+    "limits": {"processes": 20},
+    "env": [{"name": "A", "value": "1"}],
+    "contract": "reviewed",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"template": "b"}, "template"),
+        ({"template": None, "inline": {"image": "a"}}, "template"),
+        ({"pool": "o"}, "pool"),
+        ({"pool": None}, "pool"),
+        ({"queue": "o"}, "queue"),
+        ({"workspace": {"size": "2Gi"}}, "workspace.size"),
+        ({"workspace": {"size": None}}, "workspace.size"),
+        ({"workspace": None}, "workspace.size"),
+        ({"workspace": {"storageClassName": "t"}}, "workspace.storageClassName"),
+        ({"resources": {"cpu": 2}}, "resources"),
+        ({"resources": {"ephemeralStorage": "1Gi"}}, "resources"),
+        ({"limits": {"executions": 2}}, "limits"),
+        ({"limits": None}, "limits"),
+        ({"env": [{"name": "A", "value": "2"}]}, "env"),
+        ({"env": []}, "env"),
+        ({"contract": "autonomous"}, "contract"),
+        ({"contract": None}, "contract"),
+    ],
+)
+def test_what_is_fixed_cannot_be_changed(cluster: Cluster, namespace: str, change: Json, field: str):
+    cluster.api.create(an_object("CodeSandbox", namespace, FULL))
+    with pytest.raises(ApiError) as caught:
+        merge(cluster, namespace, change)
+    assert f"spec.{field}: Forbidden: cannot change {field}: {MADE}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inline": {"image": "b"}},
+        {"inline": {"egress": {"dns": True}}},
+        {"contract": "reviewed"},
+        {"workspace": {"size": "1Gi"}},
+    ],
+)
+def test_a_sandbox_with_a_template_in_place_is_fixed_as_well(cluster: Cluster, namespace: str, change: Json):
+    cluster.api.create(an_object("CodeSandbox", namespace, {"inline": {"image": "a"}}))
+    with pytest.raises(ApiError, match=f"cannot change .*: {MADE}"):
+        merge(cluster, namespace, change)
+
+
+def merge(cluster: Cluster, namespace: str, spec: Json, *, part: str = "spec", below: str = "") -> Json:
+    path = f"apis/sandfleet.io/v1alpha1/namespaces/{namespace}/codesandboxes/one{below}"
+    return cluster.api.call("PATCH", path, {part: spec}, "application/merge-patch+json")
+
+
+def test_what_is_not_fixed_can_be_changed(cluster: Cluster, namespace: str):
+    cluster.api.create(an_object("CodeSandbox", namespace, FULL))
+    changes = {
+        "operatingMode": "Suspended",
+        "egress": {"allow": [{"cidr": "10.0.0.0/8"}]},
+        "lifetimeSeconds": 60,
+        "idleTimeoutSeconds": 30,
+        "workspace": {"retention": "Retain"},
+    }
+    changed = merge(cluster, namespace, changes)["spec"]
+    assert changed["workspace"] == {"size": "1Gi", "storageClassName": "s", "retention": "Retain"}
+    assert changed["egress"] == {"allow": [{"cidr": "10.0.0.0/8"}], "dns": False}
+    assert (changed["operatingMode"], changed["lifetimeSeconds"]) == ("Suspended", 60)
+
+
+def test_a_retention_may_be_given_to_a_sandbox_that_said_nothing_of_its_workspace(cluster: Cluster, namespace: str):
+    cluster.api.create(an_object("CodeSandbox", namespace, {"template": "a"}))
+    assert merge(cluster, namespace, {"workspace": {"retention": "Retain"}})["spec"]["workspace"] == {
+        "retention": "Retain"
+    }
+
+
+def test_a_pools_template_is_fixed_and_its_size_can_be_scaled(cluster: Cluster, namespace: str):
+    cluster.api.create(an_object("SandboxPool", namespace, {"template": "a", "size": 1, "maxSize": 5}))
+    cluster.kubectl("scale", "sbp/one", "--replicas=4", "-n", namespace)
+    assert cluster.api.get("SandboxPool", "one", namespace)["spec"]["size"] == 4
+    with pytest.raises(ClusterError, match="maxSize is below size"):
+        cluster.kubectl("scale", "sbp/one", "--replicas=6", "-n", namespace)
+    with pytest.raises(ClusterError, match="cannot change template: the sandboxes of this pool are made of it"):
+        cluster.kubectl("patch", "sbp/one", "--type=merge", "-p", '{"spec":{"template":"b"}}', "-n", namespace)
+
+
+def test_a_template_of_an_image_alone_is_filled_in(cluster: Cluster, namespace: str):
+    stored = cluster.api.create(an_object("SandboxTemplate", namespace, {"image": "python:3"}))["spec"]
+    filled = {
+        "image": "python:3",
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {
+            "limits": {"cpu": "1", "memory": "2Gi", "ephemeralStorage": "4Gi"},
+            "requests": {"cpu": "250m", "memory": "512Mi", "ephemeralStorage": "1Gi"},
+        },
+        "limits": {"tmp": "256Mi", "output": "16Mi", "processes": 256, "executions": 32, "maxTimeoutSeconds": 3600, "defaultTimeoutSeconds": 300},
+        "workspace": {"size": "1Gi", "retention": "Delete"},
+        "egress": {"dns": False},
+        "contracts": ["autonomous"],
+    }  # fmt: skip
+    assert stored == {**filled, "runtimeClassName": "gvisor"}
+    sandbox = cluster.api.create(an_object("CodeSandbox", namespace, {"inline": {"image": "python:3"}}))["spec"]
+    assert sandbox == {"operatingMode": "Running", "inline": filled}
+
+
+def test_kubectl_explains_the_fields(cluster: Cluster):
+    text = " ".join(cluster.kubectl("explain", "csb.spec.egress").split())
+    assert "What of the networks that the template allows this sandbox may reach." in text
+    assert "Networks that a sandbox may open connections to." in text
+
+
+def test_kubectl_get_says_at_a_glance_what_is_wrong(cluster: Cluster, namespace: str):
+    cluster.api.create(an_object("CodeSandbox", namespace, {"template": "python"}))
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "TemplateNotFound",
+        "message": "cannot start: no template",
+        "lastTransitionTime": "2026-11-21T10:00:00Z",
+    }
+    said = {
+        "conditions": [condition],
+        "runtime": "gvisor",
+        "restarts": 2,
+        "nodeName": "n1",
+        "address": "10.0.0.1:50051",
+    }
+    merge(cluster, namespace, said, part="status", below="/status")
+    head, row = (line.split() for line in cluster.kubectl("get", "csb", "-n", namespace).splitlines())
+    assert head == ["NAME", "READY", "REASON", "TEMPLATE", "RUNTIME", "RESTARTS", "AGE"]
+    assert row[:-1] == ["one", "False", "TemplateNotFound", "python", "gvisor", "2"]
+    wide = cluster.kubectl("get", "csb", "-n", namespace, "-o", "wide").splitlines()
+    assert wide[0].split()[6:8] == ["NODE", "ADDRESS"]
+    assert wide[1].split()[6:8] == ["n1", "10.0.0.1:50051"]
+    cluster.kubectl("wait", "--for=condition=Ready=false", "csb/one", "-n", namespace, "--timeout=5s")
+
+
+def test_the_category_lists_every_kind(cluster: Cluster, namespace: str):
+    for kind, spec in (
+        ("SandboxTemplate", {"image": "a"}),
+        ("SandboxPool", {"template": "a", "size": 0}),
+        ("SandboxQueue", {"nominalQuota": 1}),
+    ):
+        cluster.api.create(an_object(kind, namespace, spec))
+    listed = cluster.kubectl("get", "sandfleet", "-n", namespace, "-o", "name").split()
+    assert sorted(listed) == [f"{kind}.sandfleet.io/one" for kind in ("sandboxpool", "sandboxqueue", "sandboxtemplate")]
+
+
+def test_the_status_is_not_its_owners_to_write(cluster: Cluster, namespace: str):
+    value = an_object("CodeSandbox", namespace, {"template": "a"})
+    assert "status" not in cluster.api.create({**value, "status": {"restarts": 1}})
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_chart_emits_the_sources_and_keeps_them_on_request(helm: Callable[..., str], tmp_path: Path, keep: bool):
+    chart = tmp_path / "sandfleet"
+    for part in ("files", "templates/crds"):
+        shutil.copytree(CHART / part, chart / part)
+    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: sandfleet\nversion: 0.0.1\n")
+    (chart / "values.yaml").write_text("crds: {enabled: true, keep: true}\n")
+    emitted = list(yaml.safe_load_all(helm("template", str(chart), "--set", f"crds.keep={str(keep).lower()}")))
+    kept = {"annotations": {"helm.sh/resource-policy": "keep"}} if keep else {}
+    expected = [{**crd, "metadata": {**crd["metadata"], **kept}} for crd in CRDS.values()]
+    assert sorted(emitted, key=lambda crd: crd["metadata"]["name"]) == sorted(
+        expected, key=lambda crd: crd["metadata"]["name"]
+    )
+    assert helm("template", str(chart), "--set", "crds.enabled=false").strip() == ""

@@ -1,0 +1,99 @@
+"""A namespace that enforces `restricted` takes every pod that the operator makes, and refuses what the checker refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from builders import SETTINGS, a_sandbox, a_sandbox_template, a_spec, a_template, opens, pairs
+from cluster.harness.api import ApiError, path_of
+from cluster.harness.testing import Cluster
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pod_violations import ALL, Worse
+from sandfleet_operator.plan.effective import Effective, effective
+from sandfleet_operator.plan.networkpolicy import default_deny, own_egress, template_egress
+from sandfleet_operator.plan.podspec import PodRequest, PodState, sandbox_pod
+from sandfleet_operator.plan.restricted import restricted_violations, violations
+from sandfleet_operator.plan.volume import workspace_claim
+
+Json = dict[str, Any]
+EACH = settings(
+    max_examples=60, derandomize=True, database=None, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
+)  # fmt: skip
+WANTED = pairs().map(lambda pair: effective(*pair, SETTINGS)).filter(lambda result: isinstance(result, Effective))
+
+
+@pytest.fixture
+def guarded(new_namespace) -> str:
+    return new_namespace({"pod-security.kubernetes.io/enforce": "restricted"})
+
+
+def tried(cluster: Cluster, value: Json) -> Json:
+    """The object as the API server would store it."""
+    path = path_of(value["kind"], value["metadata"]["namespace"])
+    return cluster.api.call("POST", f"{path}?dryRun=All", value)
+
+
+def refusal(cluster: Cluster, value: Json) -> str:
+    """What the API server says to an object that it would not create; empty for one that it would."""
+    try:
+        tried(cluster, value)
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def a_pod(namespace: str, wanted: Effective, **changes: Any) -> Json:
+    return sandbox_pod(replace(PodRequest(namespace=namespace, name="demo", wanted=wanted), **changes), SETTINGS)
+
+
+def plain(namespace: str) -> Json:
+    wanted = effective(a_template(), a_spec(), SETTINGS)
+    assert isinstance(wanted, Effective)
+    return a_pod(namespace, wanted)
+
+
+@EACH
+@given(WANTED, st.sampled_from(PodState), st.booleans())
+def test_every_pod_is_accepted(cluster: Cluster, guarded: str, wanted: Effective, state, user_namespace) -> None:
+    pod = a_pod(guarded, wanted, state=state, user_namespace=user_namespace)
+    assert violations(pod) == ()
+    # Also with every default filled in.
+    assert violations(tried(cluster, pod)) == ()
+    assert refusal(cluster, workspace_claim(guarded, "demo", wanted, owner=None)) == ""
+
+
+@EACH
+@given(WANTED, st.sampled_from([one for one in ALL if one.creatable]), st.booleans())
+def test_both_agree_about_a_pod_that_was_made_worse(
+    cluster: Cluster, guarded: str, wanted: Effective, worse: Worse, user_namespace
+) -> None:
+    agree(cluster, worse.of(a_pod(guarded, wanted, user_namespace=user_namespace)))
+
+
+@pytest.mark.parametrize("worse", [one for one in ALL if one.creatable], ids=lambda one: one.said)
+def test_both_agree_about(cluster: Cluster, guarded: str, worse: Worse) -> None:
+    agree(cluster, worse.of(plain(guarded)))
+
+
+def test_elsewhere_only_the_checker_minds(cluster: Cluster, namespace: str) -> None:
+    worse = next(one for one in ALL if one.said == "the pod sets hostPID").of(plain(namespace))
+    assert (refusal(cluster, worse), restricted_violations(worse)) == ("", ("the pod sets hostPID",))
+
+
+def agree(cluster: Cluster, pod: Json) -> None:
+    answer, found = refusal(cluster, pod), restricted_violations(pod)
+    assert ('violates PodSecurity "restricted' in answer) == bool(found), (answer, found)
+    assert not answer or found, answer
+
+
+def test_policies_are_accepted(cluster: Cluster, guarded: str) -> None:
+    wide = opens("0.0.0.0/0", "::/0", ("203.0.113.9/24", 443, (8000, 8100), ("UDP", 53)), dns=True)
+    template, sandbox = a_sandbox_template(egress=wide), a_sandbox()
+    found = [default_deny(guarded, SETTINGS), template_egress(template, SETTINGS), own_egress(sandbox, wide, SETTINGS)]
+    for policy in found:
+        assert policy is not None
+        assert refusal(cluster, policy | {"metadata": policy["metadata"] | {"namespace": guarded}}) == ""

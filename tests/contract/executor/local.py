@@ -1,0 +1,309 @@
+"""Executors on this machine, all started by one host process as the local backend does."""
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contract.executor.authority import Authority
+from contract.executor.harness import PATIENCE, ExecutorUnderTest, Exit, until
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+REPOSITORY = Path(__file__).parents[3]
+is_root = os.geteuid() == 0
+_numbers = itertools.count(1)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class LocalHost:
+    """The process that starts executors, and what on this machine user code must not reach."""
+
+    def __init__(self):
+        # Short: a unix socket's path has to stay below 108 bytes.
+        self.folder = Path(tempfile.mkdtemp(prefix="sfc-"))
+        self.folder.chmod(0o711)
+        self.secret = secrets.token_hex(16)
+        self.key = Ed25519PrivateKey.generate()
+        self.keys_file = self.folder / "keys.json"
+        public = base64.urlsafe_b64encode(self.key.public_key().public_bytes_raw()).rstrip(b"=").decode()
+        self.keys_file.write_text(json.dumps({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k", "x": public}]}))
+        self.exits = {}
+        self.states = {}
+        # Sandbox uid → pid of its executor.
+        self.pids = {}
+        self.canaries = self._plant()
+        self.authority = Authority()
+
+    # What this set-up has beyond the other; tests that need one of them say which.
+    traits = frozenset({"own network", "unix socket", *(["own uid"] if is_root else [])})
+
+    def executor(self, **options):
+        """A coroutine that starts one."""
+        return LocalExecutor.start(self, **options)
+
+    def _plant(self):
+        shown = self.folder / "shown"
+        shown.mkdir(mode=0o755)
+        home = Path.home() / f".sandfleet-canary-{secrets.token_hex(4)}"
+        canaries = {"readable by everybody": shown / "canary", "of root alone": shown / "private", "at home": home}
+        for path in canaries.values():
+            path.write_text(self.secret)
+        canaries["of root alone"].chmod(0o600)
+        return canaries
+
+    async def start(self):
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "sandfleet_executor", "host", "--control-fd", str(theirs.fileno())]
+        environment = {**os.environ, "SANDFLEET_TEST_SECRET": self.secret}
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
+        theirs.close()
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._listening = asyncio.create_task(self._listen())
+        # What a sandbox without a way out must not reach: a port and an abstract unix socket.
+        self.tcp = await asyncio.start_server(self._greet, "127.0.0.1", 0)
+        self.tcp_port = self.tcp.sockets[0].getsockname()[1]
+        self.abstract_name = f"sandfleet-test-{secrets.token_hex(8)}"
+        self.abstract = await asyncio.start_unix_server(self._greet, f"\0{self.abstract_name}")
+
+    async def _greet(self, _reader, writer):
+        writer.write(self.secret.encode())
+        writer.close()
+
+    async def _listen(self):
+        while line := await self._reader.readline():
+            event = json.loads(line)
+            uid = event.get("sandbox_uid")
+            match event["event"]:
+                case "exited":
+                    self._future(self.exits, uid).set_result(Exit(event["code"], event["signal"]))
+                    if not self._future(self.states, uid).done():
+                        self._future(self.states, uid).set_result(event)
+                case "ready" | "failed" if not self._future(self.states, uid).done():
+                    self._future(self.states, uid).set_result(event)
+                case "started":
+                    # The uid of one that has ended may be started again: a restart in place, as the kubelet's.
+                    self.exits.pop(uid, None)
+                    self.pids[uid] = event["pid"]
+
+    def _future(self, table, uid):
+        return table.setdefault(uid, asyncio.get_running_loop().create_future())
+
+    def request(self, **request):
+        self._writer.write(json.dumps(request).encode() + b"\n")
+
+    async def started(self, uid):
+        """The event that says how the start went."""
+        return await asyncio.wait_for(self._future(self.states, uid), PATIENCE)
+
+    async def refusal(self, config):
+        """What an executor says that is told to serve this."""
+        uid = "refused"
+        self.request(op="start", config={"sandbox_uid": uid, **config})
+        event = await self.started(uid)
+        assert event["event"] == "failed"
+        return event["message"]
+
+    async def exited(self, uid):
+        return await asyncio.wait_for(asyncio.shield(self._future(self.exits, uid)), PATIENCE)
+
+    async def close(self):
+        self.tcp.close()
+        self.abstract.close()
+        self._writer.close()
+        await asyncio.to_thread(self.process.wait, 30)
+        await self._listening
+        self.canaries["at home"].unlink()
+        shutil.rmtree(self.folder)
+
+
+@dataclass
+class LocalExecutor(ExecutorUnderTest):
+    restarts: bool = False
+    _namespaces: set = field(default_factory=set)
+
+    @classmethod
+    async def start(
+        cls,
+        host,
+        *,
+        session="session",
+        lease=None,
+        idle_timeout=None,
+        isolation="namespace",
+        port=False,
+        signed=True,
+        restarts=False,
+        keeps_workspace=False,
+        **config,
+    ):
+        """One executor, started.
+
+        `config` as the executor takes it; `session` None leaves it warm; with `port` it listens on TCP, and the host's CA
+        has `signed` its certificate; `restarts` starts it again in place when it has ended.
+        """
+        del keeps_workspace  # here each workspace is a folder that stays
+        number = next(_numbers)
+        uid = f"t{os.getpid()}-{number}"
+        folder = host.folder / str(number)
+        for name, mode in ((".", 0o711), ("w", 0o755), ("p", 0o700)):
+            (folder / name).mkdir()
+            (folder / name).chmod(mode)
+        (folder / "p" / "own").write_text(host.secret)
+        config = {
+            "sandbox_id": f"sandbox-{number}",
+            "sandbox_uid": uid,
+            **({"listen": f"127.0.0.1:{free_port()}"} if port else {"socket": str(folder / "x.sock")}),
+            "workspace": str(folder / "w"),
+            "private_dir": str(folder / "p"),
+            "keys_file": str(host.keys_file),
+            "isolation": isolation,
+            "user_id": 500_000_000 + os.getpid() % 100_000 * 1_000 + number if is_root else None,
+            "cgroup": is_root,
+            **config,
+        }
+        self = cls(host, config, restarts=restarts)
+        host.request(op="start", config=config)
+        event = await host.started(uid)
+        assert event["event"] == "ready", event
+        if port and signed:
+            await host.authority.sign(self)
+        if session is not None:
+            await self.open(session, lease=lease, idle_timeout=idle_timeout)
+        self.sandbox = self.client()
+        self._look()
+        return self
+
+    # As the machine sees it
+
+    @property
+    def pid(self):
+        return self.host.pids[self.config["sandbox_uid"]]
+
+    @property
+    def secret(self):
+        """Stands in every file of `hidden`, and in the executor's environment."""
+        return self.host.secret
+
+    @property
+    def hidden(self):
+        """What → path outside of the sandbox, for user code to look for."""
+        return {name: str(path) for name, path in self.host.canaries.items()} | {
+            "the repository": str(REPOSITORY / "pyproject.toml"),
+            "the executor's private folder": f"{self.config['private_dir']}/own",
+            "the keys of tokens": self.config["keys_file"],
+            "the executor's socket": self.config.get("socket", ""),
+        }
+
+    def restart_peak(self):
+        """From now on `peak_memory` counts afresh."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def peak_memory(self):
+        """Most bytes resident in the executor itself since `restart_peak`."""
+        lines = dict(line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
+        return int(lines["VmHWM"].split()[0]) << 10
+
+    def memory(self):
+        """Bytes resident in the executor itself."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def processes(self):
+        """Pids of everything that the executor has started and that is left, however it hides."""
+        self._look()
+        return {pid for pid, status in _processes().items() if self._is_ours(pid, status)}
+
+    def cgroups(self):
+        """Folders of cgroups that are left."""
+        bases = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
+        return [path for base in bases if (path := base / f"sandfleet-{self.config['sandbox_uid']}").exists()]
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+    def terminate(self):
+        self.host.request(op="stop", sandbox_uid=self.config["sandbox_uid"])
+
+    async def back(self):
+        """Waits for its end, and until one started in its place is ready."""
+        assert self.restarts
+        await self.exit()
+        uid = self.config["sandbox_uid"]
+        self.host.states.pop(uid, None)
+        self.host.request(op="start", config=self.config)
+        event = await self.host.started(uid)
+        assert event["event"] == "ready", event
+
+    async def exit(self):
+        """How the executor ended; waits for it."""
+        return await self.host.exited(self.config["sandbox_uid"])
+
+    @property
+    def ended(self):
+        future = self.host.exits.get(self.config["sandbox_uid"])
+        return future is not None and future.done()
+
+    async def stop(self):
+        for client in self.clients:
+            await client.close()
+        self.host.request(op="stop", sandbox_uid=self.config["sandbox_uid"])
+        await self.exit()
+        # Whatever a test did: nothing of it is left.
+        await until(lambda: not self.processes())
+
+    def _look(self):
+        """Remembers the PID namespaces below the executor: they name its processes also after its end."""
+        own = _namespace_of("self")
+        found = {_namespace_of(pid) for pid in _below(_processes(), self.pid)}
+        self._namespaces |= found - {own, None}
+
+    def _is_ours(self, pid, status):
+        user = self.config["user_id"]
+        return (user is not None and user in status.users) or _namespace_of(pid) in self._namespaces
+
+
+@dataclass(frozen=True)
+class _Status:
+    parent: int
+    users: frozenset
+
+
+def _processes():
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, KeyError):
+            lines = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+            found[int(folder.name)] = _Status(int(lines["PPid"]), frozenset(map(int, lines["Uid"].split())))
+    return found
+
+
+def _below(processes, root):
+    found, todo = [], [root]
+    while todo:
+        parent = todo.pop()
+        below = [pid for pid, status in processes.items() if status.parent == parent]
+        found += below
+        todo += below
+    return found
+
+
+def _namespace_of(pid):
+    try:
+        return Path(f"/proc/{pid}/ns/pid").readlink()
+    except OSError:
+        return None

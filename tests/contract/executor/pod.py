@@ -1,0 +1,323 @@
+"""Executors in gVisor pods, below a namespace that enforces PodSecurity `restricted`. What looks into them does so from the node."""
+
+import asyncio
+import base64
+import itertools
+import json
+import secrets
+import subprocess
+from dataclasses import dataclass, field
+
+from contract.executor.authority import Authority
+from contract.executor.harness import PATIENCE, ExecutorUnderTest, Exit, until
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+IMAGE = "localhost/sandfleet-executor:dev"
+PORT = 50051
+PRIVATE = "/run/sandfleet/private"
+RUNSC_ROOT = "/run/containerd/runsc/k8s.io"
+MIB = 1 << 20
+# Above the limit for user code: the executor itself, and the sentry.
+RESERVE = 768 * MIB
+NO_PRIVILEGE = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "runAsGroup": 1000,
+    "fsGroup": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+# Run in the container, outside of the session namespace: it sees all of its processes.
+OTHERS = """
+import os
+print([int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and int(pid) not in (1, os.getpid())])
+"""
+RESIDENT = "print(int(open('/proc/1/statm').read().split()[1]) * 4096)"
+WATCH_PEAK = """
+import time
+peak = 0
+while True:
+    now = int(open('/proc/1/statm').read().split()[1]) * 4096
+    if now > peak:
+        peak = now
+        print(peak, flush=True)
+    time.sleep(0.02)
+"""
+_numbers = itertools.count(1)
+
+
+class PodHost:
+    """One namespace for the executors of a test run. `cluster` has a node that can be reached into."""
+
+    traits = frozenset()
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.namespace = f"executors-{secrets.token_hex(4)}"
+        self.secret = secrets.token_hex(16)
+        self.key = Ed25519PrivateKey.generate()
+        self.authority = Authority()
+
+    async def start(self):
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        api = self.cluster.api
+        await self.do(
+            api.create,
+            {**_object("v1", "Namespace", self.namespace), "metadata": {"name": self.namespace, "labels": labels}},
+        )
+        public = base64.urlsafe_b64encode(self.key.public_key().public_bytes_raw()).rstrip(b"=").decode()
+        keys = {"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k", "x": public}]}
+        await self.do(api.create, {**self._own("v1", "ConfigMap", "keys"), "data": {"keys.json": json.dumps(keys)}})
+        await until(lambda: self.cluster.api.get("ServiceAccount", "default", self.namespace))
+
+    @staticmethod
+    async def do(function, *arguments):
+        return await asyncio.to_thread(function, *arguments)
+
+    def executor(self, **options):
+        """A coroutine that starts one."""
+        return PodExecutor.start(self, **options)
+
+    async def refusal(self, config):
+        """What an executor says that is told to serve this."""
+        name = f"refused-{next(_numbers)}"
+        await self.do(self.cluster.api.create, self.pod(name, {"limits": {}, **config}, restarts=False, workspace=None))
+        one = PodExecutor(self, {}, name=name)
+        assert (await one.exit()).code == 44
+        return await asyncio.to_thread(self.cluster.kubectl, "logs", "-n", self.namespace, name)
+
+    async def close(self):
+        await self.do(self.cluster.api.delete, "Namespace", self.namespace)
+
+    async def claim(self, name):
+        value = self._own("v1", "PersistentVolumeClaim", name)
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        await self.do(self.cluster.api.create, {**value, "spec": spec})
+
+    def pod(self, name, config, *, restarts, workspace):
+        memory = config["limits"].get("memory_bytes", 2048 * MIB) + RESERVE
+        disk = {"persistentVolumeClaim": {"claimName": workspace}} if workspace else {"emptyDir": {"sizeLimit": "2Gi"}}
+        container = {
+            "name": "executor",
+            "image": IMAGE,
+            "imagePullPolicy": "IfNotPresent",
+            "securityContext": NO_PRIVILEGE,
+            "env": [
+                {"name": "SANDFLEET_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+                {"name": "SANDFLEET_EXECUTOR_CONFIG", "value": json.dumps(config).replace("$", "$$")},
+                {"name": "SANDFLEET_TEST_SECRET", "value": self.secret},
+            ],
+            "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": str(memory)}},
+            "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
+            "volumeMounts": [
+                {"name": "workspace", "mountPath": "/workspace"},
+                {"name": "private", "mountPath": PRIVATE},
+                {"name": "scratch", "mountPath": "/tmp"},
+                {"name": "keys", "mountPath": "/run/sandfleet/keys", "readOnly": True},
+            ],
+        }
+        spec = {
+            "runtimeClassName": "gvisor",
+            "restartPolicy": "Always" if restarts else "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": POD_SECURITY,
+            "containers": [container],
+            "volumes": [
+                {"name": "workspace", **disk},
+                {"name": "private", "emptyDir": {"sizeLimit": "1Mi"}},
+                {"name": "scratch", "emptyDir": {"sizeLimit": "64Mi"}},
+                {"name": "keys", "projected": {"sources": [{"configMap": {"name": "keys"}}]}},
+            ],
+        }
+        return {**self._own("v1", "Pod", name), "spec": spec}
+
+    def _own(self, version, kind, name):
+        return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": self.namespace}}
+
+
+def _object(version, kind, name):
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
+
+
+@dataclass
+class PodExecutor(ExecutorUnderTest):
+    name: str = ""
+    _peak: subprocess.Popen = field(default=None, repr=False)
+
+    @classmethod
+    async def start(
+        cls,
+        host,
+        *,
+        session="session",
+        lease=None,
+        idle_timeout=None,
+        isolation="namespace",
+        port=True,
+        signed=True,
+        restarts=False,
+        keeps_workspace=False,
+        workspace=None,
+        user_id=None,
+        **config,
+    ):
+        """As the local one's; `workspace` is the claim of an earlier one that `keeps_workspace`."""
+        del port, user_id
+        name = f"executor-{next(_numbers)}"
+        if keeps_workspace:
+            workspace = f"workspace-{name}"
+            await host.claim(workspace)
+        said = {
+            "sandbox_id": name,
+            "workspace": "/workspace",
+            "private_dir": PRIVATE,
+            "keys_file": "/run/sandfleet/keys/keys.json",
+            "listen": f"0.0.0.0:{PORT}",
+            "isolation": isolation,
+            "limits": {},
+            **{key: value for key, value in config.items() if key != "cgroup"},
+            "network": "pod",
+        }
+        await host.do(host.cluster.api.create, host.pod(name, said, restarts=restarts, workspace=workspace))
+        self = cls(host, said, name=name)
+        pod = await host.do(host.cluster.pod_ready, host.namespace, name)
+        address = f"{pod['status']['podIP']}:{PORT}"
+        self.config = {
+            **said,
+            "sandbox_uid": pod["metadata"]["uid"],
+            "listen": address,
+            "workspace": workspace,
+            "user_id": None,
+        }
+        await asyncio.to_thread(self._plant)
+        if signed:
+            await host.authority.sign(self)
+        if session is not None:
+            await self.open(session, lease=lease, idle_timeout=idle_timeout)
+        self.sandbox = self.client()
+        return self
+
+    def _plant(self):
+        files = {f"{PRIVATE}/own", *(path for path in self.hidden.values() if path.startswith("/tmp/"))}
+        lines = [f"open({path!r}, 'w').write({self.secret!r})" for path in files]
+        self._run("import os; os.umask(0o022)\n" + "\n".join(lines))
+
+    # As the node sees it
+
+    @property
+    def secret(self):
+        return self.host.secret
+
+    @property
+    def hidden(self):
+        """What → path in the container that is not to be in the session namespace."""
+        return {
+            "readable by everybody": "/tmp/canary",
+            "of root alone": f"{PRIVATE}/own",
+            "at home": "/tmp/.at-home",
+            "the repository": "/run/sandfleet",
+            "the executor's private folder": PRIVATE,
+            "the keys of tokens": "/run/sandfleet/keys/keys.json",
+        }
+
+    def restart_peak(self):
+        if self._peak:
+            self._peak.kill()
+            self._peak.wait()
+        self._peak = subprocess.Popen(self._command(WATCH_PEAK), stdout=subprocess.PIPE, text=True)
+        self._peak.stdout.readline()
+
+    def peak_memory(self):
+        self._peak.kill()
+        lines = self._peak.communicate()[0].split()
+        self._peak = None
+        return max([int(line) for line in lines], default=0)
+
+    def memory(self):
+        return int(self._run(RESIDENT))
+
+    def processes(self):
+        """Pids (in the container) of everything but the executor."""
+        if self.ended:
+            return set()
+        try:
+            return set(json.loads(self._run(OTHERS)))
+        except subprocess.CalledProcessError:
+            # It has ended since.
+            return set()
+
+    def cgroups(self):
+        return []
+
+    def kill(self):
+        self._signal("SIGKILL")
+
+    def terminate(self):
+        self._signal("SIGTERM")
+
+    async def exit(self):
+        return await until(lambda: asyncio.to_thread(self._exit))
+
+    async def back(self):
+        def started_again():
+            status = self._status()
+            return status["restartCount"] > 0 and status["ready"]
+
+        await until(lambda: asyncio.to_thread(started_again))
+
+    @property
+    def ended(self):
+        return self._exit() is not None
+
+    async def stop(self):
+        for client in self.clients:
+            await client.close()
+        if self._peak:
+            self._peak.kill()
+            self._peak.communicate()
+        await self.host.do(self.host.cluster.api.delete, "Pod", self.name, self.host.namespace)
+
+    def _status(self):
+        pod = self.host.cluster.api.get("Pod", self.name, self.host.namespace)
+        return (pod["status"].get("containerStatuses") or [{"state": {}, "restartCount": 0, "ready": False}])[0]
+
+    def _exit(self):
+        status = self._status()
+        ended = status["state"].get("terminated") or status.get("lastState", {}).get("terminated")
+        if ended is None:
+            return None
+        return Exit(None, "SIGKILL") if ended["exitCode"] == 137 else Exit(ended["exitCode"], None)
+
+    @property
+    def _container(self):
+        return self._status()["containerID"].partition("//")[2]
+
+    def _signal(self, name):
+        ctr = self.host.cluster.programs["ctr"]
+        socket = self.host.cluster.layout.containerd_socket
+        place = ["--address", str(socket), "--namespace", "k8s.io"]
+        self.host.cluster.on_node(str(ctr), *place, "tasks", "kill", "--signal", name, self._container)
+
+    def _command(self, code):
+        """Python in the container, beside the executor."""
+        runsc = self.host.cluster.programs["runsc"]
+        inside = [
+            str(runsc),
+            f"--root={RUNSC_ROOT}",
+            "exec",
+            "--user=1000:1000",
+            self._container,
+            "python3",
+            "-c",
+            code,
+        ]
+        return self.host.cluster.node_command(*inside)
+
+    def _run(self, code):
+        return subprocess.run(self._command(code), capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
