@@ -1,0 +1,104 @@
+"""Who leads: decided on a Lease that all contenders see, and on each one's own clock. Times are seconds of a clock that never goes back.
+
+Clocks of different machines are never compared: a contender takes over when it has seen the same record for as long as the
+record promises, and a leader stops earlier than that, counted from before it sent its last renewal.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Decision(Enum):
+    WAIT = "wait"
+    ACQUIRE = "acquire"
+    RENEW = "renew"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """`duration` is what a record promises its holder; a leader that could not renew for `renew_deadline` stops."""
+
+    duration: float = 15.0
+    renew_deadline: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.renew_every < self.renew_deadline < self.duration:
+            raise ValueError(
+                f"cannot hold a lease: the renew deadline ({self.renew_deadline} s) is not between "
+                f"a third of the duration and the duration ({self.duration} s)"
+            )
+
+    @property
+    def renew_every(self) -> float:
+        return self.duration / 3
+
+    @property
+    def retry_every(self) -> float:
+        return self.duration / 10
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the Lease says. `renewed` is compared with itself only; `transitions` is the fencing number."""
+
+    holder: str
+    transitions: int
+    renewed: str
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    fencing: int
+    # From before the last successful write was sent.
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one contender knows. `seen` is when it first saw the record as it is; no record: there is no Lease."""
+
+    identity: str
+    record: Record | None = None
+    seen: float = 0.0
+    leading: Leading | None = None
+
+
+def decide(view: View, now: float, terms: Terms) -> Decision:
+    if view.leading is None:
+        return Decision.ACQUIRE if _free(view, now, terms) else Decision.WAIT
+    record = view.record
+    # A Lease that was deleted counts from the beginning again, and so does its fencing number: that leadership is over.
+    if record is None or record.holder != view.identity or record.transitions != view.leading.fencing:
+        return Decision.LOST
+    if not holds(view, now, terms):
+        return Decision.LOST
+    return Decision.RENEW if now - view.leading.since >= terms.renew_every else Decision.WAIT
+
+
+def holds(view: View, now: float, terms: Terms) -> bool:
+    """Whether a write may still be made in the name of this leadership."""
+    return view.leading is not None and now - view.leading.since < terms.renew_deadline
+
+
+def _free(view: View, now: float, terms: Terms) -> bool:
+    record = view.record
+    # Its own name in it: the reply to its own write was lost.
+    if record is None or record.holder in {"", view.identity}:
+        return True
+    # The longer one: its holder counts on what the record says, and a record without a duration promises ours.
+    return now - view.seen >= max(record.duration, terms.duration if record.duration <= 0 else 0.0)
+
+
+def observe(view: View, record: Record | None, now: float) -> View:
+    """The view after a look at the Lease; the time of the first sight of an unchanged record stays."""
+    return View(view.identity, record, view.seen if record == view.record and record else now, view.leading)
+
+
+def pause(view: View, now: float, terms: Terms) -> float:
+    """Seconds until the next look."""
+    if view.leading is None:
+        return terms.retry_every
+    due = view.leading.since + terms.renew_every - now
+    return due if due > 0 else terms.retry_every

@@ -1,0 +1,289 @@
+"""The client over HTTP before a server that is slow, busy, broken or silent."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.config import incluster_config
+from sandfleet_operator.api.kube import (
+    CONFIG_MAP,
+    Conflict,
+    Event,
+    Expired,
+    KubeError,
+    Ref,
+    ServerError,
+    TooManyRequests,
+    Unreachable,
+)
+from sandfleet_operator.effects.kube import Kube, configure, connect
+
+ONE = Ref(CONFIG_MAP, "here", "one")
+CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "here", "name": "one"}}
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Serve = Callable[..., Awaitable[Kube]]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """`await serve(answer)`: a client whose server answers everything so."""
+    runners, clients = [], []
+
+    async def make(answer: Answer, configuration: Configuration | None = None, **limits: float) -> Kube:
+        application = web.Application()
+        application.router.add_route("*", "/{rest:.*}", answer)
+        runner = web.AppRunner(application, shutdown_timeout=0.1)
+        runners.append(runner)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        configuration = configuration or Configuration()
+        configuration.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        clients.append(Kube(configuration, "tester", **limits))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        await client.close()
+    for runner in runners:
+        await runner.cleanup()
+
+
+def saying(status: int, body: object, **headers: str) -> Answer:
+    async def answer(_request: web.Request) -> web.Response:
+        text = body if isinstance(body, str) else json.dumps(body)
+        return web.Response(
+            status=status, text=text, headers={name.replace("_", "-"): v for name, v in headers.items()}
+        )
+
+    return answer
+
+
+async def test_a_busy_server_says_when_to_come_back(serve: Serve):
+    kube = await serve(saying(429, {"reason": "TooManyRequests", "message": "too many"}, Retry_After="7"))
+    with pytest.raises(TooManyRequests, match="cannot create configmaps/here/one: too many") as refusal:
+        await kube.create(CONFIG)
+    assert refusal.value.retry_after == 7.0
+    assert not refusal.value.unsettled
+
+
+@pytest.mark.parametrize("status", [500, 503, 504])
+async def test_a_server_that_fails_leaves_open_whether_it_was_done(serve: Serve, status: int):
+    kube = await serve(saying(status, "<html>gateway</html>", Retry_After="soon"))
+    with pytest.raises(ServerError, match="gateway") as refusal:
+        await kube.create(CONFIG)
+    assert (refusal.value.status, refusal.value.unsettled, refusal.value.retry_after) == (status, True, None)
+
+
+@pytest.mark.parametrize("body", ["<html>hello</html>", "[]", ""])
+async def test_what_is_not_an_object_is_no_answer(serve: Serve, body: str):
+    kube = await serve(saying(200, body))
+    with pytest.raises(Unreachable, match="not a JSON object"):
+        await kube.get(ONE)
+
+
+async def test_a_call_ends_at_its_deadline(serve: Serve):
+    async def never(_request: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    kube = await serve(never, deadline=0.2)
+    for call in (kube.get(ONE), kube.create(CONFIG), kube.list(CONFIG_MAP), anext(kube.watch(CONFIG_MAP))):
+        with pytest.raises(Unreachable) as refusal:
+            await call
+        assert (refusal.value.reason, refusal.value.unsettled) == ("Timeout", True)
+
+
+async def test_a_write_whose_connection_breaks_is_sent_once(serve: Serve):
+    seen = []
+
+    async def cut(request: web.Request) -> web.Response:
+        seen.append(request.method)
+        request.transport.close()
+        return web.Response()
+
+    kube = await serve(cut)
+    for call in (kube.create(CONFIG), kube.patch(ONE, []), kube.merge(ONE, {}), kube.apply(CONFIG)):
+        with pytest.raises(Unreachable):
+            await call
+    assert seen == ["POST", "PATCH", "PATCH", "PATCH"]
+
+
+async def test_nobody_at_the_address_is_unreachable():
+    configuration = Configuration()
+    configuration.host = "http://127.0.0.1:1"
+    kube = Kube(configuration, "tester")
+    with pytest.raises(Unreachable, match="cannot get configmaps/here/one: no answer"):
+        await kube.get(ONE)
+    await kube.close()
+
+
+async def test_what_is_written_names_its_manager_and_its_kind_of_patch(serve: Serve):
+    seen = []
+
+    async def note(request: web.Request) -> web.Response:
+        content = request.headers["Content-Type"].partition(";")[0]
+        seen.append((request.method, request.path, dict(request.query), content, await request.json()))
+        return web.json_response(CONFIG)
+
+    kube = await serve(note)
+    await kube.create(CONFIG)
+    await kube.apply(CONFIG)
+    await kube.apply_status(CONFIG)
+    await kube.patch(ONE, [{"op": "remove", "path": "/data"}])
+    await kube.merge(ONE, {"data": None}, "status")
+    await kube.delete(ONE, uid="7", grace_seconds=0)
+    at, by = "/api/v1/namespaces/here/configmaps", {"fieldManager": "tester"}
+    options = {"preconditions": {"uid": "7"}, "gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+    assert seen == [
+        ("POST", at, by, "application/json", CONFIG),
+        ("PATCH", f"{at}/one", {**by, "force": "true"}, "application/apply-patch+yaml", CONFIG),
+        ("PATCH", f"{at}/one/status", {**by, "force": "true"}, "application/apply-patch+yaml", CONFIG),
+        ("PATCH", f"{at}/one", by, "application/json-patch+json", [{"op": "remove", "path": "/data"}]),
+        ("PATCH", f"{at}/one/status", by, "application/merge-patch+json", {"data": None}),
+        ("DELETE", f"{at}/one", {}, "application/json", {"apiVersion": "v1", "kind": "DeleteOptions", **options}),
+    ]
+
+
+async def test_deleting_what_is_not_there_is_no_failure_and_what_is_another_one_is(serve: Serve):
+    assert await (await serve(saying(404, {"reason": "NotFound"}))).delete(ONE) is False
+    with pytest.raises(Conflict):
+        await (await serve(saying(409, {"reason": "Conflict"}))).delete(ONE, uid="7")
+
+
+async def test_the_token_is_asked_for_each_time(serve: Serve):
+    seen, tokens = [], itertools.count()
+
+    async def note(request: web.Request) -> web.Response:
+        seen.append(request.headers["Authorization"])
+        return web.json_response(CONFIG)
+
+    configuration = Configuration()
+    configuration.refresh_api_key_hook = lambda given: given.api_key.update(BearerToken=f"bearer {next(tokens)}")
+    kube = await serve(note, configuration)
+    await kube.get(ONE)
+    await kube.get(ONE)
+    assert seen == ["bearer 0", "bearer 1"]
+
+
+# Watches.
+
+
+def line(kind: str, obj: object) -> bytes:
+    return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
+
+
+def streaming(*chunks: bytes, then: str = "end") -> Answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(chunk)
+            await asyncio.sleep(0.001)
+        if then == "cut":
+            request.transport.abort()
+        if then == "silence":
+            await asyncio.Event().wait()
+        return response
+
+    return answer
+
+
+def numbered(number: int) -> dict[str, object]:
+    return {"metadata": {"name": f"é{number}", "resourceVersion": str(number)}}
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 10_000])
+async def test_events_come_whole_however_the_stream_is_cut(serve: Serve, size: int):
+    text = b"".join(line("ADDED", numbered(number)) for number in range(5))
+    kube = await serve(streaming(*(text[start : start + size] for start in range(0, len(text), size))))
+    assert [event async for event in kube.watch(CONFIG_MAP)] == [Event("ADDED", numbered(n)) for n in range(5)]
+
+
+async def test_a_silent_watch_ends(serve: Serve):
+    kube = await serve(streaming(line("ADDED", numbered(1)), then="silence"), silence=0.2)
+    async with asyncio.timeout(30):
+        assert [event.type async for event in kube.watch(CONFIG_MAP)] == ["ADDED"]
+
+
+async def test_a_watch_that_breaks_says_so_after_what_came(serve: Serve):
+    kube = await serve(streaming(line("ADDED", numbered(1)), b'{"type": "MOD', then="cut"))
+    async with aclosing(kube.watch(CONFIG_MAP)) as stream:
+        assert (await anext(stream)).type == "ADDED"
+        with pytest.raises(Unreachable):
+            await anext(stream)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        ({"code": 410, "reason": "Expired", "message": "too old"}, Expired),
+        ({"code": 410, "reason": "Gone", "message": "too old"}, Expired),
+        ({"code": 500, "reason": "InternalError", "message": "no"}, ServerError),
+        ({}, ServerError),
+    ],
+)
+async def test_an_error_in_the_stream_is_raised(serve: Serve, status: dict[str, object], error: type[KubeError]):
+    kube = await serve(streaming(line("ERROR", status)))
+    with pytest.raises(error):
+        await anext(kube.watch(CONFIG_MAP))
+
+
+async def test_a_watch_that_is_refused_is_raised(serve: Serve):
+    kube = await serve(saying(410, {"reason": "Expired", "message": "too old"}))
+    with pytest.raises(Expired, match="cannot watch configmaps: too old"):
+        await anext(kube.watch(CONFIG_MAP))
+
+
+async def test_an_event_without_end_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sandfleet_operator.effects.kube.MAX_EVENT", 1000)
+    kube = await serve(streaming(*[b"x" * 400] * 4))
+    with pytest.raises(Unreachable, match="larger than 1000 bytes"):
+        await anext(kube.watch(CONFIG_MAP))
+
+
+# Where the cluster is.
+
+
+async def test_without_a_cluster_it_says_so(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(Unreachable, match="cannot find a cluster") as refusal:
+        await connect("tester", str(tmp_path / "none"))
+    assert refusal.value.reason == "NoConfiguration"
+
+
+def kubeconfig(server: str):
+    return {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+    }
+
+
+@pytest.mark.parametrize(("excluded", "proxy"), [("", "http://proxy.invalid:1"), ("api.invalid", None)])
+async def test_the_proxy_of_the_environment_is_used_but_for_what_it_excludes(tmp_path, monkeypatch, excluded, proxy):
+    for name in ("https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://proxy.invalid:1")
+    monkeypatch.setenv("no_proxy", excluded)
+    (tmp_path / "config").write_text(json.dumps(kubeconfig("https://api.invalid:6443")))
+    configuration = await configure(str(tmp_path / "config"))
+    assert (configuration.host, configuration.proxy) == ("https://api.invalid:6443", proxy)
+
+
+async def test_in_a_pod_it_is_the_service_account(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    for name, text in (("token", "secret"), ("ca.crt", "authority")):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    configuration = await configure()
+    assert (configuration.host, configuration.ssl_ca_cert) == ("https://[fd00::1]:443", str(tmp_path / "ca.crt"))
+    assert await configuration.get_api_key_with_prefix("BearerToken") == "bearer secret"

@@ -1,0 +1,369 @@
+"""What the product counts on from the Kubernetes API, said once, for the one in memory and for the real one: writing.
+
+Who runs these sentences has a fixture `bed`.
+"""
+
+import pytest
+from contract.kube.bed import STRANGER, THING, Bed, version
+from sandfleet_operator.api.kube import (
+    CONFIG_MAP,
+    NETWORK_POLICY,
+    POD,
+    AlreadyExists,
+    Conflict,
+    Invalid,
+    NotFound,
+    ServerError,
+    ref_of,
+)
+
+# Creating and reading.
+
+
+async def test_what_is_created_is_read_back_with_what_the_server_adds(bed: Bed):
+    made = await bed.api.create(bed.config(labels={"a": "b"}))
+    assert made == await bed.api.get(bed.ref(CONFIG_MAP))
+    assert {"uid", "resourceVersion", "creationTimestamp"} <= made["metadata"].keys()
+    assert made["metadata"]["labels"] == {"a": "b"}
+    assert made["data"] == {"color": "blue"}
+    assert ref_of(made) == bed.ref(CONFIG_MAP)
+
+
+async def test_a_name_is_taken_once_and_a_second_life_has_another_uid(bed: Bed):
+    first = await bed.api.create(bed.config())
+    with pytest.raises(AlreadyExists) as refusal:
+        await bed.api.create(bed.config())
+    assert (refusal.value.status, refusal.value.reason) == (409, "AlreadyExists")
+    await bed.api.delete(bed.ref(CONFIG_MAP))
+    assert (await bed.api.create(bed.config()))["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+async def test_the_server_makes_a_name_that_is_asked_for(bed: Bed):
+    nameless = bed.config(generateName="made-")
+    del nameless["metadata"]["name"]
+    names = {(await bed.api.create(nameless))["metadata"]["name"] for _ in range(2)}
+    assert len(names) == 2
+    assert all(name.startswith("made-") for name in names)
+
+
+async def test_what_is_not_there_is_not_found(bed: Bed):
+    with pytest.raises(NotFound) as refusal:
+        await bed.api.get(bed.ref(CONFIG_MAP, "none"))
+    assert (refusal.value.status, refusal.value.reason) == (404, "NotFound")
+    for write in (bed.api.patch(bed.ref(CONFIG_MAP), []), bed.api.merge(bed.ref(CONFIG_MAP), {})):
+        with pytest.raises(NotFound):
+            await write
+
+
+async def test_nothing_is_created_in_a_namespace_that_is_not_there(bed: Bed):
+    with pytest.raises(NotFound, match="namespace"):
+        await bed.api.create(bed.config(namespace="kube-contract-none"))
+    with pytest.raises(NotFound, match="namespace"):
+        await bed.api.apply(bed.config(namespace="kube-contract-none"))
+
+
+async def test_an_object_with_a_resource_version_cannot_be_created(bed: Bed):
+    # The API server calls it an error of its own.
+    with pytest.raises(ServerError, match="resourceVersion should not be set"):
+        await bed.api.create(bed.config(resourceVersion="1"))
+    assert not await bed.there(bed.ref(CONFIG_MAP))
+
+
+# Versions and generations.
+
+
+async def test_each_change_has_a_new_version_and_no_change_has_none(bed: Bed):
+    made = await bed.api.create(bed.config())
+    ref = bed.ref(CONFIG_MAP)
+    changed = await bed.api.merge(ref, {"data": {"color": "red"}})
+    assert version(changed) > version(made)
+    for same in (
+        await bed.api.merge(ref, {"data": {"color": "red"}}),
+        await bed.api.patch(ref, [{"op": "replace", "path": "/data/color", "value": "red"}]),
+    ):
+        assert version(same) == version(changed)
+
+
+GENERATIONS = [
+    (THING, {"metadata": {"labels": {"a": "b"}}}, 1),
+    (THING, {"spec": {"size": 2}}, 2),
+    (POD, {"metadata": {"labels": {"a": "b"}}}, 1),
+    (POD, {"spec": {"activeDeadlineSeconds": 60}}, 2),
+    (NETWORK_POLICY, {"metadata": {"labels": {"a": "b"}}}, 1),
+    (NETWORK_POLICY, {"spec": {"policyTypes": ["Egress"]}}, 2),
+    (CONFIG_MAP, {"data": {"color": "red"}}, None),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "generation"), GENERATIONS, ids=str)
+async def test_the_generation_counts_changes_of_what_is_wanted(bed: Bed, kind, change, generation):
+    policy = bed.make(NETWORK_POLICY, "one", {}, spec={"podSelector": {}, "policyTypes": ["Ingress"]})
+    made = {THING: bed.thing(), POD: bed.pod(nodeName="nowhere"), NETWORK_POLICY: policy, CONFIG_MAP: bed.config()}
+    assert (await bed.api.create(made[kind]))["metadata"].get("generation") == (1 if generation else None)
+    assert (await bed.api.merge(bed.ref(kind), change))["metadata"].get("generation") == generation
+
+
+async def test_a_status_is_written_through_its_subresource_only(bed: Bed):
+    made = await bed.api.create({**bed.thing(), "status": {"phase": "Invented"}})
+    assert "status" not in made
+    ref = bed.ref(THING)
+    assert "status" not in await bed.api.merge(ref, {"status": {"phase": "Invented"}})
+    stated = await bed.api.merge(ref, {"status": {"phase": "True"}, "spec": {"size": 5}}, "status")
+    assert stated["status"] == {"phase": "True"}
+    assert stated["spec"] == {"size": 1}
+    assert stated["metadata"]["generation"] == 1
+    assert version(stated) > version(made)
+    wanted = await bed.api.merge(ref, {"spec": {"size": 2}, "status": None})
+    assert (wanted["spec"], wanted["status"]) == ({"size": 2}, {"phase": "True"})
+
+
+async def test_what_a_pod_is_made_of_stays(bed: Bed):
+    await bed.api.create(bed.pod(nodeName="nowhere"))
+    with pytest.raises(Invalid):
+        await bed.api.merge(bed.ref(POD), {"spec": {"hostname": "other"}})
+
+
+# Patches.
+
+
+async def test_a_json_patch_is_done_as_a_whole_when_its_tests_hold(bed: Bed):
+    await bed.api.create(bed.config(labels={"sandfleet.io/state": "warm", "old": "x"}))
+    operations = [
+        {"op": "test", "path": "/metadata/labels/sandfleet.io~1state", "value": "warm"},
+        {"op": "replace", "path": "/metadata/labels/sandfleet.io~1state", "value": "claimed"},
+        {"op": "add", "path": "/metadata/annotations", "value": {"claim": "7"}},
+        {"op": "add", "path": "/metadata/annotations/more", "value": "8"},
+        {"op": "remove", "path": "/metadata/labels/old"},
+    ]
+    done = await bed.api.patch(bed.ref(CONFIG_MAP), operations)
+    assert done["metadata"]["labels"] == {"sandfleet.io/state": "claimed"}
+    assert done["metadata"]["annotations"] == {"claim": "7", "more": "8"}
+    with pytest.raises(Invalid) as refusal:
+        await bed.api.patch(bed.ref(CONFIG_MAP), operations)
+    assert (refusal.value.status, refusal.value.reason) == (422, "Invalid")
+    assert await bed.api.get(bed.ref(CONFIG_MAP)) == done
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "test", "path": "/metadata/labels/state", "value": "warm"},
+        {"op": "test", "path": "/data/color", "value": "red"},
+        {"op": "replace", "path": "/metadata/labels/state", "value": "warm"},
+        {"op": "remove", "path": "/data/size"},
+        {"op": "add", "path": "/metadata/annotations/claim", "value": "7"},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
+    ],
+    ids=lambda operation: f"{operation['op']} {operation['path']}",
+)
+async def test_a_json_patch_that_does_not_fit_is_invalid(bed: Bed, operation):
+    made = await bed.api.create(bed.config())
+    with pytest.raises(Invalid):
+        await bed.api.patch(
+            bed.ref(CONFIG_MAP), [{"op": "replace", "path": "/data/color", "value": "green"}, operation]
+        )
+    assert await bed.api.get(bed.ref(CONFIG_MAP)) == made
+
+
+async def test_a_json_patch_can_test_that_something_is_not_there(bed: Bed):
+    await bed.api.create(bed.config(labels={"a": "b"}))
+    claim = [
+        {"op": "test", "path": "/metadata/labels/claim", "value": None},
+        {"op": "add", "path": "/metadata/labels/claim", "value": "7"},
+    ]
+    assert (await bed.api.patch(bed.ref(CONFIG_MAP), claim))["metadata"]["labels"] == {"a": "b", "claim": "7"}
+    with pytest.raises(Invalid):
+        await bed.api.patch(bed.ref(CONFIG_MAP), claim)
+
+
+async def test_a_merge_patch_removes_what_is_null_and_keeps_what_it_does_not_name(bed: Bed):
+    await bed.api.create(bed.config(labels={"a": "b", "c": "d"}))
+    done = await bed.api.merge(bed.ref(CONFIG_MAP), {"metadata": {"labels": {"a": None, "e": "f"}}})
+    assert done["metadata"]["labels"] == {"c": "d", "e": "f"}
+    assert done["data"] == {"color": "blue"}
+
+
+async def test_a_merge_patch_of_another_version_conflicts(bed: Bed):
+    made = await bed.api.create(bed.config())
+    ref, old = bed.ref(CONFIG_MAP), {"resourceVersion": made["metadata"]["resourceVersion"]}
+    now = await bed.api.merge(ref, {"metadata": old, "data": {"a": "1"}})
+    with pytest.raises(Conflict) as refusal:
+        await bed.api.merge(ref, {"metadata": old, "data": {"a": "2"}})
+    assert (refusal.value.status, refusal.value.reason) == (409, "Conflict")
+    assert await bed.api.get(ref) == now
+
+
+async def test_a_merge_patch_of_another_uid_is_invalid(bed: Bed):
+    made = await bed.api.create(bed.config())
+    with pytest.raises(Invalid, match=r"metadata.uid.*immutable"):
+        await bed.api.merge(bed.ref(CONFIG_MAP), {"metadata": {"uid": STRANGER}, "data": {"a": "2"}})
+    assert await bed.api.get(bed.ref(CONFIG_MAP)) == made
+
+
+# Server-side apply.
+
+
+async def test_applying_makes_it_and_applying_the_same_again_writes_nothing(bed: Bed):
+    made = await bed.api.apply(bed.thing(labels={"a": "b"}))
+    assert made["spec"] == {"size": 1}
+    assert made["metadata"]["generation"] == 1
+    again = await bed.api.apply(bed.thing(labels={"a": "b"}))
+    assert version(again) == version(made)
+
+
+async def test_applying_removes_what_it_applied_before_and_keeps_what_others_wrote(bed: Bed):
+    ref = bed.ref(THING)
+    await bed.api.apply(bed.thing(spec={"size": 1, "mode": {"a": 1}}, labels={"ours": "1", "gone": "1"}))
+    await bed.api.merge(ref, {"metadata": {"labels": {"theirs": "1"}}, "spec": {"extra": True}})
+    now = await bed.api.apply(bed.thing(spec={"size": 2}, labels={"ours": "1"}))
+    assert now["metadata"]["labels"] == {"ours": "1", "theirs": "1"}
+    assert now["spec"] == {"size": 2, "extra": True}
+
+
+async def test_applying_a_field_of_another_takes_it(bed: Bed):
+    await bed.api.create(bed.thing(spec={"size": 1}))
+    assert (await bed.api.apply(bed.thing(spec={"size": 2})))["spec"] == {"size": 2}
+
+
+async def test_applying_closes_the_drift_of_what_it_names(bed: Bed):
+    def policy(**spec):
+        kinds = {"policyTypes": ["Ingress", "Egress"]}
+        return bed.make(NETWORK_POLICY, "one", {"labels": {"ours": "1"}}, spec={**kinds, **spec})
+
+    wanted = policy(podSelector={"matchLabels": {"app": "a"}}, ingress=[])
+    made = await bed.api.apply(wanted)
+    opened = {
+        "podSelector": {"matchLabels": {"more": "b"}},
+        "policyTypes": ["Ingress"],
+        "ingress": [{}],
+        "egress": [{}],
+    }
+    drifted = {"metadata": {"labels": {"ours": "2"}}, "spec": opened}
+    await bed.api.merge(bed.ref(NETWORK_POLICY), drifted)
+    now = await bed.api.apply(wanted)
+    assert now["metadata"]["labels"] == {"ours": "1"}
+    assert now["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    # A selector and a list of rules are one value each.
+    assert now["spec"]["podSelector"] == {"matchLabels": {"app": "a"}}
+    assert not now["spec"].get("ingress")
+    # What it does not name stays another's: here, a hole.
+    assert now["spec"]["egress"] == [{}]
+    assert not (await bed.api.apply(policy(podSelector={}, ingress=[], egress=[])))["spec"].get("egress")
+    assert made["metadata"]["uid"] == now["metadata"]["uid"]
+
+
+async def test_lists_of_things_with_names_are_applied_by_name(bed: Bed):
+    def pod(**container):
+        volumes = [{"name": "scratch", "emptyDir": {}}]
+        return bed.pod(nodeName="nowhere", volumes=volumes, containers=[{"name": "main", "image": "a", **container}])
+
+    await bed.api.apply(pod())
+    await bed.api.merge(bed.ref(POD), {"metadata": {"annotations": {"theirs": "1"}}})
+    now = await bed.api.apply(pod(image="b"))
+    assert [(container["name"], container["image"]) for container in now["spec"]["containers"]] == [("main", "b")]
+    assert now["metadata"]["annotations"] == {"theirs": "1"}
+    assert now["metadata"]["generation"] == 2
+    with pytest.raises(Invalid):
+        await bed.api.apply(pod(env=[{"name": "A", "value": "1"}]))
+
+
+async def test_a_map_that_was_applied_goes_with_all_that_was_applied_in_it(bed: Bed):
+    await bed.api.apply(bed.thing(spec={"size": 1, "mode": {"a": {"b": 1}}}, annotations={"ours": "1"}))
+    now = await bed.api.apply(bed.thing(spec={"size": 1}))
+    assert now["spec"] == {"size": 1}
+    assert "annotations" not in now["metadata"]
+
+
+async def test_finalizers_and_owners_are_applied_beside_those_of_others(bed: Bed):
+    owner = (await bed.api.create(bed.config("owner")))["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+    await bed.api.create(bed.thing(finalizers=["example.org/theirs"]))
+    now = await bed.api.apply(bed.thing(finalizers=["sandfleet.io/ours"], ownerReferences=[reference]))
+    assert set(now["metadata"]["finalizers"]) == {"example.org/theirs", "sandfleet.io/ours"}
+    now = await bed.api.apply(bed.thing())
+    assert now["metadata"]["finalizers"] == ["example.org/theirs"]
+    assert "ownerReferences" not in now["metadata"]
+    await bed.api.merge(bed.ref(THING), {"metadata": {"finalizers": None}})
+
+
+async def test_conditions_are_applied_by_type(bed: Bed):
+    await bed.api.create(bed.thing())
+    others = {"status": {"conditions": [{"type": "Theirs", "status": "True"}]}}
+    await bed.api.merge(bed.ref(THING), others, "status")
+
+    def status(*conditions: tuple[str, str]):
+        stated = [{"type": kind, "status": value} for kind, value in conditions]
+        return bed.make(THING, "one", {}, status={"conditions": stated})
+
+    await bed.api.apply_status(status(("Ready", "False"), ("Isolated", "True")))
+    now = await bed.api.apply_status(status(("Ready", "True")))
+    found = {condition["type"]: condition["status"] for condition in now["status"]["conditions"]}
+    assert found == {"Theirs": "True", "Ready": "True"}
+    assert now["spec"] == {"size": 1}
+    assert version(await bed.api.apply_status(status(("Ready", "True")))) == version(now)
+
+
+async def test_applying_an_object_keeps_the_status_that_was_applied(bed: Bed):
+    await bed.api.apply(bed.thing())
+    await bed.api.apply_status(bed.make(THING, "one", {}, status={"phase": "Good"}))
+    now = await bed.api.apply({**bed.thing(spec={"size": 2}), "status": {"phase": "Invented"}})
+    assert (now["spec"], now["status"]) == ({"size": 2}, {"phase": "Good"})
+
+
+async def test_a_status_is_not_applied_to_what_is_not_there(bed: Bed):
+    with pytest.raises(NotFound):
+        await bed.api.apply_status(bed.make(THING, "one", {}, status={"phase": "Good"}))
+
+
+async def test_applying_to_a_uid_never_makes_another_object(bed: Bed):
+    made = await bed.api.create(bed.thing())
+    uid = made["metadata"]["uid"]
+    assert (await bed.api.apply(bed.thing(spec={"size": 2}, uid=uid)))["metadata"]["uid"] == uid
+    await bed.api.delete(bed.ref(THING))
+    with pytest.raises(Conflict):
+        await bed.api.apply(bed.thing(uid=uid))
+    assert not await bed.there(bed.ref(THING))
+
+
+async def test_applying_to_a_uid_never_changes_another_object(bed: Bed):
+    made = await bed.api.create(bed.thing())
+    with pytest.raises(Invalid, match=r"metadata.uid.*immutable"):
+        await bed.api.apply(bed.thing(spec={"size": 2}, uid=STRANGER))
+    assert await bed.api.get(bed.ref(THING)) == made
+
+
+async def test_a_uid_does_not_guard_the_status_of_a_custom_resource(bed: Bed):
+    await bed.api.create(bed.thing())
+    stated = await bed.api.apply_status(bed.make(THING, "one", {"uid": STRANGER}, status={"phase": "One"}))
+    assert stated["status"] == {"phase": "One"}
+    stated = await bed.api.merge(bed.ref(THING), {"metadata": {"uid": STRANGER}, "status": {"phase": "Two"}}, "status")
+    assert stated["status"] == {"phase": "Two"}
+
+
+async def test_a_version_or_a_test_of_the_uid_does_guard_it(bed: Bed):
+    made = (await bed.api.create(bed.thing()))["metadata"]
+    ref = bed.ref(THING)
+    of_this = {"resourceVersion": made["resourceVersion"]}
+    stated = await bed.api.apply_status(bed.make(THING, "one", of_this, status={"phase": "One"}))
+    with pytest.raises(Conflict):
+        await bed.api.apply_status(bed.make(THING, "one", of_this, status={"phase": "Two"}))
+    with pytest.raises(Conflict):
+        await bed.api.merge(ref, {"metadata": of_this, "status": {"phase": "Two"}}, "status")
+
+    def operations(uid: str, phase: str):
+        return [
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "replace", "path": "/status/phase", "value": phase},
+        ]
+
+    with pytest.raises(Invalid):
+        await bed.api.patch(ref, operations(STRANGER, "Two"), "status")
+    assert await bed.api.get(ref) == stated
+    assert (await bed.api.patch(ref, operations(made["uid"], "Two"), "status"))["status"] == {"phase": "Two"}
+
+
+async def test_applying_an_old_version_conflicts(bed: Bed):
+    made = await bed.api.create(bed.thing())
+    await bed.api.merge(bed.ref(THING), {"spec": {"size": 3}})
+    with pytest.raises(Conflict):
+        await bed.api.apply(bed.thing(spec={"size": 2}, resourceVersion=made["metadata"]["resourceVersion"]))
