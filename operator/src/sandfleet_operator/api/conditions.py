@@ -265,3 +265,11 @@ class Reason(Enum):
         "What belongs to the sandbox was changed or deleted by another hand, and is being put back.",
         "Nothing has to be done; if it repeats, find out who writes: `kubectl get --show-managed-fields`.",
     )
+
+
+def reason(word: str) -> Reason:
+    """By its word, as a status says it. Raises ValueError for a word that is none."""
+    for one in Reason:
+        if one.value == word:
+            return one
+    raise ValueError(f"cannot read the reason {word!r}: it is none of ours")

@@ -8,12 +8,15 @@ class Code(Enum):
     """The kinds of failure, named as gRPC names its status codes."""
 
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
     NOT_FOUND = "NOT_FOUND"
     FAILED_PRECONDITION = "FAILED_PRECONDITION"
     RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     UNAVAILABLE = "UNAVAILABLE"
     INTERNAL = "INTERNAL"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
 
 
 RETRYABLE = frozenset({Code.RESOURCE_EXHAUSTED, Code.DEADLINE_EXCEEDED, Code.UNAVAILABLE, Code.INTERNAL})
@@ -27,11 +30,13 @@ class Problem:
     reason: str
     message: str
     subject: str = ""
+    # What is in the way goes by itself, whatever the code says.
+    passing: bool = False
 
     @property
     def retryable(self) -> bool:
         """Whether the same request may succeed later without any change."""
-        return self.code in RETRYABLE
+        return self.passing or self.code in RETRYABLE
 
 
 class FleetError(Exception):

@@ -57,6 +57,8 @@ class Settings:
     # Services, API servers and nodes: where no egress list leads.
     blocked_cidrs: tuple[str, ...] = ()
     executor_port: int = 50051
+    # RuntimeClasses that are gVisor: an executor that does not find itself in it is not handed out.
+    gvisor_classes: tuple[str, ...] = ("gvisor",)
     # Pods with this label set to "true" may talk to executors: in the same namespace, or in one with the same label.
     client_label: str = f"{GROUP}/client"
     # Labels that a pod gets from its CodeSandbox. Others' policies and services select by labels, so none by default.

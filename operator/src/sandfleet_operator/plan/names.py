@@ -22,6 +22,12 @@ EGRESS_CLASS = f"{GROUP}/egress-class"
 EGRESS_OWN = f"{GROUP}/egress-own"
 SPEC_HASH = f"{GROUP}/spec-hash"
 TRACEPARENT = f"{GROUP}/traceparent"
+# Of a CodeSandbox: "NAME/UID" of the warm pod that the fleet has bound to it. The pod names the object in its SANDBOX label.
+BOUND_POD = f"{GROUP}/bound-pod"
+# Of a workspace's claim: what becomes of it when its CodeSandbox is deleted.
+RETENTION = f"{GROUP}/retention"
+# Labels of a pod that only the control plane sets.
+OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, EGRESS_CLASS, EGRESS_OWN})
 
 DEFAULT_DENY = "sandfleet-default-deny"
 KEYS_CONFIG_MAP = "sandfleet-keys"

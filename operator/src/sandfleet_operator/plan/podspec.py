@@ -56,6 +56,8 @@ class PodRequest:
     traceparent: str = ""
     # Seconds that are left of its lifetime; None: no end.
     lease: float | None = None
+    # Name of the workspace's claim; empty: the one that goes by the sandbox's name.
+    workspace: str = ""
     # Whether the node's runtime can give the pod a user namespace of its own.
     user_namespace: bool = False
 
@@ -98,7 +100,7 @@ def _spec(request: PodRequest, settings: Settings) -> dict[str, Any]:
     wanted = request.wanted
     spec: dict[str, Any] = {
         "runtimeClassName": wanted.runtime_class,
-        "restartPolicy": "Always",
+        "restartPolicy": "Never",
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -112,7 +114,7 @@ def _spec(request: PodRequest, settings: Settings) -> dict[str, Any]:
         },
         **_resolver(dns=wanted.egress.dns),
         "containers": [_container(request, settings)],
-        "volumes": _volumes(request.name),
+        "volumes": _volumes(request.workspace or names.workspace_claim_name(request.name)),
     }
     if request.user_namespace:
         spec["hostUsers"] = False
@@ -170,10 +172,10 @@ def _container(request: PodRequest, settings: Settings) -> dict[str, Any]:
     return {**container, "envFrom": secrets} if secrets else container
 
 
-def _volumes(sandbox: str) -> list[dict[str, Any]]:
+def _volumes(workspace: str) -> list[dict[str, Any]]:
     keys = {"configMap": {"name": names.KEYS_CONFIG_MAP, "items": [{"key": KEYS_FILE, "path": KEYS_FILE}]}}
     return [
-        {"name": "workspace", "persistentVolumeClaim": {"claimName": names.workspace_claim_name(sandbox)}},
+        {"name": "workspace", "persistentVolumeClaim": {"claimName": workspace}},
         # In memory: the executor's key never reaches a disk.
         {"name": "private", "emptyDir": {"medium": "Memory", "sizeLimit": bytes_text(PRIVATE_BYTES)}},
         {"name": "scratch", "emptyDir": {"sizeLimit": bytes_text(SCRATCH_BYTES)}},

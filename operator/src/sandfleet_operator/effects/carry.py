@@ -1,0 +1,201 @@
+"""Carries out what a plan asks for. Whatever the API server answers goes into the store, so that the next look sees our own writes."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    CONFIG_MAP,
+    NETWORK_POLICY,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    Json,
+    Kind,
+    KubeError,
+    NotFound,
+    Ref,
+)
+from sandfleet_operator.api.parse import status_json
+from sandfleet_operator.api.resources import CodeSandbox, SandboxStatus
+from sandfleet_operator.effects.kubeapi import KubeApi
+from sandfleet_operator.effects.store import Store
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.podspec import KEYS_FILE
+from sandfleet_operator.plan.sandbox.actions import (
+    Action,
+    AdjustVolume,
+    AdoptPod,
+    CreatePod,
+    CreateVolume,
+    DeletePod,
+    EnsureKeys,
+    EnsurePolicy,
+    RemovePolicy,
+)
+
+
+class RefusedError(Exception):
+    """The API server will not make what a sandbox needs, and says why: nothing that the next moment mends."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class NotLeadingError(Exception):
+    """Another one leads, or may: nothing is written any more."""
+
+
+class Carrier:
+    """`leading` gives the fencing number, None when leadership may be over; `keys` is the published JWKS."""
+
+    def __init__(self, kube: KubeApi, store: Store, keys: Callable[[], str], leading: Callable[[], int | None]) -> None:
+        self._kube = kube
+        self._store = store
+        self._keys = keys
+        self._leading = leading
+        # Namespace → what was published there.
+        self._published: dict[str, str] = {}
+
+    def fencing(self) -> int:
+        """Asked before each write. Raises NotLeadingError."""
+        number = self._leading()
+        if number is None:
+            raise NotLeadingError("cannot write: leadership is over")
+        return number
+
+    def has_keys(self, namespace: str) -> bool:
+        return self._published.get(namespace) == self._keys()
+
+    def forget_keys(self, namespace: str | None = None) -> None:
+        """They are applied once more there, or everywhere: somebody may have changed them."""
+        if namespace is None:
+            self._published.clear()
+        else:
+            self._published.pop(namespace, None)
+
+    async def carry(self, action: Action) -> None:
+        """Raises KubeError, RefusedError and NotLeadingError."""
+        self.fencing()
+        match action:
+            case EnsurePolicy():
+                self._store.put(NETWORK_POLICY, await self._kube.apply(dict(action.manifest)))
+            case RemovePolicy():
+                await self._delete(Ref(NETWORK_POLICY, action.namespace, action.name))
+            case EnsureKeys():
+                await self._publish(action.namespace)
+            case CreateVolume():
+                await self._create(PERSISTENT_VOLUME_CLAIM, dict(action.manifest))
+            case AdjustVolume():
+                await self._adjust(action)
+            case CreatePod():
+                await self._create(POD, dict(action.manifest))
+            case AdoptPod():
+                await self._adopt(action)
+            case DeletePod():
+                await self._delete(Ref(POD, action.namespace, action.name), uid=action.uid)
+            case _:
+                raise TypeError(f"cannot carry out {action!r}")
+
+    async def write_status(self, sandbox: CodeSandbox, status: SandboxStatus) -> None:
+        """Over the very version of the object that was decided on. Raises Conflict where there is a newer one."""
+        meta = sandbox.meta
+        fenced = {**status_json(status), "fencing": self.fencing()}
+        patch = {"metadata": {"resourceVersion": meta.resource_version}, "status": fenced}
+        ref = Ref(CODE_SANDBOX, meta.namespace, meta.name)
+        self._store.put(CODE_SANDBOX, await self._kube.merge(ref, patch, "status"))
+
+    async def look(self, ref: Ref) -> Json | None:
+        """The object as it is now, past all caches; None where there is none."""
+        try:
+            found = await self._kube.get(ref)
+        except NotFound:
+            known = self._store.get(ref)
+            if known is not None:
+                self._store.remove(ref.kind, known, for_good=True)
+            return None
+        self._store.put(ref.kind, found)
+        return found
+
+    async def _create(self, kind: Kind, manifest: Json) -> None:
+        try:
+            self._store.put(kind, await self._kube.create(manifest))
+        except AlreadyExists:
+            # By an operator that was ended before it knew, or a reply that was lost.
+            await self.look(Ref(kind, manifest["metadata"]["namespace"], manifest["metadata"]["name"]))
+        except (Forbidden, Invalid, NotFound) as error:
+            raise RefusedError(reason_of(error), error.message) from error
+
+    async def _adjust(self, action: AdjustVolume) -> None:
+        operations: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": action.uid},
+            {"op": "add", "path": "/metadata/ownerReferences", "value": [dict(owner) for owner in action.owners]},
+        ]
+        ref = Ref(PERSISTENT_VOLUME_CLAIM, action.namespace, action.name)
+        known = self._store.get(ref) or {"metadata": {}}
+        annotations = {**(known["metadata"].get("annotations") or {}), **action.annotations}
+        operations.append({"op": "add", "path": "/metadata/annotations", "value": annotations})
+        await self._patch(ref, operations)
+
+    async def _adopt(self, action: AdoptPod) -> None:
+        ref = Ref(POD, action.namespace, action.name)
+        operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": action.uid}]
+        known = (self._store.get(ref) or {"metadata": {}})["metadata"].get("labels") or {}
+        if not known and action.labels:
+            operations.append({"op": "add", "path": "/metadata/labels", "value": {}})
+        for label, value in action.labels.items():
+            path = f"/metadata/labels/{label.replace('~', '~0').replace('/', '~1')}"
+            if value is not None:
+                operations.append({"op": "add", "path": path, "value": value})
+            elif label in known:
+                operations.append({"op": "remove", "path": path})
+        if action.owner is not None:
+            operations.append({"op": "add", "path": "/metadata/ownerReferences", "value": [dict(action.owner)]})
+        await self._patch(ref, operations)
+
+    async def _patch(self, ref: Ref, operations: list[dict[str, Any]]) -> None:
+        try:
+            self._store.put(ref.kind, await self._kube.patch(ref, operations))
+        except (NotFound, Invalid):
+            # Another object, or none: the next look decides.
+            await self.look(ref)
+
+    async def _delete(self, ref: Ref, uid: str | None = None) -> None:
+        # Conflict: another object has the name by now.
+        with contextlib.suppress(Conflict):
+            await self._kube.delete(ref, uid=uid)
+        await self.look(ref)
+
+    async def _publish(self, namespace: str) -> None:
+        content = self._keys()
+        await self._kube.apply(
+            {
+                "apiVersion": CONFIG_MAP.api_version,
+                "kind": CONFIG_MAP.kind,
+                "metadata": {
+                    "namespace": namespace,
+                    "name": names.KEYS_CONFIG_MAP,
+                    "labels": {names.MANAGED_BY: names.PRODUCT},
+                },
+                "data": {KEYS_FILE: content},
+            }
+        )
+        self._published[namespace] = content
+
+
+def reason_of(error: KubeError) -> Reason:
+    """What the status says of a refusal."""
+    text = error.message.lower()
+    if "exceeded quota" in text or "must specify limits" in text:
+        return Reason.QUOTA_EXCEEDED
+    if "runtimeclass" in text and "not found" in text:
+        return Reason.RUNTIME_CLASS_NOT_FOUND
+    if isinstance(error, Invalid):
+        return Reason.TEMPLATE_INVALID
+    return Reason.FORBIDDEN

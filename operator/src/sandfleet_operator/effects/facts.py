@@ -1,0 +1,58 @@
+"""What is the same for all sandboxes of a cluster and changes seldom: storage classes and what nodes can do."""
+
+from collections.abc import Callable
+
+from sandfleet_operator.api.kube import NODE, RUNTIME_CLASS, STORAGE_CLASS, Json, KubeError, NotFound, Ref
+from sandfleet_operator.effects.kubeapi import KubeApi
+from sandfleet_operator.effects.store import Store
+from sandfleet_operator.plan.sandbox.observed import node_of
+
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+# Seconds for which an answer is good.
+FRESH = 10.0
+
+
+class Facts:
+    def __init__(self, kube: KubeApi, store: Store, clock: Callable[[], float]) -> None:
+        self._kube = kube
+        self._store = store
+        self._clock = clock
+        self._classes: tuple[Json, ...] = ()
+        self._listed = float("-inf")
+        # RuntimeClass → the name of its handler on the nodes.
+        self._handlers: dict[str, str] = {}
+
+    async def storage_problem(self, storage_class: str | None) -> str:
+        """Why no volume of this class (None: the default one) can be made; empty when one can. Raises KubeError."""
+        if self._clock() - self._listed > FRESH:
+            self._classes = (await self._kube.list(STORAGE_CLASS)).items
+            self._listed = self._clock()
+        known = {one["metadata"]["name"]: one["metadata"].get("annotations") or {} for one in self._classes}
+        if storage_class == "":
+            # Kubernetes' word for volumes that somebody has made by hand.
+            return ""
+        if storage_class is None:
+            default = any(annotations.get(DEFAULT_CLASS) == "true" for annotations in known.values())
+            return "" if default else "cannot make a workspace: no class is named and the cluster has no default one"
+        return "" if storage_class in known else f"cannot make a workspace: there is no StorageClass {storage_class!r}"
+
+    async def refresh(self) -> None:
+        """Reads the RuntimeClasses that templates name. What cannot be read is taken for unable."""
+        for name in list(self._handlers):
+            await self._look(name)
+
+    def user_namespaces(self, runtime_class: str) -> bool:
+        """Whether every node's runtime can give pods of this class user namespaces."""
+        handler = self._handlers.setdefault(runtime_class, "")
+        nodes = [node_of(one) for one in self._store.all(NODE)]
+        return bool(handler and nodes) and all(handler in node.user_namespaces for node in nodes)
+
+    async def _look(self, name: str) -> None:
+        try:
+            found = await self._kube.get(Ref(RUNTIME_CLASS, "", name))
+        except NotFound:
+            self._handlers[name] = ""
+        except KubeError:
+            return
+        else:
+            self._handlers[name] = str(found.get("handler", ""))

@@ -1,0 +1,254 @@
+"""Observe → plan → apply, for one key at a time: a sandbox, a template or a namespace."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    NETWORK_POLICY,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SANDBOX_TEMPLATE,
+    Conflict,
+    Json,
+    Ref,
+)
+from sandfleet_operator.api.parse import code_sandbox, sandbox_template
+from sandfleet_operator.api.resources import CodeSandbox, Condition, SandboxTemplate
+from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.effects.carry import Carrier, RefusedError
+from sandfleet_operator.effects.store import Store
+from sandfleet_operator.plan.sandbox import status as conditions
+from sandfleet_operator.plan.sandbox.actions import Greet, Plan
+from sandfleet_operator.plan.sandbox.observed import (
+    Contact,
+    Node,
+    Observed,
+    Pod,
+    Trouble,
+    Volume,
+    bound_pod,
+    node_of,
+    pod_name,
+    pod_of,
+    volume_of,
+)
+from sandfleet_operator.plan.sandbox.parts import claim_name
+from sandfleet_operator.plan.sandbox.plan import plan as decide
+
+# Looks in one go: each action may show what the next one has to be.
+MAX_ROUNDS = 6
+# Seconds until a change that nobody waits for is written.
+QUIET_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What is to be looked at: "sandbox" or "template" of a name, or a whole "namespace"."""
+
+    what: str
+    namespace: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.what, self.namespace, self.name) if part)
+
+
+class Cluster(Protocol):
+    """What is the same for all sandboxes and changes seldom."""
+
+    async def storage_problem(self, storage_class: str | None) -> str:
+        """Why no volume of this class (None: the default one) can be made; empty when one can."""
+        ...
+
+    def user_namespaces(self, runtime_class: str) -> bool:
+        """Whether every node's runtime can give pods of this class user namespaces."""
+        ...
+
+
+Greeter = Callable[[CodeSandbox, Greet], Awaitable[Contact]]
+Tell = Callable[[CodeSandbox, Condition], Awaitable[None]]
+
+
+class Reconciler:
+    """`greet` proves executors; `tell` writes Events; `wake` asks for another look; `clock` is seconds since the epoch.
+
+    Nothing is begun in a namespace that is `paused`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        carrier: Carrier,
+        cluster: Cluster,
+        settings: Settings,
+        *,
+        greet: Greeter,
+        tell: Tell,
+        wake: Callable[[Key], None],
+        paused: Callable[[str], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._carrier = carrier
+        self._cluster = cluster
+        self._settings = settings
+        self._greet = greet
+        self._tell = tell
+        self._wake = wake
+        self._paused = paused
+        self._clock = clock
+        # By the sandbox's uid.
+        self._contacts: dict[str, Contact] = {}
+        self._troubles: dict[str, Trouble] = {}
+        self._greetings: dict[str, asyncio.Task[None]] = {}
+
+    async def sandbox(self, key: Key) -> float | None:
+        """When to look again, in seconds. Raises KubeError and NotLeadingError."""
+        if self._paused(key.namespace):
+            return 1.0
+        ref = Ref(CODE_SANDBOX, key.namespace, key.name)
+        for _ in range(MAX_ROUNDS):
+            obj = self._store.get(ref)
+            if obj is None:
+                return None
+            try:
+                sandbox = code_sandbox(obj)
+            except FleetError:
+                # The schema lets none through that cannot be read; an older operator may meet newer fields.
+                return None
+            seen = await self._observe(sandbox)
+            plan = decide(seen, self._clock(), self._settings)
+            try:
+                if not await self._apply(seen, plan):
+                    return await self._settle(seen, plan)
+            except RefusedError as refused:
+                uid, now = sandbox.meta.uid, self._clock()
+                self._troubles[uid] = Trouble(reason=refused.reason, message=str(refused), at=now)
+            except Conflict:
+                # Decided on an older version than there is.
+                await self._carrier.look(ref)
+        return 0.0
+
+    def forget(self, uid: str) -> None:
+        """The sandbox is gone."""
+        self._contacts.pop(uid, None)
+        self._troubles.pop(uid, None)
+        if task := self._greetings.pop(uid, None):
+            task.cancel()
+
+    async def close(self) -> None:
+        tasks = list(self._greetings.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _observe(self, sandbox: CodeSandbox) -> Observed:
+        meta, status = sandbox.meta, sandbox.status
+        pod_ref = Ref(POD, meta.namespace, pod_name(sandbox))
+        found = self._store.get(pod_ref)
+        gone = False
+        if found is None and (status.pod_uid or bound_pod(sandbox)):
+            # Never start another pod on what a cache says.
+            found = await self._carrier.look(pod_ref)
+            gone = found is None
+        pod = pod_of(found) if found else None
+        template, problem = self._template(sandbox)
+        return Observed(
+            sandbox=sandbox,
+            template=template,
+            template_problem=problem,
+            pod=pod,
+            pod_gone=gone,
+            volume=self._volume(sandbox),
+            policies=self._policies(meta.namespace),
+            keys=self._carrier.has_keys(meta.namespace),
+            storage_problem=await self._storage_problem(sandbox, template),
+            node=self._node(pod),
+            user_namespaces=self._cluster.user_namespaces(template.spec.runtime_class) if template else False,
+            contact=self._contacts.get(meta.uid),
+            trouble=self._troubles.get(meta.uid),
+        )
+
+    def _template(self, sandbox: CodeSandbox) -> tuple[SandboxTemplate | None, str]:
+        name = sandbox.spec.template
+        found = self._store.get(Ref(SANDBOX_TEMPLATE, sandbox.meta.namespace, name)) if name else None
+        if found is None:
+            return None, ""
+        try:
+            return sandbox_template(found), ""
+        except FleetError as error:
+            return None, error.problem.message
+
+    def _volume(self, sandbox: CodeSandbox) -> Volume | None:
+        name = claim_name(Observed(sandbox=sandbox))
+        found = self._store.get(Ref(PERSISTENT_VOLUME_CLAIM, sandbox.meta.namespace, name))
+        return volume_of(found) if found else None
+
+    async def _storage_problem(self, sandbox: CodeSandbox, template: SandboxTemplate | None) -> str:
+        if sandbox.status.workspace_claim:
+            return ""
+        given = sandbox.spec.workspace.storage_class
+        of_template = template.spec.workspace.storage_class if template else None
+        return await self._cluster.storage_problem(of_template or given)
+
+    def _policies(self, namespace: str) -> dict[str, Json]:
+        return {one["metadata"]["name"]: one["spec"] for one in self._store.all(NETWORK_POLICY, namespace)}
+
+    def _node(self, pod: Pod | None) -> Node | None:
+        found = self._store.get(Ref(NODE, "", pod.node)) if pod and pod.node else None
+        return node_of(found) if found else None
+
+    async def _apply(self, seen: Observed, plan: Plan) -> bool:
+        """Whether something was done that asks for another look at once."""
+        if plan.status_first and not conditions.same(seen.sandbox.status, plan.status):
+            await self._write(seen, plan)
+            return True
+        done = False
+        for action in plan.actions:
+            if isinstance(action, Greet):
+                self._begin_greeting(seen.sandbox, action)
+                continue
+            await self._carrier.carry(action)
+            done = True
+        if done:
+            self._troubles.pop(seen.sandbox.meta.uid, None)
+        return done
+
+    async def _settle(self, seen: Observed, plan: Plan) -> float | None:
+        """Nothing is left to do now: say so, at once or with what comes next."""
+        old = seen.sandbox.status
+        if conditions.same(old, plan.status):
+            return plan.again
+        if not conditions.urgent(old, plan.status) and not self._is_late(seen):
+            return min(QUIET_SECONDS, plan.again if plan.again is not None else QUIET_SECONDS)
+        await self._write(seen, plan)
+        return plan.again
+
+    def _is_late(self, seen: Observed) -> bool:
+        """The last change of a condition is long enough ago that none is about to come."""
+        times = [one.changed for one in seen.sandbox.status.conditions]
+        return not times or self._clock() - max(times) >= QUIET_SECONDS
+
+    async def _write(self, seen: Observed, plan: Plan) -> None:
+        sandbox = seen.sandbox
+        await self._carrier.write_status(sandbox, plan.status)
+        if told := conditions.news(sandbox.status, plan.status):
+            await self._tell(sandbox, told)
+
+    def _begin_greeting(self, sandbox: CodeSandbox, action: Greet) -> None:
+        uid = sandbox.meta.uid
+        if uid not in self._greetings:
+            self._greetings[uid] = asyncio.create_task(self._finish_greeting(sandbox, action))
+
+    async def _finish_greeting(self, sandbox: CodeSandbox, action: Greet) -> None:
+        meta = sandbox.meta
+        try:
+            self._contacts[meta.uid] = await self._greet(sandbox, action)
+        finally:
+            self._greetings.pop(meta.uid, None)
+            self._wake(Key("sandbox", meta.namespace, meta.name))

@@ -1,0 +1,130 @@
+"""`python -m sandfleet_operator operator`: the process.
+
+Exit codes: 0 told to stop, 1 leadership was lost or something failed (start it again), 2 it cannot work with these settings.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kube import LEASE, POD, KubeError, Ref
+from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.effects import kube as kubernetes
+from sandfleet_operator.effects.clock import wall_clock
+from sandfleet_operator.effects.contact import Contacts
+from sandfleet_operator.effects.greeting import Greeter
+from sandfleet_operator.effects.kubeapi import KubeApi
+from sandfleet_operator.effects.lease import Lease, steady
+from sandfleet_operator.effects.reconcile import Greeter as Greet
+from sandfleet_operator.effects.signing import Signing
+from sandfleet_operator.handlers.health import Health
+from sandfleet_operator.handlers.operator import Operator
+from sandfleet_operator.handlers.watch import watch
+
+MANAGER = "sandfleet-operator"
+LEASE_NAME = "sandfleet-operator"
+SETTINGS_FILE = "/etc/sandfleet/settings.json"
+HEALTH_PORT = 8081
+FAILED, UNUSABLE = 1, 2
+
+_log = logging.getLogger(__name__)
+
+
+class LeadershipLostError(Exception):
+    """Another one leads: everything that is going on here has to end at once."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(words)
+    if options.kubeconfig:
+        # Kopf reads it from there as well.
+        os.environ["KUBECONFIG"] = options.kubeconfig
+    # Kopf says of each event that it was handled.
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    try:
+        settings = Settings.parse(json.loads(Path(options.settings).read_text(encoding="utf-8")))
+    except (OSError, ValueError, FleetError) as error:
+        print(f"cannot start the operator: {error}", file=sys.stderr)
+        return UNUSABLE
+    try:
+        return asyncio.run(serve(settings, options.namespace or settings.control_plane_namespace, options.health_port))
+    except* (LeadershipLostError, KubeError) as group:
+        print(f"the operator ends: {'; '.join(str(error) for error in group.exceptions)}", file=sys.stderr)
+    return FAILED
+
+
+async def serve(settings: Settings, namespace: str, health_port: int, greet: Greet | None = None) -> int:
+    """Until it is told to stop. `greet` stands in for executors where there are none, as on nodes that only pretend."""
+    kube = await kubernetes.connect(MANAGER)
+    signing = Signing(kube, namespace, wall_clock)
+    name = os.environ.get("POD_NAME", "")
+    identity = f"{name or socket.gethostname()}_{secrets.token_hex(4)}"
+    lease = Lease(kube, Ref(LEASE, namespace, LEASE_NAME), identity)
+    health = Health(steady, Ref(POD, namespace, name) if name else None)
+    operator = Operator(
+        kube,
+        settings,
+        greet=greet or Greeter(Contacts(signing, wall_clock), wall_clock).greet,
+        keys=lambda: signing.material.public_keys,
+        leading=lambda: lease.fencing,
+        clock=wall_clock,
+        instance=identity,
+    )
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(watch(operator, health, settings, namespace)),
+                group.create_task(health.serve(health_port)),
+                group.create_task(health.beat(kube)),
+                group.create_task(_lead(operator, lease, signing, health)),
+            ]
+            await stopping.wait()
+            for task in tasks:
+                task.cancel()
+    finally:
+        await operator.close()
+        await _leave(lease, kube)
+    return 0
+
+
+async def _lead(operator: Operator, lease: Lease, signing: Signing, health: Health) -> None:
+    health.ready = True
+    _log.info("waiting for leadership, which %s has", lease.holder or "nobody")
+    number = await lease.acquire()
+    _log.info("leading, with fencing number %d", number)
+    await signing.load()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_hold(lease))
+        group.create_task(signing.run())
+        group.create_task(operator.run())
+
+
+async def _hold(lease: Lease) -> None:
+    await lease.hold(lambda: None)
+    raise LeadershipLostError("cannot lead any more: the Lease was not renewed in time, or another one has it")
+
+
+async def _leave(lease: Lease, kube: KubeApi) -> None:
+    await lease.release()
+    await kube.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sandfleet_operator operator", description=__doc__)
+    parser.add_argument("--settings", default=os.environ.get("SANDFLEET_SETTINGS", SETTINGS_FILE), help="a JSON file")
+    parser.add_argument("--namespace", default=os.environ.get("POD_NAMESPACE", ""), help="of the Lease and the keys")
+    parser.add_argument("--kubeconfig", default="", help="instead of the pod's service account")
+    parser.add_argument("--health-port", type=int, default=HEALTH_PORT)
+    return parser

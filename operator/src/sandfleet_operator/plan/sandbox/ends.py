@@ -1,0 +1,96 @@
+"""What ended a sandbox's pod, and when the next one may start."""
+
+from dataclasses import dataclass, replace
+
+from sandfleet_operator.api.conditions import Reason, reason
+from sandfleet_operator.api.resources import Restart, SandboxStatus
+from sandfleet_operator.api.settings import Recovery
+from sandfleet_operator.plan.sandbox.observed import NODE_GONE, Ended, Observed, Pod
+
+# Exit codes of the executor by which it ends its sandbox for good.
+CLOSED, LEASE, IDLE = 0, 40, 41
+OOM_KILLED = "OOMKilled"
+HISTORY = 10
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why a pod is over. `final`: there is to be no other; `crash`: it counts towards the limit of crashes."""
+
+    reason: Reason
+    message: str
+    final: bool = False
+    crash: bool = True
+
+
+def end_of(seen: Observed) -> End | None:
+    """The end of the pod that the status names, None while it goes on or may do so."""
+    status, pod = seen.sandbox.status, seen.pod
+    if not status.pod_uid:
+        return None
+    if pod is not None and pod.uid == status.pod_uid:
+        return _of_ended(seen, pod, pod.ended) if pod.ended else None
+    if pod is not None or seen.pod_gone:
+        return _of_gone(seen)
+    return None
+
+
+def _of_ended(seen: Observed, pod: Pod, ended: Ended) -> End | None:
+    """Its container is over, and the pod is still there to say how."""
+    if pod.disruption in NODE_GONE:
+        return End(Reason.NODE_LOST, pod.disruption_message, crash=False)
+    # A sandbox that is put out or deleted is told to close, and exits as one that was closed.
+    if pod.disruption:
+        return End(Reason.EVICTED, pod.disruption_message or pod.disruption)
+    if pod.deleting:
+        return End(Reason.POD_DELETED, "the pod was deleted", crash=False)
+    if ended.reason == OOM_KILLED:
+        return End(Reason.OUT_OF_MEMORY, "the sandbox used all of its memory")
+    match ended.code:
+        case 0:
+            return End(Reason.CLOSED, "its executor was told to close", final=True)
+        case 40:
+            over = Reason.LEASE_OVER if seen.claimed_pod or seen.lifetime is None else Reason.LIFETIME_OVER
+            return End(over, "its executor ended with its lease", final=True)
+        case 41:
+            return End(Reason.IDLE_TIMEOUT_OVER, "its executor was idle for too long", final=True)
+    said = ended.message or ended.reason or "it never ran"
+    how = f"exit code {ended.code}: {said}" if ended.code is not None else said
+    return End(Reason.EXECUTOR_CRASHED, how)
+
+
+def _of_gone(seen: Observed) -> End:
+    """There is no such pod any more; what was said while it went is in the status."""
+    ready = next((one for one in seen.sandbox.status.conditions if one.type == "Ready"), None)
+    said = ready.reason if ready else ""
+    if said in {Reason.EVICTED.value, Reason.NODE_LOST.value}:
+        return End(reason(said), ready.message if ready else "", crash=said == Reason.EVICTED.value)
+    if said == Reason.NODE_NOT_RESPONDING.value:
+        return End(Reason.NODE_LOST, "its node did not answer, and Kubernetes has removed the pod", crash=False)
+    return End(Reason.POD_DELETED, "the pod was deleted", crash=False)
+
+
+def after(status: SandboxStatus, end: End, now: float, recovery: Recovery) -> SandboxStatus:
+    """The books after this end: exactly once for each pod, since they forget the pod in the same write."""
+    ready_since = next((one.changed for one in status.conditions if one.type == "Ready" and one.status == "True"), now)
+    stable = now - ready_since >= recovery.stable_seconds
+    crashes = ((0 if stable else status.crashes) + 1) if end.crash else status.crashes
+    history = (*status.restart_history, Restart(reason=end.reason.value, time=now, message=end.message))
+    return replace(
+        forget_pod(status),
+        restarts=status.restarts + 1,
+        restart_history=history[-HISTORY:],
+        crashes=crashes,
+    )
+
+
+def forget_pod(status: SandboxStatus) -> SandboxStatus:
+    return replace(status, pod="", pod_uid="", node="", address="", runtime="", image_digest="")
+
+
+def wait_left(status: SandboxStatus, now: float, recovery: Recovery) -> float:
+    """Seconds until the next pod may be made; 0 for now. The first crash after a stable stretch costs the shortest pause."""
+    if not status.crashes or not status.restart_history:
+        return 0.0
+    pause = min(recovery.backoff_base * 2.0 ** (status.crashes - 1), recovery.backoff_max)
+    return max(0.0, status.restart_history[-1].time + pause - now)

@@ -1,0 +1,98 @@
+"""Conditions from what a round has found."""
+
+from dataclasses import dataclass, replace
+
+from sandfleet_operator.api.conditions import ConditionType, Reason
+from sandfleet_operator.api.resources import Condition, SandboxStatus
+
+MAX_MESSAGE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Why something is not as it should be, or that it is."""
+
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """One finding for each condition; `None` where the condition holds, or for `suspended`, `expired` and `degraded` where not."""
+
+    # Why code cannot be run.
+    not_ready: Finding | None
+    scheduled: bool = False
+    isolated: Finding | None = None
+    # The pod is gone (True) or going (False) because it is to be suspended; None: it is to run.
+    suspended: bool | None = None
+    expired: Finding | None = None
+    degraded: Finding | None = None
+
+
+def with_conditions(status: SandboxStatus, found: Findings, now: float, generation: int) -> SandboxStatus:
+    """The status with all six conditions; one that says the same as before keeps its time."""
+    known = {one.type: one for one in status.conditions}
+    conditions = tuple(
+        _kept(known.get(kind.value), _condition(kind, holds, finding), now, generation)
+        for kind, (holds, finding) in _all(found).items()
+    )
+    return replace(status, conditions=conditions, observed_generation=generation)
+
+
+def _all(found: Findings) -> dict[ConditionType, tuple[bool, Finding]]:
+    ready = found.not_ready or Finding(Reason.EXECUTOR_ANSWERS)
+    suspended = {None: Reason.RUNNING, False: Reason.SUSPENDING, True: Reason.SUSPENDED}[found.suspended]
+    return {
+        ConditionType.READY: (found.not_ready is None, ready),
+        ConditionType.POD_SCHEDULED: (found.scheduled, Finding(Reason.SCHEDULED) if found.scheduled else ready),
+        ConditionType.ISOLATED: (found.isolated is None, found.isolated or Finding(Reason.ISOLATED)),
+        ConditionType.SUSPENDED: (found.suspended is True, Finding(suspended)),
+        ConditionType.EXPIRED: (found.expired is not None, found.expired or Finding(Reason.ALIVE)),
+        ConditionType.DEGRADED: (found.degraded is not None, found.degraded or Finding(Reason.HEALTHY)),
+    }
+
+
+def _condition(kind: ConditionType, holds: bool, finding: Finding) -> Condition:
+    message = finding.message or finding.reason.meaning
+    return Condition(
+        type=kind.value,
+        status="True" if holds else "False",
+        reason=finding.reason.value,
+        message=message[:MAX_MESSAGE],
+    )
+
+
+def _kept(old: Condition | None, new: Condition, now: float, generation: int) -> Condition:
+    since = old.changed if old is not None and old.status == new.status else now
+    return replace(new, changed=since, observed_generation=generation)
+
+
+def holds(status: SandboxStatus, kind: ConditionType) -> bool:
+    return any(one.type == kind.value and one.status == "True" for one in status.conditions)
+
+
+def reason_of(status: SandboxStatus, kind: ConditionType) -> str:
+    return next((one.reason for one in status.conditions if one.type == kind.value), "")
+
+
+def news(old: SandboxStatus, new: SandboxStatus) -> Condition | None:
+    """The condition Ready where it says something else than before: what people are told in an Event."""
+    before = reason_of(old, ConditionType.READY)
+    after = next(one for one in new.conditions if one.type == ConditionType.READY.value)
+    return after if after.reason != before else None
+
+
+def urgent(old: SandboxStatus, new: SandboxStatus) -> bool:
+    """Whether a condition changed that somebody may wait for; the rest may be written along with the next one that does."""
+    quiet = {ConditionType.POD_SCHEDULED.value}
+
+    def said(status: SandboxStatus) -> set[tuple[str, str, str]]:
+        return {(one.type, one.status, one.reason) for one in status.conditions if one.type not in quiet}
+
+    return said(old) != said(new) or old.observed_generation != new.observed_generation
+
+
+def same(old: SandboxStatus, new: SandboxStatus) -> bool:
+    """Whether nothing would change but the fencing number."""
+    return replace(old, fencing=0) == replace(new, fencing=0)
