@@ -9,6 +9,7 @@ import pytest
 from sandfleet import _background, embedded
 from sandfleet.cli import doctor, main
 from sandfleet.cli.doctor import Check
+from sandfleet.sync import Sandbox
 from sandfleet.testing import Breaks, Event, FakeFleet, finished, output, result
 from sandfleet.values import Isolation
 from sandfleet_api.executor.v1 import common_pb2
@@ -36,6 +37,15 @@ def test_run_streams_what_the_file_says_and_ends_the_sandbox(
     assert main(["run", script]) == 0
     assert capsys.readouterr() == ("out\n42\n", "err\n")
     assert fake.ended
+
+
+def test_run_in_a_sandbox_that_is_there_leaves_it_there(fake: FakeFleet, script: str) -> None:
+    fake.answer("code", finished())
+    with Sandbox.create() as sandbox:
+        assert main(["run", "--sandbox", sandbox.sandbox_id, script]) == 0
+        assert not fake.ended
+    with pytest.raises(SystemExit):
+        main(["run", "--sandbox", "one", "--isolation", "none", script])
 
 
 def test_run_of_code_that_raises_shows_its_traceback_and_fails(

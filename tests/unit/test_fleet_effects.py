@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from sandfleet_operator.effects import telemetry
 from sandfleet_operator.effects.statedir import OwnerDir, StateDirError, base_dir, new_owner_dir, remove_tree, sweep
-from sandfleet_operator.effects.tokens import MAX_LIFETIME, Signer
+from sandfleet_operator.effects.tokens import MAX_LIFETIME, OVERLAP, FileSigner
 from sandfleet_operator.effects.userids import BLOCK, FALLBACK_FIRST, NoUserIdsError, take_block
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -40,7 +40,7 @@ def clock():
 
 @pytest.fixture
 def signer(tmp_path, clock):
-    return Signer(tmp_path / "keys.json", clock)
+    return FileSigner(tmp_path / "keys.json", clock)
 
 
 def issue(signer, **changes):
@@ -101,7 +101,7 @@ def test_an_old_key_stays_public_until_its_tokens_are_over(signer, clock, tmp_pa
     new = issue(signer, lifetime=1000.0)
     assert jwt.get_unverified_header(old.text) != jwt.get_unverified_header(new.text)
     assert read(old, tmp_path)["exp"] < read(new, tmp_path)["exp"]
-    clock.now += 102
+    clock.now += MAX_LIFETIME + OVERLAP
     signer.rotate()
     assert jwt.get_unverified_header(old.text)["kid"] not in public_keys(tmp_path)
     assert read(new, tmp_path)

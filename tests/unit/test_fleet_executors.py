@@ -13,7 +13,7 @@ from sandfleet_operator.api.errors import Code, FleetError
 from sandfleet_operator.api.values import Limits, State
 from sandfleet_operator.effects.clock import wall_clock
 from sandfleet_operator.effects.executor import Executors
-from sandfleet_operator.effects.tokens import Signer
+from sandfleet_operator.effects.tokens import FileSigner
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SESSION = a_sandbox(
@@ -59,7 +59,7 @@ async def liar(tmp_path):
 
 @pytest.fixture
 async def executors(tmp_path):
-    made = Executors(Signer(tmp_path / "keys.json", wall_clock))
+    made = Executors(FileSigner(tmp_path / "keys.json", wall_clock))
     yield made
     await made.forget_all()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 __all__ = [
     "asyncio",
+    "cluster",
     "collect",
     "convert",
     "embedded",
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from sandfleet import _convert as convert
     from sandfleet import _status as status
-    from sandfleet import collect, embedded, follow, interpreter, telemetry, transport, values
+    from sandfleet import cluster, collect, embedded, follow, interpreter, telemetry, transport, values
 else:
     from importlib import import_module
 

@@ -15,7 +15,8 @@ from sandfleet.errors import ProtocolError, RpcTimeout, SandboxEnded, Unavailabl
 
 if TYPE_CHECKING:
     from sandfleet.claim import Claim
-    from sandfleet.transport import Link
+    from sandfleet.cluster import Place
+    from sandfleet.transport import Link, Metadata
     from sandfleet.values import Isolation, SandboxInfo
 
 Answer = TypeVar("Answer")
@@ -31,10 +32,15 @@ _LIST_LIMIT = 100_000
 class AsyncFleet:
     """A fleet: who hands out sandboxes. Most programs need only `AsyncSandbox.create`, which finds one by itself."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, place: Place | None = None) -> None:
         """Use `connect`."""
         self._address = address
-        self._channel = late.transport.open_channel(address)
+        self._tokens = place.tokens if place else None
+        self._channel = (
+            late.transport.open_channel(address, ca=place.ca, name=place.name)
+            if place
+            else late.transport.open_channel(address)
+        )
         self._stub: api.fleet_grpc.FleetServiceAsyncStub = api.fleet_grpc.FleetServiceStub(self._channel)
 
     @classmethod
@@ -45,8 +51,13 @@ class AsyncFleet:
         pool_size: int | None = None,
         max_sandboxes: int | None = None,
         isolation: Isolation | None = None,
+        ca_file: str | None = None,
+        token_file: str | None = None,
     ) -> Self:
         """Connect to a fleet: at `address`, else where SANDFLEET_ADDRESS says, else this process's own.
+
+        With a `ca_file` and a `token_file` (of a Kubernetes token for the audience sandfleet) it is the fleet of a cluster,
+        at "host:port".
 
         The process's own ("embedded") is started at its first use, one a process, and ends with it. How many sandboxes it
         keeps warm, how many there may be, and its isolation come from here, else from SANDFLEET_POOL_SIZE,
@@ -55,6 +66,9 @@ class AsyncFleet:
         Raises UnavailableError when it cannot be started, InvalidArgument when it runs already with other options.
         """
         found = address or os.environ.get("SANDFLEET_ADDRESS")
+        if ca_file or token_file:
+            place = late.cluster.named(found or "", ca_file or "", token_file or "")
+            return cls(place.address, place)
         if not found:
             options = late.embedded.Options.of(pool_size, max_sandboxes, isolation)
             found = await late.asyncio.to_thread(late.embedded.start, options)
@@ -131,7 +145,7 @@ class AsyncFleet:
 
     async def _claim(self, request: api.fleet.ClaimRequest, wait: float) -> api.fleet.Bound:
         try:
-            async for event in self._stub.Claim(request, metadata=late.transport.trace_metadata(), timeout=wait):
+            async for event in self._stub.Claim(request, metadata=await self._metadata(), timeout=wait):
                 if event.WhichOneof("event") == "bound":
                     return event.bound
         except api.aio.AioRpcError as error:
@@ -143,9 +157,17 @@ class AsyncFleet:
     ) -> Answer:
         with late.telemetry.call(*late.telemetry.rpc(request.DESCRIPTOR)):
             try:
-                return await method(request, metadata=late.transport.trace_metadata(), timeout=wait)
+                return await method(request, metadata=await self._metadata(), timeout=wait)
             except api.aio.AioRpcError as error:
                 raise late.status.to_fleet_error(error) from error
+
+    async def _metadata(self) -> Metadata:
+        """Return what goes with each call. Raises UnavailableError where nobody says who we are."""
+        trace = late.transport.trace_metadata()
+        if self._tokens is None:
+            return trace
+        token = await late.asyncio.to_thread(self._tokens.token)
+        return (("authorization", f"Bearer {token}"), *trace)
 
 
 def default_isolation() -> Isolation:
@@ -157,11 +179,11 @@ def default_isolation() -> Isolation:
 _shared: WeakValueDictionary[tuple[late.asyncio.AbstractEventLoop, str], AsyncFleet] = WeakValueDictionary()
 
 
-def _share(address: str) -> AsyncFleet:
-    """Return the connection that all sandboxes of an event loop use."""
-    key = (late.asyncio.get_running_loop(), address)
+def _share(address: str, place: Place | None = None, namespace: str = "") -> AsyncFleet:
+    """Return the connection that all sandboxes of an event loop use; in a cluster, those of one namespace."""
+    key = (late.asyncio.get_running_loop(), f"{namespace}@{address}")
     if (fleet := _shared.get(key)) is None:
-        fleet = _shared[key] = AsyncFleet(address)
+        fleet = _shared[key] = AsyncFleet(address, place)
     return fleet
 
 
@@ -173,7 +195,11 @@ async def default_fleet(*, isolation: Isolation) -> AsyncFleet:
 
 
 async def find_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None, rpc_timeout: float) -> Link:
-    """Open a sandbox of a fleet, or of whichever fleet has it. Raises SandboxEnded."""
+    """Open a sandbox of a fleet, or of whichever fleet has it; NAMESPACE/NAME is one of a cluster. Raises SandboxEnded."""
+    namespace, slash, _ = sandbox_id.partition("/")
+    if fleet is None and slash:
+        place = await late.asyncio.to_thread(late.cluster.find, namespace)
+        fleet = _share(place.address, place, namespace)
     if fleet is not None:
         return late.transport.Link(fleet, *await fleet.access(sandbox_id, wait=rpc_timeout), rpc_timeout=rpc_timeout)
     for address in await late.asyncio.to_thread(_addresses):

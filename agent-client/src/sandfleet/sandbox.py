@@ -136,9 +136,12 @@ class AsyncSandbox:
         """Use a sandbox that exists, also one that another process created.
 
         Without a `fleet` it is looked for in this process's fleet and in every other one of this user on this machine.
+        "NAMESPACE/NAME" is a CodeSandbox of a cluster: its fleet is the one of SANDFLEET_FLEET, SANDFLEET_FLEET_CA and
+        SANDFLEET_TOKEN_FILE, else in a pod that of its cluster, else that of kubectl's present context.
         `timeout` is the lease that renewals ask for; connecting alone does not change the lease.
 
-        Raises SandboxEnded when there is no such sandbox.
+        Raises SandboxEnded when there is no such sandbox, PreconditionFailed when it is not ready (the reason says why),
+        AccessDenied, UnavailableError when no fleet is found.
         """
         from sandfleet.fleet import find_sandbox
 

@@ -106,8 +106,17 @@ class Fleet:
         pool_size: int | None = None,
         max_sandboxes: int | None = None,
         isolation: Isolation | None = None,
+        ca_file: str | None = None,
+        token_file: str | None = None,
     ) -> Self:
-        opened = AsyncFleet.connect(address, pool_size=pool_size, max_sandboxes=max_sandboxes, isolation=isolation)
+        opened = AsyncFleet.connect(
+            address,
+            pool_size=pool_size,
+            max_sandboxes=max_sandboxes,
+            isolation=isolation,
+            ca_file=ca_file,
+            token_file=token_file,
+        )
         return cls(run(opened))
 
     @property

@@ -16,7 +16,7 @@ from sandfleet import _api as api
 from sandfleet import _convert as convert
 from sandfleet import telemetry
 from sandfleet._status import detail, never_sent, to_error
-from sandfleet.errors import RpcTimeout, SandboxEnded, SandfleetError, UnavailableError
+from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, SandfleetError, UnavailableError
 from sandfleet.values import Health, SandboxInfo, SandboxUsage
 
 if TYPE_CHECKING:
@@ -242,6 +242,11 @@ class Link:
         except RpcTimeout:
             # A replacement that takes its time; asking again costs nothing.
             return None
+        except PreconditionFailed as error:
+            # The same, from a fleet that does not wait for it.
+            if not error.retryable:
+                raise
+            return None
 
     async def _refresh(self, connection: Connection, token: str) -> None:
         async with self._refreshing:
@@ -273,15 +278,16 @@ class Link:
         return convert.sandbox(sandbox)
 
     async def keep(self, lease: float) -> float | None:
-        """Renew the lease; return in how many seconds to do it again, None when the sandbox has ended."""
+        """Renew the lease; return in how many seconds to do it again, None when that is never."""
         try:
             await self.renew(lease)
         except SandboxEnded as error:
             self._ended = error
             return None
-        except SandfleetError:
-            # The fleet may be away for a moment: what is left of the lease allows more attempts.
-            return lease / 10
+        except SandfleetError as error:
+            # A fleet that keeps no leases has none to renew. Else it may be away for a moment: what is left of the lease
+            # allows more attempts.
+            return None if error.reason == "Unimplemented" else lease / 10
         return lease / 2
 
     async def release(self) -> bool:

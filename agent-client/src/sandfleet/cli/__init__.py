@@ -16,7 +16,7 @@ from sandfleet.errors import SandfleetError
 OK, FAILED, USAGE, PLATFORM, INTERRUPTED = 0, 1, 2, 3, 130
 
 _COMMANDS = {
-    "run": ("sandfleet.cli.run", "run a file in a fresh sandbox"),
+    "run": ("sandfleet.cli.run", "run a file in a fresh sandbox, or in one that is there"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "doctor": ("sandfleet.cli.doctor", "what isolation is available here, and why"),
     "dev": ("sandfleet.cli.dev", "serve a fleet on this machine until Ctrl-C"),

@@ -1,4 +1,4 @@
-"""`sandfleet run FILE|-`: one file in a fresh sandbox, its output as it comes."""
+"""`sandfleet run FILE|-`: one file in a fresh sandbox, or in one that is there, its output as it comes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="what to run; - is standard input")
     parser.add_argument("--language", choices=["python", "bash"], default="python")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="deadline of the run")
-    parser.add_argument(
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--sandbox", metavar="ID", help="run in this sandbox, which stays; NAMESPACE/NAME is a CodeSandbox of a cluster"
+    )
+    where.add_argument(
         "--isolation", type=Isolation, choices=[Isolation.NONE, Isolation.NAMESPACE, Isolation.GVISOR], metavar="LEVEL",
         help="the least isolation: none, namespace (default) or gvisor",
     )  # fmt: skip
@@ -34,13 +38,17 @@ def run(options: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError) as error:
         print(f"sandfleet: cannot run {options.file}: {error}", file=sys.stderr)
         return USAGE
-    with Sandbox.create(isolation=options.isolation) as sandbox:
+    with _open(options) as sandbox:
         ended = _run_bash(sandbox, code, options) if options.language == "bash" else _run_python(sandbox, code, options)
     if options.json:
         print(json.dumps(_show.to_json(ended)))
     elif not ended.ok:
         _explain(ended)
     return OK if ended.ok else PLATFORM if ended.blame is Blame.PLATFORM else FAILED
+
+
+def _open(options: argparse.Namespace) -> Sandbox:
+    return Sandbox.connect(options.sandbox) if options.sandbox else Sandbox.create(isolation=options.isolation)
 
 
 def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:

@@ -1,6 +1,5 @@
 """Carries out what a plan asks for. Whatever the API server answers goes into the store, so that the next look sees our own writes."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -121,7 +120,7 @@ class Carrier:
                 self._store.remove(ref.kind, known, for_good=True)
             return None
         self._store.put(ref.kind, found)
-        return found
+        return None if self._store.is_buried(found) else found
 
     async def _create(self, kind: Kind, manifest: Json) -> None:
         try:
@@ -138,15 +137,16 @@ class Carrier:
             {"op": "add", "path": "/metadata/ownerReferences", "value": [dict(owner) for owner in action.owners]},
         ]
         ref = Ref(PERSISTENT_VOLUME_CLAIM, action.namespace, action.name)
-        known = self._store.get(ref) or {"metadata": {}}
-        annotations = {**(known["metadata"].get("annotations") or {}), **action.annotations}
-        operations.append({"op": "add", "path": "/metadata/annotations", "value": annotations})
+        known = await self._known(ref)
+        for field, added in (("annotations", action.annotations), ("labels", action.labels)):
+            value = {**(known["metadata"].get(field) or {}), **added}
+            operations.append({"op": "add", "path": f"/metadata/{field}", "value": value})
         await self._patch(ref, operations)
 
     async def _adopt(self, action: AdoptPod) -> None:
         ref = Ref(POD, action.namespace, action.name)
         operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": action.uid}]
-        known = (self._store.get(ref) or {"metadata": {}})["metadata"].get("labels") or {}
+        known = (await self._known(ref))["metadata"].get("labels") or {}
         if not known and action.labels:
             operations.append({"op": "add", "path": "/metadata/labels", "value": {}})
         for label, value in action.labels.items():
@@ -159,6 +159,10 @@ class Carrier:
             operations.append({"op": "add", "path": "/metadata/ownerReferences", "value": [dict(action.owner)]})
         await self._patch(ref, operations)
 
+    async def _known(self, ref: Ref) -> Json:
+        """An object that lost the labels by which it is watched is in no store."""
+        return self._store.get(ref) or await self.look(ref) or {"metadata": {}}
+
     async def _patch(self, ref: Ref, operations: list[dict[str, Any]]) -> None:
         try:
             self._store.put(ref.kind, await self._kube.patch(ref, operations))
@@ -167,9 +171,16 @@ class Carrier:
             await self.look(ref)
 
     async def _delete(self, ref: Ref, uid: str | None = None) -> None:
-        # Conflict: another object has the name by now.
-        with contextlib.suppress(Conflict):
-            await self._kube.delete(ref, uid=uid)
+        known = self._store.get(ref)
+        meant = uid or (known["metadata"].get("uid", "") if known else "")
+        try:
+            if not await self._kube.delete(ref, uid=uid) and meant:
+                gone = {"metadata": {"namespace": ref.namespace, "name": ref.name, "uid": meant}}
+                self._store.remove(ref.kind, gone, for_good=True)
+        except Conflict:
+            if uid is None:
+                raise
+            # Another object has the name by now.
         await self.look(ref)
 
     async def _publish(self, namespace: str) -> None:

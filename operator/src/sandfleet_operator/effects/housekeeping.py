@@ -109,12 +109,13 @@ class Housekeeper:
             pods = await self._kube.list(POD, namespace, SANDBOX_SELECTOR, limit=1)
             if sandboxes.items or pods.items:
                 return EMPTY_SECONDS
-            self._empty_since.pop(namespace, None)
+            self._carrier.fencing()
+            self._carrier.forget_keys(namespace)
+            await self._kube.delete(Ref(CONFIG_MAP, namespace, names.KEYS_CONFIG_MAP))
+            # Last: by the policy an operator that takes over finds the namespaces that are to be left.
             if names.DEFAULT_DENY in self._policies(namespace):
                 await self._carrier.carry(RemovePolicy(namespace, names.DEFAULT_DENY))
-            self._carrier.fencing()
-            await self._kube.delete(Ref(CONFIG_MAP, namespace, names.KEYS_CONFIG_MAP))
-            self._carrier.forget_keys(namespace)
+            self._empty_since.pop(namespace, None)
         finally:
             self.leaving.discard(namespace)
         return None

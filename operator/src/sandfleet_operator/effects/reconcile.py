@@ -33,7 +33,7 @@ from sandfleet_operator.plan.sandbox.observed import (
     Volume,
     bound_pod,
     node_of,
-    pod_name,
+    pod_names,
     pod_of,
     volume_of,
 )
@@ -44,6 +44,8 @@ from sandfleet_operator.plan.sandbox.plan import plan as decide
 MAX_ROUNDS = 6
 # Seconds until a change that nobody waits for is written.
 QUIET_SECONDS = 2.0
+# Seconds between two looks at what is in no watch.
+UNSEEN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ class Reconciler:
         # By the sandbox's uid.
         self._contacts: dict[str, Contact] = {}
         self._troubles: dict[str, Trouble] = {}
-        self._greetings: dict[str, asyncio.Task[None]] = {}
+        # With the uid of the pod that is greeted.
+        self._greetings: dict[str, tuple[str, asyncio.Task[None]]] = {}
 
     async def sandbox(self, key: Key) -> float | None:
         """When to look again, in seconds. Raises KubeError and NotLeadingError."""
@@ -125,7 +128,7 @@ class Reconciler:
             plan = decide(seen, self._clock(), self._settings)
             try:
                 if not await self._apply(seen, plan):
-                    return await self._settle(seen, plan)
+                    return self._until_seen(seen, await self._settle(seen, plan))
             except RefusedError as refused:
                 uid, now = sandbox.meta.uid, self._clock()
                 self._troubles[uid] = Trouble(reason=refused.reason, message=str(refused), at=now)
@@ -138,25 +141,18 @@ class Reconciler:
         """The sandbox is gone."""
         self._contacts.pop(uid, None)
         self._troubles.pop(uid, None)
-        if task := self._greetings.pop(uid, None):
-            task.cancel()
+        if greeting := self._greetings.pop(uid, None):
+            greeting[1].cancel()
 
     async def close(self) -> None:
-        tasks = list(self._greetings.values())
+        tasks = [task for _, task in self._greetings.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _observe(self, sandbox: CodeSandbox) -> Observed:
-        meta, status = sandbox.meta, sandbox.status
-        pod_ref = Ref(POD, meta.namespace, pod_name(sandbox))
-        found = self._store.get(pod_ref)
-        gone = False
-        if found is None and (status.pod_uid or bound_pod(sandbox)):
-            # Never start another pod on what a cache says.
-            found = await self._carrier.look(pod_ref)
-            gone = found is None
-        pod = pod_of(found) if found else None
+        meta = sandbox.meta
+        pod, gone = await self._pod(sandbox)
         template, problem = self._template(sandbox)
         return Observed(
             sandbox=sandbox,
@@ -164,7 +160,7 @@ class Reconciler:
             template_problem=problem,
             pod=pod,
             pod_gone=gone,
-            volume=self._volume(sandbox),
+            volume=await self._volume(sandbox),
             policies=self._policies(meta.namespace),
             keys=self._carrier.has_keys(meta.namespace),
             storage_problem=await self._storage_problem(sandbox, template),
@@ -173,6 +169,20 @@ class Reconciler:
             contact=self._contacts.get(meta.uid),
             trouble=self._troubles.get(meta.uid),
         )
+
+    async def _pod(self, sandbox: CodeSandbox) -> tuple[Pod | None, bool]:
+        """The pod that it has, and whether the one that it had is certainly gone."""
+        refs = [Ref(POD, sandbox.meta.namespace, name) for name in pod_names(sandbox)]
+        for ref in refs:
+            if pod := _meant(self._store.get(ref), sandbox):
+                return pod, False
+        if not sandbox.status.pod_uid and not bound_pod(sandbox):
+            return None, False
+        for ref in refs:
+            # Never start another pod on what a cache says.
+            if pod := _meant(await self._carrier.look(ref), sandbox):
+                return pod, False
+        return None, True
 
     def _template(self, sandbox: CodeSandbox) -> tuple[SandboxTemplate | None, str]:
         name = sandbox.spec.template
@@ -184,17 +194,21 @@ class Reconciler:
         except FleetError as error:
             return None, error.problem.message
 
-    def _volume(self, sandbox: CodeSandbox) -> Volume | None:
-        name = claim_name(Observed(sandbox=sandbox))
-        found = self._store.get(Ref(PERSISTENT_VOLUME_CLAIM, sandbox.meta.namespace, name))
+    async def _volume(self, sandbox: CodeSandbox) -> Volume | None:
+        ref = Ref(PERSISTENT_VOLUME_CLAIM, sandbox.meta.namespace, claim_name(Observed(sandbox=sandbox)))
+        found = self._store.get(ref)
+        if found is None and (sandbox.status.workspace_claim or bound_pod(sandbox)):
+            # Nobody is told on what a cache says that files are lost.
+            found = await self._carrier.look(ref)
         return volume_of(found) if found else None
 
     async def _storage_problem(self, sandbox: CodeSandbox, template: SandboxTemplate | None) -> str:
         if sandbox.status.workspace_claim:
             return ""
-        given = sandbox.spec.workspace.storage_class
-        of_template = template.spec.workspace.storage_class if template else None
-        return await self._cluster.storage_problem(of_template or given)
+        spec = template.spec if template else sandbox.spec.inline
+        ceiling = self._settings.inline if sandbox.spec.inline else None
+        given = (ceiling and ceiling.workspace.storage_class) or (spec and spec.workspace.storage_class)
+        return await self._cluster.storage_problem(given or sandbox.spec.workspace.storage_class)
 
     def _policies(self, namespace: str) -> dict[str, Json]:
         return {one["metadata"]["name"]: one["spec"] for one in self._store.all(NETWORK_POLICY, namespace)}
@@ -229,6 +243,16 @@ class Reconciler:
         await self._write(seen, plan)
         return plan.again
 
+    def _until_seen(self, seen: Observed, again: float | None) -> float | None:
+        """No watch will wake us for what no watch has shown: it is looked at until one has, or it is gone."""
+        namespace = seen.sandbox.meta.namespace
+        read = [Ref(POD, namespace, seen.pod.name)] if seen.pod else []
+        if seen.volume:
+            read.append(Ref(PERSISTENT_VOLUME_CLAIM, namespace, seen.volume.name))
+        if all(self._store.get(ref) for ref in read):
+            return again
+        return UNSEEN_SECONDS if again is None else min(again, UNSEEN_SECONDS)
+
     def _is_late(self, seen: Observed) -> bool:
         """The last change of a condition is long enough ago that none is about to come."""
         times = [one.changed for one in seen.sandbox.status.conditions]
@@ -242,13 +266,28 @@ class Reconciler:
 
     def _begin_greeting(self, sandbox: CodeSandbox, action: Greet) -> None:
         uid = sandbox.meta.uid
-        if uid not in self._greetings:
-            self._greetings[uid] = asyncio.create_task(self._finish_greeting(sandbox, action))
+        pod_uid, task = self._greetings.get(uid, ("", None))
+        if pod_uid == action.pod_uid:
+            return
+        if task is not None:
+            # Of a pod that was replaced meanwhile: nobody waits for it any more.
+            task.cancel()
+        self._greetings[uid] = action.pod_uid, asyncio.create_task(self._finish_greeting(sandbox, action))
 
     async def _finish_greeting(self, sandbox: CodeSandbox, action: Greet) -> None:
         meta = sandbox.meta
         try:
             self._contacts[meta.uid] = await self._greet(sandbox, action)
         finally:
-            self._greetings.pop(meta.uid, None)
+            if self._greetings.get(meta.uid, ("",))[0] == action.pod_uid:
+                del self._greetings[meta.uid]
             self._wake(Key("sandbox", meta.namespace, meta.name))
+
+
+def _meant(found: Json | None, sandbox: CodeSandbox) -> Pod | None:
+    """Another pod that has the name of the warm one by now is not meant."""
+    if found is None:
+        return None
+    pod, bound = pod_of(found), bound_pod(sandbox)
+    is_other = bound is not None and pod.name == bound[0] != sandbox.meta.name and pod.uid != bound[1]
+    return None if is_other else pod

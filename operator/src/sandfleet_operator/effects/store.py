@@ -47,6 +47,10 @@ class Store:
         place[meta["name"]] = {**obj, "metadata": slim}
         return True
 
+    def is_buried(self, obj: Json) -> bool:
+        """Whether the API server has said that this very object is gone: an answer that shows it is an old one."""
+        return self._buried.get(obj["metadata"].get("uid", "")) == sys.maxsize
+
     def remove(self, kind: Kind, obj: Json, *, for_good: bool = False) -> bool:
         """Whether this very object was known. Its name may belong to another one by now.
 

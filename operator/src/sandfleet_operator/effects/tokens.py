@@ -1,4 +1,4 @@
-"""Capability tokens: JWTs signed with Ed25519. Private keys live in this process's memory only."""
+"""Capability tokens: JWTs signed with Ed25519, and the keys that sign them. Times are seconds since the epoch, by the wall clock."""
 
 import base64
 import json
@@ -19,6 +19,10 @@ CALLER_SCOPES = ("interpreter", "process", "filesystem", "session")
 FLEET_SCOPES = ("session", "admin")
 # However long the lease, a token has to be fetched anew after so many seconds.
 MAX_LIFETIME = 86400.0
+# Seconds for which a process may still sign with a key after its successor's time has come, differing clocks included.
+OVERLAP = 300.0
+# Executors read no more than a few dozen.
+MAX_KEYS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +32,58 @@ class Token:
     expires: float
 
 
-@dataclass(slots=True)
-class _Key:
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """`signs_from`: when it takes over from the key before it; until then it is only published."""
+
     kid: str
     private: Ed25519PrivateKey
-    # When the last token that it signed is over.
-    needed_until: float = 0.0
+    signs_from: float
+
+    @classmethod
+    def new(cls, signs_from: float) -> "TokenKey":
+        return cls(secrets.token_hex(8), Ed25519PrivateKey.generate(), signs_from)
+
+
+class TooManyKeysError(Exception):
+    """Its message is "cannot X: why"."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """All keys that are needed, oldest first; at least one."""
+
+    keys: tuple[TokenKey, ...]
+
+    def signing(self, now: float) -> TokenKey:
+        """The youngest whose time has come."""
+        return next((key for key in reversed(self.keys) if key.signs_from <= now), self.keys[0])
+
+    def rotated(self, now: float, delay: float) -> "KeyRing":
+        """With a new key that signs after `delay` seconds, and without those whose last token is over. Raises TooManyKeysError."""
+        heirs = zip(self.keys, self.keys[1:], strict=False)
+        needed = [key for key, heir in heirs if heir.signs_from + MAX_LIFETIME + OVERLAP > now]
+        kept = (*needed, self.keys[-1])
+        if len(kept) >= MAX_KEYS:
+            raise TooManyKeysError(f"cannot add a token key: tokens of {len(kept)} keys may still be in use")
+        return KeyRing((*kept, TokenKey.new(now + delay)))
+
+    def public(self) -> str:
+        """A JWKS; the same keys give the same text."""
+        return json.dumps({"keys": [public_jwk(key.kid, key.private.public_key()) for key in self.keys]})
 
 
 class Signer:
-    """Issues tokens and writes the public keys to `keys_file` (a JWKS) for executors to read. Times are the wall clock's."""
+    """Issues tokens. Its `keys` may be exchanged at any time."""
 
-    def __init__(self, keys_file: Path, wall_clock: Callable[[], float]) -> None:
-        self._keys_file = keys_file
+    def __init__(self, keys: KeyRing, wall_clock: Callable[[], float]) -> None:
+        self.keys = keys
         self._clock = wall_clock
-        self._keys = [_new_key()]
-        self._publish()
 
     def issue(self, *, sandbox_id: str, sandbox_uid: str, holder: str, scopes: Sequence[str], lifetime: float) -> Token:
         """A token for one incarnation of one sandbox, for at most `lifetime` seconds from now."""
-        key, now = self._keys[-1], self._clock()
+        now = self._clock()
+        key = self.keys.signing(now)
         issued, expires = int(now), math.ceil(now + min(lifetime, MAX_LIFETIME))
         claims = {
             "iss": ISSUER,
@@ -60,28 +96,34 @@ class Signer:
             "nbf": issued,
             "exp": expires,
         }
-        key.needed_until = max(key.needed_until, float(expires))
         return Token(jwt.encode(claims, key.private, algorithm="EdDSA", headers={"kid": key.kid}), float(expires))
 
+
+class FileSigner(Signer):
+    """Its private keys live in this process's memory only; executors read the public ones from `keys_file`."""
+
+    def __init__(self, keys_file: Path, wall_clock: Callable[[], float]) -> None:
+        super().__init__(KeyRing((TokenKey.new(wall_clock()),)), wall_clock)
+        self._keys_file = keys_file
+        self._publish()
+
     def rotate(self) -> None:
-        """Signs with a new key from now on. An old one stays public until the last token that it signed is over."""
-        now = self._clock()
-        self._keys = [*(key for key in self._keys if key.needed_until > now), _new_key()]
+        """Signs with a new key from now on: executors look into the file when they meet an unknown one."""
+        self.keys = self.keys.rotated(self._clock(), 0.0)
         self._publish()
 
     def _publish(self) -> None:
-        text = json.dumps({"keys": [_jwk(key.kid, key.private.public_key()) for key in self._keys]})
         temporary = self._keys_file.with_suffix(".new")
-        temporary.write_text(text, encoding="ascii")
+        temporary.write_text(self.keys.public(), encoding="ascii")
         temporary.chmod(0o644)
         # A reader sees the old file or the new one, never half of one.
         os.replace(temporary, self._keys_file)  # noqa: PTH105 - the atomic rename is the point
 
 
-def _new_key() -> _Key:
-    return _Key(secrets.token_hex(8), Ed25519PrivateKey.generate())
-
-
-def _jwk(kid: str, public: Ed25519PublicKey) -> dict[str, str]:
-    x = base64.urlsafe_b64encode(public.public_bytes_raw()).rstrip(b"=").decode("ascii")
+def public_jwk(kid: str, public: Ed25519PublicKey) -> dict[str, str]:
+    x = base64url(public.public_bytes_raw())
     return {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x}
+
+
+def base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")

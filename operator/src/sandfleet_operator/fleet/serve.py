@@ -17,7 +17,7 @@ from sandfleet_operator.api.values import Isolation, Template
 from sandfleet_operator.effects.clock import SteadyClock, new_id, wall_clock
 from sandfleet_operator.effects.executor import Executors
 from sandfleet_operator.effects.statedir import MAX_SOCKET_PATH, OwnerDir, StateDirError, base_dir, new_owner_dir, sweep
-from sandfleet_operator.effects.tokens import Signer
+from sandfleet_operator.effects.tokens import FileSigner
 from sandfleet_operator.effects.userids import NoUserIdsError, UserIds, take_block
 from sandfleet_operator.fleet.backends.host import HOST_COMMAND
 from sandfleet_operator.fleet.backends.local import LocalBackend
@@ -94,7 +94,7 @@ async def _serve(directory: OwnerDir, options: Options) -> None:
                 await working
 
 
-def _assemble(directory: OwnerDir, options: Options, user_ids: UserIds | None) -> tuple[Fleet, Signer, Template]:
+def _assemble(directory: OwnerDir, options: Options, user_ids: UserIds | None) -> tuple[Fleet, FileSigner, Template]:
     template = Template(isolation=options.isolation)
     templates = {template.name: template}
     policy = Policy(
@@ -102,7 +102,7 @@ def _assemble(directory: OwnerDir, options: Options, user_ids: UserIds | None) -
         max_sandboxes=options.max_sandboxes,
         max_starting=STARTS_PER_CORE * (os.cpu_count() or 1),
     )
-    signer = Signer(directory.keys_file, wall_clock)
+    signer = FileSigner(directory.keys_file, wall_clock)
     backend = LocalBackend(directory, templates, user_ids=user_ids, host_command=options.host_command)
     engine = Engine(templates, policy, new_id=new_id)
     return Fleet(engine, backend, Executors(signer), SteadyClock()), signer, template
@@ -153,7 +153,7 @@ def _watch_for_the_end(ended: asyncio.Event, lifeline: int | None) -> None:
         raise ServeError(f"cannot watch the lifeline {lifeline}: {error}") from error
 
 
-async def _rotate(signer: Signer) -> None:
+async def _rotate(signer: FileSigner) -> None:
     while True:
         await asyncio.sleep(ROTATE_EVERY)
         signer.rotate()

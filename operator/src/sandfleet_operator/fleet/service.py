@@ -42,7 +42,7 @@ class FleetServicer(FleetServiceServicer):
                 yield response
         except FleetError as error:
             span.failed(error.problem.reason, str(error))
-            await _abort(context, error.problem)
+            await abort(context, error.problem)
         finally:
             span.end()
 
@@ -118,10 +118,10 @@ async def _or_abort(work: Awaitable[T], context: Context) -> T:
     try:
         return await work
     except FleetError as error:
-        await _abort(context, error.problem)
+        await abort(context, error.problem)
 
 
-async def _abort(context: Context, problem: Problem) -> NoReturn:
+async def abort(context: Context, problem: Problem) -> NoReturn:
     detail = convert.error_detail(problem).SerializeToString()
     await context.abort(grpc.StatusCode[problem.code.name], problem.message, (("sandfleet-error-bin", detail),))
     raise AssertionError("abort never returns")

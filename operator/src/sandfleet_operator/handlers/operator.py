@@ -83,6 +83,9 @@ class Operator:
         news = self.store.remove(kind, obj) if deleted else self.store.put(kind, obj)
         if news and not (kind == NODE and known is not None and not deleted and node_of(known) == node_of(obj)):
             self._wake(kind, obj)
+            if known is not None:
+                # Whom it concerned before: a label that was taken away is theirs to put back.
+                self._wake(kind, known)
         if deleted and kind == CODE_SANDBOX:
             self._reconciler.forget(obj["metadata"].get("uid", ""))
 

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import secrets
-import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -39,6 +38,11 @@ FAILED, UNUSABLE = 1, 2
 _log = logging.getLogger(__name__)
 
 
+def _said(group: BaseExceptionGroup) -> str:
+    """What all of them say, however deep they are in it."""
+    return "; ".join(_said(one) if isinstance(one, BaseExceptionGroup) else str(one) for one in group.exceptions)
+
+
 class LeadershipLostError(Exception):
     """Another one leads: everything that is going on here has to end at once."""
 
@@ -57,8 +61,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return UNUSABLE
     try:
         return asyncio.run(serve(settings, options.namespace or settings.control_plane_namespace, options.health_port))
-    except* (LeadershipLostError, KubeError) as group:
-        print(f"the operator ends: {'; '.join(str(error) for error in group.exceptions)}", file=sys.stderr)
+    except* (LeadershipLostError, KubeError, OSError) as group:
+        print(f"the operator ends: {_said(group)}", file=sys.stderr)
     return FAILED
 
 
@@ -79,19 +83,17 @@ async def serve(settings: Settings, namespace: str, health_port: int, greet: Gre
         clock=wall_clock,
         instance=identity,
     )
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(watch(operator, health, settings, namespace)),
+            # Kopf takes SIGTERM and SIGINT, and ends its watches: with them ends the rest.
+            watching = group.create_task(watch(operator, health, settings, namespace))
+            rest = [
                 group.create_task(health.serve(health_port)),
                 group.create_task(health.beat(kube)),
                 group.create_task(_lead(operator, lease, signing, health)),
             ]
-            await stopping.wait()
-            for task in tasks:
+            await asyncio.wait({watching})
+            for task in rest:
                 task.cancel()
     finally:
         await operator.close()

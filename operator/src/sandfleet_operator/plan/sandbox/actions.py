@@ -37,13 +37,14 @@ class CreateVolume:
 
 @dataclass(frozen=True, slots=True)
 class AdjustVolume:
-    """Give the claim these owner references and annotations."""
+    """Give the claim these owner references, and these annotations and labels beside those that it has."""
 
     namespace: str
     name: str
     uid: str
     owners: tuple[Json, ...]
     annotations: Mapping[str, str]
+    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

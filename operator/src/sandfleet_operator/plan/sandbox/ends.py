@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from sandfleet_operator.api.conditions import Reason, reason
 from sandfleet_operator.api.resources import Restart, SandboxStatus
 from sandfleet_operator.api.settings import Recovery
-from sandfleet_operator.plan.sandbox.observed import NODE_GONE, Ended, Observed, Pod
+from sandfleet_operator.plan.sandbox.observed import NODE_GONE, Ended, Observed, Pod, current_uid
 
 # Exit codes of the executor by which it ends its sandbox for good.
 CLOSED, LEASE, IDLE = 0, 40, 41
@@ -24,12 +24,12 @@ class End:
 
 
 def end_of(seen: Observed) -> End | None:
-    """The end of the pod that the status names, None while it goes on or may do so."""
-    status, pod = seen.sandbox.status, seen.pod
-    if not status.pod_uid:
+    """The end of the pod that it has, None while that goes on or may do so."""
+    uid, pod = current_uid(seen.sandbox), seen.pod
+    if not uid:
         return None
-    if pod is not None and pod.uid == status.pod_uid:
-        return _of_ended(seen, pod, pod.ended) if pod.ended else None
+    if pod is not None and pod.uid == uid:
+        return _of_ended(seen, pod, pod.ended) if pod.ended else _of_stranger(seen, pod)
     if pod is not None or seen.pod_gone:
         return _of_gone(seen)
     return None
@@ -59,6 +59,14 @@ def _of_ended(seen: Observed, pod: Pod, ended: Ended) -> End | None:
     return End(Reason.EXECUTOR_CRASHED, how)
 
 
+def _of_stranger(seen: Observed, pod: Pod) -> End | None:
+    """Whoever answers at its address is not its executor: it is not to get a session, and another pod gets another address."""
+    contact = seen.contact
+    if contact is None or contact.pod_uid != pod.uid or contact.reason is not Reason.EXECUTOR_IDENTITY_INVALID:
+        return None
+    return End(contact.reason, contact.message)
+
+
 def _of_gone(seen: Observed) -> End:
     """There is no such pod any more; what was said while it went is in the status."""
     ready = next((one for one in seen.sandbox.status.conditions if one.type == "Ready"), None)
@@ -72,8 +80,9 @@ def _of_gone(seen: Observed) -> End:
 
 def after(status: SandboxStatus, end: End, now: float, recovery: Recovery) -> SandboxStatus:
     """The books after this end: exactly once for each pod, since they forget the pod in the same write."""
-    ready_since = next((one.changed for one in status.conditions if one.type == "Ready" and one.status == "True"), now)
-    stable = now - ready_since >= recovery.stable_seconds
+    # Isolated holds from the greeting to the end; Ready may be lost before, as when a node drains.
+    since = next((one.changed for one in status.conditions if one.type == "Isolated" and one.status == "True"), now)
+    stable = now - since >= recovery.stable_seconds
     crashes = ((0 if stable else status.crashes) + 1) if end.crash else status.crashes
     history = (*status.restart_history, Restart(reason=end.reason.value, time=now, message=end.message))
     return replace(

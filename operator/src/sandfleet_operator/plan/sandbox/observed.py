@@ -124,8 +124,9 @@ class Observed:
     @property
     def lifetime(self) -> float | None:
         """Seconds from its creation; None: no end."""
-        given = self.sandbox.spec.lifetime
-        return given if given is not None or self.template is None else self.template.spec.max_lifetime
+        spec = self.sandbox.spec
+        template = self.template.spec if self.template else spec.inline
+        return spec.lifetime if spec.lifetime is not None or template is None else template.max_lifetime
 
     @property
     def claimed_pod(self) -> tuple[str, str] | None:
@@ -139,12 +140,19 @@ def bound_pod(sandbox: CodeSandbox) -> tuple[str, str] | None:
     return (name, uid) if name and slash and uid else None
 
 
-def pod_name(sandbox: CodeSandbox) -> str:
-    """Of the pod that it has or is to have: the warm one that was bound to it, until that one has ended."""
+def current_uid(sandbox: CodeSandbox) -> str:
+    """Of the pod that it has: the one on record, or the warm one that was bound to it while nothing is on record yet."""
+    status, bound = sandbox.status, bound_pod(sandbox)
+    if status.pod_uid or bound is None or status.restarts or status.workspace_claim:
+        return status.pod_uid
+    return bound[1]
+
+
+def pod_names(sandbox: CodeSandbox) -> tuple[str, ...]:
+    """Of the pods that may be there: the warm one that was bound to it, until it is gone, and its own."""
     bound = bound_pod(sandbox)
-    if bound and not sandbox.status.restarts:
-        return bound[0]
-    return sandbox.status.pod or sandbox.meta.name
+    own = sandbox.meta.name
+    return (own,) if bound is None or bound[0] == own else (bound[0], own)
 
 
 def pod_of(obj: Mapping[str, Any]) -> Pod:

@@ -18,14 +18,18 @@ from sandfleet_operator.plan.sandbox.actions import (
     Json,
     RemovePolicy,
 )
-from sandfleet_operator.plan.sandbox.observed import Contact, Observed, Pod, Volume
+from sandfleet_operator.plan.sandbox.observed import Contact, Observed, Pod, Volume, current_uid
 from sandfleet_operator.plan.sandbox.status import Finding, holds
 from sandfleet_operator.plan.volume import workspace_claim
 
 
 def is_own(pod: Pod, seen: Observed) -> bool:
-    """Whether the pod is this sandbox's: made for it, or bound to it by the fleet."""
-    return pod.owner == seen.sandbox.meta.uid or seen.claimed_pod == (pod.name, pod.uid)
+    """Whether the pod is this sandbox's: made for it, bound to it by the fleet, or on record, whatever became of its owner."""
+    return pod.owner == seen.sandbox.meta.uid or pod.uid == current_uid(seen.sandbox) or _is_bound(pod, seen)
+
+
+def _is_bound(pod: Pod, seen: Observed) -> bool:
+    return seen.claimed_pod == (pod.name, pod.uid)
 
 
 def policies(seen: Observed, wanted: Effective, settings: Settings) -> tuple[Action, ...]:
@@ -89,6 +93,11 @@ class VolumeRound:
     degraded: Finding | None = None
 
 
+def waits_for_claim(seen: Observed) -> bool:
+    """Whether it is to be taken from a pool, and nothing is bound to it."""
+    return bool(seen.sandbox.spec.pool) and seen.claimed_pod is None and not seen.sandbox.status.workspace_claim
+
+
 def claim_name(seen: Observed) -> str:
     """Of the workspace: the one on record, that of the warm pod that was bound, or its own."""
     bound = seen.claimed_pod
@@ -99,27 +108,36 @@ def claim_name(seen: Observed) -> str:
 
 def volume(seen: Observed, wanted: Effective) -> VolumeRound:
     name, found = claim_name(seen), seen.volume
+    if waits_for_claim(seen):
+        # The pod that it gets brings its workspace.
+        return VolumeRound("")
     if found is None:
         return _without_volume(seen, wanted, name)
     if found.phase == "Lost":
         lost = Finding(Reason.WORKSPACE_LOST, f"the volume of claim {name} is gone")
         return VolumeRound(name, (), lost, lost)
+    known = seen.sandbox.status.workspace_claim
     if found.deleting:
-        # The claim of an earlier sandbox of this name, or somebody deletes ours: it goes when no pod uses it any more.
+        # It goes when no pod uses it any more.
         going = Finding(Reason.WORKSPACE_IN_USE, f"claim {name} is being deleted")
-        return VolumeRound(name if seen.sandbox.status.workspace_claim else "", (), going)
+        return VolumeRound(known, (), going)
+    if not known and found.owner not in {"", seen.sandbox.meta.uid}:
+        # The garbage collector takes it. Its files were to go with their sandbox.
+        older = Finding(Reason.WORKSPACE_IN_USE, f"claim {name} belongs to an earlier sandbox, and goes with it")
+        return VolumeRound("", (), older)
     return VolumeRound(name, _adjusted(seen, wanted, found))
 
 
 def _without_volume(seen: Observed, wanted: Effective, name: str) -> VolumeRound:
     meta = seen.sandbox.meta
-    if seen.sandbox.status.workspace_claim:
+    if seen.sandbox.status.workspace_claim or seen.claimed_pod:
         lost = Finding(Reason.WORKSPACE_LOST, f"claim {name} is gone, and its files with it")
         return VolumeRound(name, (), lost, lost)
     if seen.storage_problem:
         return VolumeRound("", (), Finding(Reason.STORAGE_CLASS_NOT_FOUND, seen.storage_problem))
     manifest = workspace_claim(meta.namespace, meta.name, wanted, owner=meta)
-    return VolumeRound(name, (CreateVolume(annotated(manifest, wanted.retention)),))
+    # It goes on record when it is there: one that is on record and is not there is lost.
+    return VolumeRound("", (CreateVolume(annotated(manifest, wanted.retention)),))
 
 
 def annotated(manifest: Json, retention: Retention) -> Json:
@@ -129,10 +147,13 @@ def annotated(manifest: Json, retention: Retention) -> Json:
 
 
 def _adjusted(seen: Observed, wanted: Effective, found: Volume) -> tuple[Action, ...]:
-    """The claim's owner and annotation as the retention asks."""
+    """The claim's owner and annotation as the retention asks, and the labels by which it is watched."""
     meta = seen.sandbox.meta
     owned = wanted.retention is Retention.DELETE
-    if (found.owner == meta.uid) == owned and found.retention == wanted.retention.value and (owned or not found.owner):
+    labels = names.own_labels(**{names.SANDBOX: meta.name})
+    is_right = found.owner == (meta.uid if owned else "") and found.retention == wanted.retention.value
+    if is_right and labels.items() <= found.labels.items():
         return ()
     owners = (names.owned_by("CodeSandbox", meta),) if owned else ()
-    return (AdjustVolume(meta.namespace, found.name, found.uid, owners, {names.RETENTION: wanted.retention.value}),)
+    kept = {names.RETENTION: wanted.retention.value}
+    return (AdjustVolume(meta.namespace, found.name, found.uid, owners, kept, labels),)

@@ -25,7 +25,7 @@ def plan(seen: Observed, now: float, settings: Settings) -> Plan:
     if seen.sandbox.meta.deleting:
         return Plan(status=status)
     end = ends.end_of(seen)
-    expired = _expired(seen, end, now)
+    expired = _expired(seen, end, now, settings)
     if expired is not None:
         return _without_pod(seen, status, now, expired=expired)
     if seen.sandbox.spec.operating_mode is OperatingMode.SUSPENDED:
@@ -37,7 +37,7 @@ def plan(seen: Observed, now: float, settings: Settings) -> Plan:
     return _run(seen, now, settings)
 
 
-def _expired(seen: Observed, end: ends.End | None, now: float) -> Finding | None:
+def _expired(seen: Observed, end: ends.End | None, now: float, settings: Settings) -> Finding | None:
     """Why there is to be no pod any more."""
     status = seen.sandbox.status
     if holds(status, ConditionType.EXPIRED):
@@ -45,15 +45,17 @@ def _expired(seen: Observed, end: ends.End | None, now: float) -> Finding | None
         return Finding(reason(condition.reason), condition.message)
     if end is not None and end.final:
         return Finding(end.reason, end.message)
-    left = lifetime_left(seen, now)
+    left = lifetime_left(seen, now, settings)
     if left is not None and left <= 0:
         return Finding(Reason.LIFETIME_OVER)
     return None
 
 
-def lifetime_left(seen: Observed, now: float) -> float | None:
+def lifetime_left(seen: Observed, now: float, settings: Settings) -> float | None:
     """Seconds; None for a sandbox that has no end."""
     given = seen.lifetime
+    if given is None and seen.sandbox.spec.inline and settings.inline:
+        given = settings.inline.max_lifetime
     return None if given is None else seen.sandbox.meta.created + given - now
 
 
@@ -74,9 +76,12 @@ def _without_pod(
 ) -> Plan:
     """The pod goes, the workspace stays."""
     pod, meta = seen.pod, seen.sandbox.meta
-    gone = pod is None
+    gone = pod is None or not parts.is_own(pod, seen)
     if gone:
         status = ends.forget_pod(status)
+    if seen.claimed_pod and seen.volume:
+        # The warm pod's workspace is the sandbox's, also when it never ran under its own name.
+        status = replace(status, workspace_claim=status.workspace_claim or seen.volume.name)
     if suspended:
         # Whoever suspends a sandbox that ended too often, and resumes it, has seen to the cause.
         status = replace(status, crashes=0)
@@ -119,15 +124,17 @@ def _book(seen: Observed, end: ends.End, now: float, settings: Settings) -> Plan
 def _run(seen: Observed, now: float, settings: Settings) -> Plan:
     wanted = _wanted(seen, settings)
     if isinstance(wanted, Refusal):
-        return _refused(seen, wanted, now)
+        return _refused(seen, wanted, now, settings)
     policies = parts.policies(seen, wanted, settings)
     volume = parts.volume(seen, wanted)
-    lifetime = lifetime_left(seen, now)
+    if running.refused_left(seen, now) > 0:
+        volume = replace(volume, actions=())
+    lifetime = lifetime_left(seen, now, settings)
     here = running.Moment(seen=seen, wanted=wanted, now=now, settings=settings, lifetime=lifetime, held=volume.blocked)
     round_ = running.pod_round(here)
     isolated = parts.isolation(seen, round_.proved, policies_complete=not policies)
     found = Findings(
-        not_ready=round_.not_ready,
+        not_ready=round_.not_ready or isolated,
         scheduled=bool(seen.pod and seen.pod.node),
         isolated=isolated,
         degraded=round_.degraded or volume.degraded,
@@ -151,7 +158,7 @@ def _wanted(seen: Observed, settings: Settings) -> Effective | Refusal:
     return effective(seen.template.spec if seen.template else None, spec, settings)
 
 
-def _refused(seen: Observed, refusal: Refusal, now: float) -> Plan:
+def _refused(seen: Observed, refusal: Refusal, now: float, settings: Settings) -> Plan:
     """Nothing new is started. A pod that runs goes on, with nothing to reach beyond what policies that are left allow."""
     finding = Finding(refusal.reason, refusal.message)
     status, pod = seen.sandbox.status, seen.pod
@@ -166,7 +173,7 @@ def _refused(seen: Observed, refusal: Refusal, now: float) -> Plan:
     return Plan(
         status=with_conditions(status, found, now, seen.sandbox.meta.generation),
         actions=parts.close_own_egress(seen),
-        again=_sooner(None, lifetime_left(seen, now)),
+        again=lifetime_left(seen, now, settings),
     )
 
 

@@ -14,7 +14,7 @@ from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
 from sandfleet_operator.plan.sandbox import ends
 from sandfleet_operator.plan.sandbox.actions import Action, AdoptPod, CreatePod, DeletePod, Greet
 from sandfleet_operator.plan.sandbox.observed import NODE_GONE, Contact, Observed, Pod
-from sandfleet_operator.plan.sandbox.parts import claim_name, is_own
+from sandfleet_operator.plan.sandbox.parts import claim_name, is_own, waits_for_claim
 from sandfleet_operator.plan.sandbox.status import Finding, holds
 
 # Seconds until what failed is tried again.
@@ -80,7 +80,7 @@ def pod_round(here: Moment) -> PodRound:
 def _to_make(here: Moment) -> PodRound:
     seen = here.seen
     status = seen.sandbox.status
-    if seen.sandbox.spec.pool and seen.claimed_pod is None:
+    if waits_for_claim(seen):
         return PodRound(status=status, not_ready=Finding(Reason.WAITING_FOR_CLAIM))
     if (status.pod_uid or seen.claimed_pod) and not seen.pod_gone:
         # The pod that it had may still be there: the API server has to be asked.
@@ -88,8 +88,7 @@ def _to_make(here: Moment) -> PodRound:
     if here.held is not None:
         return PodRound(status=status, not_ready=here.held, again=REFUSED_AGAIN)
     trouble = seen.trouble
-    if trouble is not None and here.now - trouble.at < REFUSED_AGAIN:
-        left = trouble.at + REFUSED_AGAIN - here.now
+    if trouble is not None and (left := refused_left(seen, here.now)) > 0:
         return PodRound(status=status, not_ready=Finding(trouble.reason, trouble.message), again=left)
     left = ends.wait_left(status, here.now, here.settings.recovery)
     if left > 0:
@@ -101,6 +100,11 @@ def _to_make(here: Moment) -> PodRound:
     finding = Finding(trouble.reason, trouble.message) if trouble else Finding(Reason.POD_STARTING)
     known = replace(ends.forget_pod(status), pod=seen.sandbox.meta.name)
     return PodRound(status=known, not_ready=finding, actions=(CreatePod(_manifest(here)),))
+
+
+def refused_left(seen: Observed, now: float) -> float:
+    """Seconds until what the API server refused is asked for again; 0 for now."""
+    return max(0.0, seen.trouble.at + REFUSED_AGAIN - now) if seen.trouble else 0.0
 
 
 def _manifest(here: Moment) -> dict[str, Any]:
@@ -154,7 +158,7 @@ def _alive(here: Moment, pod: Pod) -> PodRound:
     if proved or (on_file.pod_uid == pod.uid and holds(on_file, ConditionType.ISOLATED)):
         found = _greeted(here, pod, contact)
     elif not pod.address or pod.waiting:
-        found = _Found(_not_started(here, pod))
+        found = _Found(_not_started(here, pod), again=_grace_left(here))
     else:
         found = _to_greet(here, pod, contact, status.address)
     return PodRound(
@@ -179,7 +183,8 @@ def _greeted(here: Moment, pod: Pod, contact: Contact | None) -> _Found:
     left = contact.at + PROBE_SECONDS - here.now if contact else 0.0
     if left > 0:
         return _Found(None, again=left)
-    return _Found(_silent(here) or Finding(Reason.EXECUTOR_UNREACHABLE, "its port does not answer the node"))
+    finding = _silent(here) or Finding(Reason.EXECUTOR_UNREACHABLE, "its port does not answer the node")
+    return _Found(finding, again=_grace_left(here))
 
 
 def _to_greet(here: Moment, pod: Pod, contact: Contact | None, address: str) -> _Found:
@@ -207,9 +212,18 @@ def _to_greet(here: Moment, pod: Pod, contact: Contact | None, address: str) -> 
 def _silent(here: Moment) -> Finding | None:
     """The node is silent for longer than it may."""
     node = here.seen.node
-    if node is None or node.ready or here.now - node.silent_since <= here.settings.recovery.node_grace:
+    if node is None or node.ready or _grace_left(here) is not None:
         return None
     return Finding(Reason.NODE_NOT_RESPONDING, f"node {node.name} does not answer")
+
+
+def _grace_left(here: Moment) -> float | None:
+    """Seconds for which a silent node may go on being silent before the status says so."""
+    node = here.seen.node
+    if node is None or node.ready:
+        return None
+    left = node.silent_since + here.settings.recovery.node_grace - here.now
+    return left if left > 0 else None
 
 
 def _not_started(here: Moment, pod: Pod) -> Finding:

@@ -1,0 +1,210 @@
+"""How the fleet of a Kubernetes cluster is found, and who we are there: by names given, from inside a pod, or with kubectl."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from sandfleet.errors import UnavailableError
+
+SERVICE = "sandfleet-fleet"
+PORT = 8443
+AUDIENCE = "sandfleet"
+# Where a pod of a client has a projected volume with both.
+POD_FILES = Path("/var/run/secrets/sandfleet")
+_KUBECTL_TIMEOUT = 30.0
+_FILE_LIMIT = 64 << 10
+_SAID_LIMIT = 500
+# A token is fetched anew when so many seconds of it are left.
+_MARGIN = 60.0
+
+
+class Tokens(Protocol):
+    """Says who we are. May take a moment: not to be called on an event loop."""
+
+    def token(self) -> str:
+        """Return a Kubernetes token for the audience `sandfleet`. Raises UnavailableError."""
+        ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """A fleet: "host:port", the CA (PEM) that its certificate is signed by, and the name in it."""
+
+    address: str
+    ca: bytes = field(repr=False)
+    name: str
+    tokens: Tokens = field(repr=False)
+
+
+def named(address: str, ca_file: str, token_file: str) -> Place:
+    """Return the fleet of this address, CA file and token file. Raises UnavailableError."""
+    host = address.rpartition(":")[0].strip("[]")
+    if not host:
+        raise _error(f"{address!r} is not HOST:PORT", "NotAnAddress")
+    if not ca_file or not token_file:
+        raise _error(
+            f"the fleet {address} needs SANDFLEET_FLEET_CA (a file; write it with `kubectl get configmap sandfleet-ca -n"
+            " sandfleet-system -o jsonpath='{.data.ca\\.crt}'`) and SANDFLEET_TOKEN_FILE (a token for the audience sandfleet)",
+            "NoCredentials",
+        )
+    return Place(address, _read(Path(ca_file), "SANDFLEET_FLEET_CA"), host, TokenFile(Path(token_file)))
+
+
+def find(namespace: str) -> Place:
+    """Return the fleet for sandboxes of a namespace: the one that is named, else this pod's cluster's, else kubectl's.
+
+    Raises UnavailableError, which says what to do.
+    """
+    ca, token = (os.environ.get(name, "") for name in ("SANDFLEET_FLEET_CA", "SANDFLEET_TOKEN_FILE"))
+    if address := os.environ.get("SANDFLEET_FLEET"):
+        return named(address, ca, token)
+    system = os.environ.get("SANDFLEET_NAMESPACE") or "sandfleet-system"
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return _of_this_pod(system, ca, token)
+    return _with_kubectl(system, namespace)
+
+
+def _of_this_pod(system: str, ca: str, token: str) -> Place:
+    ca_file, token_file = Path(ca or POD_FILES / "ca.crt"), Path(token or POD_FILES / "token")
+    if not (ca_file.exists() and token_file.exists()):
+        raise _error(
+            f"this pod has no {ca_file} and {token_file}; give it a projected volume at {POD_FILES} with a"
+            f" serviceAccountToken (audience {AUDIENCE}, path token) and ca.crt of the ConfigMap sandfleet-ca",
+            "NoCredentials",
+        )
+    name = f"{SERVICE}.{system}.svc"
+    return Place(f"{name}:{PORT}", _read(ca_file, "the CA"), name, TokenFile(token_file))
+
+
+class TokenFile:
+    """A token in a file that somebody else keeps fresh."""
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is read yet."""
+        self._path = path
+        self._mark: tuple[int, int, int] | None = None
+        self._token = ""
+
+    def token(self) -> str:
+        """Return it; the file is read again when it has changed. Raises UnavailableError."""
+        try:
+            status = self._path.stat()
+            mark = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if mark != self._mark:
+                self._token = _read(self._path, "the token").decode("ascii").strip()
+                self._mark = mark
+        except (OSError, UnicodeDecodeError) as error:
+            raise _error(f"the token cannot be read: {error}", "NoCredentials") from error
+        return self._token
+
+
+class KubectlTokens:
+    """Tokens of a service account, made by kubectl with the rights of its user."""
+
+    def __init__(self, kubectl: str, namespace: str, account: str) -> None:
+        """Nothing is asked yet."""
+        self._kubectl = kubectl
+        self._arguments = ("create", "token", account, "--namespace", namespace, "--audience", AUDIENCE)
+        self._lock = threading.Lock()
+        self._token = ""
+        self._ends = 0.0
+
+    def token(self) -> str:
+        """Return one with a minute to live at least. Raises UnavailableError."""
+        with self._lock:
+            if time.time() > self._ends - _MARGIN:
+                self._token = _kubectl(self._kubectl, *self._arguments).strip()
+                self._ends = _end_of(self._token)
+            return self._token
+
+
+def _end_of(token: str) -> float:
+    """Return when a JWT says that it ends, in seconds of the epoch; 0 where it says nothing."""
+    try:
+        payload = token.split(".")[1]
+        return float(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])
+    except (IndexError, KeyError, ValueError, TypeError, binascii.Error):
+        return 0.0
+
+
+def _with_kubectl(system: str, namespace: str) -> Place:
+    kubectl = os.environ.get("SANDFLEET_KUBECTL") or shutil.which("kubectl")
+    if kubectl is None:
+        raise _error(
+            "no fleet is named (SANDFLEET_FLEET), this is no pod, and kubectl is not on the path (SANDFLEET_KUBECTL)",
+            "NoFleet",
+        )
+    try:
+        said = _get(kubectl, system, "configmap", "sandfleet-ca")
+        ca = str(said["data"]["ca.crt"]).encode()
+        slices = _get(kubectl, system, "endpointslices", "-l", f"kubernetes.io/service-name={SERVICE}")
+    except (KeyError, TypeError) as error:
+        raise _error(f"ConfigMap sandfleet-ca in namespace {system} has no ca.crt", "NoFleet") from error
+    account = os.environ.get("SANDFLEET_SERVICE_ACCOUNT") or "default"
+    return Place(_endpoint(slices, system), ca, SERVICE, KubectlTokens(kubectl, namespace, account))
+
+
+def _endpoint(slices: dict[str, Any], system: str) -> str:
+    """Return the address of a pod of the fleet: on a node these are reachable, which the Service's may not be."""
+    for one in slices.get("items") or ():
+        port = next((entry.get("port") for entry in one.get("ports") or ()), None) or PORT
+        for endpoint in one.get("endpoints") or ():
+            if (endpoint.get("conditions") or {}).get("ready") is not False and endpoint.get("addresses"):
+                host = endpoint["addresses"][0]
+                return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    raise _error(
+        f"Service {SERVICE} in namespace {system} has no ready pod; see `kubectl get pods -n {system}`, or name another"
+        " namespace with SANDFLEET_NAMESPACE",
+        "NoFleet",
+    )
+
+
+def _get(kubectl: str, namespace: str, *what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_kubectl(kubectl, "get", *what, "--namespace", namespace, "--output", "json"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise _error("kubectl did not answer with an object", "KubectlFailed")
+    return found
+
+
+def _kubectl(program: str, *arguments: str) -> str:
+    """Run kubectl with the KUBECONFIG that it finds by itself; return what it says."""
+    try:
+        done = subprocess.run(
+            [program, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_KUBECTL_TIMEOUT,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _error(f"kubectl cannot be asked: {error}", "KubectlFailed") from error
+    if done.returncode:
+        said = done.stderr.strip()[:_SAID_LIMIT]
+        raise _error(f"`kubectl {' '.join(arguments)}` failed: {said}", "KubectlFailed")
+    return done.stdout
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_FILE_LIMIT)
+    except OSError as error:
+        raise _error(f"{what} cannot be read: {error}", "NoCredentials") from error
+
+
+def _error(why: str, reason: str) -> UnavailableError:
+    return UnavailableError(f"cannot connect: {why}", reason=reason)

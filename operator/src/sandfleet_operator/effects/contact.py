@@ -1,0 +1,302 @@
+"""What the control plane says to an executor in a pod: first contact, proof of identity and runtime, and the session.
+
+Whatever answers is untrusted, and so is what it says: times and sizes are bounded, and nothing of it is taken before it is checked.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Final, Protocol, TypeVar, cast
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from google.protobuf.message import DecodeError
+from sandfleet_api.executor.v1 import identity_pb2, session_pb2
+from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
+from sandfleet_api.executor.v1.identity_pb2_grpc import IdentityServiceStub
+from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
+
+from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.values import Isolation
+from sandfleet_operator.effects.authority import Authority, RequestRefusedError, self_signed
+from sandfleet_operator.effects.executor import duration
+from sandfleet_operator.effects.tokens import FLEET_SCOPES, Signer
+
+# Seconds for all of one call of this module.
+DEADLINE = 10.0
+CLOSE_DEADLINE = 2.0
+TOKEN_LIFETIME = 60.0
+HOLDER = "operator"
+# Before the executor is known, it is trusted with no more than taking a certificate.
+INTRODUCTION_SCOPES = ("admin",)
+MAX_MESSAGE = 64 << 10
+MAX_TEXT = 256
+MAX_LEASE = 30 * 86400.0
+# What SandboxStatus.runtime says.
+RUNTIMES = {Isolation.NONE: "none", Isolation.NAMESPACE: "linux", Isolation.GVISOR: "gvisor"}
+T = TypeVar("T")
+
+# Not answers about identity: the executor is starting, ending, busy or not reached.
+_LATER = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+
+
+class ContactError(Exception):
+    """Its message is "cannot X: why"; `reason` is what the status says."""
+
+    reason: ClassVar[Reason] = Reason.EXECUTOR_UNREACHABLE
+
+
+class Unreachable(ContactError):  # noqa: N818 - beside Reason.EXECUTOR_UNREACHABLE
+    """No executor answers there, or not yet: ask again."""
+
+
+class IdentityInvalid(ContactError):  # noqa: N818 - beside Reason.EXECUTOR_IDENTITY_INVALID
+    """Who answers there is not this pod's executor, or cannot be known to be."""
+
+    reason = Reason.EXECUTOR_IDENTITY_INVALID
+
+
+class RuntimeMismatch(ContactError):  # noqa: N818 - beside Reason.RUNTIME_MISMATCH
+    """It isolates less than was asked for; `runtime` is what it runs in."""
+
+    reason = Reason.RUNTIME_MISMATCH
+
+    def __init__(self, message: str, runtime: str) -> None:
+        super().__init__(message)
+        self.runtime = runtime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executor:
+    """Whom to speak to. `address` is HOST:PORT; `session_id` is the sandbox's, see plan/session.py."""
+
+    address: str
+    pod_uid: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contact:
+    """What an executor says that has proved who it is."""
+
+    runtime: str
+    isolation: Isolation
+    kernel: str
+    # Empty while no session is open.
+    session_id: str
+    executor_version: str
+
+
+class Credentials(Protocol):
+    """What `effects.signing.Signing` has."""
+
+    @property
+    def authority(self) -> Authority: ...
+    @property
+    def signer(self) -> Signer: ...
+
+
+class Contacts:
+    """`wall_clock` gives seconds since the epoch."""
+
+    def __init__(
+        self, credentials: Credentials, wall_clock: Callable[[], float], *, deadline: float = DEADLINE
+    ) -> None:
+        self._credentials = credentials
+        self._clock = wall_clock
+        self._deadline = deadline
+
+    async def contact(self, executor: Executor, *, isolation: Isolation, first: bool) -> Contact:
+        """Makes sure who answers and in which runtime. Raises Unreachable, IdentityInvalid, RuntimeMismatch.
+
+        `first`: no user code can have run in the pod yet. Only then is a certificate given to an executor that has none:
+        later, who answers could be user code.
+        """
+        authority = self._credentials.authority
+        async with self._bounded(executor, self._deadline):
+            shown = await _shown(executor)
+            if not authority.vouches(shown, executor.pod_uid, self._clock()):
+                _check_introduction(executor, shown, authority, first=first)
+                await self._introduce(executor, shown, authority)
+            return await self._described(executor, isolation)
+
+    async def open(
+        self, executor: Executor, *, lease: float | None = None, idle_timeout: float | None = None
+    ) -> Contact:
+        """Binds the executor to the session, or renews it; both times are seconds from now and replace earlier ones, also by none.
+
+        An executor takes 30 days at most: a longer lease is cut, and has to be renewed. The environment is the pod's. Raises Unreachable, IdentityInvalid (also where it serves another session).
+        """
+        request = session_pb2.OpenRequest(
+            session_id=executor.session_id,
+            lease=None if lease is None else duration(min(lease, MAX_LEASE)),
+            idle_timeout=None if idle_timeout is None else duration(min(idle_timeout, MAX_LEASE)),
+        )
+        async with self._bounded(executor, self._deadline), self._verified(executor) as channel:
+            call = SessionServiceStub(channel).Open(request, metadata=self._token(executor, FLEET_SCOPES))
+            said = (await _reply(executor, "open", call)).description
+        _check_uid(executor, said)
+        if said.session_id != executor.session_id:
+            raise IdentityInvalid(f"cannot open {executor.session_id}: it serves session {said.session_id[:80]!r}")
+        return _contact(said)
+
+    async def close(self, executor: Executor) -> None:
+        """Asks the executor to end its executions and itself. That it is gone already is no error."""
+        with contextlib.suppress(ContactError):
+            async with self._bounded(executor, CLOSE_DEADLINE), self._verified(executor) as channel:
+                call = SessionServiceStub(channel).Close(
+                    session_pb2.CloseRequest(), metadata=self._token(executor, FLEET_SCOPES)
+                )
+                await _reply(executor, "close", call)
+
+    async def _introduce(self, executor: Executor, shown: x509.Certificate, authority: Authority) -> None:
+        """Gives it a certificate; the connection is to whoever has the key of the certificate that was shown."""
+        metadata = self._token(executor, INTRODUCTION_SCOPES)
+        async with _channel(executor, shown.public_bytes(Encoding.PEM)) as channel:
+            stub = IdentityServiceStub(channel)
+            asking = stub.GetSigningRequest(identity_pb2.GetSigningRequestRequest(), metadata=metadata)
+            asked = await _reply(executor, "introduce", asking)
+            try:
+                certificate = authority.answer(asked.signing_request_pem, executor.pod_uid, self._clock())
+            except RequestRefusedError as error:
+                raise IdentityInvalid(str(error)) from error
+            request = identity_pb2.InstallCertificateRequest(certificate_pem=certificate)
+            await _reply(executor, "introduce", stub.InstallCertificate(request, metadata=metadata))
+
+    async def _described(self, executor: Executor, isolation: Isolation) -> Contact:
+        async with self._verified(executor) as channel:
+            metadata = self._token(executor, FLEET_SCOPES)
+            call = SessionServiceStub(channel).Describe(session_pb2.DescribeRequest(), metadata=metadata)
+            said = await _reply(executor, "describe", call)
+        _check_uid(executor, said)
+        found = _contact(said)
+        if found.isolation < isolation:
+            why = f"it runs in {found.runtime}, asked for was {RUNTIMES[isolation]}"
+            raise RuntimeMismatch(f"cannot hand out the sandbox: {why}", found.runtime)
+        return found
+
+    def _verified(self, executor: Executor) -> grpc.aio.Channel:
+        return _channel(executor, self._credentials.authority.pem)
+
+    def _token(self, executor: Executor, scopes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+        token = self._credentials.signer.issue(
+            sandbox_id=executor.session_id,
+            sandbox_uid=executor.pod_uid,
+            holder=HOLDER,
+            scopes=scopes,
+            lifetime=TOKEN_LIFETIME,
+        )
+        return (("authorization", f"Bearer {token.text}"),)
+
+    @contextlib.asynccontextmanager
+    async def _bounded(self, executor: Executor, seconds: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            raise Unreachable(
+                f"cannot reach the executor at {executor.address}: no answer for {seconds:g} s"
+            ) from error
+
+
+def _channel(executor: Executor, ca: bytes) -> grpc.aio.Channel:
+    """To whoever shows a certificate of this authority with the pod's uid as its name."""
+    options: Final = (
+        ("grpc.ssl_target_name_override", executor.pod_uid),
+        ("grpc.max_receive_message_length", MAX_MESSAGE),
+        ("grpc.enable_http_proxy", 0),
+        # A channel of its own each time: one to the same address may have seen the certificate before.
+        ("grpc.use_local_subchannel_pool", 1),
+    )
+    return grpc.aio.secure_channel(executor.address, grpc.ssl_channel_credentials(ca), options=options)
+
+
+async def _shown(executor: Executor) -> x509.Certificate:
+    """What the port shows, unchecked: it decides what to try, not whom to trust. Raises Unreachable, IdentityInvalid."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    host, _, port = executor.address.rpartition(":")
+    try:
+        _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+    # An address that is none is a ValueError.
+    except (OSError, ValueError) as error:
+        raise Unreachable(
+            f"cannot reach the executor at {executor.address}: {error or type(error).__name__}"
+        ) from error
+    try:
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return x509.load_der_x509_certificate(shown or b"")
+    except ValueError as error:
+        raise IdentityInvalid(f"cannot read the certificate of {executor.address}: {str(error)[:MAX_TEXT]}") from error
+    finally:
+        # Not closed politely: the other side could take its time.
+        writer.transport.abort()
+
+
+def _check_introduction(executor: Executor, shown: x509.Certificate, authority: Authority, *, first: bool) -> None:
+    """Raises IdentityInvalid unless a certificate may be given to who shows this one."""
+    where = f"cannot trust the executor at {executor.address}"
+    if authority.signed(shown):
+        raise IdentityInvalid(f"{where}: its certificate is another pod's, or not valid now")
+    if not first:
+        raise IdentityInvalid(
+            f"{where}: its certificate is not signed by this control plane, and user code may have run"
+        )
+    if not self_signed(shown, executor.pod_uid):
+        raise IdentityInvalid(f"{where}: its certificate is not its own one for pod uid {executor.pod_uid}")
+
+
+async def _reply(executor: Executor, doing: str, call: Awaitable[T]) -> T:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        why = f"cannot {doing} the executor at {executor.address}: {(error.details() or error.code().name)[:MAX_TEXT]}"
+        raise (Unreachable if _later(error) else IdentityInvalid)(why) from error
+
+
+def _later(error: grpc.aio.AioRpcError) -> bool:
+    """Whether it says nothing about identity. A token that is not known yet is one of new keys; a foreign one is of another pod."""
+    if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
+        return error.code() in _LATER
+    # The stubs do not know that metadata are pairs.
+    pairs = cast("Iterable[tuple[str, bytes]]", error.trailing_metadata() or ())
+    said = next((value for key, value in pairs if key == "sandfleet-error-bin"), b"")
+    try:
+        return ErrorDetail.FromString(said).reason != "TokenForeign"
+    except (DecodeError, TypeError):
+        return True
+
+
+def _check_uid(executor: Executor, said: session_pb2.DescribeResponse) -> None:
+    if said.sandbox_uid != executor.pod_uid:
+        why = f"it says that it is {said.sandbox_uid[:80]!r}, not {executor.pod_uid!r}"
+        raise IdentityInvalid(f"cannot trust the executor at {executor.address}: {why}")
+
+
+def _contact(said: session_pb2.DescribeResponse) -> Contact:
+    try:
+        isolation = Isolation(said.isolation)
+    except ValueError:
+        # A number of a newer API, or no answer at all: nothing is promised.
+        isolation = Isolation.NONE
+    return Contact(
+        runtime=RUNTIMES[isolation],
+        isolation=isolation,
+        kernel=said.kernel[:MAX_TEXT],
+        session_id=said.session_id[:MAX_TEXT],
+        executor_version=said.executor_version[:MAX_TEXT],
+    )

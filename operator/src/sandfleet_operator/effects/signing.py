@@ -1,0 +1,228 @@
+"""The signing material of the control plane, in one Secret: the certificate authority and the token keys. Times are seconds since the epoch.
+
+Whoever comes first makes it; every process reads it again regularly, so that a key that another one has added is seen.
+"""
+
+import asyncio
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from sandfleet_operator.api.kube import CONFIG_MAP, SECRET, AlreadyExists, Conflict, Json, KubeError, NotFound, Ref
+from sandfleet_operator.effects.authority import Authority, AuthorityError
+from sandfleet_operator.effects.kubeapi import KubeApi
+from sandfleet_operator.effects.tokens import MAX_KEYS, KeyRing, Signer, TokenKey, TooManyKeysError, base64url
+from sandfleet_operator.plan.names import KEYS_CONFIG_MAP, MANAGED_BY, PRODUCT
+
+SECRET_NAME = "sandfleet-signing"  # noqa: S105 - the object's name
+CA_CONFIG_MAP = "sandfleet-ca"
+CA_CERTIFICATE, CA_KEY, TOKEN_KEYS, PUBLIC_KEYS = "ca.crt", "ca.key", "tokens.json", "keys.json"
+# A new key is published for so long before it signs: processes look (REFRESH), write ConfigMaps, and kubelets take up to
+# a minute and a half to show them.
+PROPAGATION = 300.0
+REFRESH = 30.0
+ROTATE_EVERY = 7 * 86400.0
+# How often a write may meet another one's before it is given up.
+ATTEMPTS = 5
+
+_LOG = logging.getLogger(__name__)
+
+
+class SigningError(Exception):
+    """The Secret cannot be used as it is, or not be written. Its message is "cannot X: why"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    authority: Authority
+    tokens: KeyRing
+    resource_version: str
+
+    @property
+    def public_keys(self) -> str:
+        """The JWKS for executors."""
+        return self.tokens.public()
+
+
+async def load_or_create(kube: KubeApi, namespace: str, now: float) -> Material:
+    """The namespace's material; made where there is none yet. Raises SigningError, KubeError."""
+    ref = Ref(SECRET, namespace, SECRET_NAME)
+    for _ in range(ATTEMPTS):
+        found = await _get(kube, ref)
+        if found is not None and found.get("data"):
+            return read(found)
+        made = _data(Authority.new(now), KeyRing((TokenKey.new(now),)))
+        written = await _try(_write(kube, ref, found, made))
+        if written is not None:
+            return read(written)
+        # Somebody else was faster, or the reply was lost: what is there now counts.
+    raise SigningError(f"cannot write {ref}: another one has written it {ATTEMPTS} times")
+
+
+async def rotate(
+    kube: KubeApi, namespace: str, now: float, *, older_than: float = 0.0, propagation: float = PROPAGATION
+) -> Material:
+    """Adds a token key, where the youngest has signed for more than so many seconds; it signs when it is known everywhere.
+
+    Several may ask at once: one adds, the others read. Raises SigningError, KubeError.
+    """
+    ref = Ref(SECRET, namespace, SECRET_NAME)
+    for _ in range(ATTEMPTS):
+        found = await kube.get(ref)
+        material = read(found)
+        if material.tokens.keys[-1].signs_from > now - older_than:
+            return material
+        try:
+            ring = material.tokens.rotated(now, propagation)
+        except TooManyKeysError as error:
+            raise SigningError(str(error)) from error
+        written = await _try(_write(kube, ref, found, _data(material.authority, ring)))
+        if written is not None:
+            return read(written)
+    raise SigningError(f"cannot rotate the token key: another one has written {ref} {ATTEMPTS} times")
+
+
+class Signing:
+    """The material as it was read last. `authority` and `signer` may be used once `load` has returned."""
+
+    def __init__(self, kube: KubeApi, namespace: str, wall_clock: Callable[[], float]) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._clock = wall_clock
+        self._material: Material | None = None
+        self._signer: Signer | None = None
+        self._published = b""
+
+    @property
+    def material(self) -> Material:
+        assert self._material is not None, "load comes first"
+        return self._material
+
+    @property
+    def authority(self) -> Authority:
+        return self.material.authority
+
+    @property
+    def signer(self) -> Signer:
+        assert self._signer is not None, "load comes first"
+        return self._signer
+
+    async def load(self) -> Material:
+        """Raises SigningError, KubeError."""
+        return self._take(await load_or_create(self._kube, self._namespace, self._clock()))
+
+    async def refresh(self, *, rotate_every: float | None = None) -> Material:
+        """Reads it again, and adds a token key where the youngest is that old (seconds). Raises SigningError, KubeError.
+
+        A Secret that is gone is not made anew here: what this process has goes on working, another authority would not.
+        """
+        if rotate_every is None:
+            return self._take(read(await self._kube.get(Ref(SECRET, self._namespace, SECRET_NAME))))
+        return self._take(await rotate(self._kube, self._namespace, self._clock(), older_than=rotate_every))
+
+    async def publish(self) -> None:
+        """Writes the certificate for clients beside the Secret, unless this process has done so. Raises KubeError."""
+        if self.authority.pem != self._published:
+            await self._kube.apply(ca_config_map(self._namespace, self.material))
+            self._published = self.authority.pem
+
+    async def run(self, *, rotate_every: float | None = None) -> None:
+        """Keeps it fresh until it is cancelled; what it has stays in use while it cannot be read."""
+        while True:
+            await asyncio.sleep(REFRESH)
+            try:
+                await self.refresh(rotate_every=rotate_every)
+                await self.publish()
+            except (SigningError, KubeError) as error:
+                _LOG.warning("%s", error)
+
+    def _take(self, material: Material) -> Material:
+        self._material = material
+        if self._signer is None:
+            self._signer = Signer(material.tokens, self._clock)
+        self._signer.keys = material.tokens
+        return material
+
+
+def keys_config_map(namespace: str, material: Material) -> Json:
+    """What executors of a namespace check tokens with."""
+    return _config_map(namespace, KEYS_CONFIG_MAP, PUBLIC_KEYS, material.public_keys)
+
+
+def ca_config_map(namespace: str, material: Material) -> Json:
+    """What clients check the fleet's port and executors with."""
+    return _config_map(namespace, CA_CONFIG_MAP, CA_CERTIFICATE, material.authority.pem.decode("ascii"))
+
+
+def _config_map(namespace: str, name: str, key: str, text: str) -> Json:
+    metadata = {"namespace": namespace, "name": name, "labels": {MANAGED_BY: PRODUCT}}
+    return {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": metadata, "data": {key: text}}
+
+
+def read(secret: Mapping[str, Any]) -> Material:
+    """Raises SigningError: what cannot be read is never replaced, since every sandbox depends on it."""
+    try:
+        values = {name: base64.b64decode(text, validate=True) for name, text in secret["data"].items()}
+        authority = Authority.load(values[CA_KEY], values[CA_CERTIFICATE])
+        ring = KeyRing(tuple(_key(one) for one in json.loads(values[TOKEN_KEYS])["keys"][:MAX_KEYS]))
+    except KeyError as error:
+        raise SigningError(f"cannot use Secret {SECRET_NAME}: {error} is missing") from error
+    except (AuthorityError, binascii.Error, ValueError, TypeError, AttributeError) as error:
+        raise SigningError(f"cannot use Secret {SECRET_NAME}: {error}") from error
+    if not ring.keys:
+        raise SigningError(f"cannot use Secret {SECRET_NAME}: it has no token key")
+    return Material(authority, ring, secret["metadata"]["resourceVersion"])
+
+
+def _key(said: Mapping[str, Any]) -> TokenKey:
+    private = Ed25519PrivateKey.from_private_bytes(base64.urlsafe_b64decode(said["d"] + "="))
+    return TokenKey(str(said["kid"]), private, float(said["signsFrom"]))
+
+
+def _data(authority: Authority, ring: KeyRing) -> dict[str, str]:
+    keys = [
+        {"kid": key.kid, "d": base64url(key.private.private_bytes_raw()), "signsFrom": key.signs_from}
+        for key in ring.keys
+    ]
+    values = {
+        CA_CERTIFICATE: authority.pem,
+        CA_KEY: authority.key_pem,
+        TOKEN_KEYS: json.dumps({"keys": keys}).encode("ascii"),
+    }
+    return {name: base64.b64encode(value).decode("ascii") for name, value in values.items()}
+
+
+async def _get(kube: KubeApi, ref: Ref) -> Json | None:
+    try:
+        return await kube.get(ref)
+    except NotFound:
+        return None
+
+
+async def _try(write: Awaitable[Json]) -> Json | None:
+    """None where it has to be looked at again: another write came first, or nobody knows whether this one was done."""
+    try:
+        return await write
+    except (AlreadyExists, Conflict, NotFound):
+        return None
+    except KubeError as error:
+        if error.unsettled:
+            return None
+        raise
+
+
+async def _write(kube: KubeApi, ref: Ref, found: Json | None, data: Mapping[str, str]) -> Json:
+    """Only where the Secret is still the one that was found."""
+    if found is not None:
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        return await kube.merge(ref, {"metadata": version, "data": data})
+    metadata = {"namespace": ref.namespace, "name": ref.name, "labels": {MANAGED_BY: PRODUCT}}
+    return await kube.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
+    )

@@ -1,0 +1,23 @@
+"""The operator with a stand-in for executors, for pods on nodes that only pretend: `python -m cluster.operator_on_fakes ARGUMENTS`."""
+
+import asyncio
+import json
+import logging
+import sys
+from pathlib import Path
+
+from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.effects.clock import wall_clock
+from sandfleet_operator.handlers.run import serve
+from sandfleet_operator.plan.sandbox.observed import Contact
+
+
+async def greet(_sandbox, action):
+    return Contact(pod_uid=action.pod_uid, at=wall_clock(), runtime="gvisor")
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    chosen = Settings.parse(json.loads(Path(sys.argv[1]).read_text()))
+    sys.exit(asyncio.run(serve(chosen, chosen.control_plane_namespace, int(sys.argv[2]), greet)))

@@ -1,0 +1,165 @@
+"""Operators as processes of this machine, each for its own namespaces, and what tests do with CodeSandboxes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cluster.harness.api import ApiError
+from cluster.harness.layout import REPOSITORY, ClusterError
+from cluster.harness.testing import Cluster
+
+Json = dict[str, Any]
+IMAGE = "localhost/sandfleet-executor:dev"
+RESTRICTED_LABELS = {"pod-security.kubernetes.io/enforce": "restricted"}
+SMALL = {
+    "limits": {"cpu": "1", "memory": "768Mi", "ephemeralStorage": "512Mi"},
+    "requests": {"cpu": "10m", "memory": "64Mi", "ephemeralStorage": "128Mi"},
+}
+
+
+def template(namespace: str, name: str = "python", **spec: Any) -> Json:
+    spec = {"image": IMAGE, "resources": SMALL, **spec}
+    return _own("SandboxTemplate", namespace, name, spec)
+
+
+def sandbox(namespace: str, name: str, **spec: Any) -> Json:
+    return _own("CodeSandbox", namespace, name, {"template": "python"} | spec)
+
+
+def _own(kind: str, namespace: str, name: str, spec: Json) -> Json:
+    metadata = {"namespace": namespace, "name": name}
+    return {"apiVersion": "sandfleet.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class OperatorProcess:
+    """One operator; `namespaces` are its sandboxes' and `home` the one of its Lease and keys."""
+
+    cluster: Cluster
+    folder: Path
+    home: str
+    namespaces: tuple[str, ...]
+    fakes: bool = False
+    settings: Json = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    port: int = 0
+
+    def start(self) -> OperatorProcess:
+        settings = {
+            "controlPlaneNamespace": self.home,
+            "watchNamespaces": list(self.namespaces),
+            "allowedImages": ["localhost/sandfleet-executor:*", "localhost/sandfleet-testkit:*", "localhost/nowhere:*"],
+            **self.settings,
+        }
+        file = self.folder / "settings.json"
+        file.write_text(json.dumps(settings))
+        self.port = free_port()
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(self.cluster.kubeconfig),
+            "PYTHONPATH": str(REPOSITORY / "tests"),
+        }
+        real = ["sandfleet_operator", "operator", "--settings", str(file), "--health-port", str(self.port)]
+        fake = ["cluster.operator_on_fakes", str(file), str(self.port)]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *(fake if self.fakes else real)], stderr=log, stdout=log, env=environment
+            )
+        return self
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def kill(self) -> None:
+        self.end(signal.SIGKILL)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise ClusterError(f"the operator did not end: {self.log[-2000:]}") from None
+
+    def memory(self) -> int:
+        """Resident bytes."""
+        assert self.process is not None
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Sandboxes:
+    """Of one namespace."""
+
+    cluster: Cluster
+    namespace: str
+
+    def create(self, name: str, **spec: Any) -> Json:
+        return self.cluster.api.create(sandbox(self.namespace, name, **spec))
+
+    def get(self, name: str) -> Json:
+        return self.cluster.api.get("CodeSandbox", name, self.namespace)
+
+    def patch(self, name: str, spec: Json) -> None:
+        where = f"apis/sandfleet.io/v1alpha1/namespaces/{self.namespace}/codesandboxes/{name}"
+        self.cluster.api.call("PATCH", where, {"spec": spec}, "application/merge-patch+json")
+
+    def delete(self, name: str) -> None:
+        self.cluster.api.delete("CodeSandbox", name, self.namespace)
+
+    def said(self, name: str, condition: str = "Ready") -> tuple[str, str, str]:
+        """Status, reason and message of a condition."""
+        found = self.get(name).get("status", {}).get("conditions", [])
+        one = next((one for one in found if one["type"] == condition), None)
+        return (one["status"], one["reason"], one["message"]) if one else ("", "", "")
+
+    def wait(self, name: str, reason: str, condition: str = "Ready", seconds: float = 60) -> str:
+        """Until the condition has this reason; its message."""
+        deadline = time.monotonic() + seconds
+        while self.said(name, condition)[1] != reason:
+            if time.monotonic() > deadline:
+                raise ClusterError(f"cannot wait for {condition} to say {reason}: it says {self.said(name, condition)}")
+            time.sleep(0.1)
+        return self.said(name, condition)[2]
+
+    def ready(self, name: str, seconds: float = 60, other_than: str = "") -> Json:
+        """The status once it is ready, in a pod of `other_than` another uid."""
+        deadline = time.monotonic() + seconds
+        while True:
+            status: Json = self.get(name).get("status", {})
+            if self.said(name)[0] == "True" and status.get("podUID", "") not in {"", other_than}:
+                return status
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"cannot wait for {name} to be ready: {self.said(name)}, {status.get('restartHistory')}"
+                )
+            time.sleep(0.1)
+
+    def pod(self, name: str) -> Json | None:
+        try:
+            return self.cluster.api.get("Pod", name, self.namespace)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+
+    def count(self, kind: str) -> int:
+        return len(self.cluster.api.list(kind, self.namespace))

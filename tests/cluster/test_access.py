@@ -1,0 +1,233 @@
+"""How callers reach a sandbox of a real cluster: its own tokens, its own rights, kubectl, and a pod of the planner's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any
+
+import jwt
+import pytest
+from builders import SETTINGS, a_spec, a_template
+from cluster.access_bed import FleetBed, a_grant, an_object, fleet_bed
+from cluster.harness.api import path_of
+from cluster.harness.layout import ClusterError
+from cluster.harness.testing import Cluster
+from crd_schemas import CRDS
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from sandfleet import Sandbox
+from sandfleet.cli import main
+from sandfleet.cluster import Place
+from sandfleet.errors import AccessDenied, AuthenticationError, PreconditionFailed, SandboxEnded
+from sandfleet.fleet import AsyncFleet
+from sandfleet_operator.api.values import Isolation
+from sandfleet_operator.effects.contact import Contacts, Executor
+from sandfleet_operator.effects.kube import connect
+from sandfleet_operator.effects.signing import Signing, keys_config_map
+from sandfleet_operator.plan.effective import Effective, effective
+from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
+from sandfleet_operator.plan.session import session_id
+from sandfleet_operator.plan.volume import workspace_claim
+
+Json = dict[str, Any]
+IMAGE = "localhost/sandfleet-executor:dev"
+MAY_LOOK = [{"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "verbs": ["get"]}]
+MAY_GET = [*MAY_LOOK, {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/connect"], "verbs": ["create"]}]
+POD_UID = "6f1c2a52-7f6b-4a56-9d0c-0d4dbd2f7c11"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(cluster: Cluster) -> None:
+    """They stay: other tests need them, and they are the product's own."""
+    cluster.api.apply_all(CRDS.values())
+    cluster.api.wait("the kind CodeSandbox", lambda: cluster.api.list("CodeSandbox") is not None, 30)
+
+
+@pytest.fixture(scope="module")
+def bed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetBed]:
+    with fleet_bed(cluster, tmp_path_factory.mktemp("fleet")) as made:
+        yield made
+
+
+@pytest.fixture
+def team(new_namespace, bed: FleetBed) -> str:
+    """With the account `agent`, which may get sandboxes there, and `stranger`, which may do nothing."""
+    name: str = new_namespace()
+    accounts = [an_object("v1", "ServiceAccount", account, name) for account in ("agent", "stranger")]
+    bed.apply(*accounts, *a_grant("", "get-sandboxes", MAY_GET, (name, "agent"), name))
+    return name
+
+
+def a_sandbox(bed: FleetBed, namespace: str, name: str = "one", **status: Any) -> None:
+    """With a status as the operator would write it."""
+    bed.cluster.api.create(
+        an_object("sandfleet.io/v1alpha1", "CodeSandbox", name, namespace, spec={"template": "none"})
+    )
+    full = {"podName": name, "podUID": POD_UID, "address": "192.0.2.1:50051", "runtime": "gvisor", **status}
+    ready = {"type": "Ready", "status": "True", "reason": "ExecutorAnswers", "message": ""}
+    full["conditions"] = [{**ready, **full.pop("ready", {}), "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    path = f"{path_of('CodeSandbox', namespace, name)}/status"
+    bed.cluster.api.call("PATCH", path, {"status": full}, "application/merge-patch+json")
+
+
+class Known:
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def token(self) -> str:
+        return self._token
+
+
+async def asked(bed: FleetBed, token: str, sandbox: str) -> Json:
+    """What a caller with this token gets: the claims of its capability token, and where to go."""
+    ca = bed.cluster.api.get("ConfigMap", "sandfleet-ca", bed.namespace)["data"]["ca.crt"].encode()
+    address = f"127.0.0.1:{bed.port}"
+    async with AsyncFleet(address, Place(address, ca, "localhost", Known(token))) as fleet:
+        _, access = await fleet.access(sandbox, wait=10)
+        assert access.ca_pem == ca
+        return jwt.decode(access.token, options={"verify_signature": False}) | {"address": access.address}
+
+
+async def test_who_may_get_a_sandbox_gets_access_to_it_and_to_no_other(bed: FleetBed, team: str, new_namespace) -> None:
+    other = new_namespace()
+    for namespace in (team, other):
+        a_sandbox(bed, namespace)
+    token = bed.token(team, "agent")
+    given = await asked(bed, token, f"{team}/one")
+    assert (given["address"], given["aud"]) == ("192.0.2.1:50051", POD_UID)
+    assert (given["sub"], given["sid"]) == (f"system:serviceaccount:{team}:agent", f"{team}.one")
+    for sandbox in (f"{other}/one", f"{other}/absent"):
+        with pytest.raises(
+            AccessDenied, match=f"system:serviceaccount:{team}:agent may not get .* in namespace {other}"
+        ):
+            await asked(bed, token, sandbox)
+    with pytest.raises(SandboxEnded):
+        await asked(bed, token, f"{team}/absent")
+
+
+async def test_an_account_without_the_right_gets_nothing(bed: FleetBed, team: str) -> None:
+    a_sandbox(bed, team)
+    with pytest.raises(AccessDenied, match=f"{team}:stranger may not get"):
+        await asked(bed, bed.token(team, "stranger"), f"{team}/one")
+    bed.apply(*a_grant("", "more", MAY_GET, (team, "stranger"), team))
+    assert (await asked(bed, bed.token(team, "stranger"), f"{team}/one"))["aud"] == POD_UID
+
+
+@pytest.mark.parametrize("audience", ["", "other"])
+async def test_a_token_for_somebody_else_is_refused(bed: FleetBed, team: str, audience: str) -> None:
+    a_sandbox(bed, team)
+    with pytest.raises(AuthenticationError):
+        await asked(bed, bed.token(team, "agent", audience=audience), f"{team}/one")
+
+
+async def test_a_token_of_an_account_that_is_gone_is_refused(bed: FleetBed, team: str) -> None:
+    a_sandbox(bed, team)
+    token = bed.token(team, "agent")
+    bed.cluster.api.delete("ServiceAccount", "agent", team)
+    with pytest.raises(AuthenticationError):
+        await asked(bed, token, f"{team}/one")
+
+
+async def test_a_token_that_is_over_is_refused(bed: FleetBed, team: str, node: Cluster) -> None:
+    """The API server makes none that is: it is signed here, with the key of a cluster of ours."""
+    assert node.layout is not None
+    a_sandbox(bed, team)
+    good = bed.token(team, "agent")
+    claims, head = jwt.decode(good, options={"verify_signature": False}), jwt.get_unverified_header(good)
+    key: Any = load_pem_private_key((node.layout.pki / "service-accounts.key").read_bytes(), None)
+
+    def until(end: int) -> str:
+        times = {"iat": end - 7200, "nbf": end - 7200, "exp": end}
+        return jwt.encode({**claims, **times}, key, algorithm=head["alg"], headers={"kid": head["kid"]})
+
+    with pytest.raises(AuthenticationError, match="expired"):
+        await asked(bed, until(int(time.time()) - 60), f"{team}/one")
+    # The control: only the time was wrong.
+    assert (await asked(bed, until(int(time.time()) + 600), f"{team}/one"))["aud"] == POD_UID
+
+
+async def test_one_that_is_not_ready_says_why_in_the_operators_words(bed: FleetBed, team: str) -> None:
+    a_sandbox(bed, team, ready={"status": "False", "reason": "ImagePullFailed", "message": "no such image"})
+    with pytest.raises(PreconditionFailed, match=f"cannot open sandbox {team}/one: ImagePullFailed: no such image"):
+        await asked(bed, bed.token(team, "agent"), f"{team}/one")
+
+
+def test_the_fleet_has_no_right_that_it_does_not_need(bed: FleetBed) -> None:
+    """All that is above was done with these."""
+    account = f"system:serviceaccount:{bed.namespace}:fleet"
+    for words in (
+        ["list", "secrets"],
+        ["get", "secrets"],
+        ["create", "pods"],
+        ["update", "codesandboxes.sandfleet.io"],
+    ):
+        # kubectl says it by its exit code as well.
+        with pytest.raises(ClusterError, match=r": no$"):
+            bed.cluster.kubectl("auth", "can-i", *words, "--as", account, "-n", bed.namespace)
+
+
+# A pod of the planner's, from its first contact to a cell that a stranger to the cluster runs with kubectl.
+
+
+def wanted() -> Effective:
+    made = effective(replace(a_template(), image=IMAGE), a_spec(), replace(SETTINGS, allowed_images=(IMAGE,)))
+    assert isinstance(made, Effective)
+    return made
+
+
+@pytest.fixture
+async def signing(bed: FleetBed) -> AsyncIterator[Signing]:
+    kube = await connect("access-test", str(bed.cluster.kubeconfig))
+    made = Signing(kube, bed.namespace, time.time)
+    await made.load()
+    yield made
+    await kube.close()
+
+
+@pytest.fixture
+async def pod(bed: FleetBed, executor_image: Cluster, signing: Signing, new_namespace) -> Json:
+    namespace = new_namespace({"pod-security.kubernetes.io/enforce": "restricted"})
+    create = bed.cluster.api.create
+    create(keys_config_map(namespace, signing.material))
+    create(workspace_claim(namespace, "one", wanted(), owner=None))
+    create(sandbox_pod(PodRequest(namespace=namespace, name="one", wanted=wanted()), SETTINGS))
+    return await asyncio.to_thread(bed.cluster.pod_ready, namespace, "one", 120)
+
+
+async def test_a_sandbox_is_reached_with_nothing_but_its_name_and_kubectl(
+    bed: FleetBed, pod: Json, signing: Signing, node: Cluster, tmp_path, monkeypatch, capsys
+) -> None:
+    namespace, uid = pod["metadata"]["namespace"], pod["metadata"]["uid"]
+    address = f"{pod['status']['podIP']}:{SETTINGS.executor_port}"
+    there = Executor(address=address, pod_uid=uid, session_id=session_id(namespace, "one"))
+    contacts = Contacts(signing, time.time, deadline=30.0)
+    found = await contacts.contact(there, isolation=Isolation.GVISOR, first=True)
+    assert found.runtime == "gvisor"
+    assert "gvisor" in found.kernel.lower()
+    await contacts.contact(there, isolation=Isolation.GVISOR, first=False)
+    assert (await contacts.open(there)).session_id == f"{namespace}.one"
+
+    a_sandbox(bed, namespace, podUID=uid, address=address)
+    bed.apply(*a_grant("", "get-sandboxes", MAY_GET, (namespace, "default"), namespace))
+    bed.publish(node.addresses.machine)
+    for name in [name for name in os.environ if name.startswith("SANDFLEET_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("KUBECONFIG", str(bed.cluster.kubeconfig))
+    monkeypatch.setenv("SANDFLEET_KUBECTL", str(bed.cluster.programs["kubectl"]))
+    monkeypatch.setenv("SANDFLEET_NAMESPACE", bed.namespace)
+    (tmp_path / "code.py").write_text("print(kept)")
+
+    def use() -> None:
+        with Sandbox.connect(f"{namespace}/one") as sandbox:
+            assert sandbox.run_code("kept = 41\n1 + 1").text == "2"
+            assert sandbox.commands.run("id -u").stdout == "1000\n"
+            info = sandbox.get_info()
+            assert (info.sandbox_id, info.sandbox_uid, info.isolation) == (f"{namespace}/one", uid, "gvisor")
+        # It is still there, with its variables.
+        assert main(["run", "--sandbox", f"{namespace}/one", str(tmp_path / "code.py")]) == 0
+
+    await asyncio.to_thread(use)
+    assert capsys.readouterr().out == "41\n"

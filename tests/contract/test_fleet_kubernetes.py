@@ -1,0 +1,296 @@
+"""The fleet's service on Kubernetes, over TLS: who is let in, what they get, and in which words they are refused."""
+
+import asyncio
+import ssl
+import time
+
+import grpc
+import jwt
+import pytest
+from fleet_on_kubernetes import POD_UID, SYSTEM, Kube, World, new_signing
+from sandfleet._api import common
+from sandfleet.errors import (
+    AccessDenied,
+    AuthenticationError,
+    InvalidArgument,
+    PreconditionFailed,
+    SandboxEnded,
+    SandboxError,
+    UnavailableError,
+)
+from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
+from sandfleet_api.fleet.v1 import fleet_pb2
+from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
+from sandfleet_operator.api.kube import CODE_SANDBOX, Ref
+from sandfleet_operator.fleet.kubernetes.serve import CERTIFICATE_SECONDS, Options, PortCertificate, listen
+from sandfleet_operator.fleet.kubernetes.service import TOKEN_LIFETIME
+
+
+@pytest.fixture
+async def world():
+    kube = Kube()
+    for name in (SYSTEM, "team", "other"):
+        await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    signing = await new_signing(kube)
+    server, port = await listen(kube, signing, Options(namespace=SYSTEM, host="127.0.0.1", port=0, pod_ip="10.9.9.9"))
+    made = World(kube, signing, port)
+    kube.knows("alice", "alice")
+    rights = {("get", "team", "one"), ("create/connect", "team", "one"), ("list", "", "")}
+    kube.allowed |= {("alice", *right) for right in rights}
+    yield made
+    for fleet in made.fleets:
+        await fleet.close()
+    await server.stop(0)
+
+
+# What is given.
+
+
+async def test_who_may_get_the_object_gets_the_way_to_its_executor(world):
+    await world.add(labels={"a": "b"})
+    sandbox, access = await world.fleet().access("team/one", wait=10)
+    assert (sandbox.sandbox_id, sandbox.sandbox_uid, sandbox.template) == ("team/one", POD_UID, "python")
+    assert (sandbox.state, sandbox.isolation) == (fleet_pb2.SANDBOX_STATE_CLAIMED, ISOLATION_GVISOR)
+    assert (dict(sandbox.labels), sandbox.workspace_id) == ({"a": "b"}, "workspace-one")
+    assert (sandbox.restarts, sandbox.last_restart_reason) == (1, "PodDeleted")
+    assert (access.address, access.ca_pem) == ("10.0.0.7:50051", world.signing.authority.pem)
+    key = world.signing.material.tokens.keys[0].private.public_key()
+    claims = jwt.decode(access.token, key, algorithms=["EdDSA"], audience=POD_UID)
+    assert (claims["sub"], claims["sid"], claims["scope"]) == (
+        "alice",
+        "team.one",
+        "interpreter process filesystem session",
+    )
+    assert claims["exp"] - claims["iat"] <= TOKEN_LIFETIME + 1
+    assert access.token_expires.seconds == claims["exp"]
+
+
+async def test_without_access_an_object_in_any_state_is_described(world):
+    await world.add(status=False)
+    assert (await world.fleet().get("team/one")).state == "starting"
+    answer = await FleetServiceStub(world.fleet()._channel).Get(
+        fleet_pb2.GetRequest(sandbox_id="team/one"), metadata=(("authorization", "Bearer alice"),)
+    )
+    assert not answer.HasField("access")
+
+
+async def test_the_api_server_is_asked_about_the_caller_as_it_described_it(world):
+    await world.add()
+    await world.fleet().get("team/one")
+    token, access = world.kube.reviews
+    assert token["spec"] == {"token": "alice", "audiences": ["sandfleet"]}
+    assert access["spec"] == {
+        "user": "alice",
+        "uid": "u",
+        "groups": ["g"],
+        "extra": {"k": ["v"]},
+        "resourceAttributes": {
+            "group": "sandfleet.io",
+            "resource": "codesandboxes",
+            "verb": "get",
+            "namespace": "team",
+            "name": "one",
+        },
+    }
+
+
+# Who is let in.
+
+
+async def test_a_call_without_one_good_token_is_not_let_in(world):
+    await world.add()
+    stub = FleetServiceStub(world.fleet()._channel)
+    good = ("authorization", "Bearer alice")
+    await stub.Get(fleet_pb2.GetRequest(sandbox_id="team/one"), metadata=(good,))
+    for metadata in ((), (("authorization", "alice"),), (("authorization", "Basic alice"),), (good, good)):
+        calls = (
+            stub.Get(fleet_pb2.GetRequest(sandbox_id="team/one", with_access=True), metadata=metadata),
+            stub.List(fleet_pb2.ListRequest(), metadata=metadata),
+            stub.Release(fleet_pb2.ReleaseRequest(), metadata=metadata),
+            stub.Renew(fleet_pb2.RenewRequest(), metadata=metadata),
+            stub.Claim(fleet_pb2.ClaimRequest(), metadata=metadata).read(),
+        )
+        for call in calls:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            said = dict(caught.value.trailing_metadata())["sandfleet-error-bin"]
+            assert common.ErrorDetail.FromString(said).reason == "TokenMissing"
+
+
+TOKENS = {
+    "unknown": ({"authenticated": False, "error": "invalid bearer token"}, "invalid bearer token"),
+    "for another audience": ({"authenticated": True, "audiences": ["x"], "user": {"username": "alice"}}, "audience"),
+    "of an authenticator without audiences": ({"authenticated": True, "user": {"username": "alice"}}, "audience"),
+    "of nobody": ({"authenticated": True, "audiences": ["sandfleet"], "user": {}}, "does not say who"),
+    "with an answer of another kind": ({"authenticated": "true", "audiences": ["sandfleet"]}, "does not accept"),
+    "with no answer": ({}, "does not accept"),
+}
+
+
+@pytest.mark.parametrize("what", TOKENS)
+async def test_a_token_that_is_not_clearly_accepted_is_refused(world, what):
+    await world.add()
+    world.kube.tokens["bad"], why = TOKENS[what]
+    refused = await world.refusal(AuthenticationError, "bad")
+    assert (refused.reason, refused.retryable) == ("TokenInvalid", False)
+    assert why in refused.message
+
+
+@pytest.mark.parametrize("sandbox", ["team/two", "other/one", "team/absent"])
+async def test_without_the_right_nothing_is_said_not_even_whether_it_is_there(world, sandbox):
+    for name, namespace in (("two", "team"), ("one", "other")):
+        await world.add(name, namespace)
+    refused = await world.refusal(AccessDenied, sandbox=sandbox)
+    namespace, _, name = sandbox.partition("/")
+    assert refused.message == (
+        f"cannot get sandboxes: alice may not get codesandboxes.sandfleet.io {name} in namespace {namespace};"
+        " a RoleBinding can allow it"
+    )
+
+
+async def test_who_may_only_look_gets_no_way_to_run_code(world):
+    await world.add()
+    world.kube.allowed.discard(("alice", "create/connect", "team", "one"))
+    assert (await world.fleet().get("team/one")).sandbox_id == "team/one"
+    refused = await world.refusal(AccessDenied, sandbox="team/one")
+    assert "may not create codesandboxes/connect.sandfleet.io one in namespace team" in refused.message
+
+
+async def test_while_nobody_can_tell_nobody_is_let_in_and_no_secret_is_told(world):
+    await world.add()
+    world.kube.broken = True
+    refused = await world.refusal(UnavailableError)
+    assert (refused.reason, refused.retryable) == ("ReviewFailed", True)
+    assert "secret" not in refused.message
+
+
+async def test_a_client_that_trusts_another_authority_does_not_send_its_token(world):
+    other = await new_signing()
+    await world.refusal(UnavailableError, ca=other.authority.pem)
+    assert world.kube.reviews == []
+
+
+# What is refused, and in which words.
+
+
+@pytest.mark.parametrize(
+    ("condition", "retryable"),
+    [
+        (("Ready", "False", "ImagePullFailed", "no such image"), False),
+        (("Ready", "False", "TemplateNotFound", "no template python"), False),
+        (("Ready", "False", "PodStarting", "it is starting"), True),
+        (("Ready", "Unknown", "NodeNotResponding", "node n is silent"), False),
+        (("Ready", "False", "Suspended", "it is suspended"), False),
+        (("Ready", "False", "PodDeleted", "another one comes"), True),
+    ],
+)
+async def test_one_that_is_not_ready_is_refused_with_its_own_reason(world, condition, retryable):
+    await world.add()
+    await world.say(conditions=(("Isolated", "True", "Isolated", ""), condition))
+    refused = await world.refusal(PreconditionFailed)
+    assert (refused.reason, refused.retryable, refused.subject) == (condition[2], retryable, "team/one")
+    assert refused.message == f"cannot open sandbox team/one: {condition[2]}: {condition[3]}"
+
+
+@pytest.mark.parametrize("missing", ["address", "podUID"])
+async def test_ready_without_an_address_or_a_pod_is_not_ready(world, missing):
+    await world.add()
+    await world.say(**{missing: None})
+    assert (await world.refusal(PreconditionFailed)).retryable
+
+
+async def test_one_that_the_operator_has_not_seen_is_not_ready(world):
+    await world.add(status=False)
+    assert (await world.refusal(PreconditionFailed)).reason == "PodStarting"
+
+
+async def test_one_whose_contract_has_a_host_or_a_reviewer_is_not_opened(world):
+    await world.add(spec={"contract": "reviewed"})
+    assert (await world.refusal(PreconditionFailed)).reason == "ContractNotSupported"
+
+
+async def test_one_that_is_over_has_ended(world):
+    await world.add()
+    await world.say(conditions=(("Expired", "True", "LifetimeOver", ""), ("Ready", "False", "LifetimeOver", "")))
+    assert (await world.refusal(SandboxEnded)).reason == "LifetimeOver"
+    await world.kube.delete(Ref(CODE_SANDBOX, "team", "one"))
+    refused = await world.refusal(SandboxEnded)
+    assert (refused.reason, refused.message) == (
+        "SandboxNotFound",
+        "cannot get sandbox team/one: there is no CodeSandbox one in namespace team",
+    )
+
+
+@pytest.mark.parametrize(
+    "sandbox", ["", "one", "a/b/c", "../x", "Team/one", "team/", "/one", "team/one\n", "t" * 64 + "/a"]
+)
+async def test_an_id_that_is_none_is_refused(world, sandbox):
+    assert (await world.refusal(InvalidArgument, sandbox=sandbox)).reason == "InvalidId"
+
+
+async def test_what_it_does_not_do_it_says(world):
+    fleet = world.fleet()
+    for call in (fleet.release("team/one"), fleet.renew("team/one", 10)):
+        with pytest.raises(SandboxError) as caught:
+            await call
+        assert caught.value.reason == "Unimplemented"
+
+
+# Lists.
+
+
+async def test_a_list_needs_the_right_for_all_namespaces_and_comes_in_pages(world):
+    for name in ("c", "a", "b"):
+        await world.add(name, "team", {"x": name})
+    await world.add("a", "other", {"x": "a"})
+    assert [one.sandbox_id for one in await world.fleet().list()] == ["other/a", "team/a", "team/b", "team/c"]
+    assert [one.sandbox_id for one in await world.fleet().list("x=a")] == ["other/a", "team/a"]
+    stub, pages, token = FleetServiceStub(world.fleet()._channel), [], ""
+    while True:
+        request = fleet_pb2.ListRequest(page_size=3, page_token=token)
+        answer = await stub.List(request, metadata=(("authorization", "Bearer alice"),))
+        pages.append([one.sandbox_id for one in answer.sandboxes])
+        if not (token := answer.next_page_token):
+            break
+    assert pages == [["other/a", "team/a", "team/b"], ["team/c"]]
+    world.kube.allowed = {("alice", "list", "team", "")}
+    with pytest.raises(AccessDenied, match=r"may not list codesandboxes\.sandfleet\.io in all namespaces"):
+        await world.fleet().list()
+
+
+@pytest.mark.parametrize("selector", ["x in (a)", "!x", "x=" + "a" * 20_000])
+async def test_a_selector_that_is_none_is_refused(world, selector):
+    with pytest.raises(InvalidArgument):
+        await world.fleet().list(selector)
+
+
+# The port.
+
+
+async def test_the_port_shows_a_certificate_for_each_of_its_names(world):
+    context = ssl.create_default_context(cadata=world.signing.authority.pem.decode())
+    for name in (
+        "sandfleet-fleet",
+        f"sandfleet-fleet.{SYSTEM}",
+        f"sandfleet-fleet.{SYSTEM}.svc",
+        "localhost",
+        "10.9.9.9",
+    ):
+        _, writer = await asyncio.open_connection("127.0.0.1", world.port, ssl=context, server_hostname=name)
+        writer.close()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await asyncio.open_connection("127.0.0.1", world.port, ssl=context, server_hostname="elsewhere")
+
+
+async def test_the_certificate_is_renewed_before_it_ends_and_when_the_authority_changed(world):
+    now = [time.time()]
+    shown = PortCertificate(world.signing, Options(namespace=SYSTEM), lambda: now[0])
+    first = shown.configuration()
+    await world.signing.refresh()
+    assert shown.configuration() is first
+    now[0] += CERTIFICATE_SECONDS / 2
+    second = shown.configuration()
+    assert second is not first
+    world.signing._material = (await new_signing()).material
+    assert shown.configuration() is not second

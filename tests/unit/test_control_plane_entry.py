@@ -1,0 +1,48 @@
+"""`python -m sandfleet_operator operator|fleet`: which of the two runs, and in which namespace it is."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from sandfleet_operator import __main__ as entry
+from sandfleet_operator.fleet.kubernetes import serve
+
+
+def test_the_operator_gets_its_own_arguments_and_says_how_it_ended(monkeypatch):
+    seen = []
+
+    def main():
+        seen.append(sys.argv)
+        return 7
+
+    monkeypatch.setitem(sys.modules, "sandfleet_operator.handlers.run", SimpleNamespace(main=main))
+    monkeypatch.setattr(sys, "argv", ["x"])
+    assert entry.main(["operator", "--settings", "file"]) == 7
+    assert [words[1:] for words in seen] == [["--settings", "file"]]
+
+
+def test_the_fleet_gets_what_the_pod_knows(monkeypatch):
+    seen = []
+    monkeypatch.setattr(serve, "serve", lambda options: seen.append(options) or 0)
+    monkeypatch.setenv("SANDFLEET_NAMESPACE", "ours")
+    monkeypatch.setenv("POD_IP", "10.0.0.9")
+    assert entry.main(["fleet", "--port", "1"]) == 0
+    assert seen == [serve.Options(namespace="ours", pod_ip="10.0.0.9", port=1)]
+
+
+def test_without_a_word_or_with_another_it_is_wrong_usage(capsys):
+    for words in ([], ["other"]):
+        with pytest.raises(SystemExit) as caught:
+            entry.main(words)
+        assert caught.value.code == 2
+    assert "operator" in capsys.readouterr().err
+
+
+def test_the_namespace_is_the_one_that_is_named_else_the_pods_else_the_default(monkeypatch, tmp_path):
+    monkeypatch.delenv("SANDFLEET_NAMESPACE", raising=False)
+    monkeypatch.setattr(entry, "NAMESPACE_FILE", tmp_path / "namespace")
+    assert entry.own_namespace() == "sandfleet-system"
+    (tmp_path / "namespace").write_text("of-the-pod\n")
+    assert entry.own_namespace() == "of-the-pod"
+    monkeypatch.setenv("SANDFLEET_NAMESPACE", "named")
+    assert entry.own_namespace() == "named"
