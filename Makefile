@@ -23,7 +23,7 @@ lint: setup ## ruff, import contracts, buf.
 	@.venv/bin/ruff check -q . && .venv/bin/ruff format -q --check .
 	@said=$$(.venv/bin/lint-imports --no-logo) || { echo "$$said"; exit 1; }
 	@cd proto && ../.venv/bin/buf lint
-	@$(PY) scripts/reference.py --check
+	@$(PY) scripts/reference.py --check && $(PY) scripts/chart.py --check
 
 types: setup ## mypy, strict.
 	@.venv/bin/mypy --no-error-summary

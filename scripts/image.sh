@@ -22,7 +22,8 @@ load() { # name, version: into the test cluster, where one runs and does not hav
     local archive=$work/$1.tar
     buildah_here push --quiet "localhost/$1:$2" "docker-archive:$archive:localhost/$1:$2"
     echo "image: loading localhost/$1:$2 into the cluster" >&2
-    harness load-image "$archive" --tag "localhost/$1:$2" "localhost/$1:dev"
+    # The last is what chart and examples say.
+    harness load-image "$archive" --tag "localhost/$1:$2" "localhost/$1:dev" "docker.io/sandfleet/${1#sandfleet-}:0.1.0"
     rm -f "$archive"
 }
 

@@ -163,3 +163,35 @@ class Sandboxes:
 
     def count(self, kind: str) -> int:
         return len(self.cluster.api.list(kind, self.namespace))
+
+
+# What looks into a pod does so from the node: gVisor's own tool is the one that sees its processes.
+
+
+def in_container(cluster: Cluster, pod: Json, *command: str) -> list[str]:
+    inside = ("--root=/run/containerd/runsc/k8s.io", "exec", "--user=1000:1000", _container(pod))
+    return cluster.node_command(str(cluster.programs["runsc"]), *inside, *command)
+
+
+def kill_container(cluster: Cluster, pod: Json) -> None:
+    assert cluster.layout is not None
+    place = ("--address", str(cluster.layout.containerd_socket), "--namespace", "k8s.io")
+    cluster.on_node(str(cluster.programs["ctr"]), *place, "tasks", "kill", "--signal", "SIGKILL", _container(pod))
+
+
+def _container(pod: Json) -> str:
+    return str(pod["status"]["containerStatuses"][0]["containerID"]).partition("//")[2]
+
+
+def write(sandboxes: Sandboxes, name: str, file: str, text: str) -> None:
+    python(sandboxes, name, f"open('/workspace/{file}', 'w').write({text!r})")
+
+
+def read(sandboxes: Sandboxes, name: str, file: str) -> str:
+    return python(sandboxes, name, f"print(open('/workspace/{file}').read(), end='')")
+
+
+def python(sandboxes: Sandboxes, name: str, code: str) -> str:
+    """What Python in the sandbox's container prints."""
+    command = in_container(sandboxes.cluster, sandboxes.pod(name) or {}, "python3", "-c", code)
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout

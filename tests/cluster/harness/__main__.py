@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("testkit-image", help="write the tests' own image, for kind").add_argument("archive", type=Path)
     loading = commands.add_parser("load-image", help="put an OCI archive into the node")
     loading.add_argument("archive", type=Path)
-    loading.add_argument("--tag", nargs=2, metavar=("NAME", "OTHER"), help="give the image NAME another name")
+    loading.add_argument("--tag", nargs="+", metavar="NAME", default=(), help="give the image of the first name the others")
     commands.add_parser("running", help="exit 0 when the cluster runs")
     commands.add_parser("has-image", help="exit 0 when the node has this image").add_argument("name")
     rest = {
@@ -75,7 +75,7 @@ def main() -> int:
                 layout,
                 binaries.provide(cache(), say, ["ctr"])["ctr"],
                 arguments.archive,
-                arguments.tag and tuple(arguments.tag),
+                tuple(arguments.tag),
             )
         case "running":
             return 0 if recorded(layout) else 1

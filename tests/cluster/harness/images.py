@@ -102,9 +102,9 @@ def client(layout: Layout, ctr: Path) -> list[str]:
     return [str(ctr), "--address", str(layout.containerd_socket), "--namespace", "k8s.io", "images"]
 
 
-def load(layout: Layout, ctr: Path, content: bytes | Path, names: tuple[str, str] | None = None) -> None:
-    """Put an OCI (or Docker) archive into the node's containerd, under the name that it carries; of `names` the second
-    becomes another name of the first.
+def load(layout: Layout, ctr: Path, content: bytes | Path, names: tuple[str, ...] = ()) -> None:
+    """Put an OCI (or Docker) archive into the node's containerd, under the name that it carries; what has the first of
+    `names` gets the others as well.
 
     Raises:
         ClusterError: the cluster does not run, or the archive is none.

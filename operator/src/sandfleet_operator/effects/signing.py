@@ -161,7 +161,8 @@ def ca_config_map(namespace: str, material: Material) -> Json:
 
 
 def _config_map(namespace: str, name: str, key: str, text: str) -> Json:
-    metadata = {"namespace": namespace, "name": name, "labels": {MANAGED_BY: PRODUCT}}
+    # No labels: Helm makes the one of the control plane, with its own.
+    metadata = {"namespace": namespace, "name": name}
     return {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": metadata, "data": {key: text}}
 
 

@@ -78,7 +78,10 @@ class Operator:
         )
 
     def saw(self, kind: Kind, deleted: bool, obj: Json) -> None:
-        """What a watch shows. Nodes say the same again and again."""
+        """What a watch shows. Nodes say the same again and again; the control plane's own namespace need not be ours."""
+        places = self._settings.watch_namespaces
+        if places and kind.namespaced and obj["metadata"].get("namespace") not in places:
+            return
         known = self.store.get_like(kind, obj)
         news = self.store.remove(kind, obj) if deleted else self.store.put(kind, obj)
         if news and not (kind == NODE and known is not None and not deleted and node_of(known) == node_of(obj)):

@@ -46,6 +46,8 @@ def kopf_settings() -> kopf.OperatorSettings:
     # Leadership is our own Lease: peering is no leader election.
     made.peering.standalone = True
     made.posting.enabled = False
+    # Its kinds and namespaces are known, and it has no right to look for others.
+    made.scanning.disabled = True
     made.queueing.worker_limit = WORKERS
     made.watching.inactivity_timeout = INACTIVITY_SECONDS
     for kind, selector in WATCHED.items():

@@ -1,0 +1,206 @@
+{{- define "sandfleet.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- /* Of a component: dict "root" $ "component" NAME. */}}
+{{- define "sandfleet.selector" -}}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "sandfleet.labels" -}}
+{{ include "sandfleet.selector" . }}
+{{ include "sandfleet.commonLabels" .root }}
+{{- end }}
+
+{{- define "sandfleet.commonLabels" -}}
+app.kubernetes.io/part-of: sandfleet
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- /* Of what belongs to no component. */}}
+{{- define "sandfleet.sharedLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{ include "sandfleet.commonLabels" . }}
+{{- end }}
+
+{{- define "sandfleet.image" -}}
+{{- $image := .Values.image }}
+{{- printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) }}
+{{- with $image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{- define "sandfleet.settings" -}}
+{{- merge (dict "controlPlaneNamespace" .Release.Namespace) .Values.settings | toJson }}
+{{- end }}
+
+{{- define "sandfleet.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- define "sandfleet.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- /* Of a component's pods: everything but the container's ports and probes. */}}
+{{- define "sandfleet.podMetadata" -}}
+{{- $values := index .root.Values .component }}
+labels:
+  # By which the operator finds its own pod.
+  sandfleet.io/component: {{ .component }}
+  {{- toYaml (merge (include "sandfleet.labels" . | fromYaml) (omit $values.podLabels "sandfleet.io/component")) | nindent 2 }}
+annotations:
+  checksum/settings: {{ include "sandfleet.settings" .root | sha256sum }}
+  {{- with $values.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{- define "sandfleet.podSpec" -}}
+{{- $values := index .root.Values .component }}
+serviceAccountName: {{ include "sandfleet.fullname" .root }}-{{ .component }}
+automountServiceAccountToken: true
+enableServiceLinks: false
+terminationGracePeriodSeconds: 30
+securityContext:
+  {{- include "sandfleet.podSecurity" . | nindent 2 }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- range $field := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "priorityClassName" }}
+{{- with index $values $field }}
+{{ $field }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+volumes:
+  - name: settings
+    configMap:
+      name: {{ include "sandfleet.fullname" .root }}-settings
+  - name: tmp
+    emptyDir:
+      sizeLimit: 64Mi
+{{- end }}
+
+{{- define "sandfleet.container" -}}
+{{- $values := index .root.Values .component }}
+name: {{ .component }}
+image: {{ include "sandfleet.image" .root | quote }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+args: [sandfleet_operator, {{ .component }}]
+env:
+  - name: SANDFLEET_SETTINGS
+    value: /etc/sandfleet/settings.json
+  - name: POD_NAME
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.name
+  - name: POD_NAMESPACE
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.namespace
+  - name: POD_IP
+    valueFrom:
+      fieldRef:
+        fieldPath: status.podIP
+  {{- with $values.env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+resources:
+  {{- toYaml $values.resources | nindent 2 }}
+securityContext:
+  {{- include "sandfleet.containerSecurity" . | nindent 2 }}
+volumeMounts:
+  - name: settings
+    mountPath: /etc/sandfleet
+    readOnly: true
+  - name: tmp
+    mountPath: /tmp
+{{- end }}
+
+{{- define "sandfleet.deploymentSpec" -}}
+replicas: {{ (index .root.Values .component).replicas }}
+revisionHistoryLimit: 3
+strategy:
+  type: RollingUpdate
+  rollingUpdate:
+    maxUnavailable: 0
+    maxSurge: 1
+selector:
+  matchLabels:
+    {{- include "sandfleet.selector" . | nindent 4 }}
+{{- end }}
+
+{{- define "sandfleet.budget" -}}
+{{- $budget := (index .root.Values .component).podDisruptionBudget }}
+{{- if $budget.enabled }}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "sandfleet.fullname" .root }}-{{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "sandfleet.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: {{ $budget.maxUnavailable }}
+  selector:
+    matchLabels:
+      {{- include "sandfleet.selector" . | nindent 6 }}
+{{- end }}
+{{- end }}
+
+{{- define "sandfleet.account" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "sandfleet.fullname" .root }}-{{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "sandfleet.labels" . | nindent 4 }}
+  {{- with (index .root.Values .component).serviceAccountAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false
+{{- end }}
+
+{{- /* In to the ports that a component serves, from anywhere: nodes probe, clients come from any namespace. */}}
+{{- define "sandfleet.closed" -}}
+{{- if .root.Values.networkPolicy.enabled }}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "sandfleet.fullname" .root }}-{{ .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "sandfleet.labels" . | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "sandfleet.selector" . | nindent 6 }}
+  policyTypes: [Ingress]
+  ingress:
+    - ports:
+        - protocol: TCP
+          port: {{ .port }}
+{{- end }}
+{{- end }}

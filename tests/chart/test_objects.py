@@ -1,0 +1,165 @@
+"""What the chart makes, beside rights and settings."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from chart.helm_chart import NAMESPACE, named, rendered
+from crd_schemas import CRDS
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.networkpolicy import default_deny
+from sandfleet_operator.plan.restricted import restricted_violations
+
+FULL = (
+    "operator.podDisruptionBudget.enabled=true", "fleet.podDisruptionBudget.enabled=true", "runtimeClass.create=true",
+    "cniPolicies.cilium.enabled=true", "cniPolicies.calico.enabled=true", 'cniPolicies.calico.nodeCidrs=["192.0.2.0/24"]',
+    'imagePullSecrets=[{"name":"registry"}]', 'image.digest="sha256:0"', 'operator.priorityClassName="system-cluster-critical"',
+    'operator.podLabels={"team":"platform","app.kubernetes.io/part-of":"else"}', 'fleet.env=[{"name":"A","value":"b"}]',
+)  # fmt: skip
+
+
+def pods(*values: str) -> dict[str, dict]:
+    """By component, the test's included."""
+    objects = rendered(*values)
+    found = {
+        one["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"]["template"]
+        for one in named(objects, "Deployment")
+    }
+    return found | {one["metadata"]["labels"]["app.kubernetes.io/component"]: one for one in named(objects, "Pod")}
+
+
+@pytest.mark.parametrize("values", [(), FULL], ids=["as it comes", "with everything"])
+@pytest.mark.parametrize("component", ["operator", "fleet", "test"])
+def test_every_pod_passes_restricted_and_cannot_write_its_root(values: tuple[str, ...], component: str) -> None:
+    pod = pods(*values)[component]
+    assert restricted_violations(pod) == ()
+    (container,) = pod["spec"]["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["spec"]["securityContext"]["runAsUser"] == 65532
+    assert {"requests", "limits"} <= set(container["resources"])
+
+
+@pytest.mark.parametrize("component", ["operator", "fleet"])
+def test_executors_let_the_control_plane_in_and_not_the_test(component: str) -> None:
+    from sandfleet_operator.api.settings import Settings
+
+    policy = default_deny("team-a", Settings(control_plane_namespace=NAMESPACE))
+    wanted = policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"]
+    assert wanted.items() <= pods(*FULL)[component]["metadata"]["labels"].items()
+    assert not wanted.items() <= pods()["test"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("component", ["operator", "fleet"])
+def test_a_process_is_told_who_and_where_it_is(component: str) -> None:
+    (container,) = pods()[component]["spec"]["containers"]
+    assert container["image"] == "sandfleet/operator:0.1.0"
+    assert container["args"] == ["sandfleet_operator", component]
+    environment = {one["name"]: one for one in container["env"]}
+    assert set(environment) == {"SANDFLEET_SETTINGS", "POD_NAME", "POD_NAMESPACE", "POD_IP"}
+    folder, _, file = environment["SANDFLEET_SETTINGS"]["value"].rpartition("/")
+    (mount,) = [one for one in container["volumeMounts"] if one["mountPath"] == folder]
+    (volume,) = [one for one in pods()[component]["spec"]["volumes"] if one["name"] == mount["name"]]
+    (config_map,) = named(rendered(), "ConfigMap", volume["configMap"]["name"])
+    assert list(config_map["data"]) == [file]
+
+
+def test_the_operator_finds_its_own_pod_and_nothing_hides_it() -> None:
+    hidden = 'operator.podLabels={"sandfleet.io/component":"else"}'
+    assert pods(hidden)["operator"]["metadata"]["labels"][names.COMPONENT] == "operator"
+
+
+def test_values_of_a_component_reach_its_pods_only() -> None:
+    operator, fleet = pods(*FULL)["operator"], pods(*FULL)["fleet"]
+    assert operator["spec"]["priorityClassName"] == "system-cluster-critical"
+    assert "priorityClassName" not in fleet["spec"]
+    assert operator["metadata"]["labels"]["team"] == "platform"
+    assert {"name": "A", "value": "b"} in fleet["spec"]["containers"][0]["env"]
+    assert operator["spec"]["imagePullSecrets"] == fleet["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert operator["spec"]["containers"][0]["image"] == "sandfleet/operator:0.1.0@sha256:0"
+
+
+def test_what_the_processes_fill_is_made_empty() -> None:
+    """What Helm does not write it neither takes back at an upgrade."""
+    for kind, name in (("Secret", "sandfleet-signing"), ("ConfigMap", "sandfleet-ca"), ("Lease", "sandfleet-operator")):
+        (one,) = named(rendered(), kind, name)
+        assert not {"data", "stringData", "spec"} & set(one)
+
+
+@pytest.mark.parametrize(("component", "port"), [("operator", 8081), ("fleet", 8443)])
+def test_policies_close_the_control_plane_but_for_the_port_that_it_serves(component: str, port: int) -> None:
+    (policy,) = named(rendered(), "NetworkPolicy", f"sandfleet-{component}")
+    assert policy["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": port}]}]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= pods()[component]["metadata"]["labels"].items()
+    (container,) = pods()[component]["spec"]["containers"]
+    assert [one["containerPort"] for one in container["ports"]] == [port]
+    assert named(rendered("networkPolicy.enabled=false"), "NetworkPolicy") == []
+
+
+def test_what_is_by_choice_is_not_there_unless_chosen() -> None:
+    chosen = {"PodDisruptionBudget", "RuntimeClass", "CiliumClusterwideNetworkPolicy", "GlobalNetworkPolicy"}
+    assert chosen <= {one["kind"] for one in rendered(*FULL)}
+    assert not chosen & {one["kind"] for one in rendered()}
+
+
+@pytest.mark.parametrize(
+    ("port", "closed"),
+    [
+        (50051, [("1", 50050, "TCP"), ("50052", 65535, "TCP"), ("1", 65535, "UDP")]),
+        (1, [("2", 65535, "TCP"), ("1", 65535, "UDP")]),
+        (65535, [("1", 65534, "TCP"), ("1", 65535, "UDP")]),
+    ],
+)
+def test_under_cilium_a_sandboxs_own_node_reaches_the_executors_port_only(port: int, closed: list) -> None:
+    objects = rendered("cniPolicies.cilium.enabled=true", f"settings.executorPort={port}")
+    (policy,) = named(objects, "CiliumClusterwideNetworkPolicy")
+    assert policy["spec"]["endpointSelector"]["matchLabels"] == {names.COMPONENT: names.SANDBOX_COMPONENT}
+    (rule,) = policy["spec"]["ingressDeny"]
+    assert rule["fromEntities"] == ["host"]
+    assert [(one["port"], one["endPort"], one["protocol"]) for one in rule["toPorts"][0]["ports"]] == closed
+    assert policy["spec"]["egressDeny"] == [{"toEntities": ["host", "remote-node", "kube-apiserver"]}]
+
+
+def test_under_calico_sandboxes_are_kept_from_api_servers_and_nodes() -> None:
+    (policy,) = named(rendered(*FULL), "GlobalNetworkPolicy")
+    assert policy["spec"]["selector"] == f"{names.COMPONENT} == '{names.SANDBOX_COMPONENT}'"
+    assert [one["destination"] for one in policy["spec"]["egress"]] == [
+        {"services": {"name": "kubernetes", "namespace": "default"}},
+        {"nets": ["192.0.2.0/24"]},
+    ]
+    assert {one["action"] for one in policy["spec"]["egress"]} == {"Deny"}
+
+
+def test_the_custom_resources_are_the_sources_and_stay_at_uninstall() -> None:
+    made = {one["spec"]["names"]["kind"]: one for one in named(rendered(), "CustomResourceDefinition")}
+    assert {kind: one["spec"] for kind, one in made.items()} == {kind: one["spec"] for kind, one in CRDS.items()}
+    kept = [one["metadata"].get("annotations") for one in made.values()]
+    assert kept == [{"helm.sh/resource-policy": "keep"}] * len(CRDS)
+    removable = named(rendered("crds.keep=false"), "CustomResourceDefinition")
+    assert [one["metadata"].get("annotations") for one in removable] == [None] * len(CRDS)
+    assert named(rendered("crds.enabled=false"), "CustomResourceDefinition") == []
+
+
+def test_a_release_of_another_name_has_it_in_all_names_but_the_contracts_with_the_processes() -> None:
+    fixed = {"sandfleet-signing", "sandfleet-ca", "sandfleet-operator", "sandfleet-fleet"}
+    objects = rendered('fullnameOverride="box"', "crds.enabled=false")
+    assert {one["metadata"]["name"] for one in objects if not one["metadata"]["name"].startswith("box-")} == fixed
+
+
+@pytest.mark.parametrize(
+    ("watched", "where"), [([], NAMESPACE), (["team-a", NAMESPACE], NAMESPACE), (["team-a", "team-b"], "team-a")]
+)
+def test_the_test_makes_its_sandbox_where_sandboxes_may_be(watched: list[str], where: str) -> None:
+    objects = rendered(f"settings.watchNamespaces={json.dumps(watched)}")
+    (pod,) = named(objects, "Pod")
+    assert {"name": "SANDBOX_NAMESPACE", "value": where} in pod["spec"]["containers"][0]["env"]
+    (role,) = named(objects, "Role", "sandfleet-test")
+    assert role["metadata"]["namespace"] == where
+
+
+def test_what_belongs_to_the_test_goes_when_it_is_over() -> None:
+    hooks = [one for one in rendered() if "helm.sh/hook" in one["metadata"].get("annotations", {})]
+    assert {one["kind"] for one in hooks} == {"ServiceAccount", "Role", "RoleBinding", "ConfigMap", "Pod"}
+    for one in hooks:
+        policy = one["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+        assert set(policy.split(",")) == {"before-hook-creation", "hook-succeeded", "hook-failed"}

@@ -1,0 +1,126 @@
+"""Who gets which rights: all of them are in golden files, and what must never be among them is said here."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from chart.helm_chart import NAMESPACE, named, rendered, rights
+
+GOLDEN = Path(__file__).parent / "golden"
+NAMESPACED = 'settings.watchNamespaces=["team-a","team-b"]'
+MODES = {"rbac": (), "rbac-namespaced": (NAMESPACED,)}
+# What has no namespace, so that no Role can grant it.
+CLUSTER_SCOPED = {"runtimeclasses", "storageclasses", "nodes", "tokenreviews", "subjectaccessreviews"}
+CONTROL_PLANE = ("sandfleet-operator", "sandfleet-fleet")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_rights_are_in_a_golden_file(mode: str) -> None:
+    """SANDFLEET_GOLDEN=write writes it anew: read the difference before it is committed."""
+    text = yaml.safe_dump_all(rights(rendered(*MODES[mode])), sort_keys=False)
+    path = GOLDEN / f"{mode}.yaml"
+    if os.environ.get("SANDFLEET_GOLDEN") == "write":
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def rules(mode: str) -> list[tuple[str, dict]]:
+    roles = [one for kind in ("Role", "ClusterRole") for one in named(rendered(*MODES[mode]), kind)]
+    return [(one["metadata"]["name"], rule) for one in roles for rule in one["rules"]]
+
+
+NEVER = [
+    ("a wildcard", lambda rule: "*" in str(rule)),
+    ("a look at Secrets but by their name", lambda rule: "secrets" in rule["resources"] and not (set(rule["verbs"]) <= {"get", "update", "patch"} and rule.get("resourceNames"))),
+    ("commands in pods, their logs or their ports", lambda rule: any(one.startswith(("pods/", "nodes/", "services/")) for one in rule["resources"])),
+    ("a way to more rights", lambda rule: {"escalate", "bind", "impersonate", "approve", "sign"} & set(rule["verbs"])),
+    ("roles, accounts and their tokens", lambda rule: any(one.split("/")[0] in {"roles", "clusterroles", "rolebindings", "clusterrolebindings", "serviceaccounts"} for one in rule["resources"])),
+    ("admission webhooks, API services and CRDs", lambda rule: any("webhook" in one or one in {"apiservices", "customresourcedefinitions"} for one in rule["resources"])),
+    ("URLs that are no resources", lambda rule: "nonResourceURLs" in rule),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("what", "is_it"), NEVER, ids=[what for what, _ in NEVER])
+def test_no_role_gives(mode: str, what: str, is_it) -> None:
+    assert [(name, rule) for name, rule in rules(mode) if is_it(rule)] == []
+
+
+def test_each_of_those_would_be_seen() -> None:
+    bad = [
+        {"verbs": ["*"], "resources": ["pods"]},
+        {"verbs": ["get"], "resources": ["secrets"]},
+        {"verbs": ["create"], "resources": ["pods/exec"]},
+        {"verbs": ["bind"], "resources": ["x"]},
+        {"verbs": ["create"], "resources": ["serviceaccounts/token"]},
+        {"verbs": ["get"], "resources": ["mutatingwebhookconfigurations"]},
+        {"verbs": ["get"], "resources": [], "nonResourceURLs": ["/metrics"]},
+    ]
+    assert [bool(is_it(rule)) for (_, is_it), rule in zip(NEVER, bad, strict=True)] == [True] * len(NEVER)
+
+
+@pytest.mark.parametrize("name", CONTROL_PLANE)
+def test_with_namespaces_named_only_what_has_none_is_granted_everywhere(name: str) -> None:
+    (role,) = named(rendered(NAMESPACED), "ClusterRole", name)
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} <= CLUSTER_SCOPED
+
+
+@pytest.mark.parametrize("name", CONTROL_PLANE)
+def test_together_the_roles_of_the_namespaces_are_what_is_granted_everywhere_otherwise(name: str) -> None:
+    (everywhere,) = named(rendered(), "ClusterRole", name)
+    (cluster,) = named(rendered(NAMESPACED), "ClusterRole", name)
+    roles = named(rendered(NAMESPACED), "Role", name)
+    assert [role["metadata"]["namespace"] for role in roles] == ["team-a", "team-b"]
+    assert all(role["rules"] + cluster["rules"] == everywhere["rules"] for role in roles)
+
+
+@pytest.mark.parametrize("watched", [["team-a", "team-b"], ["team-a", NAMESPACE]])
+def test_the_operator_sees_its_own_pod_also_where_it_makes_none(watched: list[str]) -> None:
+    objects = rendered(f"settings.watchNamespaces={json.dumps(watched)}")
+    roles = [one for one in named(objects, "Role") if one["metadata"]["namespace"] == NAMESPACE]
+    mine = [rule for one in roles if one["metadata"]["name"].startswith("sandfleet-operator") for rule in one["rules"]]
+    on_pods = {verb for rule in mine if "pods" in rule["resources"] for verb in rule["verbs"]}
+    assert {"get", "list", "watch", "patch"} <= on_pods
+    assert ("create" in on_pods) == (NAMESPACE in watched)
+
+
+def test_every_role_but_the_users_is_bound_to_one_account_of_the_release() -> None:
+    for mode in MODES.values():
+        objects = rendered(*mode)
+        bindings = [one for kind in ("RoleBinding", "ClusterRoleBinding") for one in named(objects, kind)]
+        bound = {(one["metadata"].get("namespace"), one["roleRef"]["name"]) for one in bindings}
+        roles = [one for kind in ("Role", "ClusterRole") for one in named(objects, kind)]
+        assert bound == {
+            (one["metadata"].get("namespace"), one["metadata"]["name"]) for one in roles if "aggregate" not in str(one)
+        }
+        accounts = {one["metadata"]["name"] for one in named(objects, "ServiceAccount")}
+        for binding in bindings:
+            (subject,) = binding["subjects"]
+            assert subject["namespace"] == NAMESPACE
+            assert subject["name"] in accounts
+
+
+def test_kubernetes_own_roles_learn_the_kinds_each_beyond_the_one_before() -> None:
+    learned = {}
+    for role in named(rendered(), "ClusterRole"):
+        for target in [key.rpartition("-to-")[2] for key in role["metadata"]["labels"] if "/aggregate-to-" in key]:
+            learned[target] = {
+                (resource, "create" in rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]
+            }
+    assert learned == {
+        "view": {(one, False) for one in ("codesandboxes", "sandboxpools", "sandboxqueues", "sandboxtemplates")},
+        # To run code in a sandbox is a right of its own, which no right to look gives.
+        "edit": {("codesandboxes", True), ("codesandboxes/connect", True)},
+        "admin": {(one, True) for one in ("sandboxpools", "sandboxqueues", "sandboxtemplates")},
+    }
+    assert [one for one in named(rendered("userRoles.enabled=false"), "ClusterRole") if "aggregate" in str(one)] == []
+
+
+def test_without_the_fleet_nobody_has_its_rights() -> None:
+    assert "fleet" not in {
+        one["metadata"].get("name", "").rpartition("-")[2] for one in rendered("fleet.enabled=false")
+    }

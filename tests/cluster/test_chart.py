@@ -1,0 +1,357 @@
+"""The chart on a real API server: what it makes is taken, grants what the golden file says, and is gone after an uninstall."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+import yaml
+from chart.helm_chart import CHART, Json, named
+from cluster.harness.api import ApiError, path_of
+from cluster.harness.layout import ClusterError
+from cluster.harness.testing import Cluster
+from crd_schemas import CRDS
+from sandfleet_operator.effects.authority import Authority
+from sandfleet_operator.effects.signing import Material, ca_config_map
+from sandfleet_operator.effects.tokens import KeyRing, TokenKey
+
+# Rights and objects are the same without processes; the kinds are on the test cluster for all tests, and none of Helm's.
+STILL = ("--set", "crds.enabled=false,operator.replicas=0,fleet.replicas=0")
+IMAGE = ("--set", "image.repository=localhost/sandfleet-operator,image.tag=dev")
+COMPONENTS = ("operator", "fleet")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kinds(cluster: Cluster) -> None:
+    cluster.api.apply_all(CRDS.values())
+    for kind in CRDS:
+        cluster.api.wait(f"the kind {kind}", lambda kind=kind: cluster.api.list(kind) is not None, 30)
+
+
+@dataclass(frozen=True)
+class Release:
+    cluster: Cluster
+    helm: Callable[..., str]
+    name: str
+    namespace: str
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.name}-sandfleet"
+
+    def install(self, *arguments: str) -> str:
+        return self.helm("install", self.name, str(CHART), "--namespace", self.namespace, *arguments)
+
+    def upgrade(self, *arguments: str) -> str:
+        return self.helm("upgrade", self.name, str(CHART), "--namespace", self.namespace, *arguments)
+
+    def uninstall(self) -> None:
+        self.helm("uninstall", self.name, "--namespace", self.namespace, "--wait")
+
+    def objects(self) -> tuple[Json, ...]:
+        return tuple(yaml.safe_load_all(self.helm("get", "manifest", self.name, "--namespace", self.namespace)))
+
+
+@pytest.fixture
+def release(cluster: Cluster, helm: Callable[..., str], namespace: str) -> Iterator[Release]:
+    """Of a name of its own, not installed yet; it goes after the test."""
+    made = Release(cluster, helm, f"box-{secrets.token_hex(3)}", namespace)
+    yield made
+    with suppress(ClusterError):
+        made.uninstall()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "nameOverride=other",
+        "crds.keep=false",
+        "runtimeClass.create=true,runtimeClass.name=other,runtimeClass.nodeSelector.gvisor=yes",
+        "operator.podDisruptionBudget.enabled=true,fleet.podDisruptionBudget.enabled=true,operator.replicas=2",
+        "settings.watchNamespaces={default,kube-system},fleet.enabled=false",
+        "operator.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution={},operator.tolerations[0].operator=Exists",
+        "operator.topologySpreadConstraints[0].maxSkew=1,operator.topologySpreadConstraints[0].topologyKey=zone,operator.topologySpreadConstraints[0].whenUnsatisfiable=ScheduleAnyway",
+        "fleet.env[0].name=A,fleet.env[0].value=b,imagePullSecrets[0].name=registry,userRoles.enabled=false",
+    ],
+)  # fmt: skip
+def test_the_api_server_takes_what_it_makes(release: Release, values: str):
+    said = release.install("--dry-run=server", "--take-ownership", "--hide-secret", "--set", values)
+    assert "STATUS: pending-install" in said
+
+
+def test_its_notes_say_what_is_there_and_what_is_missing(release: Release):
+    said = release.install(
+        "--dry-run=server", "--take-ownership", "--hide-secret", "--set", "runtimeClass.name=nowhere"
+    )
+    assert "[x] the custom resources" in said
+    assert "[ ] the RuntimeClass nowhere" in said
+    assert "runtimeClass.create=true" in said
+    assert "[ ] networks where no egress list leads" in said
+    said = release.install(
+        "--dry-run=server", "--take-ownership", "--hide-secret", "--set", "settings.blockedCidrs={10.96.0.0/12}"
+    )
+    assert "[x] networks where no egress list leads" in said
+
+
+Grant = tuple[str, str, str]
+ROW = re.compile(r"(?P<resource>\S+)\s+\[\]\s+\[(?P<names>.*?)\]\s+\[(?P<verbs>.*?)\]")
+
+
+def granted(cluster: Cluster, account: str, namespace: str) -> set[Grant]:
+    """Resource, name ("": any) and verb, as the API server lists them."""
+    said = cluster.kubectl("auth", "can-i", "--list", f"--as=system:serviceaccount:{account}", "--namespace", namespace)
+    rows = [row for line in said.splitlines() if (row := ROW.fullmatch(line.strip()))]
+    return {
+        (row["resource"], name, verb)
+        for row in rows
+        for name in row["names"].split() or [""]
+        for verb in row["verbs"].split()
+    }
+
+
+def of_rules(rules: list[Json]) -> set[Grant]:
+    return {
+        (f"{resource.partition('/')[0]}{group and f'.{group}'}{''.join(resource.partition('/')[1:])}", name, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
+
+
+def rules_in(objects: tuple[Json, ...], name: str, namespace: str) -> list[Json]:
+    roles = [one for one in named(objects, "Role") if one["metadata"]["namespace"] == namespace]
+    mine = [one for one in (*named(objects, "ClusterRole"), *roles) if one["metadata"]["name"] in (name, f"{name}-own")]
+    return [rule for role in mine for rule in role["rules"]]
+
+
+@pytest.mark.parametrize("namespaced", [False, True], ids=["everywhere", "in one namespace"])
+def test_an_account_can_do_exactly_what_its_roles_say(
+    cluster: Cluster, release: Release, new_namespace: Callable[..., str], namespaced: bool
+):
+    """Which the golden file holds for the same templates. What everybody may do is taken off."""
+    watched, other = new_namespace(), new_namespace()
+    release.install(*STILL, *(("--set", f"settings.watchNamespaces={{{watched}}}") if namespaced else ()))
+    objects = release.objects()
+    everybody = granted(cluster, f"{release.namespace}:nobody", release.namespace)
+    for component in COMPONENTS:
+        name = f"{release.prefix}-{component}"
+        for where in (release.namespace, watched, other):
+            seen = granted(cluster, f"{release.namespace}:{name}", where) - everybody
+            assert seen == of_rules(rules_in(objects, name, where)), (name, where)
+        read = ("codesandboxes.sandfleet.io", "", "get")
+        reads = [read in granted(cluster, f"{release.namespace}:{name}", one) for one in (watched, other)]
+        assert reads == [True, not namespaced]
+
+
+def allowed(cluster: Cluster, user: str, namespace: str, verb: str, what: str) -> bool:
+    """Of an account of `NAMESPACE:NAME`, or a person. `what`: RESOURCE[.GROUP][/SUBRESOURCE][:NAME]."""
+    resource, _, name = what.partition(":")
+    resource, _, subresource = resource.partition("/")
+    resource, _, group = resource.partition(".")
+    attributes = {
+        "namespace": namespace, "verb": verb, "group": group, "resource": resource, "subresource": subresource, "name": name,
+    }  # fmt: skip
+    home, _, account = user.partition(":")
+    who = {"user": user}
+    if account:
+        groups = ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{home}"]
+        who = {"user": f"system:serviceaccount:{user}", "groups": groups}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {**who, "resourceAttributes": attributes},
+    }
+    return cluster.api.call("POST", "apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"]
+
+
+LEADS_FURTHER = [
+    ("list", "secrets"), ("watch", "secrets"), ("create", "secrets"), ("get", "secrets:other"), ("create", "pods/exec"),
+    ("get", "pods/exec"), ("create", "pods/attach"), ("create", "pods/portforward"), ("get", "pods/log"), ("get", "pods/proxy"),
+    ("patch", "pods/ephemeralcontainers"), ("update", "codesandboxes.sandfleet.io"), ("delete", "codesandboxes.sandfleet.io"),
+    ("create", "sandboxtemplates.sandfleet.io"), ("create", "serviceaccounts/token"), ("impersonate", "users"),
+    ("impersonate", "serviceaccounts"), ("escalate", "roles.rbac.authorization.k8s.io"), ("patch", "nodes"),
+    ("bind", "clusterroles.rbac.authorization.k8s.io"), ("create", "rolebindings.rbac.authorization.k8s.io"),
+    ("get", "nodes/proxy"), ("get", "configmaps:other"), ("list", "configmaps"), ("update", "deployments.apps"),
+    ("deletecollection", "pods"), ("update", "leases.coordination.k8s.io:other"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_what_would_lead_further_is_refused(
+    cluster: Cluster, release: Release, new_namespace: Callable[..., str], component: str
+):
+    other = new_namespace()
+    release.install(*STILL)
+    account = f"{release.namespace}:{release.prefix}-{component}"
+    places = (release.namespace, other, "kube-system")
+    may = [(where, *what) for where in places for what in LEADS_FURTHER if allowed(cluster, account, where, *what)]
+    assert may == []
+    assert allowed(cluster, account, release.namespace, "get", "secrets:sandfleet-signing")
+    assert not allowed(cluster, account, other, "get", "secrets:sandfleet-signing")
+    assert allowed(cluster, account, other, "get", "codesandboxes.sandfleet.io")
+
+
+def test_the_question_is_asked_rightly(cluster: Cluster, namespace: str):
+    """Who may do everything may do each of these."""
+    cluster.api.call(
+        "POST",
+        f"apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "all"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+        },
+    )
+    assert all(allowed(cluster, f"{namespace}:default", namespace, *what) for what in LEADS_FURTHER)
+
+
+def test_kubernetes_own_roles_learn_the_kinds(cluster: Cluster, release: Release):
+    release.install(*STILL)
+    for role in ("view", "edit", "admin"):
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": role, "namespace": release.namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}],
+        }
+        place = f"apis/rbac.authorization.k8s.io/v1/namespaces/{release.namespace}/rolebindings"
+        cluster.api.call("POST", place, binding)
+
+    def can(user: str, verb: str, resource: str) -> bool:
+        return allowed(cluster, user, release.namespace, verb, f"{resource}.sandfleet.io")
+
+    cluster.api.wait("the roles", lambda: can("admin", "create", "sandboxqueues"), 30)
+    expected = {
+        "view": ([], ["codesandboxes", "sandboxtemplates", "sandboxpools", "sandboxqueues"]),
+        "edit": (["codesandboxes"], ["sandboxtemplates", "sandboxpools", "sandboxqueues"]),
+        "admin": (["codesandboxes", "sandboxtemplates", "sandboxpools", "sandboxqueues"], []),
+    }
+    for user, (may, may_not) in expected.items():
+        assert all(can(user, "list", resource) for resource in (*may, *may_not))
+        assert all(can(user, "create", resource) for resource in may), user
+        assert not any(can(user, "create", resource) for resource in may_not), user
+        assert not allowed(cluster, user, release.namespace, "patch", "codesandboxes.sandfleet.io/status")
+        connects = allowed(cluster, user, release.namespace, "create", "codesandboxes.sandfleet.io/connect")
+        assert connects == (user != "view")
+
+
+def filled(release: Release) -> tuple[Json, Json, Json]:
+    api, namespace = release.cluster.api, release.namespace
+    return (
+        api.get("Secret", "sandfleet-signing", namespace).get("data", {}),
+        api.get("ConfigMap", "sandfleet-ca", namespace).get("data", {}),
+        api.get("Lease", "sandfleet-operator", namespace).get("spec", {}),
+    )
+
+
+def fill(release: Release) -> None:
+    """As the processes do: the very ConfigMap that they apply, and a merge patch of each of the others."""
+    api, namespace = release.cluster.api, release.namespace
+    material = Material(Authority.new(time.time()), KeyRing((TokenKey.new(time.time()),)), "")
+    path = path_of("ConfigMap", namespace, "sandfleet-ca")
+    api.call(
+        "PATCH",
+        f"{path}?fieldManager=process&force=true",
+        ca_config_map(namespace, material),
+        "application/apply-patch+yaml",
+    )
+    for kind, name, change in (
+        ("Secret", "sandfleet-signing", {"data": {"key": "c2VjcmV0"}}),
+        ("Lease", "sandfleet-operator", {"spec": {"holderIdentity": "one", "leaseTransitions": 7}}),
+    ):
+        path = path_of(kind, namespace, name)
+        api.call("PATCH", f"{path}?fieldManager=process", change, "application/merge-patch+json")
+
+
+@pytest.mark.parametrize("how", [(), ("--server-side=false",)], ids=["server-side", "client-side"])
+def test_upgrades_and_rollbacks_leave_keys_and_leadership_as_they_are(release: Release, how: tuple[str, ...]):
+    release.install(*STILL, *how)
+    assert filled(release) == ({}, {}, {})
+    fill(release)
+    before = filled(release)
+    assert all(before)
+    release.upgrade(*STILL, *how, "--set", "settings.recovery.maxCrashes=3,operator.podLabels.a=b")
+    assert filled(release) == before
+    release.helm("rollback", release.name, "1", "--namespace", release.namespace)
+    assert filled(release) == before
+
+
+def everything(cluster: Cluster, namespace: str) -> set[str]:
+    kinds = cluster.kubectl("api-resources", "--verbs=list", "--namespaced", "--output=name").split()
+    listed = [one for one in kinds if not one.startswith("events")]
+    found = cluster.kubectl("get", ",".join(listed), "--namespace", namespace, "--output=name")
+    return set(found.split())
+
+
+def cluster_wide(cluster: Cluster, release: str) -> set[str]:
+    kinds = cluster.kubectl("api-resources", "--verbs=list", "--namespaced=false", "--output=name").split()
+    selector = f"app.kubernetes.io/instance={release}"
+    return set(cluster.kubectl("get", ",".join(kinds), "--selector", selector, "--output=name").split())
+
+
+def test_an_uninstall_leaves_nothing(cluster: Cluster, release: Release, new_namespace: Callable[..., str]):
+    watched = new_namespace()
+    before = everything(cluster, release.namespace), everything(cluster, watched)
+    release.install(
+        *STILL,
+        "--set",
+        f"settings.watchNamespaces={{{watched}}},runtimeClass.create=true,runtimeClass.name={release.name}",
+    )
+    fill(release)
+    assert everything(cluster, watched) > before[1]
+    assert len(cluster_wide(cluster, release.name)) > 5
+    release.uninstall()
+    assert (everything(cluster, release.namespace), everything(cluster, watched)) == before
+    assert cluster_wide(cluster, release.name) == set()
+
+
+@pytest.fixture
+def says_ready(cluster: Cluster, release: Release) -> Iterator[None]:
+    """In the place of an operator: whoever is made is Ready."""
+    over = threading.Event()
+
+    def serve() -> None:
+        condition = {
+            "type": "Ready", "status": "True", "reason": "ExecutorAnswers", "message": "code can be run",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }  # fmt: skip
+        while not over.wait(0.2):
+            for one in cluster.api.list("CodeSandbox", release.namespace):
+                path = path_of("CodeSandbox", release.namespace, one["metadata"]["name"])
+                with suppress(ApiError):
+                    status = {"status": {"conditions": [condition]}}
+                    cluster.api.call("PATCH", f"{path}/status", status, "application/merge-patch+json")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+def test_helm_test_passes_with_a_sandbox_that_gets_ready(images: Cluster, release: Release, says_ready: None):
+    release.install(*STILL, *IMAGE)
+    before = everything(images, release.namespace)
+    said = release.helm("test", release.name, "--namespace", release.namespace)
+    assert "Ready=True ExecutorAnswers" in said
+    assert re.search(r"Phase:\s+Succeeded", said)
+    assert everything(images, release.namespace) == before
+
+
+def test_helm_test_fails_where_nobody_makes_it_ready_and_leaves_nothing(images: Cluster, release: Release):
+    release.install(*STILL, *IMAGE, "--set", "test.timeoutSeconds=2")
+    before = everything(images, release.namespace)
+    with pytest.raises(ClusterError, match="helm test"):
+        release.helm("test", release.name, "--namespace", release.namespace)
+    assert everything(images, release.namespace) == before
