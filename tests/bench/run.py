@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, footprint, sessions.
+`--only NAME` runs one of: cells, commands, footprint, sessions, pods.
 """
 
 import argparse
@@ -10,9 +10,10 @@ import cells
 import commands
 import figures
 import footprint
+import pods
 import sessions
 
-PARTS = {"cells": cells, "commands": commands, "footprint": footprint, "sessions": sessions}
+PARTS = {"cells": cells, "commands": commands, "footprint": footprint, "sessions": sessions, "pods": pods}
 
 
 def main() -> None:

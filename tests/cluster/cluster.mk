@@ -1,5 +1,4 @@
 # A real Kubernetes with gVisor; included by the Makefile.
-CLUSTER_TESTS := tests/cluster
 HARNESS := PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests $(PY) -m cluster.harness
 
 .PHONY: cluster cluster-down cluster-test cluster-binaries base-image kind-up
@@ -10,8 +9,8 @@ cluster: setup ## A real Kubernetes with gVisor on this machine (root); SANDFLEE
 cluster-down: setup ## End it and leave nothing behind.
 	@$(HARNESS) down
 
-cluster-test: setup ## The tests on a real cluster: the one of KUBECONFIG, or one of their own.
-	@$(PY) -m pytest -q $(CLUSTER_TESTS) --timeout 300 $(ARGS)
+cluster-test: setup ## The tests on a real cluster (of KUBECONFIG, or one of their own), and the executor's in its pods.
+	@tests/cluster/run.sh $(ARGS)
 
 cluster-binaries: setup ## Build the cluster's programs into the cache.
 	@$(HARNESS) binaries

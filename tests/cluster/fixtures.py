@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 from cluster.harness import binaries
@@ -44,6 +47,29 @@ def _given(kubeconfig: Path) -> Cluster:
     return Cluster(kubeconfig, Api(config), found, None)
 
 
+@contextmanager
+def _locked(what: str, how: int) -> Iterator[IO[str]]:
+    folder = cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{what}.lock").open("w") as lock:
+        fcntl.flock(lock, how)
+        yield lock
+
+
+@contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """One test process of this machine at a time."""
+    with _locked(what, fcntl.LOCK_EX):
+        yield
+
+
+@contextmanager
+def _shared(what: str) -> Iterator[Callable[[], None]]:
+    """Any number of test processes at a time; the function waits until this one is the last."""
+    with _locked(what, fcntl.LOCK_SH) as lock:
+        yield lambda: fcntl.flock(lock, fcntl.LOCK_EX)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A cluster that was not up before is ended after the tests; SANDFLEET_KEEP=1 leaves it."""
@@ -52,13 +78,17 @@ def cluster() -> Iterator[Cluster]:
     if given and Path(given).resolve() != layout.kubeconfig:
         yield _given(Path(given))
         return
-    was_up = recorded(layout) is not None
     say = timed("cluster")
-    up(layout, say)
-    api = Api(json.loads(layout.kubeconfig.read_text()))
-    yield Cluster(layout.kubeconfig, api, binaries.provide(cache(), say), layout)
-    if not was_up and not os.environ.get("SANDFLEET_KEEP"):
-        down(layout, say)
+    # Workers of pytest-xdist come at the same time: the first one brings it up, and waits for the others to end it.
+    with _shared(f"{layout.root.name}-users") as alone:
+        with _alone(layout.root.name):
+            was_up = recorded(layout) is not None
+            up(layout, say)
+        api = Api(json.loads(layout.kubeconfig.read_text()))
+        yield Cluster(layout.kubeconfig, api, binaries.provide(cache(), say), layout)
+        if not was_up and not os.environ.get("SANDFLEET_KEEP"):
+            alone()
+            down(layout, say)
 
 
 @pytest.fixture(scope="session")
@@ -69,13 +99,30 @@ def node(cluster: Cluster) -> Cluster:
     return cluster
 
 
-@pytest.fixture(scope="session")
-def images(node: Cluster) -> Cluster:
-    """The same, with the images of this tree in it as `localhost/sandfleet-{executor,operator}:dev`."""
-    said = subprocess.run(["make", "-s", "image"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+def _with_images(node: Cluster, *names: str) -> Cluster:
+    with _alone("images"):
+        command = [str(REPOSITORY / "scripts/image.sh"), *names]
+        said = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if said.returncode:
         raise ClusterError(f"cannot make the images: {said.stderr.strip()[-2000:]}")
     return node
+
+
+@pytest.fixture(scope="session")
+def images(node: Cluster) -> Cluster:
+    """The same, with the images of this tree in it as `localhost/sandfleet-{executor,operator}:dev`.
+
+    SANDFLEET_IMAGES=keep takes those that are there.
+    """
+    if os.environ.get("SANDFLEET_IMAGES") == "keep":
+        return node
+    return _with_images(node)
+
+
+@pytest.fixture(scope="session")
+def executor_image(node: Cluster) -> Cluster:
+    """The same, with the executor's image alone."""
+    return _with_images(node, "executor")
 
 
 @pytest.fixture(scope="session")

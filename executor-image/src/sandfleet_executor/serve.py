@@ -20,7 +20,7 @@ from sandfleet_api.executor.v1 import (
 )
 
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.effects import cgroup, watchdog
+from sandfleet_executor.effects import cgroup, ports, watchdog
 from sandfleet_executor.effects.identity import Identity
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.namespace import NamespaceError
@@ -120,8 +120,10 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
 def bind(server: grpc.aio.Server, config: ExecutorConfig, identity: Identity | None) -> None:
     if identity is None:
         server.add_insecure_port(f"unix:{config.socket}")
-    else:
-        server.add_secure_port(str(config.listen), identity.credentials())
+        return
+    number = int(str(config.listen).rpartition(":")[2])
+    for address in (str(config.listen), *ports.left_open(str(config.listen))):
+        server.add_secure_port(address, identity.credentials(lambda: ports.send_at_once(number)))
 
 
 def utc_now() -> dt.datetime:
@@ -133,6 +135,7 @@ async def until_over(session: Session, watcher: WorkspaceWatcher) -> int:
     while True:
         # So that the kernel's queue of events does not fill up while a cell is busy, or between cells.
         watcher.drain()
+        session.wake()
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 await session.closed.wait()

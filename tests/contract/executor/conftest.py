@@ -14,7 +14,7 @@ MIB = 1 << 20
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def host(request):
     in_pods = request.config.getoption("--executor") == "pod"
-    made = PodHost(request.getfixturevalue("images")) if in_pods else LocalHost()
+    made = PodHost(request.getfixturevalue("executor_image")) if in_pods else LocalHost()
     await made.start()
     yield made
     await made.close()

@@ -51,7 +51,18 @@ class LocalHost:
         self.authority = Authority()
 
     # What this set-up has beyond the other; tests that need one of them say which.
-    traits = frozenset({"own network", "unix socket", *(["own uid"] if is_root else [])})
+    traits = frozenset(
+        {
+            "own network",
+            "unix socket",
+            "locked mounts",
+            "no_new_privs of its own",
+            "a PID 1 that cannot be killed from below",
+            *(["own uid"] if is_root else []),
+        }
+    )
+    # Namespaces that user code does not share with the executor.
+    separated = frozenset({"pid", "mnt", "ipc", "uts", "net", "user"})
 
     def executor(self, **options):
         """A coroutine that starts one."""
@@ -209,6 +220,10 @@ class LocalExecutor(ExecutorUnderTest):
             "the keys of tokens": self.config["keys_file"],
             "the executor's socket": self.config.get("socket", ""),
         }
+
+    def namespaces(self):
+        """Name → identity of the namespaces that the executor itself is in."""
+        return {path.name: str(path.readlink()) for path in Path(f"/proc/{self.pid}/ns").iterdir()}
 
     def restart_peak(self):
         """From now on `peak_memory` counts afresh."""

@@ -7,6 +7,7 @@ import json
 import secrets
 import subprocess
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from contract.executor.authority import Authority
 from contract.executor.harness import PATIENCE, ExecutorUnderTest, Exit, until
@@ -19,6 +20,9 @@ RUNSC_ROOT = "/run/containerd/runsc/k8s.io"
 MIB = 1 << 20
 # Above the limit for user code: the executor itself, and the sentry.
 RESERVE = 768 * MIB
+# Under gVisor a forked Python costs some 10 MiB from the start, and a fork bomb leaves the memory guard no processor time: what
+# keeps it from the cgroup's limit is that so many processes fit.
+PROCESSES = 128
 NO_PRIVILEGE = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -36,16 +40,16 @@ OTHERS = """
 import os
 print([int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and int(pid) not in (1, os.getpid())])
 """
+NAMESPACES = "import json, os; print(json.dumps({n: os.readlink(f'/proc/1/ns/{n}') for n in os.listdir('/proc/1/ns')}))"
 RESIDENT = "print(int(open('/proc/1/statm').read().split()[1]) * 4096)"
+# Until the end of its input: a process that `runsc exec` has started outlives that.
 WATCH_PEAK = """
-import time
+import select, sys
 peak = 0
-while True:
-    now = int(open('/proc/1/statm').read().split()[1]) * 4096
-    if now > peak:
-        peak = now
-        print(peak, flush=True)
-    time.sleep(0.02)
+print("watching", flush=True)
+while not select.select([sys.stdin], [], [], 0.02)[0]:
+    peak = max(peak, int(open('/proc/1/statm').read().split()[1]) * 4096)
+print(peak)
 """
 _numbers = itertools.count(1)
 
@@ -54,6 +58,8 @@ class PodHost:
     """One namespace for the executors of a test run. `cluster` has a node that can be reached into."""
 
     traits = frozenset()
+    # Namespaces that user code does not share with the executor; gVisor shows these.
+    separated = frozenset({"pid", "mnt", "ipc", "uts", "user"})
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -112,7 +118,7 @@ class PodHost:
                 {"name": "SANDFLEET_TEST_SECRET", "value": self.secret},
             ],
             "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": str(memory)}},
-            "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
+            "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 10},
             "volumeMounts": [
                 {"name": "workspace", "mountPath": "/workspace"},
                 {"name": "private", "mountPath": PRIVATE},
@@ -148,6 +154,7 @@ def _object(version, kind, name):
 @dataclass
 class PodExecutor(ExecutorUnderTest):
     name: str = ""
+    restarts: bool = False
     _peak: subprocess.Popen = field(default=None, repr=False)
 
     @classmethod
@@ -180,22 +187,24 @@ class PodExecutor(ExecutorUnderTest):
             "keys_file": "/run/sandfleet/keys/keys.json",
             "listen": f"0.0.0.0:{PORT}",
             "isolation": isolation,
-            "limits": {},
             **{key: value for key, value in config.items() if key != "cgroup"},
+            "limits": {"processes": PROCESSES, **config.get("limits", {})},
             "network": "pod",
         }
         await host.do(host.cluster.api.create, host.pod(name, said, restarts=restarts, workspace=workspace))
-        self = cls(host, said, name=name)
-        pod = await host.do(host.cluster.pod_ready, host.namespace, name)
-        address = f"{pod['status']['podIP']}:{PORT}"
+        self = cls(host, said, name=name, restarts=restarts)
+        uid, address = await until(lambda: host.do(self._place))
         self.config = {
             **said,
-            "sandbox_uid": pod["metadata"]["uid"],
-            "listen": address,
+            "sandbox_uid": uid,
+            "listen": f"{address}:{PORT}",
             "workspace": workspace,
             "user_id": None,
         }
-        await asyncio.to_thread(self._plant)
+        await until(self._answers)
+        if isolation == "none":
+            # Code in it looks for what an isolated one hides.
+            await asyncio.to_thread(lambda: self.hidden)
         if signed:
             await host.authority.sign(self)
         if session is not None:
@@ -203,10 +212,23 @@ class PodExecutor(ExecutorUnderTest):
         self.sandbox = self.client()
         return self
 
-    def _plant(self):
-        files = {f"{PRIVATE}/own", *(path for path in self.hidden.values() if path.startswith("/tmp/"))}
-        lines = [f"open({path!r}, 'w').write({self.secret!r})" for path in files]
-        self._run("import os; os.umask(0o022)\n" + "\n".join(lines))
+    def _place(self):
+        """The pod's uid and address, as soon as it has one; raises AssertionError for one that will never answer."""
+        pod = self.host.cluster.api.get("Pod", self.name, self.host.namespace)
+        assert pod["status"]["phase"] in ("Pending", "Running"), pod["status"]
+        address = pod["status"].get("podIP")
+        return (pod["metadata"]["uid"], address) if address else None
+
+    async def _answers(self):
+        """Whether the port is open. The kubelet asks the same, but once a second."""
+        hostname, port = self.config["listen"].split(":")
+        try:
+            async with asyncio.timeout(1):
+                _, writer = await asyncio.open_connection(hostname, int(port))
+        except OSError:
+            return False
+        writer.close()
+        return True
 
     # As the node sees it
 
@@ -214,10 +236,10 @@ class PodExecutor(ExecutorUnderTest):
     def secret(self):
         return self.host.secret
 
-    @property
+    @cached_property
     def hidden(self):
         """What → path in the container that is not to be in the session namespace."""
-        return {
+        paths = {
             "readable by everybody": "/tmp/canary",
             "of root alone": f"{PRIVATE}/own",
             "at home": "/tmp/.at-home",
@@ -225,19 +247,26 @@ class PodExecutor(ExecutorUnderTest):
             "the executor's private folder": PRIVATE,
             "the keys of tokens": "/run/sandfleet/keys/keys.json",
         }
+        files = (f"{PRIVATE}/own", "/tmp/canary", "/tmp/.at-home")
+        lines = [f"open({path!r}, 'w').write({self.secret!r})" for path in files]
+        self._run("import os; os.umask(0o022)\n" + "\n".join(lines))
+        return paths
+
+    def namespaces(self):
+        """Name → identity of the namespaces that the executor itself is in."""
+        return json.loads(self._run(NAMESPACES))
 
     def restart_peak(self):
         if self._peak:
-            self._peak.kill()
-            self._peak.wait()
-        self._peak = subprocess.Popen(self._command(WATCH_PEAK), stdout=subprocess.PIPE, text=True)
+            self._peak.communicate()
+        self._peak = subprocess.Popen(
+            self._command(WATCH_PEAK), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self._peak.stdout.readline()
 
     def peak_memory(self):
-        self._peak.kill()
-        lines = self._peak.communicate()[0].split()
-        self._peak = None
-        return max([int(line) for line in lines], default=0)
+        said, self._peak = self._peak.communicate(timeout=PATIENCE)[0], None
+        return int(said)
 
     def memory(self):
         return int(self._run(RESIDENT))
@@ -267,20 +296,21 @@ class PodExecutor(ExecutorUnderTest):
     async def back(self):
         def started_again():
             status = self._status()
-            return status["restartCount"] > 0 and status["ready"]
+            return status["restartCount"] > 0 and "running" in status["state"]
 
         await until(lambda: asyncio.to_thread(started_again))
+        await until(self._answers)
 
     @property
     def ended(self):
-        return self._exit() is not None
+        # Where the kubelet starts it again it has not.
+        return not self.restarts and self._exit() is not None
 
     async def stop(self):
         for client in self.clients:
             await client.close()
         if self._peak:
-            self._peak.kill()
-            self._peak.communicate()
+            await asyncio.to_thread(self._peak.communicate)
         await self.host.do(self.host.cluster.api.delete, "Pod", self.name, self.host.namespace)
 
     def _status(self):
@@ -295,14 +325,15 @@ class PodExecutor(ExecutorUnderTest):
         return Exit(None, "SIGKILL") if ended["exitCode"] == 137 else Exit(ended["exitCode"], None)
 
     @property
-    def _container(self):
+    def container(self):
+        """Its id, as containerd has it."""
         return self._status()["containerID"].partition("//")[2]
 
     def _signal(self, name):
         ctr = self.host.cluster.programs["ctr"]
         socket = self.host.cluster.layout.containerd_socket
         place = ["--address", str(socket), "--namespace", "k8s.io"]
-        self.host.cluster.on_node(str(ctr), *place, "tasks", "kill", "--signal", name, self._container)
+        self.host.cluster.on_node(str(ctr), *place, "tasks", "kill", "--signal", name, self.container)
 
     def _command(self, code):
         """Python in the container, beside the executor."""
@@ -312,7 +343,7 @@ class PodExecutor(ExecutorUnderTest):
             f"--root={RUNSC_ROOT}",
             "exec",
             "--user=1000:1000",
-            self._container,
+            self.container,
             "python3",
             "-c",
             code,

@@ -64,8 +64,9 @@ async def test_an_executor_that_is_killed_takes_all_its_processes_with_it(fresh,
 
 
 async def test_a_lease_that_is_over_ends_the_executor_with_40(starting):
-    async with starting(lease=1.0) as executor:
+    async with starting(lease=60.0) as executor:
         tasks = await busy(executor)
+        await executor.open("session", lease=1.0)
         assert await executor.exit() == Exit(40, None)
         assert await is_gone(executor)
         await asyncio.gather(*tasks)

@@ -4,6 +4,7 @@ import datetime as dt
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import grpc
 from cryptography import x509
@@ -53,14 +54,26 @@ class Identity:
         write_private(self._folder / "certificate.pem", certificate_pem)
         self._certificate = certificate_pem
 
-    def credentials(self) -> grpc.ServerCredentials:
-        """For a server; it shows what was installed last."""
-        return grpc.dynamic_ssl_server_credentials(
-            self._configuration(), self._configuration, require_client_authentication=False
-        )
+    def credentials(self, on_handshake: Callable[[], None] = lambda: None) -> grpc.ServerCredentials:
+        """For one port of a server; it shows what was installed last. `on_handshake` is called in a thread of gRPC's."""
+        shown = self._certificate
+
+        def changed() -> grpc.ServerCertificateConfiguration | None:
+            """What gRPC asks at each handshake. None unless something changed: handshakes that each bring a new one at the same
+            time end the process in a failed check of gRPC's.
+            """
+            nonlocal shown
+            on_handshake()
+            if shown == self._certificate:
+                return None
+            shown = self._certificate
+            return self._configuration()
+
+        # The stubs do not know of None, which is documented.
+        fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", changed)
+        return grpc.dynamic_ssl_server_credentials(self._configuration(), fetch, require_client_authentication=False)
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        """What gRPC asks for at each handshake."""
         return grpc.ssl_server_certificate_configuration([(key_pem(self._key), self._certificate)])
 
     def _check(self, pem: bytes) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.effects.channel import FrameChannel
+from sandfleet_executor.worker import tree
 from sandfleet_executor.worker.frames import Frame, FrameError
 
 START_SECONDS = 30.0
@@ -59,6 +61,8 @@ class Namespace:
         self._samples: dict[int, Callable[[int, int, float], None]] = {}
         self._next_id = 0
         self._busy = 0
+        # PID 1 as the executor numbers it; 0 until somebody asks.
+        self._spawner = 0
         self._said_busy = False
         self._idle_timer = asyncio.get_running_loop().call_later(0, lambda: None)
         self._channel: FrameChannel
@@ -129,6 +133,19 @@ class Namespace:
     async def ping(self) -> None:
         """Raises NamespaceError when the spawner does not answer."""
         await self._ask({"op": "ping"})
+
+    def wake(self) -> None:
+        """Lets PID 1 go on where user code has stopped it: under gVisor it may, being the same user."""
+        if self.ended:
+            return
+        if not self._spawner:
+            mine = self._process.pid
+            self._spawner = next((each.pid for each in tree.scan().values() if each.parent == mine), mine)
+        # Never without need: a signal that comes while it forks can hold a process up for seconds there.
+        found = tree.look(self._spawner)
+        if found is not None and found.state == "T":
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._spawner, signal.SIGCONT)
 
     async def close(self) -> None:
         """Ends every process in it."""

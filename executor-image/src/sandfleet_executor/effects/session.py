@@ -80,6 +80,11 @@ class Session:
                 self._namespace = await Namespace.start(config, self._cgroup)
             return self._namespace
 
+    def wake(self) -> None:
+        """Called often: whatever user code has stopped, commands can be ended and the memory guard looks."""
+        if self._namespace and not self._namespace.ended:
+            self._namespace.wake()
+
     def tmp_fd(self) -> int | None:
         """A descriptor of the namespace's /tmp, owned by the namespace; None while there is none."""
         return None if self._namespace is None or self._namespace.ended else self._namespace.tmp_fd

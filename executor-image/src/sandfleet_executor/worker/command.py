@@ -3,6 +3,7 @@
 It is a subreaper, so that daemons (setsid, double fork) stay below it, and it is not the program's to trace.
 """
 
+import errno
 import os
 import resource
 import select
@@ -62,7 +63,14 @@ def start(request: dict[str, Any], payload: bytes) -> int:
     os.environb.clear()
     os.environb.update(environment)
     argv = shell_argv(payload) if request["shell"] else payload.split(b"\0")
-    return os.posix_spawnp(argv[0], argv, environment, setsid=True, setsigmask=[], setsigdef=SIGNALS_TO_RESET)
+    try:
+        return os.posix_spawnp(argv[0], argv, environment, setsid=True, setsigmask=[], setsigdef=SIGNALS_TO_RESET)
+    except OSError as error:
+        # gVisor says of an argument that is too long that it were a file's name.
+        long = any(len(text) > LONGEST_ARGUMENT for text in (*argv, *environment.values()))
+        if error.errno == errno.ENAMETOOLONG and long:
+            raise OSError(errno.E2BIG, os.strerror(errno.E2BIG), error.filename) from error
+        raise
 
 
 def shell_argv(line: bytes) -> list[bytes]:

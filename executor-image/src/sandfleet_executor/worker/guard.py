@@ -13,9 +13,13 @@ TIGHT_SHARE = 0.5
 
 def interval(*, busy: bool, used: int, limit: int) -> float:
     """Seconds until the next sample."""
-    if used > limit * TIGHT_SHARE:
+    if is_tight(used, limit):
         return TIGHT_INTERVAL
     return BUSY_INTERVAL if busy else IDLE_INTERVAL
+
+
+def is_tight(used: int, limit: int) -> bool:
+    return used > limit * TIGHT_SHARE
 
 
 def victim(trees: Mapping[int, Tree], tmp_used: int, limit: int) -> int | None:

@@ -24,7 +24,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import command, context, frames, guard, linux, tree
+from . import command, context, frames, guard, linux, machine, tree
 
 # A Python context's address space ends here above the memory limit: the second line, for one huge allocation.
 ADDRESS_HEADROOM = 1 << 30
@@ -45,6 +45,7 @@ class Spawner:
         self.condemned: set[int] = set()
         self.busy = 0
         self.used = 0
+        self.machine = machine.Machine()
         self.shown: dict[int, list[float]] = {}
         self.woken, self.wake = os.pipe()
         os.set_blocking(self.woken, False)
@@ -186,11 +187,24 @@ class Spawner:
                 tree.kill_tree(process.pid)
 
     def sample(self) -> None:
+        # Memory that forks share counts once for each of them in `used`, which so errs on the side of looking.
+        over = guard.is_tight(self.used, self.memory_limit) and self.machine.over(self.memory_limit)
+        if over:
+            self.machine.freeze()
+        try:
+            self.look(over=over)
+        finally:
+            if over:
+                self.machine.thaw()
+
+    def look(self, *, over: bool) -> None:
         processes = tree.scan()
         trees = {pid: tree.measure(processes, pid) for pid in self.children}
         tmp = tmp_used(self.tmp_directories)
         condemned = guard.victim(trees, tmp, self.memory_limit)
-        if condemned is not None:
+        if condemned is not None and self.machine.known:
+            condemned = condemned if over or self.machine.over(self.memory_limit) else None
+        elif condemned is not None:
             # Before anything is killed: the exact figure, which costs too much for every sample.
             processes = tree.proportional(processes)
             trees = {pid: tree.measure(processes, pid) for pid in self.children}

@@ -1,0 +1,39 @@
+"""The memory of the whole sandbox, where its kernel is its own: gVisor counts each shared page once there, and nowhere else."""
+
+import os
+import signal
+
+
+class Machine:
+    """Of use to PID 1 alone: without a namespace, or on Linux, it knows nothing and does nothing."""
+
+    def __init__(self) -> None:
+        self.known = os.getpid() == 1 and "gvisor" in os.uname().release
+        self._before = self._used() if self.known else 0
+
+    def over(self, limit: int) -> bool:
+        """Whether user code uses more than `limit` bytes; what was used before it began is not its own."""
+        return self.known and self._used() - self._before > limit
+
+    def freeze(self) -> None:
+        """Stops all processes but this one in one step: hundreds of them leave no time to look at each."""
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: int) -> None:
+        if self.known:
+            try:
+                os.kill(-1, number)
+            except ProcessLookupError:
+                return
+
+    def _used(self) -> int:
+        """Bytes."""
+        fd = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fields = dict(line.split(b":") for line in os.read(fd, 4096).splitlines())
+        finally:
+            os.close(fd)
+        return (int(fields[b"MemTotal"].split()[0]) - int(fields[b"MemFree"].split()[0])) << 10

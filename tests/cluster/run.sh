@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# The tests on a real cluster, and the executor's contract suite in its pods: run.sh [arguments for pytest].
+# The cluster is the one of KUBECONFIG, or one of our own, which is ended afterwards if it was not up before (SANDFLEET_KEEP=1: stays).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+python=$PWD/.venv/bin/python
+harness() { PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests "$python" -m cluster.harness "$@"; }
+suite() { # where → pytest's; that the arguments choose nothing there is no failure
+    local status=0
+    "$python" -m pytest -q --timeout 300 "$@" || status=$?
+    [ "$status" = 5 ] && return 0
+    return "$status"
+}
+
+own=${SANDFLEET_CLUSTER_DIR:-/var/lib/sandfleet-cluster}/kubeconfig
+if [ -z "${KUBECONFIG:-}" ] || [ "$(realpath -m "$KUBECONFIG")" = "$(realpath -m "$own")" ]; then
+    if ! harness running; then
+        [ -n "${SANDFLEET_KEEP:-}" ] || trap 'harness down' EXIT
+        harness up
+    fi
+    # Before the tests: none of them has the time to build.
+    scripts/image.sh
+fi
+failed=0
+suite tests/cluster "$@" || failed=$?
+suite tests/contract/executor --executor pod -n 2 --dist loadfile "$@" || failed=$?
+exit "$failed"
