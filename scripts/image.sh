@@ -18,20 +18,22 @@ trap 'rm -rf "$work"' EXIT
 
 load() { # name, version: into the test cluster, where one runs and does not have it
     harness running || return 0
-    if harness has-image "localhost/$1:$2"; then return; fi
-    local archive=$work/$1.tar
-    buildah_here push --quiet "localhost/$1:$2" "docker-archive:$archive:localhost/$1:$2"
-    echo "image: loading localhost/$1:$2 into the cluster" >&2
+    if ! harness has-image "localhost/$1:$2"; then
+        local archive=$work/$1.tar
+        buildah_here push --quiet "localhost/$1:$2" "docker-archive:$archive:localhost/$1:$2"
+        echo "image: loading localhost/$1:$2 into the cluster" >&2
+        harness load-image "$archive"
+        rm -f "$archive"
+    fi
     # The last is what chart and examples say.
-    harness load-image "$archive" --tag "localhost/$1:$2" "localhost/$1:dev" "docker.io/sandfleet/${1#sandfleet-}:0.1.0"
-    rm -f "$archive"
+    harness tag-image "localhost/$1:$2" "localhost/$1:dev" "docker.io/sandfleet/${1#sandfleet-}:0.1.0"
 }
 
 build() { # folder, member distributions
     local folder=$1 name=sandfleet-${1%-image} version context
     shift
-    version=$({ echo "$base"; cat "$folder/Dockerfile" "$folder/requirements.lock"; git ls-files -s --cached proto/gen "$folder/src"
-        git ls-files proto/gen "$folder/src" | xargs sha256sum; } | sha256sum | cut -c1-12)
+    version=$({ echo "$base"; cat "$folder/Dockerfile" "$folder/requirements.lock"; git ls-files --cached --others --exclude-standard \
+        proto/gen "$folder/src" | LC_ALL=C sort | xargs sha256sum; } | sha256sum | cut -c1-12)
     local image=localhost/$name:$version
     if ! buildah_here inspect --type image "$image" > /dev/null 2>&1; then
         context=$work/$folder

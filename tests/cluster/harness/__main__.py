@@ -37,9 +37,10 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("binaries", help="build what the cache lacks")
     commands.add_parser("base-image", help="make the Debian base image with Python, for buildah")
     commands.add_parser("testkit-image", help="write the tests' own image, for kind").add_argument("archive", type=Path)
-    loading = commands.add_parser("load-image", help="put an OCI archive into the node")
-    loading.add_argument("archive", type=Path)
-    loading.add_argument("--tag", nargs="+", metavar="NAME", default=(), help="give the image of the first name the others")
+    commands.add_parser("load-image", help="put an OCI archive into the node").add_argument("archive", type=Path)
+    tagging = commands.add_parser("tag-image", help="give an image of the node more names")
+    tagging.add_argument("name")
+    tagging.add_argument("others", nargs="+")
     commands.add_parser("running", help="exit 0 when the cluster runs")
     commands.add_parser("has-image", help="exit 0 when the node has this image").add_argument("name")
     rest = {
@@ -71,12 +72,9 @@ def main() -> int:
         case "testkit-image":
             arguments.archive.write_bytes(images.testkit(binaries.provide(cache(), say, ["probe"])["probe"]))
         case "load-image":
-            images.load(
-                layout,
-                binaries.provide(cache(), say, ["ctr"])["ctr"],
-                arguments.archive,
-                tuple(arguments.tag),
-            )
+            images.load(layout, binaries.provide(cache(), say, ["ctr"])["ctr"], arguments.archive)
+        case "tag-image":
+            images.tag(layout, binaries.provide(cache(), say, ["ctr"])["ctr"], arguments.name, arguments.others)
         case "running":
             return 0 if recorded(layout) else 1
         case "has-image":

@@ -102,9 +102,8 @@ def client(layout: Layout, ctr: Path) -> list[str]:
     return [str(ctr), "--address", str(layout.containerd_socket), "--namespace", "k8s.io", "images"]
 
 
-def load(layout: Layout, ctr: Path, content: bytes | Path, names: tuple[str, ...] = ()) -> None:
-    """Put an OCI (or Docker) archive into the node's containerd, under the name that it carries; what has the first of
-    `names` gets the others as well.
+def load(layout: Layout, ctr: Path, content: bytes | Path) -> None:
+    """Put an OCI (or Docker) archive into the node's containerd, under the name that it carries.
 
     Raises:
         ClusterError: the cluster does not run, or the archive is none.
@@ -112,8 +111,11 @@ def load(layout: Layout, ctr: Path, content: bytes | Path, names: tuple[str, ...
     source = str(content) if isinstance(content, Path) else "-"
     given = content if isinstance(content, bytes) else None
     _ctr(layout, ctr, "import", source, given=given)
-    if names:
-        _ctr(layout, ctr, "tag", "--force", *names)
+
+
+def tag(layout: Layout, ctr: Path, name: str, others: Iterable[str]) -> None:
+    """Give an image of the node other names, which may have been another image's; raises ClusterError."""
+    _ctr(layout, ctr, "tag", "--force", name, *others)
 
 
 def has(layout: Layout, ctr: Path, name: str) -> bool:

@@ -14,16 +14,18 @@ from sandfleet_operator.api.kube import (
     POD,
     SANDBOX_TEMPLATE,
     Conflict,
+    Forbidden,
+    Invalid,
     Json,
     Ref,
 )
 from sandfleet_operator.api.parse import code_sandbox, sandbox_template
 from sandfleet_operator.api.resources import CodeSandbox, Condition, SandboxTemplate
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.effects.carry import Carrier, RefusedError
+from sandfleet_operator.effects.carry import Carrier, RefusedError, reason_of
 from sandfleet_operator.effects.store import Store
 from sandfleet_operator.plan.sandbox import status as conditions
-from sandfleet_operator.plan.sandbox.actions import Greet, Plan
+from sandfleet_operator.plan.sandbox.actions import Action, EnsureKeys, EnsurePolicy, Greet, Plan
 from sandfleet_operator.plan.sandbox.observed import (
     Contact,
     Node,
@@ -227,11 +229,19 @@ class Reconciler:
             if isinstance(action, Greet):
                 self._begin_greeting(seen.sandbox, action)
                 continue
-            await self._carrier.carry(action)
+            await self._carry(action)
             done = True
         if done:
             self._troubles.pop(seen.sandbox.meta.uid, None)
         return done
+
+    async def _carry(self, action: Action) -> None:
+        try:
+            await self._carrier.carry(action)
+        except (Forbidden, Invalid) as error:
+            if not isinstance(action, EnsurePolicy | EnsureKeys):
+                raise
+            raise RefusedError(reason_of(error), error.message) from error
 
     async def _settle(self, seen: Observed, plan: Plan) -> float | None:
         """Nothing is left to do now: say so, at once or with what comes next."""

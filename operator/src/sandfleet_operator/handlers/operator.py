@@ -109,6 +109,8 @@ class Operator:
                 listing = await self._kube.list(kind, namespace, selector)
                 for obj in self.store.replace(kind, listing.items, listing.resource_version, namespace):
                     self._wake(kind, obj)
+                    if kind == CODE_SANDBOX and self.store.get_like(kind, obj) is None:
+                        self._reconciler.forget(obj["metadata"].get("uid", ""))
         await self._facts.refresh()
         self._carrier.forget_keys()
         for kind in (SANDBOX_TEMPLATE, CODE_SANDBOX):

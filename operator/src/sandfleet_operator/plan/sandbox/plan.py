@@ -127,8 +127,6 @@ def _run(seen: Observed, now: float, settings: Settings) -> Plan:
         return _refused(seen, wanted, now, settings)
     policies = parts.policies(seen, wanted, settings)
     volume = parts.volume(seen, wanted)
-    if running.refused_left(seen, now) > 0:
-        volume = replace(volume, actions=())
     lifetime = lifetime_left(seen, now, settings)
     here = running.Moment(seen=seen, wanted=wanted, now=now, settings=settings, lifetime=lifetime, held=volume.blocked)
     round_ = running.pod_round(here)
@@ -140,10 +138,13 @@ def _run(seen: Observed, now: float, settings: Settings) -> Plan:
         degraded=round_.degraded or volume.degraded,
     )
     status = replace(round_.status, workspace_claim=volume.name or round_.status.workspace_claim)
+    # What was refused is asked for again after a pause, and what comes after it as well.
+    pause = running.refused_left(seen, now)
+    before = () if pause else (*policies, *parts.keys(seen), *volume.actions)
     return Plan(
         status=with_conditions(status, found, now, seen.sandbox.meta.generation),
-        actions=(*policies, *parts.keys(seen), *volume.actions, *round_.actions),
-        again=_sooner(round_.again, lifetime),
+        actions=(*before, *round_.actions),
+        again=_sooner(round_.again, lifetime, pause or None),
     )
 
 

@@ -1,0 +1,166 @@
+"""What the operator has seen of one sandbox, with everything a test does not care about as it is on a good day."""
+
+from dataclasses import replace
+
+from builders import SETTINGS, a_meta, a_sandbox_template, opens
+from sandfleet_operator.api.conditions import ConditionType, Reason
+from sandfleet_operator.api.resources import CodeSandbox, OperatingMode, Restart, SandboxSpec, SandboxStatus
+from sandfleet_operator.plan import names, networkpolicy
+from sandfleet_operator.plan.effective import Refusal, effective
+from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
+from sandfleet_operator.plan.sandbox.actions import EnsurePolicy, Plan
+from sandfleet_operator.plan.sandbox.observed import Contact, Ended, Node, Observed, Pod, Volume
+from sandfleet_operator.plan.sandbox.plan import plan
+
+NOW = 1_700_000_000.0
+AGE = 1000.0
+WARM = ("warm-1", "uid-of-warm-1")
+CLAIM, WARM_CLAIM = "workspace-demo", "workspace-warm-1"
+TEMPLATE = a_sandbox_template(egress=opens(("203.0.113.0/24", 443)))
+META = a_meta(created=NOW - AGE, generation=1)
+SUSPENDED = OperatingMode.SUSPENDED
+
+
+def sandbox(status: SandboxStatus | None = None, *, bound: tuple[str, str] | None = None, **spec) -> CodeSandbox:
+    """`bound` is the warm pod that the fleet has given it."""
+    annotations = {names.BOUND_POD: "/".join(bound)} if bound else {}
+    meta = replace(META, annotations=annotations)
+    return CodeSandbox(meta=meta, spec=SandboxSpec(template="python", **spec), status=status or SandboxStatus())
+
+
+def labels_of(made: CodeSandbox) -> dict[str, str]:
+    """The labels that its pod has to have."""
+    wanted = effective(TEMPLATE.spec, made.spec, SETTINGS)
+    assert not isinstance(wanted, Refusal)
+    request = PodRequest(namespace=made.meta.namespace, name=made.meta.name, wanted=wanted)
+    return dict(sandbox_pod(request, SETTINGS)["metadata"]["labels"])
+
+
+def pod(**changes) -> Pod:
+    """It runs, and its port is open."""
+    made = Pod(
+        name="demo",
+        uid="uid-1",
+        labels=labels_of(sandbox()),
+        owner=META.uid,
+        node="node-1",
+        address="10.0.0.1",
+        ready=True,
+        image_digest="sha256:1",
+        workspace_claim=CLAIM,
+    )
+    return replace(made, **changes)
+
+
+def warm_pod(**changes) -> Pod:
+    """As a claim leaves it: no owner yet, and labelled as the pod that it was."""
+    labels = {**labels_of(sandbox()), names.SANDBOX: WARM[0]}
+    made = pod(name=WARM[0], uid=WARM[1], owner="", labels=labels, workspace_claim=WARM_CLAIM)
+    return replace(made, **changes)
+
+
+def exited(code: int | None, reason: str = "Error", message: str = "", **changes) -> Pod:
+    return pod(ended=Ended(code, reason, message), ready=False, **changes)
+
+
+def volume(**changes) -> Volume:
+    labels = names.own_labels(**{names.SANDBOX: "demo"})
+    made = Volume(name=CLAIM, uid="uid-of-claim", phase="Bound", owner=META.uid, labels=labels, retention="Delete")
+    return replace(made, **changes)
+
+
+def policies() -> dict:
+    made = (
+        networkpolicy.default_deny("team-a", SETTINGS),
+        networkpolicy.template_egress(TEMPLATE, SETTINGS),
+    )
+    return {one["metadata"]["name"]: one["spec"] for one in made if one}
+
+
+def greeted(uid: str = "uid-1", at: float = NOW - 100) -> Contact:
+    return Contact(pod_uid=uid, at=at, runtime="gvisor")
+
+
+def failed(reason: Reason, at: float = NOW, uid: str = "uid-1") -> Contact:
+    return Contact(pod_uid=uid, at=at, reason=reason, message="cannot greet it: why")
+
+
+def node(**changes) -> Node:
+    return replace(Node(name="node-1"), **changes)
+
+
+def observed(**changes) -> Observed:
+    """A sandbox that is ready, seen by the operator that has greeted it; its status says so."""
+    start = Observed(
+        sandbox=sandbox(),
+        template=TEMPLATE,
+        pod=pod(),
+        volume=volume(),
+        policies=policies(),
+        keys=True,
+        node=node(),
+        contact=greeted(),
+    )
+    return replace(start, **{"sandbox": on_record(start, at=NOW - 100), **changes})
+
+
+def on_record(seen: Observed, at: float = NOW) -> CodeSandbox:
+    """The sandbox, with the status that this look gives it."""
+    return replace(seen.sandbox, status=plan(seen, at, SETTINGS).status)
+
+
+def booked(*reasons: str, ago: float = 0.0, crashes: int | None = None, **status) -> SandboxStatus:
+    """The status of one that has ended for these reasons, the last one so many seconds ago."""
+    history = tuple(Restart(reason=reason, time=NOW - ago, message="why") for reason in reasons)
+    return SandboxStatus(
+        restarts=len(reasons),
+        restart_history=history,
+        crashes=len(reasons) if crashes is None else crashes,
+        workspace_claim=CLAIM,
+        **status,
+    )
+
+
+def with_status(seen: Observed, **changes) -> Observed:
+    return replace(seen, sandbox=replace(seen.sandbox, status=replace(seen.sandbox.status, **changes)))
+
+
+def with_spec(seen: Observed, **changes) -> Observed:
+    return replace(seen, sandbox=replace(seen.sandbox, spec=replace(seen.sandbox.spec, **changes)))
+
+
+def without_pod(**changes) -> Observed:
+    """New: everything is there but the pod."""
+    return observed(**{"sandbox": sandbox(), "pod": None, "node": None, "contact": None, **changes})
+
+
+def new_pod(**changes) -> Observed:
+    """The pod was made; the status does not know it yet."""
+    given = {"sandbox": sandbox(SandboxStatus(workspace_claim=CLAIM)), "contact": None}
+    return observed(**given, pod=pod(**{"ready": False, **changes}))
+
+
+# What a plan says.
+
+
+def condition(made: Plan, kind: ConditionType):
+    return next(one for one in made.status.conditions if one.type == kind.value)
+
+
+def ready(made: Plan) -> str:
+    """The word Ready, or why it is not."""
+    one = condition(made, ConditionType.READY)
+    return "Ready" if one.status == "True" else one.reason
+
+
+def actions(made: Plan) -> list[str]:
+    """By kind, policies with their name."""
+    return [
+        f"EnsurePolicy {one.manifest['metadata']['name']}" if isinstance(one, EnsurePolicy) else type(one).__name__
+        for one in made.actions
+    ]
+
+
+def true(made: Plan) -> set[str]:
+    """The conditions that hold."""
+    return {one.type for one in made.status.conditions if one.status == "True"}

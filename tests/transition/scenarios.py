@@ -1,0 +1,280 @@
+"""What happens to a sandbox, as a user or a cluster does it; each leaves the world as it has to become."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from builders import SETTINGS, a_spec, a_template
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    NETWORK_POLICY,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SANDBOX_TEMPLATE,
+    Ref,
+)
+from sandfleet_operator.api.times import time_text
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.effective import Refusal, effective
+from sandfleet_operator.plan.networkpolicy import default_deny
+from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
+from sandfleet_operator.plan.sandbox.observed import OUT_OF_SERVICE
+from sandfleet_operator.plan.volume import workspace_claim
+from transition.world import NAME, NAMESPACE, World, claim_of, ended, evicted, node_answers, tainted, unheard
+
+DENY = Ref(NETWORK_POLICY, NAMESPACE, names.DEFAULT_DENY)
+CLAIM = Ref(PERSISTENT_VOLUME_CLAIM, NAMESPACE, f"workspace-{NAME}")
+SANDBOX = Ref(CODE_SANDBOX, NAMESPACE, NAME)
+WARM = "warm-1"
+
+Scenario = Callable[[World], Awaitable[None]]
+
+
+async def cold_start(world: World) -> None:
+    await world.make_sandbox()
+    await world.until_ready()
+
+
+async def begin(world: World, scenario: Scenario) -> None:
+    """What goes wrong until then goes wrong in that scenario as well, and is looked at there."""
+    await scenario(world)
+    world.begun = len(world.writes)
+
+
+async def suspend_and_resume(world: World) -> None:
+    await begin(world, cold_start)
+    await world.change(operatingMode="Suspended")
+    await world.until(lambda: world.says("Suspended") and not world.there(POD, NAME), "suspended")
+    assert world.there(PERSISTENT_VOLUME_CLAIM, CLAIM.name)
+    await world.change(operatingMode="Running")
+    await world.until_ready()
+
+
+async def cold_start_without_egress(world: World) -> None:
+    """In a namespace in which no template opens anything."""
+    await world.user.delete(Ref(SANDBOX_TEMPLATE, NAMESPACE, "python"))
+    await world.make_sandbox(template="closed")
+    await world.until_ready()
+
+
+async def delete(world: World) -> None:
+    """The last one of its namespace, in which nothing else of ours is left."""
+    await begin(world, cold_start_without_egress)
+    await world.user.delete(SANDBOX)
+    await world.until(lambda: not world.there(POD, NAME), "without a pod")
+
+
+async def executor_crash(world: World) -> None:
+    await begin(world, cold_start)
+    world.cluster.edit(Ref(POD, NAMESPACE, NAME), lambda pod: ended(pod, 1))
+    await _is_back(world, after="ExecutorCrashed")
+
+
+async def pod_deleted(world: World) -> None:
+    await begin(world, cold_start)
+    await world.user.delete(Ref(POD, NAMESPACE, NAME))
+    await _is_back(world, after="PodDeleted")
+
+
+async def eviction(world: World) -> None:
+    await begin(world, cold_start)
+    world.cluster.edit(Ref(POD, NAMESPACE, NAME), evicted)
+    await _is_back(world, after="Evicted")
+
+
+async def node_lost(world: World) -> None:
+    """The pod may still run there, until somebody vouches that the node is off."""
+    await begin(world, cold_start)
+    pod = Ref(POD, NAMESPACE, NAME)
+    world.silent = True
+    since = time_text(world.clock())
+    silent = {"type": "Ready", "status": "Unknown", "lastTransitionTime": since}
+    world.edit_node(lambda node: node["status"].update(conditions=[silent]))
+    world.cluster.edit(pod, unheard)
+    await world.until(lambda: world.reason() == "NodeNotResponding", "told that the node is silent")
+    uid = world.cluster.objects[pod]["metadata"]["uid"]
+    world.cluster.edit(pod, tainted)
+    await world.user.delete(pod)
+    await asyncio.sleep(60)
+    assert world.cluster.objects[pod]["metadata"]["uid"] == uid
+    world.edit_node(lambda node: node.update(spec={"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}))
+    await world.until(lambda: world.reason() == "NodeLost", "told that the node is gone")
+    world.cluster.remove(pod, 0)
+    world.silent = False
+    world.edit_node(node_answers)
+    await _is_back(world, after="NodeLost")
+
+
+async def idle(world: World) -> None:
+    await begin(world, cold_start)
+    world.cluster.edit(Ref(POD, NAMESPACE, NAME), lambda pod: ended(pod, 41))
+    await world.until(lambda: world.says("Expired") and not world.there(POD, NAME), "expired")
+
+
+async def egress_changed(world: World) -> None:
+    await world.make_sandbox(egress={"allow": [{"cidr": "203.0.113.0/25"}]})
+    await world.until_ready()
+    await world.change(egress={"allow": [{"cidr": "198.51.100.7/32"}]})
+
+    def opened() -> bool:
+        policy = world.there(NETWORK_POLICY, names.own_policy(NAME))
+        return policy is not None and "198.51.100.7/32" in str(policy["spec"])
+
+    await world.until(opened, "opened to the other network")
+    await world.change(egress={"allow": []})
+    await world.until(lambda: not world.there(NETWORK_POLICY, names.own_policy(NAME)), "closed")
+
+
+async def policy_deleted(world: World) -> None:
+    await begin(world, cold_start)
+    with world.by_hand():
+        await world.user.delete(DENY)
+    await world.until(lambda: DENY in world.cluster.objects, "closed again")
+
+
+async def labels_lost(world: World) -> None:
+    """Those that the operator's watches select by, of the pod, the claim and the policy."""
+    await begin(world, cold_start)
+
+    def strip(obj) -> None:
+        del obj["metadata"]["labels"][names.COMPONENT]
+
+    with world.by_hand():
+        for ref in (Ref(POD, NAMESPACE, NAME), CLAIM, DENY):
+            world.cluster.edit(ref, strip)
+
+    def mended() -> bool:
+        return all(
+            world.cluster.objects[ref]["metadata"]["labels"].get(names.COMPONENT)
+            for ref in (Ref(POD, NAMESPACE, NAME), CLAIM, DENY)
+        )
+
+    await world.until(mended, "with all its labels")
+
+
+async def owners_lost(world: World) -> None:
+    await begin(world, cold_start)
+    refs = (Ref(POD, NAMESPACE, NAME), CLAIM)
+    for ref in refs:
+        world.cluster.edit(ref, lambda obj: obj["metadata"].pop("ownerReferences"))
+    await world.until(
+        lambda: all(world.cluster.objects[ref]["metadata"].get("ownerReferences") for ref in refs), "owned"
+    )
+
+
+async def retained(world: World) -> None:
+    await world.make_sandbox(workspace={"retention": "Retain"})
+    await world.until_ready()
+    uid = world.cluster.objects[CLAIM]["metadata"]["uid"]
+    await world.user.delete(SANDBOX)
+    await world.until(lambda: not world.there(POD, NAME), "without a pod")
+    await world.make_sandbox(workspace={"retention": "Retain"})
+    await world.until_ready()
+    assert world.cluster.objects[CLAIM]["metadata"]["uid"] == uid
+
+
+async def made_anew_at_once(world: World) -> None:
+    """Its files are to go with the first one, so that the second one does not get them."""
+    await begin(world, cold_start)
+    uid = world.cluster.objects[CLAIM]["metadata"]["uid"]
+    await world.user.delete(SANDBOX)
+    await world.make_sandbox()
+    await world.until_ready()
+    assert world.cluster.objects[CLAIM]["metadata"]["uid"] != uid
+
+
+async def claimed(world: World) -> None:
+    """As the fleet binds: the patch of the warm pod, and the object right behind it."""
+    uid = await _warm_pod(world)
+    await world.make_sandbox(annotations={names.BOUND_POD: f"{WARM}/{uid}"}, pool="warm")
+    await world.until_ready()
+
+
+async def claimed_by_name(world: World) -> None:
+    """The object comes first, and waits for a pod."""
+    await world.make_sandbox(pool="warm")
+    await world.until(lambda: world.says("Ready", "False"), "waiting")
+    uid = await _warm_pod(world)
+    bound = {"metadata": {"annotations": {names.BOUND_POD: f"{WARM}/{uid}"}}}
+    await world.user.merge(SANDBOX, bound)
+    await world.until_ready()
+
+
+async def claimed_and_crashed(world: World) -> None:
+    await begin(world, claimed)
+    world.cluster.edit(Ref(POD, NAMESPACE, WARM), lambda pod: ended(pod, 1))
+    await _is_back(world, after="ExecutorCrashed")
+    _is_on_the_workspace_of_the_warm_pod(world)
+
+
+async def claimed_and_deleted_pod(world: World) -> None:
+    await begin(world, claimed)
+    await world.user.delete(Ref(POD, NAMESPACE, WARM))
+    await _is_back(world, after="PodDeleted")
+    _is_on_the_workspace_of_the_warm_pod(world)
+
+
+async def claimed_and_suspended(world: World) -> None:
+    await begin(world, claimed)
+    await world.change(operatingMode="Suspended")
+    await world.until(lambda: world.says("Suspended") and not world.there(POD, WARM), "suspended")
+    await world.change(operatingMode="Running")
+    await world.until_ready()
+    _is_on_the_workspace_of_the_warm_pod(world)
+
+
+async def claimed_too_late(world: World) -> None:
+    """The warm pod is gone before its object comes."""
+    uid = await _warm_pod(world)
+    await world.user.delete(Ref(POD, NAMESPACE, WARM))
+    await world.until(lambda: not world.there(POD, WARM), "without the warm pod")
+    await world.make_sandbox(annotations={names.BOUND_POD: f"{WARM}/{uid}"}, pool="warm")
+    await world.until_ready(restarts=1)
+    _is_on_the_workspace_of_the_warm_pod(world)
+
+
+async def _warm_pod(world: World) -> str:
+    """Claimed, as the fleet leaves it; its uid."""
+    wanted = effective(a_template(), a_spec(), SETTINGS)
+    assert not isinstance(wanted, Refusal)
+    await world.user.apply(default_deny(NAMESPACE, SETTINGS))
+    await world.user.create(workspace_claim(NAMESPACE, WARM, wanted, owner=None))
+    request = PodRequest(namespace=NAMESPACE, name=WARM, wanted=wanted)
+    pod = await world.user.create(sandbox_pod(request, SETTINGS))
+    return str(pod["metadata"]["uid"])
+
+
+async def _is_back(world: World, after: str) -> None:
+    await world.until_ready(restarts=1)
+    history = world.status()["restartHistory"]
+    assert [one["reason"] for one in history] == [after], history
+
+
+def _is_on_the_workspace_of_the_warm_pod(world: World) -> None:
+    pod = world.there(POD, NAME)
+    assert pod is not None
+    assert claim_of(pod) == f"workspace-{WARM}"
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    cold_start,
+    cold_start_without_egress,
+    suspend_and_resume,
+    delete,
+    executor_crash,
+    pod_deleted,
+    eviction,
+    node_lost,
+    idle,
+    egress_changed,
+    policy_deleted,
+    labels_lost,
+    owners_lost,
+    retained,
+    made_anew_at_once,
+    claimed,
+    claimed_by_name,
+    claimed_and_crashed,
+    claimed_and_deleted_pod,
+    claimed_and_suspended,
+    claimed_too_late,
+)

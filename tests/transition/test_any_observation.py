@@ -1,0 +1,214 @@
+"""Whatever is seen, however unlikely: what no plan may do."""
+
+from dataclasses import replace
+
+from builders import SETTINGS, opens
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.resources import CodeSandbox, OperatingMode, Retention, SandboxStatus, Workspace
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.sandbox.actions import CreatePod, CreateVolume, DeletePod, EnsurePolicy, Greet, Plan
+from sandfleet_operator.plan.sandbox.observed import Contact, Observed, Pod, Trouble, current_uid
+from sandfleet_operator.plan.sandbox.parts import is_own
+from sandfleet_operator.plan.sandbox.plan import plan
+from sandfleet_operator.plan.sandbox.status import same
+from transition.builders import (
+    META,
+    NOW,
+    TEMPLATE,
+    WARM,
+    WARM_CLAIM,
+    booked,
+    exited,
+    node,
+    observed,
+    on_record,
+    pod,
+    policies,
+    sandbox,
+    true,
+    volume,
+    warm_pod,
+    with_status,
+    without_pod,
+)
+
+# What a status may say, whether or not it fits what is seen.
+STATUSES = [
+    SandboxStatus(),
+    observed().sandbox.status,
+    on_record(observed(pod=exited(41))).status,
+    on_record(observed(pod=pod(deleting=True))).status,
+    booked("ExecutorCrashed"),
+    booked("PodDeleted", crashes=0, ago=100),
+    booked(*["OutOfMemory"] * 9),
+    with_status(without_pod(), pod_uid="uid-0", pod="demo").sandbox.status,
+    on_record(without_pod(template=None)).status,
+    SandboxStatus(restarts=1, workspace_claim=WARM_CLAIM),
+]
+
+
+@st.composite
+def pods(draw) -> Pod:
+    made = draw(st.sampled_from([pod(), pod(), pod(uid="uid-2"), pod(owner=""), pod(owner="other"), warm_pod()]))
+    changes = st.fixed_dictionaries(
+        {},
+        optional={
+            "deleting": st.booleans(),
+            "node": st.just(""),
+            "address": st.just(""),
+            "ready": st.booleans(),
+            "labels": st.just({}),
+            "waiting": st.sampled_from(["ContainerCreating", "ErrImagePull", "CreateContainerConfigError"]),
+            "waiting_message": st.just('secret "tokens" not found'),
+            "unschedulable": st.just("no node fits"),
+            "disruption": st.sampled_from(["Evicted", "DeletionByTaintManager"]),
+            "ended": st.sampled_from([exited(code).ended for code in (None, 0, 1, 40, 41, 137)]),
+        },
+    )
+    return replace(made, **draw(changes))
+
+
+@st.composite
+def sandboxes(draw) -> CodeSandbox:
+    bound = draw(st.sampled_from([None, None, WARM, (WARM[0], "uid-of-another"), ("demo", "uid-1")]))
+    spec = st.fixed_dictionaries(
+        {},
+        optional={
+            "pool": st.just("warm"),
+            "operating_mode": st.sampled_from(OperatingMode),
+            "lifetime": st.sampled_from([10.0, 1000.0, 5000.0]),
+            "egress": st.sampled_from([opens(), opens(("203.0.113.0/25", 443)), opens("0.0.0.0/0")]),
+            "workspace": st.sampled_from([Workspace(size=1 << 50), Workspace(retention=Retention.RETAIN)]),
+        },
+    )
+    made = sandbox(draw(st.sampled_from(STATUSES)), bound=bound, **draw(spec))
+    return replace(made, meta=replace(made.meta, deleting=draw(st.integers(0, 9)) == 9))
+
+
+REASONS = [None, Reason.EXECUTOR_UNREACHABLE, Reason.EXECUTOR_IDENTITY_INVALID, Reason.RUNTIME_MISMATCH]
+CONTACTS = st.builds(
+    Contact,
+    pod_uid=st.sampled_from(["uid-1", "uid-2", WARM[1]]),
+    at=st.sampled_from([NOW, NOW - 5, NOW - 500]),
+    reason=st.sampled_from(REASONS),
+    runtime=st.just("gvisor"),
+)
+TROUBLES = st.builds(
+    Trouble, reason=st.just(Reason.QUOTA_EXCEEDED), message=st.just("no"), at=st.sampled_from([NOW, NOW - 5])
+)
+VOLUMES = st.sampled_from(
+    [
+        volume(),
+        volume(name=WARM_CLAIM, owner=""),
+        volume(owner="other"),
+        volume(deleting=True),
+        volume(phase="Lost"),
+        volume(labels={}),
+    ]
+)
+NODES = st.sampled_from([node(), node(ready=False, silent_since=NOW - 5), node(ready=False), node(out_of_service=True)])
+SEEN = st.builds(
+    Observed,
+    sandbox=sandboxes(),
+    template=st.sampled_from([TEMPLATE, TEMPLATE, TEMPLATE, None]),
+    template_problem=st.sampled_from(["", "", "", "cannot read it"]),
+    pod=st.none() | pods(),
+    pod_gone=st.booleans(),
+    volume=st.none() | VOLUMES,
+    policies=st.sets(st.sampled_from(sorted(policies()))).map(lambda kept: {name: policies()[name] for name in kept}),
+    keys=st.booleans(),
+    storage_problem=st.sampled_from(["", "", "cannot make a workspace: no class"]),
+    node=st.none() | NODES,
+    contact=st.none() | CONTACTS,
+    trouble=st.none() | TROUBLES,
+)
+MANY = settings(max_examples=300, deadline=None)
+
+
+def look(seen: Observed) -> Plan:
+    return plan(seen, NOW, SETTINGS)
+
+
+def asked(made: Plan, kind: type) -> list:
+    return [one for one in made.actions if isinstance(one, kind)]
+
+
+@MANY
+@given(SEEN)
+def test_no_pod_is_made_beside_one_that_may_exist(seen):
+    if asked(look(seen), CreatePod):
+        assert seen.pod is None
+        assert seen.pod_gone or not (current_uid(seen.sandbox) or seen.claimed_pod)
+        assert not {"Expired", "Suspended"} & true(look(seen))
+
+
+@MANY
+@given(SEEN)
+def test_no_pod_is_made_in_an_open_namespace_or_without_its_volume(seen):
+    made = look(seen)
+    for create in asked(made, CreatePod):
+        before = made.actions[: made.actions.index(create)]
+        closed = {one.manifest["metadata"]["name"] for one in before if isinstance(one, EnsurePolicy)} | set(
+            seen.policies
+        )
+        labels = create.manifest["metadata"]["labels"]
+        assert names.DEFAULT_DENY in closed
+        assert names.EGRESS_CLASS not in labels or names.class_policy(labels[names.EGRESS_CLASS]) in closed
+        assert names.EGRESS_OWN not in labels or names.own_policy(labels[names.EGRESS_OWN]) in closed
+        assert seen.volume is not None or [one for one in before if isinstance(one, CreateVolume)]
+
+
+@MANY
+@given(SEEN)
+def test_ready_means_isolated_and_a_pod_that_lives(seen):
+    made = look(seen)
+    if "Ready" in true(made) and not seen.sandbox.meta.deleting:
+        assert "Isolated" in true(made)
+        assert seen.pod is not None
+        assert not seen.pod.deleting
+        assert seen.pod.ended is None
+        assert made.status.pod_uid == seen.pod.uid
+
+
+@MANY
+@given(SEEN)
+def test_only_its_own_pod_is_deleted_and_only_that_one_is_greeted(seen):
+    made = look(seen)
+    for one in asked(made, DeletePod):
+        assert (one.name, one.uid) == (seen.pod.name, seen.pod.uid)
+        assert is_own(seen.pod, seen)
+    for one in asked(made, Greet):
+        assert one.pod_uid == seen.pod.uid
+        assert is_own(seen.pod, seen)
+
+
+@MANY
+@given(SEEN)
+def test_a_second_look_at_the_same_says_the_same_and_counts_nothing_twice(seen):
+    made = look(seen)
+    assert made == look(seen)
+    assert made.status.restarts - seen.sandbox.status.restarts in {0, 1}
+    assert made.status.restarts == seen.sandbox.status.restarts or made.status_first
+    again = look(replace(seen, sandbox=replace(seen.sandbox, status=made.status)))
+    assert again.status.restarts == made.status.restarts
+    assert not again.status_first or same(again.status, made.status)
+
+
+@MANY
+@given(SEEN)
+def test_what_is_asked_is_bounded(seen):
+    made = look(seen)
+    assert len(made.actions) <= 8
+    assert made.again is None or made.again >= 0
+    for one in made.status.conditions:
+        assert one.message
+        assert len(one.message) <= 1024
+    assert not seen.sandbox.meta.deleting or not made.actions
+
+
+def test_the_status_on_record_belongs_to_this_sandbox():
+    """Or the draws above would never meet what is on record."""
+    assert {one.pod_uid for one in STATUSES} == {"", "uid-0", "uid-1"}
+    assert META.uid == pod().owner

@@ -1,0 +1,281 @@
+"""How the pod of a sandbox ended: in, what was seen; out, what it counts for, and when the next one comes."""
+
+from dataclasses import replace
+
+import pytest
+from builders import SETTINGS, a_template
+from sandfleet_operator.api.conditions import ConditionType, Reason
+from sandfleet_operator.api.resources import SandboxSpec, SandboxStatus
+from sandfleet_operator.plan.sandbox.actions import CreatePod, DeletePod
+from sandfleet_operator.plan.sandbox.plan import plan
+from transition.builders import (
+    AGE,
+    CLAIM,
+    META,
+    NOW,
+    WARM,
+    WARM_CLAIM,
+    actions,
+    booked,
+    condition,
+    exited,
+    failed,
+    node,
+    observed,
+    on_record,
+    pod,
+    ready,
+    sandbox,
+    true,
+    volume,
+    warm_pod,
+    with_spec,
+    with_status,
+    without_pod,
+)
+
+COUNTED, FINAL = "counted", "final"
+
+
+def look(seen, now=NOW, settings=SETTINGS):
+    return plan(seen, now, settings)
+
+
+def gone(**changes):
+    """It was ready, and the API server says that there is no such pod."""
+    return observed(**{"pod": None, "node": None, "pod_gone": True, "contact": None, **changes})
+
+
+def was(reason: str, **changes):
+    """It went for this reason, which the status said last."""
+    before = {
+        "PodDeleted": observed(pod=pod(deleting=True)),
+        "Evicted": observed(pod=pod(deleting=True, disruption="EvictionByEvictionAPI")),
+        "NodeLost": observed(pod=pod(deleting=True, disruption="DeletionByTaintManager"), node=None),
+        "NodeNotResponding": observed(pod=pod(deleting=True), node=node(ready=False)),
+    }[reason]
+    return gone(sandbox=on_record(before, at=NOW - 10), **changes)
+
+
+# What is seen → the reason, whether it counts as a crash (or ends the sandbox for good).
+ENDS = {
+    "its executor crashed": (observed(pod=exited(1)), "ExecutorCrashed", 1),
+    "it was killed": (observed(pod=exited(137)), "ExecutorCrashed", 1),
+    "it was stuck": (observed(pod=exited(45)), "ExecutorCrashed", 1),
+    "it never ran": (observed(pod=exited(None, "", "no such runtime")), "ExecutorCrashed", 1),
+    "it used all of its memory": (observed(pod=exited(128, "OOMKilled")), "OutOfMemory", 1),
+    "its node put it out": (observed(pod=exited(None, "Evicted", disruption="Evicted")), "Evicted", 1),
+    "its node drained": (observed(pod=exited(0, disruption="TerminationByKubelet")), "Evicted", 1),
+    "it was told to end by a deletion": (observed(pod=exited(0, deleting=True)), "PodDeleted", 0),
+    "its node went with it": (observed(pod=exited(None, "NodeLost", disruption="NodeLost")), "NodeLost", 0),
+    "it is gone, and nobody said why": (gone(), "PodDeleted", 0),
+    "it was deleted": (was("PodDeleted"), "PodDeleted", 0),
+    "it was evicted": (was("Evicted"), "Evicted", 1),
+    "its node was lost": (was("NodeLost"), "NodeLost", 0),
+    "its node did not answer": (was("NodeNotResponding"), "NodeLost", 0),
+    "another pod has its name": (observed(pod=pod(uid="uid-2")), "PodDeleted", 0),
+    "somebody else answers at its address": (
+        observed(contact=failed(Reason.EXECUTOR_IDENTITY_INVALID)),
+        "ExecutorIdentityInvalid",
+        1,
+    ),
+    "the warm pod crashed before it was completed": (
+        observed(sandbox=sandbox(bound=WARM, pool="warm"), pod=replace(warm_pod(), ended=exited(1).ended)),
+        "ExecutorCrashed",
+        1,
+    ),
+    "the warm pod was gone before it was completed": (
+        gone(sandbox=sandbox(bound=WARM, pool="warm"), volume=volume(name=WARM_CLAIM)),
+        "PodDeleted",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("when", ENDS)
+def test_an_end_is_written_with_its_reason_before_the_evidence_goes(when):
+    seen, why, crashes = ENDS[when]
+    made = look(seen)
+    assert made.status_first
+    assert ready(made) == why
+    assert not {"Ready", "Isolated", "Expired", "Degraded"} & true(made)
+    status = made.status
+    assert (status.restarts, status.crashes, status.pod_uid) == (1, crashes, "")
+    assert [one.reason for one in status.restart_history] == [why]
+
+
+@pytest.mark.parametrize("when", ENDS)
+def test_an_end_is_counted_once(when):
+    seen = ENDS[when][0]
+    for _ in range(3):
+        seen = replace(seen, sandbox=on_record(seen))
+        assert seen.sandbox.status.restarts == 1
+        made = look(seen)
+        assert not made.status_first
+        if any(isinstance(one, DeletePod) for one in made.actions):
+            # As it is then: the deletion is done before the status is written.
+            seen = replace(seen, pod=replace(seen.pod, deleting=True))
+
+
+@pytest.mark.parametrize("when", ENDS)
+def test_what_is_left_of_the_pod_goes_before_another_one_comes(when):
+    seen = ENDS[when][0]
+    after = look(replace(seen, sandbox=on_record(seen)), NOW + 1)
+    if seen.pod is None:
+        assert "CreatePod" in actions(after)
+    elif seen.pod.uid == "uid-2":
+        # It is the sandbox's by its owner: made by an operator that was ended before it could write so.
+        assert actions(after) == ["Greet"]
+    else:
+        assert "CreatePod" not in actions(after)
+        deletes = [one.uid for one in after.actions if isinstance(one, DeletePod)]
+        assert deletes == ([] if seen.pod.deleting else [seen.pod.uid])
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        (observed(pod=exited(0)), "Closed"),
+        (observed(pod=exited(41)), "IdleTimeoutOver"),
+        (with_spec(observed(pod=exited(40)), lifetime=5000.0), "LifetimeOver"),
+        (observed(pod=exited(40)), "LeaseOver"),
+        (with_spec(observed(), lifetime=AGE), "LifetimeOver"),
+        (with_spec(without_pod(), lifetime=AGE - 1), "LifetimeOver"),
+        (
+            observed(sandbox=sandbox(bound=WARM, pool="warm"), pod=replace(warm_pod(), ended=exited(0).ended)),
+            "Closed",
+        ),
+    ],
+)
+def test_one_that_is_over_is_over_for_good(seen, why):
+    made = look(seen)
+    assert made.status_first
+    assert ready(made) == why
+    assert condition(made, ConditionType.EXPIRED).reason == why
+    assert made.status.restarts == 0
+    then = replace(seen, sandbox=on_record(seen))
+    assert look(then).status == then.sandbox.status
+    # Whatever is seen later.
+    for later in (then, replace(then, pod=None, pod_gone=True), with_spec(then, lifetime=9e9)):
+        assert "CreatePod" not in actions(look(later))
+        assert {"Expired"} == true(look(later))
+
+
+def test_the_pod_of_one_that_is_over_goes_when_that_is_written():
+    seen = observed(pod=exited(41))
+    assert actions(look(replace(seen, sandbox=on_record(seen)))) == ["DeletePod"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "template", "ceiling", "left"),
+    [
+        ({"lifetime": 1500.0}, {}, {}, 500.0),
+        ({"lifetime": 1500.0}, {"max_lifetime": 9000.0}, {}, 500.0),
+        ({}, {"max_lifetime": 1200.0}, {}, 200.0),
+        ({"inline": {"max_lifetime": 1300.0}}, {}, {"max_lifetime": 9000.0}, 300.0),
+        ({"inline": {}}, {}, {"max_lifetime": 1400.0}, 400.0),
+        ({"inline": {}}, {}, {}, None),
+    ],
+)
+def test_a_lifetime_is_its_own_or_its_templates_or_the_installations(spec, template, ceiling, left):
+    own = spec.pop("inline", None)
+    given = SandboxSpec(
+        template="" if own is not None else "python", inline=a_template(**own) if own is not None else None
+    )
+    seen = without_pod(sandbox=replace(sandbox(), spec=replace(given, **spec)))
+    named = replace(seen.template, spec=replace(seen.template.spec, **template))
+    settings = replace(SETTINGS, inline=a_template(**ceiling))
+    made = look(replace(seen, template=None if own is not None else named), settings=settings)
+    assert made.again == left
+    assert f'"lease": {left}' in str(made.actions).replace("None", "null") or left is None
+
+
+# Pauses and the limit.
+
+
+@pytest.mark.parametrize(
+    ("status", "wait"),
+    [
+        (booked("ExecutorCrashed"), 1.0),
+        (booked("ExecutorCrashed", "ExecutorCrashed"), 2.0),
+        (booked(*["OutOfMemory"] * 4), 8.0),
+        (booked(*["OutOfMemory"] * 4, ago=7.0), 1.0),
+        (booked(*["OutOfMemory"] * 4, ago=8.0), 0.0),
+        (booked("PodDeleted", crashes=0), 0.0),
+        (booked("ExecutorCrashed", ago=1.0), 0.0),
+    ],
+)
+def test_the_pause_doubles_from_crash_to_crash(status, wait):
+    made = look(without_pod(sandbox=sandbox(status)))
+    assert ready(made) == ("BackOff" if wait else "PodStarting")
+    assert actions(made) == ([] if wait else ["CreatePod"])
+    assert made.again == (wait or None)
+
+
+def test_the_pause_has_a_longest():
+    settings = replace(SETTINGS, recovery=replace(SETTINGS.recovery, backoff_max=3.0))
+    assert look(without_pod(sandbox=sandbox(booked(*["OutOfMemory"] * 8))), settings=settings).again == 3.0
+
+
+@pytest.mark.parametrize(("crashes", "runs"), [(8, True), (9, False)])
+def test_one_that_crashes_too_often_stays_down_and_says_so(crashes, runs):
+    status = booked(*["ExecutorCrashed"] * crashes, ago=9999.0)
+    made = look(without_pod(sandbox=sandbox(status)))
+    assert ("CreatePod" in actions(made)) == runs
+    assert ("Degraded" in true(made)) != runs
+    if not runs:
+        assert ready(made) == "TooManyRestarts"
+        assert "9 times" in condition(made, ConditionType.READY).message
+        assert "ExecutorCrashed, why" in condition(made, ConditionType.DEGRADED).message
+
+
+def test_what_is_left_of_one_that_stays_down_goes():
+    seen = observed(pod=exited(1), sandbox=sandbox(booked(*["ExecutorCrashed"] * 9, ago=9.0)))
+    assert actions(look(seen)) == ["DeletePod"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "since", "crashes"),
+    [
+        (observed(pod=exited(1)), 599, 4),
+        (observed(pod=exited(1)), 600, 1),
+        # Whoever goes with notice is not Ready at its end, and was it for long.
+        (was("Evicted"), 599, 4),
+        (was("Evicted"), 700, 1),
+        # No crash: nothing is counted, and nothing forgiven.
+        (was("PodDeleted"), 700, 3),
+    ],
+)
+def test_a_stable_stretch_gives_a_clean_record(seen, since, crashes):
+    conditions = tuple(
+        replace(one, changed=NOW - since) if one.type == "Isolated" else one for one in seen.sandbox.status.conditions
+    )
+    assert look(with_status(seen, conditions=conditions, crashes=3)).status.crashes == crashes
+
+
+def test_the_history_is_bounded_and_keeps_the_last():
+    status = look(
+        with_status(observed(pod=exited(1)), restart_history=booked(*["PodDeleted"] * 10).restart_history)
+    ).status
+    assert len(status.restart_history) == 10
+    assert status.restart_history[-1].reason == "ExecutorCrashed"
+
+
+def test_a_message_names_the_exit_code():
+    made = look(observed(pod=exited(7, "Error", "cannot read the configuration")))
+    assert condition(made, ConditionType.READY).message == "exit code 7: cannot read the configuration"
+
+
+def test_the_next_pod_of_a_claimed_sandbox_has_its_own_name_and_the_warm_pods_workspace():
+    status = SandboxStatus(restarts=1, workspace_claim=WARM_CLAIM)
+    seen = without_pod(sandbox=sandbox(status, bound=WARM, pool="warm"), volume=volume(name=WARM_CLAIM), pod_gone=True)
+    (create,) = (one for one in look(seen).actions if isinstance(one, CreatePod))
+    assert create.manifest["metadata"]["name"] == META.name
+    assert f"'claimName': '{WARM_CLAIM}'" in str(create.manifest)
+
+
+def test_the_workspace_of_a_claimed_sandbox_is_never_another_one():
+    seen = without_pod(sandbox=sandbox(SandboxStatus(restarts=1), bound=WARM, pool="warm"), volume=None, pod_gone=True)
+    made = look(seen)
+    assert (ready(made), actions(made)) == ("WorkspaceLost", [])
+    assert CLAIM not in str(made)

@@ -1,0 +1,246 @@
+"""The operator among what may go wrong around it, on the cluster in memory."""
+
+import asyncio
+
+import pytest
+from builders import SETTINGS
+from fakes.kube_memory import Before, MemoryKube
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    CONFIG_MAP,
+    EVENT,
+    NETWORK_POLICY,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SANDBOX_TEMPLATE,
+    Ref,
+    failure,
+)
+from sandfleet_operator.effects.carry import NotLeadingError
+from sandfleet_operator.effects.reconcile import Key
+from sandfleet_operator.handlers.operator import Operator
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.sandbox.observed import Contact
+from transition import scenarios, world
+from transition.fake_time import run
+from transition.world import NAME, NAMESPACE, World
+
+QUOTA = {"reason": "Forbidden", "message": 'pods "demo" is forbidden: exceeded quota: small'}
+
+
+@pytest.mark.parametrize("kind", [POD, PERSISTENT_VOLUME_CLAIM, NETWORK_POLICY, CONFIG_MAP])
+def test_what_the_api_server_refuses_is_said_and_asked_for_now_and_then(kind):
+    async def go() -> None:
+        here = World()
+        refusing = True
+
+        def refuse(_number, write):
+            return Before(failure("create", 403, QUOTA)) if refusing and write.ref.kind == kind else None
+
+        here.fault = refuse
+        async with here:
+            await here.make_sandbox()
+            await here.until(lambda: here.reason() == "QuotaExceeded", "told why")
+            before = len(here.writes)
+            await asyncio.sleep(60)
+            # Every five seconds, and what a namespace has in common after pauses that double.
+            assert len(here.writes) - before <= 13 + 2 * 8
+            refusing = False
+            await here.until_ready()
+            assert here.cluster.wrong == []
+
+    run(go())
+
+
+def test_an_api_server_that_fails_for_minutes_is_not_hammered():
+    async def go() -> None:
+        here = World(lambda _number, _write: Before(failure("write", 500, {})))
+        async with here:
+            await here.make_sandbox()
+            await asyncio.sleep(180)
+            assert len(here.writes) < 40
+            here.fault = lambda _number, _write: None
+            await here.until_ready()
+
+    run(go())
+
+
+def test_what_the_watches_did_not_show_is_found_by_the_next_look_at_everything(monkeypatch):
+    async def deaf(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(world, "_watch", deaf)
+
+    async def go() -> None:
+        async with World() as here:
+            await asyncio.sleep(1)
+            await here.make_sandbox()
+            await here.until(lambda: here.there(POD, NAME), "given a pod")
+
+    run(go())
+
+
+def test_a_greeting_of_a_pod_that_was_replaced_holds_nobody_up():
+    async def go() -> None:
+        async with World() as here:
+            answering = here._greet
+            asked: list[str] = []
+
+            async def greet(sandbox, action) -> Contact:
+                asked.append(action.pod_uid)
+                if len(asked) == 1:
+                    # Nobody listens there.
+                    await asyncio.sleep(300)
+                return await answering(sandbox, action)
+
+            here._greet = greet
+            here.end_operator()
+            await here.make_sandbox()
+            await here.until(lambda: asked, "greeted")
+            began = here.clock()
+            await here.user.delete(Ref(POD, NAMESPACE, NAME))
+            await here.until_ready(restarts=1)
+            assert here.clock() - began < 10
+            assert len(asked) == 2
+
+    run(go())
+
+
+def test_a_sandbox_that_comes_while_its_namespace_is_left_is_closed_in_first():
+    """After its last sandbox went: at each write of the leaving, and right after it."""
+
+    async def go(kind) -> None:
+        made: list[asyncio.Task[None]] = []
+
+        def come(_number, write):
+            if write.verb == "delete" and write.ref.kind == kind and not made:
+                made.append(asyncio.create_task(here.make_sandbox("second", template="closed")))
+
+        here = World(come)
+        async with here:
+            await scenarios.delete(here)
+            await here.until(lambda: made, "left")
+            await here.until_ready("second")
+            await here.settle()
+            assert here.cluster.wrong == []
+            assert here.there(CONFIG_MAP, names.KEYS_CONFIG_MAP)
+            assert here.there(NETWORK_POLICY, names.DEFAULT_DENY)
+
+    for kind in (CONFIG_MAP, NETWORK_POLICY):
+        run(go(kind))
+
+
+def test_a_template_that_is_corrected_lets_its_sandboxes_start():
+    async def go() -> None:
+        async with World() as here:
+            await here.make_sandbox("demo", template="later")
+            await here.until(lambda: here.reason() == "TemplateNotFound", "told why")
+            python = here.cluster.objects[Ref(SANDBOX_TEMPLATE, NAMESPACE, "python")]
+            await here.make(SANDBOX_TEMPLATE, "later", spec={**python["spec"], "image": "registry.example/other:1"})
+            await here.until(lambda: here.reason() == "ImageNotAllowed", "told why")
+            await here.user.merge(Ref(SANDBOX_TEMPLATE, NAMESPACE, "later"), {"spec": python["spec"]})
+            await here.until_ready()
+
+    run(go())
+
+
+def test_a_claim_without_owner_whose_sandbox_is_gone_goes_with_the_next_look_at_everything():
+    async def go() -> None:
+        async with World() as here:
+            await scenarios.cold_start(here)
+            # Somebody takes the owner away while nobody looks, and the sandbox goes.
+            here.end_operator()
+            here.cluster.edit(scenarios.CLAIM, lambda claim: claim["metadata"].pop("ownerReferences"))
+            await here.user.delete(scenarios.SANDBOX)
+            await here.until(lambda: not here.there(POD, NAME), "without a pod")
+            assert scenarios.CLAIM in here.cluster.objects
+            await here.until(lambda: scenarios.CLAIM not in here.cluster.objects, "without the claim")
+
+    run(go())
+
+
+def test_one_that_does_not_lead_writes_nothing():
+    async def go() -> None:
+        async with World(lambda _number, _write: None) as here:
+            here.end_operator()
+            await here.make_sandbox()
+            api = MemoryKube(here.cluster)
+            deposed = Operator(
+                api,
+                SETTINGS,
+                greet=here._greet,
+                keys=lambda: "{}",
+                leading=lambda: None,
+                clock=here.clock,
+            )
+            await deposed.resync()
+            for key in (
+                Key("sandbox", NAMESPACE, NAME),
+                Key("namespace", NAMESPACE),
+                Key("template", NAMESPACE, "python"),
+            ):
+                with pytest.raises(NotLeadingError):
+                    await deposed._work(key)
+            assert api.writes == []
+            await deposed.close()
+
+    run(go())
+
+
+def test_what_nobody_waits_for_is_written_a_little_later():
+    async def go() -> None:
+        async with World() as here:
+            await scenarios.cold_start(here)
+            await here.settle()
+            before = len(here.writes)
+            pod = Ref(POD, NAMESPACE, NAME)
+            here.cluster.edit(pod, lambda obj: obj["status"]["containerStatuses"][0].update(imageID="sha256:2"))
+            await here.until(lambda: here.status().get("imageDigest") == "sha256:2", "told of the image")
+            await here.settle()
+            assert len(here.writes) == before + 1
+
+    run(go())
+
+
+def test_the_status_carries_the_number_of_the_leadership_that_wrote_it():
+    async def go() -> None:
+        async with World() as here:
+            await scenarios.cold_start(here)
+            assert here.status()["fencing"] == 1
+            here.end_operator()
+            await asyncio.sleep(5)
+            # Nothing has changed, so that nothing was written.
+            assert here.status()["fencing"] == 1
+            await here.change(operatingMode="Suspended")
+            await here.until(lambda: here.says("Suspended"), "suspended")
+            assert here.status()["fencing"] == 2
+
+    run(go())
+
+
+def test_an_event_that_cannot_be_written_holds_nothing_up():
+    async def go() -> None:
+        refuse = Before(failure("create", 403, {"reason": "Forbidden"}))
+        here = World(lambda _number, write: refuse if write.ref.kind == EVENT else None)
+        async with here:
+            await scenarios.executor_crash(here)
+            assert here.cluster.wrong == []
+
+    run(go())
+
+
+def test_sandboxes_do_not_wait_for_one_another():
+    async def go() -> None:
+        async with World() as here:
+            for number in range(20):
+                await here.make_sandbox(f"s-{number}")
+            for number in range(20):
+                await here.until_ready(f"s-{number}")
+            assert here.clock() - world.EPOCH < 10
+            for number in range(20):
+                await here.user.delete(Ref(CODE_SANDBOX, NAMESPACE, f"s-{number}"))
+            await here.settle()
+            left = {str(ref.kind) for ref in here.cluster.objects if ref.namespace}
+            assert left == {"events", "networkpolicies.networking.k8s.io", "sandboxtemplates.sandfleet.io"}
+
+    run(go())

@@ -1,0 +1,76 @@
+"""Which keys an object wakes."""
+
+import pytest
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    CONFIG_MAP,
+    NETWORK_POLICY,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SANDBOX_TEMPLATE,
+)
+from sandfleet_operator.effects.store import Store
+from sandfleet_operator.handlers.routes import keys_of
+from sandfleet_operator.plan import names
+
+
+def obj(name="x", namespace="team-a", owners=(), labels=None, **fields):
+    references = [{"kind": kind, "name": owner, "uid": "u"} for kind, owner in owners]
+    meta = {
+        "namespace": namespace,
+        "name": name,
+        "ownerReferences": references,
+        "labels": labels,
+        "resourceVersion": "1",
+    }
+    return {"metadata": meta, **fields}
+
+
+STORE = Store()
+for kind, made in (
+    (CODE_SANDBOX, obj("one", spec={"template": "python"})),
+    (CODE_SANDBOX, obj("two", spec={"template": "python"})),
+    (CODE_SANDBOX, obj("three", spec={"template": "other"})),
+    (CODE_SANDBOX, obj("four", spec={"inline": {}})),
+    (CODE_SANDBOX, obj("one", "team-b", spec={"template": "python"})),
+    (POD, obj("one", labels={names.SANDBOX: "one"}, spec={"nodeName": "node-1"})),
+    (POD, obj("two", labels={names.SANDBOX: "two"}, spec={"nodeName": "node-2"})),
+    (POD, obj("one", "team-b", labels={names.SANDBOX: "one"}, spec={"nodeName": "node-1"})),
+    (POD, obj("three", labels={names.SANDBOX: "three"}, spec={})),
+):
+    STORE.put(kind, made)
+
+OWNER = ("CodeSandbox", "demo")
+TABLE = [
+    (CODE_SANDBOX, obj("demo"), {"sandbox/team-a/demo", "namespace/team-a"}),
+    (POD, obj(labels={names.SANDBOX: "demo"}), {"sandbox/team-a/demo", "namespace/team-a"}),
+    (POD, obj(owners=[OWNER]), {"sandbox/team-a/demo", "namespace/team-a"}),
+    # Somebody gave it to another one: both have to look.
+    (
+        POD,
+        obj(owners=[OWNER], labels={names.SANDBOX: "other"}),
+        {"sandbox/team-a/demo", "sandbox/team-a/other", "namespace/team-a"},
+    ),
+    (POD, obj(owners=[("ReplicaSet", "demo")]), {"namespace/team-a"}),
+    (PERSISTENT_VOLUME_CLAIM, obj(labels={names.SANDBOX: "demo"}), {"sandbox/team-a/demo"}),
+    (PERSISTENT_VOLUME_CLAIM, obj(), set()),
+    (NETWORK_POLICY, obj(names.DEFAULT_DENY), {"namespace/team-a"}),
+    (NETWORK_POLICY, obj("own", owners=[OWNER]), {"sandbox/team-a/demo"}),
+    (NETWORK_POLICY, obj("class", owners=[("SandboxTemplate", "python")]), {"template/team-a/python"}),
+    (
+        SANDBOX_TEMPLATE,
+        obj("python"),
+        {"template/team-a/python", "sandbox/team-a/one", "sandbox/team-a/two"},
+    ),
+    (NODE, obj("node-1", ""), {"sandbox/team-a/one", "sandbox/team-b/one"}),
+    (NODE, obj("node-9", ""), set()),
+    (CONFIG_MAP, obj(), set()),
+]
+
+
+@pytest.mark.parametrize(("kind", "seen", "keys"), TABLE)
+def test_an_object_wakes_whom_it_concerns(kind, seen, keys):
+    found = [str(key) for key in keys_of(kind, seen, STORE)]
+    assert set(found) == keys
+    assert len(found) == len(keys)

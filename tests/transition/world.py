@@ -1,0 +1,366 @@
+"""A cluster in memory with an operator that is started again whenever it ends: what the crash matrix goes through.
+
+Node, scheduler and garbage collector do their part a moment after each change. After each write it is checked that no two pods
+are on one workspace, and that no pod came into being while its namespace was open.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any, Self
+
+from builders import IMAGE, SETTINGS
+from fakes.kube_cluster import MemoryCluster, deleting
+from fakes.kube_memory import After, Before, MemoryKube, Write
+from sandfleet_operator.api import kube
+from sandfleet_operator.api.kube import CODE_SANDBOX, NETWORK_POLICY, POD, Json, Kind, Ref
+from sandfleet_operator.api.resources import CodeSandbox
+from sandfleet_operator.handlers.operator import WATCHED, Operator
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.sandbox.actions import Greet
+from sandfleet_operator.plan.sandbox.observed import Contact
+from transition.fake_time import FakeLoop
+
+EPOCH = 1_700_000_000.0
+NAMESPACE, NAME, NODE = "team-a", "demo", "node-1"
+# Seconds.
+START_AGAIN, NODE_PAUSE, HEARTBEAT, GREETING, QUIET, PATIENCE = 1.0, 0.3, 1.0, 0.1, 65, 600
+
+Fault = Callable[[int, Write], Before | After | None]
+
+
+class CheckedCluster(MemoryCluster):
+    """What must not be at any moment is written down the moment it is."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
+        self.wrong: list[str] = []
+        self.by_hand = False
+        # The version of the last change that was no heartbeat.
+        self.moved = 0
+
+    def commit(self, ref: Ref, new: Json) -> Json:
+        before = ref in self.objects
+        done = super().commit(ref, new)
+        if ref.kind != kube.NODE:
+            self.moved = self.version
+        if ref.kind == POD and not before and ref in self.objects:
+            self._began(ref)
+        if ref.kind == NETWORK_POLICY and ref.name == names.DEFAULT_DENY and not self.by_hand:
+            self._opened(ref)
+        return done
+
+    def _began(self, ref: Ref) -> None:
+        if Ref(NETWORK_POLICY, ref.namespace, names.DEFAULT_DENY) not in self.objects:
+            self.wrong.append(f"{ref} began in an open namespace")
+        labels = self.objects[ref]["metadata"]["labels"]
+        own = labels.get(names.EGRESS_OWN)
+        if own and Ref(NETWORK_POLICY, ref.namespace, names.own_policy(own)) not in self.objects:
+            self.wrong.append(f"{ref} began without its egress policy")
+        claims = [claim_of(obj) for other, obj in self.objects.items() if other.kind == POD]
+        if claims.count(claim_of(self.objects[ref])) > 1:
+            self.wrong.append(f"{ref} began on a workspace that another pod has")
+
+    def _opened(self, ref: Ref) -> None:
+        pods = [other for other in self.objects if other.kind == POD and other.namespace == ref.namespace]
+        if ref not in self.objects and pods:
+            self.wrong.append(f"{ref} was taken from {pods[0]}")
+
+
+class World:
+    """`fault` sees the number and the write of each of the operator's writes, those of all its lives together."""
+
+    def __init__(self, fault: Fault = lambda _number, _write: None, lag: int = 0) -> None:
+        loop = asyncio.get_running_loop()
+        self.clock: Callable[[], float] = lambda: EPOCH + loop.time()
+        self.cluster = CheckedCluster(self.clock)
+        self.user = MemoryKube(self.cluster, "user")
+        self.fault, self.lag = fault, lag
+        self.writes: list[str] = []
+        # So many of them belong to a scenario that this one begins with.
+        self.begun = 0
+        self.lives = 0
+        # The node does nothing, and nobody hears of it.
+        self.silent = False
+        self._life: asyncio.Task[None] | None = None
+        self._addresses = 0
+
+    async def __aenter__(self) -> Self:
+        await self._furnish()
+        self._tasks = [asyncio.create_task(self._operate()), asyncio.create_task(self._nodes())]
+        if self.lag:
+            self._tasks.append(asyncio.create_task(self._heartbeats()))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _furnish(self) -> None:
+        await self.user.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        default = {"storageclass.kubernetes.io/is-default-class": "true"}
+        await self.make(kube.STORAGE_CLASS, "local", annotations=default)
+        await self.make(kube.NODE, NODE)
+        self.edit_node(node_answers)
+        egress = {"allow": [{"cidr": "203.0.113.0/24"}, {"cidr": "198.51.100.0/24"}]}
+        await self.make(kube.SANDBOX_TEMPLATE, "python", spec={"image": IMAGE, "egress": egress})
+        await self.make(kube.SANDBOX_TEMPLATE, "closed", spec={"image": IMAGE})
+        # So that an operator that reads older snapshots finds the furniture.
+        for number in range(5):
+            await self.make(kube.STORAGE_CLASS, f"other-{number}")
+
+    # The operator.
+
+    async def _operate(self) -> None:
+        while True:
+            self.lives += 1
+            self._life = asyncio.create_task(self._live(self.lives))
+            await asyncio.wait([self._life])
+            if not self._life.cancelled() and (error := self._life.exception()):
+                self.cluster.wrong.append(f"life {self.lives} ended by itself: {error!r}")
+            await asyncio.sleep(START_AGAIN)
+
+    async def _live(self, fencing: int) -> None:
+        """One process of the operator."""
+        api = MemoryKube(self.cluster, "sandfleet-operator")
+        api.lag, api.fault = self.lag, self._faults_of(fencing)
+        operator = Operator(
+            api,
+            SETTINGS,
+            greet=self._greet,
+            keys=lambda: "{}",
+            leading=lambda: fencing,
+            clock=self.clock,
+            workers=4,
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                for kind, selector in WATCHED.items():
+                    group.create_task(_watch(api, kind, selector, operator))
+                group.create_task(operator.run())
+        finally:
+            await operator.close()
+
+    def _faults_of(self, life: int) -> Callable[[Write], Before | After | None]:
+        def fault(write: Write) -> Before | After | None:
+            if life != self.lives or (self._life and self._life.cancelling()):
+                # It has ended: what is still going on in its tasks reaches nobody.
+                return Before(asyncio.CancelledError())
+            self.writes.append(f"{write.verb} {write.ref} {write.subresource}".strip())
+            return self.fault(len(self.writes), write)
+
+        return fault
+
+    def end_operator(self) -> None:
+        if self._life:
+            self._life.cancel()
+
+    async def _greet(self, _sandbox: CodeSandbox, action: Greet) -> Contact:
+        await asyncio.sleep(GREETING)
+        return Contact(pod_uid=action.pod_uid, at=self.clock(), runtime="gvisor")
+
+    # What else is in a cluster.
+
+    async def _nodes(self) -> None:
+        news = asyncio.Event()
+        self.cluster.waiting.add(news)
+        while True:
+            await news.wait()
+            news.clear()
+            await asyncio.sleep(NODE_PAUSE)
+            for ref, obj in list(self.cluster.objects.items()):
+                if ref.kind == POD and not self.silent:
+                    self._kubelet(ref, obj)
+            self.cluster.collect()
+
+    async def _heartbeats(self) -> None:
+        """Something changes all the time: what is so many changes old is some seconds old."""
+        while True:
+            await asyncio.sleep(HEARTBEAT)
+            self.edit_node(lambda node: node["status"].update(beat=self.clock()))
+
+    def _kubelet(self, ref: Ref, pod: Json) -> None:
+        if deleting(pod):
+            if pod["status"]["phase"] == "Running":
+                self.cluster.edit(ref, lambda obj: ended(obj, 0))
+            else:
+                self.cluster.remove(ref, 0)
+        elif not pod["spec"].get("nodeName"):
+            if Ref(kube.PERSISTENT_VOLUME_CLAIM, ref.namespace, claim_of(pod)) in self.cluster.objects:
+                self.cluster.edit(ref, lambda obj: obj["spec"].update(nodeName=NODE))
+        elif pod["status"]["phase"] == "Pending":
+            self._addresses += 1
+            self.cluster.edit(ref, lambda obj: _started(obj, f"10.0.0.{self._addresses}"))
+
+    # What a user does and sees.
+
+    async def make(self, kind: Kind, name: str, **fields: Any) -> Json:
+        metadata = {"name": name, "annotations": fields.pop("annotations", {}), "labels": fields.pop("labels", {})}
+        if kind.namespaced:
+            metadata["namespace"] = NAMESPACE
+        return await self.user.create(
+            {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **fields}
+        )
+
+    async def make_sandbox(self, name: str = NAME, annotations: Json | None = None, **spec: Any) -> None:
+        """Of the template that opens something, where no other is named."""
+        await self.make(CODE_SANDBOX, name, annotations=annotations or {}, spec={"template": "python", **spec})
+
+    async def change(self, name: str = NAME, **spec: Any) -> None:
+        await self.user.merge(Ref(CODE_SANDBOX, NAMESPACE, name), {"spec": spec})
+
+    @contextmanager
+    def by_hand(self) -> Any:
+        """What is done here is not the operator's doing."""
+        self.cluster.by_hand = True
+        yield
+        self.cluster.by_hand = False
+
+    def there(self, kind: Kind, name: str) -> Json | None:
+        return self.cluster.objects.get(Ref(kind, NAMESPACE, name))
+
+    def edit_node(self, change: Callable[[Json], None]) -> None:
+        self.cluster.edit(Ref(kube.NODE, "", NODE), change)
+
+    def reason(self, name: str = NAME) -> str:
+        """Of Ready."""
+        found = (one["reason"] for one in self.status(name).get("conditions", ()) if one["type"] == "Ready")
+        return str(next(found, ""))
+
+    def status(self, name: str = NAME) -> Json:
+        return (self.there(CODE_SANDBOX, name) or {}).get("status") or {}
+
+    def says(self, condition: str, value: str = "True", name: str = NAME) -> bool:
+        sandbox = self.there(CODE_SANDBOX, name) or {"metadata": {}}
+        found = [one for one in self.status(name).get("conditions", ()) if one["type"] == condition]
+        recent = self.status(name).get("observedGeneration") == sandbox["metadata"].get("generation")
+        return recent and any(one["status"] == value for one in found)
+
+    def pod_of(self, name: str = NAME) -> Ref | None:
+        """The pod that the status names, if there is one."""
+        ref = Ref(POD, NAMESPACE, self.status(name).get("podName") or "none")
+        found = self.cluster.objects.get(ref)
+        return ref if found and found["metadata"]["uid"] == self.status(name).get("podUID") else None
+
+    async def until(self, holds: Callable[[], object], what: str) -> None:
+        for _ in range(PATIENCE * 4):
+            if holds():
+                return
+            self._check_idle()
+            await asyncio.sleep(0.25)
+        raise AssertionError(f"never {what}; its status: {json.dumps(self.status(), indent=1)}; {self.cluster.wrong}")
+
+    async def until_ready(self, name: str = NAME, restarts: int = 0) -> None:
+        def ready() -> bool:
+            return (
+                self.says("Ready", name=name)
+                and self.status(name).get("restarts") == restarts
+                and self.pod_of(name) is not None
+            )
+
+        await self.until(ready, f"ready with {restarts} restarts")
+
+    async def settle(self) -> None:
+        """Until nothing was written for some time."""
+        version, since = -1, 0.0
+        for _ in range(PATIENCE):
+            self._check_idle()
+            if version != self.cluster.moved:
+                version, since = self.cluster.moved, self.clock()
+            if self.clock() - since > QUIET:
+                return
+            await asyncio.sleep(1.0)
+        raise AssertionError(f"it never comes to rest: {self.writes[-10:]}")
+
+    def _check_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert not (isinstance(loop, FakeLoop) and loop.busy), f"busy without an end, with {self.writes[-6:]}"
+
+    def outcome(self) -> Json:
+        """All objects but Events, without what differs from run to run."""
+        uids = {obj["metadata"]["uid"]: str(ref) for ref, obj in self.cluster.objects.items()}
+        kept = {
+            str(ref): _plain(_timeless(obj))
+            for ref, obj in self.cluster.objects.items()
+            if ref.kind not in {kube.EVENT, kube.NODE}
+        }
+        text = json.dumps(kept, sort_keys=True)
+        for uid, ref in uids.items():
+            text = text.replace(uid, f"uid of {ref}")
+        return dict(json.loads(text))
+
+
+async def _watch(api: MemoryKube, kind: Kind, selector: str, operator: Operator) -> None:
+    """As Kopf does: a list, and the changes since then."""
+    listing = await api.list(kind, None, selector)
+    for obj in listing.items:
+        operator.saw(kind, False, obj)
+    async for event in api.watch(kind, None, selector, listing.resource_version):
+        if event.type != "BOOKMARK":
+            operator.saw(kind, event.type == "DELETED", event.object)
+
+
+def claim_of(pod: Json) -> str:
+    volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
+    return str(volumes["workspace"]["persistentVolumeClaim"]["claimName"])
+
+
+def node_answers(node: Json) -> None:
+    node["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def _started(pod: Json, address: str) -> None:
+    container = {"name": "executor", "imageID": "sha256:1", "state": {"running": {}}}
+    conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
+    pod["status"] = {
+        "phase": "Running",
+        "podIP": address,
+        "conditions": conditions,
+        "containerStatuses": [container],
+    }
+
+
+def ended(pod: Json, code: int, reason: str = "Error") -> None:
+    """Its executor has exited, as the kubelet writes it."""
+    status = pod["status"]
+    status["phase"] = "Failed" if code else "Succeeded"
+    status["conditions"] = [{"type": "Ready", "status": "False"}]
+    status["containerStatuses"][0]["state"] = {"terminated": {"exitCode": code, "reason": reason}}
+
+
+def unheard(pod: Json) -> None:
+    """Its node does not answer any more."""
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+
+
+def tainted(pod: Json) -> None:
+    """It is to be deleted, since its node does not answer."""
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "no answer"}
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}, target]
+
+
+def evicted(pod: Json) -> None:
+    pod["status"] |= {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}
+    pod["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
+    pod["status"]["containerStatuses"] = []
+
+
+def _timeless(obj: Json) -> Json:
+    meta = {
+        name: value
+        for name, value in obj["metadata"].items()
+        if name not in {"resourceVersion", "creationTimestamp", "generation"}
+    }
+    return {**obj, "metadata": meta}
+
+
+def _plain(value: Any) -> Any:
+    """Without times, addresses and what counts the operator's lives."""
+    dropped = {"lastTransitionTime", "time", "fencing", "address", "podIP"}
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items() if name not in dropped}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return value
