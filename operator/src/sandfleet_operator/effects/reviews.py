@@ -70,7 +70,11 @@ class Reviews:
     async def authorize(self, caller: Caller, verb: str, namespace: str, name: str, subresource: str = "") -> None:
         """For CodeSandboxes, or a subresource of them; without a name for all of the namespace, without a namespace for all. Raises FleetError."""
         attributes = {"group": CODE_SANDBOX.group, "resource": CODE_SANDBOX.plural, "verb": verb}
-        attributes |= {key: value for key, value in (("namespace", namespace), ("name", name), ("subresource", subresource)) if value}
+        attributes |= {
+            key: value
+            for key, value in (("namespace", namespace), ("name", name), ("subresource", subresource))
+            if value
+        }
         spec = {
             "resourceAttributes": attributes,
             "user": caller.username,
