@@ -136,7 +136,7 @@ def test_a_sandbox_that_ends_again_and_again_is_given_up_and_says_so(sandboxes, 
     status = sandboxes.get("one")["status"]
     assert sandboxes.said("one")[1] == "TooManyRestarts"
     assert [one["reason"] for one in status["restartHistory"]] == ["ExecutorCrashed"] * 3
-    assert sandboxes.pod("one") is None
+    bed.cluster.api.wait("the pod to go", lambda: sandboxes.pod("one") is None, 30)
     # Who suspends it and lets it run again has seen to the cause.
     sandboxes.patch("one", {"operatingMode": "Suspended"})
     sandboxes.wait("one", "Suspended")
