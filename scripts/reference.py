@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from sandfleet_operator.api.conditions import ConditionType, Reason
+from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason
 
 ROOT = Path(__file__).resolve().parents[1]
 CRDS = ROOT / "charts/sandfleet/files/crds"
@@ -69,7 +69,8 @@ def bounds(schema: Json) -> str:
     elif "maxLength" in schema and schema.get("type") == "string":
         said.append(f"≤ {schema['maxLength']} characters")
     if "minimum" in schema:
-        said.append(f"{schema['minimum']} to {schema['maximum']}" if "maximum" in schema else f"≥ {schema['minimum']}")
+        most = f"{'below ' if schema.get('exclusiveMaximum') else ''}{schema.get('maximum')}"
+        said.append(f"{schema['minimum']} to {most}" if "maximum" in schema else f"≥ {schema['minimum']}")
     if "maxItems" in schema or "maxProperties" in schema:
         said.append(f"≤ {schema.get('maxItems') or schema.get('maxProperties')} entries")
     return "; ".join(said)
@@ -158,7 +159,9 @@ def crds_page() -> str:
 
 def conditions_page() -> str:
     types = [(f"`{one.value}`", one.meaning) for one in ConditionType]
-    reasons = [(f"`{one.value}`", one.meaning, one.remedy) for one in Reason]
+    reasons, of_pools = (
+        [(f"`{one.value}`", one.meaning, one.remedy) for one in words] for words in (Reason, PoolReason)
+    )
     lines = [
         "# Conditions and reasons",
         "",
@@ -173,6 +176,12 @@ def conditions_page() -> str:
         "A reason is one word for programs; the condition's message says the particulars. `status.restartHistory` uses the same words.",
         "",
         *table(("reason", "what it means", "what to do"), reasons),
+        "## Pools",
+        "",
+        "`kubectl get sbp` shows the reason of a pool's one condition, `Ready`: as many sandboxes are warm as are to be.",
+        "[howto/runbook.md](../howto/runbook.md) says how to look into each.",
+        "",
+        *table(("reason", "what it means", "what to do"), of_pools),
     ]
     return "\n".join(lines).rstrip() + "\n"
 

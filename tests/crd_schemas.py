@@ -69,6 +69,8 @@ def _leaf(schema: dict, path: str, which: int) -> object:
         return f"{which + (1 if 'requests' in path else 3)}{'' if path.endswith('cpu') else 'Gi'}"
     if schema.get("format") == "date-time":
         return f"2026-11-21T10:00:0{which}Z"
+    if schema["type"] == "number":
+        return schema["minimum"] + (which + 1) / 8
     if schema["type"] == "integer":
         return schema.get("minimum", 0) + which + 1
     return {"boolean": bool(which), "string": "ab"[which]}[schema["type"]]

@@ -7,6 +7,7 @@ from sandfleet_operator.api.values import Claim, Isolation, RequestKey, Sandbox,
 from sandfleet_operator.plan.actions import Action, Answer
 from sandfleet_operator.plan.engine import Engine
 from sandfleet_operator.plan.policy import Policy
+from sandfleet_operator.plan.pool import Pool
 from sandfleet_operator.plan.queue import Waiting
 
 NOW = 1_000_000.0
@@ -22,11 +23,16 @@ def a_waiting(number=1, *, claim=None, **changes):
     return replace(waiting, **changes)
 
 
+def a_pool(**changes):
+    return replace(Pool(name="python", template=TEMPLATE, target_warm=2), **changes)
+
+
 def a_sandbox(state=State.WARM, **changes):
     """A sandbox as it really is in that state; `changes` on top."""
     sandbox = Sandbox(
         sandbox_id="s1",
         sandbox_uid="u1",
+        pool="python",
         template="python",
         workspace_id="w1",
         state=state,
@@ -44,8 +50,9 @@ def a_sandbox(state=State.WARM, **changes):
 
 def an_engine(**policy):
     numbers = itertools.count(1)
-    settings = {"target_warm": 2, "max_sandboxes": 8, "max_starting": 4} | policy
-    return Engine({"python": TEMPLATE}, Policy(**settings), new_id=lambda: f"id{next(numbers)}")
+    settings = {"max_sandboxes": 8, "max_starting": 4} | policy
+    target = settings.pop("target_warm", 2)
+    return Engine([a_pool(target_warm=target)], Policy(**settings), new_id=lambda _: f"id{next(numbers)}")
 
 
 def of_kind(actions: list[Action], kind):

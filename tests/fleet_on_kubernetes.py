@@ -5,6 +5,7 @@ import time
 import pytest
 from fakes.kube_cluster import MemoryCluster
 from fakes.kube_memory import MemoryKube
+from sandfleet.channel import open_channel
 from sandfleet.cluster import Place
 from sandfleet.fleet import AsyncFleet
 from sandfleet_operator.api.kube import CODE_SANDBOX, Ref, ServerError
@@ -61,12 +62,18 @@ class Known:
 class World:
     def __init__(self, kube, signing, port):
         self.kube, self.signing, self.port = kube, signing, port
-        self.fleets = []
+        self.fleets, self.channels = [], []
 
     def fleet(self, token="alice", ca=None):
         address = f"127.0.0.1:{self.port}"
         made = AsyncFleet(address, Place(address, ca or self.signing.authority.pem, "127.0.0.1", Known(token)))
         self.fleets.append(made)
+        return made
+
+    def channel(self):
+        """The bare one: what is said over it is the test's."""
+        made = open_channel(f"127.0.0.1:{self.port}", ca=self.signing.authority.pem, name="127.0.0.1")
+        self.channels.append(made)
         return made
 
     async def add(self, name="one", namespace="team", labels=None, spec=None, status=True):

@@ -1,4 +1,4 @@
-"""Memory of process trees of this machine, from /proc."""
+"""Memory and time of process trees of this machine, from /proc."""
 
 import os
 from pathlib import Path
@@ -32,6 +32,15 @@ def memory(pid: int, field: str = "Pss") -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:")), 0)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of one process; 0 for one that has gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def executors() -> list[int]:

@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, footprint, sessions, pods.
+`--only NAME` runs one of: cells, commands, footprint, sessions, pods, operator.
 """
 
 import argparse
@@ -11,9 +11,17 @@ import commands
 import figures
 import footprint
 import pods
+import reconciler
 import sessions
 
-PARTS = {"cells": cells, "commands": commands, "footprint": footprint, "sessions": sessions, "pods": pods}
+PARTS = {
+    "cells": cells,
+    "commands": commands,
+    "footprint": footprint,
+    "sessions": sessions,
+    "pods": pods,
+    "operator": reconciler,
+}
 
 
 def main() -> None:

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart.helm_chart import CHART, ROOT
+from chart.helm_chart import CHART, ROOT, named, rendered
 from crd_schemas import SCHEMAS, filled
+from sandfleet import cluster
 from sandfleet_operator.api.parse import code_sandbox, sandbox_template
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.effects.reviews import AUDIENCE
+from sandfleet_operator.plan.configmaps import CA_CERTIFICATE
 from sandfleet_operator.plan.effective import Effective, effective
 
-EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+AGENT = ROOT / "examples/agent.yaml"
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.yaml") if path != AGENT)
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())["settings"]
 SETTINGS = Settings.parse({**VALUES, "controlPlaneNamespace": "sandfleet"})
 VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
@@ -38,7 +42,7 @@ def unknown(schema: dict, value: object, path: str = "") -> list[str]:
 
 
 def test_there_are_examples() -> None:
-    assert [path.stem for path in EXAMPLES] == ["egress", "persistent-workspace", "quickstart", "suspended"]
+    assert [path.stem for path in EXAMPLES] == ["egress", "persistent-workspace", "pool", "quickstart", "suspended"]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -48,8 +52,9 @@ def test_an_example_stands_alone_and_works_in_any_namespace(path: Path) -> None:
         assert one["apiVersion"] == "sandfleet.io/v1alpha1"
         assert set(one["metadata"]) == {"name"}
         assert unknown(SCHEMAS[kind], {"spec": one["spec"]}) == []
-        if kind == "CodeSandbox":
+        if kind != "SandboxTemplate":
             assert ("SandboxTemplate", one["spec"]["template"]) in found
+            assert "pool" not in one["spec"] or ("SandboxPool", one["spec"]["pool"]) in found
 
 
 def test_no_two_examples_share_an_object() -> None:
@@ -80,8 +85,24 @@ def test_its_sandboxes_can_be_with_the_charts_defaults(path: Path) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_commands_in_its_comments_speak_of_its_own_objects(path: Path) -> None:
     named = {name for _, name in objects(path)}
-    said = set(re.findall(r"csb[/ ]([a-z][a-z-]*)", path.read_text())) | set(
+    said = set(re.findall(r"(?:csb|sbp)[/ ]([a-z][a-z-]*)", path.read_text())) | set(
         re.findall(r"-f examples/([a-z-]+)\.yaml", path.read_text())
     )
     assert said
     assert said <= named | {path.stem}
+
+
+def test_an_agents_pod_has_what_its_client_looks_for_and_the_role_that_it_needs() -> None:
+    found = objects(AGENT)
+    account, grant, pod = found["ServiceAccount", "agent"], found["RoleBinding", "agent"], found["Pod", "agent"]
+    assert pod["spec"]["serviceAccountName"] == account["metadata"]["name"] == grant["subjects"][0]["name"]
+    (role,) = named(rendered(), "ClusterRole", grant["roleRef"]["name"])
+    assert not role["metadata"]["labels"].keys() & {"rbac.authorization.k8s.io/aggregate-to-edit"}
+    (container,) = pod["spec"]["containers"]
+    (mount,) = container["volumeMounts"]
+    assert mount["mountPath"] == str(cluster.POD_FILES)
+    token, certificate = pod["spec"]["volumes"][0]["projected"]["sources"]
+    assert (token["serviceAccountToken"]["audience"], token["serviceAccountToken"]["path"]) == (AUDIENCE, "token")
+    assert certificate["configMap"]["items"] == [{"key": CA_CERTIFICATE, "path": "ca.crt"}]
+    assert pod["metadata"]["labels"] == {SETTINGS.client_label: "true"}
+    assert [one["name"] for one in container["env"]] == ["SANDFLEET_SANDBOX_NAMESPACE"]

@@ -81,7 +81,12 @@ def test_values_of_a_component_reach_its_pods_only() -> None:
 
 def test_what_the_processes_fill_is_made_empty() -> None:
     """What Helm does not write it neither takes back at an upgrade."""
-    for kind, name in (("Secret", "sandfleet-signing"), ("ConfigMap", "sandfleet-ca"), ("Lease", "sandfleet-operator")):
+    for kind, name in (
+        ("Secret", "sandfleet-signing"),
+        ("ConfigMap", "sandfleet-ca"),
+        ("Lease", "sandfleet-operator"),
+        ("Lease", "sandfleet-fleet"),
+    ):
         (one,) = named(rendered(), kind, name)
         assert not {"data", "stringData", "spec"} & set(one)
 
@@ -153,8 +158,31 @@ def test_the_test_makes_its_sandbox_where_sandboxes_may_be(watched: list[str], w
     objects = rendered(f"settings.watchNamespaces={json.dumps(watched)}")
     (pod,) = named(objects, "Pod")
     assert {"name": "SANDBOX_NAMESPACE", "value": where} in pod["spec"]["containers"][0]["env"]
-    (role,) = named(objects, "Role", "sandfleet-test")
-    assert role["metadata"]["namespace"] == where
+    for kind, name in (("Pod", "sandfleet-test"), ("Role", "sandfleet-test"), ("ServiceAccount", "sandfleet-test")):
+        (one,) = named(objects, kind, name)
+        assert one["metadata"]["namespace"] == where
+
+
+def test_executors_let_the_test_in_as_a_client_of_its_own_namespace() -> None:
+    from sandfleet_operator.api.settings import Settings
+
+    label = "example.com/client"
+    objects = rendered(f'settings.clientLabel="{label}"')
+    policy = default_deny(NAMESPACE, Settings(control_plane_namespace=NAMESPACE, client_label=label))
+    own = policy["spec"]["ingress"][0]["from"][-1]
+    assert set(own) == {"podSelector"}
+    (pod,) = named(objects, "Pod")
+    assert own["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_without_a_fleet_the_test_claims_nothing() -> None:
+    objects = rendered("fleet.enabled=false")
+    (pod,) = named(objects, "Pod")
+    assert {"name": "FLEET_NAMESPACE", "value": ""} in pod["spec"]["containers"][0]["env"]
+    assert named(objects, "Role", "sandfleet-test-ca") == []
+    assert named(objects, "Lease", "sandfleet-fleet") == []
+    (with_one,) = named(rendered(), "Pod")
+    assert {"name": "FLEET_NAMESPACE", "value": NAMESPACE} in with_one["spec"]["containers"][0]["env"]
 
 
 def test_what_belongs_to_the_test_goes_when_it_is_over() -> None:

@@ -91,7 +91,7 @@ def test_the_operator_sees_its_own_pod_also_where_it_makes_none(watched: list[st
 
 def is_for_users(role: dict[str, Any]) -> bool:
     """People get it from Kubernetes' own roles, or bind it themselves."""
-    return "aggregate" in str(role) or role["metadata"]["name"].endswith("-connect")
+    return "aggregate" in str(role) or role["metadata"]["name"].endswith(("-connect", "-agent"))
 
 
 def test_every_role_but_the_users_is_bound_to_one_account_of_the_release() -> None:
@@ -103,11 +103,10 @@ def test_every_role_but_the_users_is_bound_to_one_account_of_the_release() -> No
         assert bound == {
             (one["metadata"].get("namespace"), one["metadata"]["name"]) for one in roles if not is_for_users(one)
         }
-        accounts = {one["metadata"]["name"] for one in named(objects, "ServiceAccount")}
+        accounts = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in named(objects, "ServiceAccount")}
         for binding in bindings:
             (subject,) = binding["subjects"]
-            assert subject["namespace"] == NAMESPACE
-            assert subject["name"] in accounts
+            assert (subject["namespace"], subject["name"]) in accounts
 
 
 def test_kubernetes_own_roles_learn_the_kinds_each_beyond_the_one_before() -> None:
@@ -124,6 +123,13 @@ def test_kubernetes_own_roles_learn_the_kinds_each_beyond_the_one_before() -> No
         "admin": {(one, True) for one in ("sandboxpools", "sandboxqueues", "sandboxtemplates")},
     }
     assert [one for one in named(rendered("userRoles.enabled=false"), "ClusterRole") if "aggregate" in str(one)] == []
+
+
+def test_an_agent_may_do_what_a_claim_asks_for_and_change_nothing() -> None:
+    (role,) = named(rendered(), "ClusterRole", "sandfleet-agent")
+    granted = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    lives = {("codesandboxes", verb) for verb in ("get", "list", "watch", "create", "delete")}
+    assert granted == lives | {("codesandboxes/connect", "create")}
 
 
 def test_without_the_fleet_nobody_has_its_rights() -> None:

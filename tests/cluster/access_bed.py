@@ -16,18 +16,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.harness.layout import ClusterError
+from cluster.harness.api import ApiError, path_of
+from cluster.harness.layout import REPOSITORY, ClusterError
 from cluster.harness.testing import Cluster
 from sandfleet.cluster import SERVICE
 
 Json = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"
+READS, WRITES = ["get", "list", "watch"], ["create", "patch", "delete"]
+IMAGES = ["localhost/sandfleet-executor:*"]
+LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
 RULES = [
-    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "verbs": [*READS, *WRITES]},
+    {"apiGroups": ["sandfleet.io"], "resources": ["sandboxtemplates", "sandboxpools"], "verbs": READS},
+    {"apiGroups": ["sandfleet.io"], "resources": ["sandboxpools/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": [*READS, *WRITES]},
+    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["create"]},
+    {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["sandfleet-keys"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": READS},
+    {"apiGroups": ["node.k8s.io"], "resources": ["runtimeclasses"], "verbs": ["get"]},
     {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
     {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
 ]
 OWN_RULES = [
+    {**LEASES, "verbs": ["create"]},
+    {**LEASES, "resourceNames": ["sandfleet-fleet"], "verbs": ["get", "update", "patch"]},
     {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["sandfleet-signing"], "verbs": ["get", "patch"]},
     {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["sandfleet-ca"], "verbs": ["get", "patch"]},
 ]
@@ -46,12 +60,74 @@ def a_grant(kind: str, name: str, rules: list[Json], account: tuple[str, str], n
     return [role, an_object(f"{RBAC}/v1", f"{kind}RoleBinding", name, namespace, roleRef=reference, subjects=[subject])]
 
 
-@dataclass(frozen=True)
+class FleetProcess:
+    """The fleet, as a process of this machine that can be killed and started again."""
+
+    def __init__(self, bed: FleetBed, command: list[str]) -> None:
+        self._bed = bed
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when its port answers."""
+        environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        environment["PYTHONPATH"] = str(REPOSITORY / "tests")
+        with (self._bed.folder / "fleet.log").open("ab") as log:
+            self._process = subprocess.Popen(self._command, env=environment, stderr=log, stdout=log)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self._bed.port), 5) as plain, context.wrap_socket(plain):
+                    return
+            except OSError as error:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    self._process.kill()
+                    raise ClusterError(f"the fleet does not serve: {self.log[-2000:]}") from error
+                time.sleep(0.1)
+
+    @property
+    def log(self) -> str:
+        return (self._bed.folder / "fleet.log").read_text()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """And takes its name out of the Lease, since it is certainly dead, so that nobody waits for the Lease's end."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(30)
+        where = f"{path_of('Lease', self._bed.namespace)}/sandfleet-fleet"
+        try:
+            gone = {"spec": {"holderIdentity": ""}}
+            self._bed.cluster.api.call("PATCH", where, gone, "application/merge-patch+json")
+        except ApiError as error:
+            # It had not come so far.
+            if error.status != 404:
+                raise
+
+    def end(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        code = self._process.wait(30)
+        if code:
+            raise ClusterError(f"the fleet ended with {code}: {self.log[-2000:]}")
+
+
+@dataclass
 class FleetBed:
     cluster: Cluster
     # Of the control plane.
     namespace: str
     port: int
+    # Whose sandboxes are this fleet's.
+    namespaces: tuple[str, ...] = ()
+    folder: Path = Path()
+    fleet: FleetProcess | None = None
 
     def apply(self, *objects: Json) -> None:
         self.cluster.kubectl(
@@ -72,9 +148,12 @@ class FleetBed:
 
 
 @contextlib.contextmanager
-def fleet_bed(cluster: Cluster, folder: Path) -> Iterator[FleetBed]:
+def fleet_bed(
+    cluster: Cluster, folder: Path, namespaces: tuple[str, ...] = (), *, fakes: bool = False
+) -> Iterator[FleetBed]:
+    """Without namespaces it has no sandboxes of its own: it gives access to those of others."""
     name = f"access-{secrets.token_hex(4)}"
-    bed = FleetBed(cluster, name, _free_port())
+    bed = FleetBed(cluster, name, _free_port(), namespaces or (name,), folder)
     account = (name, "fleet")
     bed.apply(
         an_object("v1", "Namespace", name),
@@ -86,8 +165,10 @@ def fleet_bed(cluster: Cluster, folder: Path) -> Iterator[FleetBed]:
         *a_grant("", name, OWN_RULES, account, name),
     )
     try:
-        with _process(bed, _kubeconfig(bed, folder)):
-            yield bed
+        bed.fleet = FleetProcess(bed, _command(bed, folder, fakes=fakes))
+        bed.fleet.start()
+        yield bed
+        bed.fleet.end()
     finally:
         cluster.kubectl("delete", "clusterrole,clusterrolebinding", name, "--ignore-not-found")
         cluster.api.delete("Namespace", name)
@@ -104,35 +185,15 @@ def _kubeconfig(bed: FleetBed, folder: Path) -> Path:
     return path
 
 
-@contextlib.contextmanager
-def _process(bed: FleetBed, kubeconfig: Path) -> Iterator[None]:
-    command = [sys.executable, "-m", "sandfleet_operator", "fleet", "--port", str(bed.port)]
-    command += ["--namespace", bed.namespace, "--kubeconfig", str(kubeconfig)]
-    environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    try:
-        _wait(process, bed.port)
-        yield
-    finally:
-        process.terminate()
-        said = process.communicate(timeout=30)[1]
-    if process.returncode:
-        raise ClusterError(f"the fleet ended with {process.returncode}: {said}")
-
-
-def _wait(process: subprocess.Popen[str], port: int) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", port), 5) as plain, context.wrap_socket(plain):
-                return
-        except OSError as error:
-            if process.poll() is not None or time.monotonic() > deadline:
-                process.kill()
-                raise ClusterError(f"the fleet does not serve: {process.communicate()[1]}") from error
-            time.sleep(0.1)
+def _command(bed: FleetBed, folder: Path, *, fakes: bool) -> list[str]:
+    """Pods of other tests' namespaces are not this fleet's."""
+    settings = folder / "fleet.json"
+    chosen = {"watchNamespaces": bed.namespaces, "allowedImages": IMAGES}
+    settings.write_text(json.dumps({"controlPlaneNamespace": bed.namespace, **chosen}))
+    module = ["cluster.fleet_on_fakes"] if fakes else ["sandfleet_operator", "fleet"]
+    command = [sys.executable, "-m", *module, "--port", str(bed.port)]
+    command += ["--namespace", bed.namespace, "--kubeconfig", str(_kubeconfig(bed, folder))]
+    return [*command, "--settings", str(settings)]
 
 
 def _free_port() -> int:

@@ -16,8 +16,12 @@ async def greet(_sandbox, action):
     return Contact(pod_uid=action.pod_uid, at=wall_clock(), runtime="gvisor")
 
 
-if __name__ == "__main__":
+def main(settings: str, port: str) -> int:
     logging.basicConfig(level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    chosen = Settings.parse(json.loads(Path(sys.argv[1]).read_text()))
-    sys.exit(asyncio.run(serve(chosen, chosen.control_plane_namespace, int(sys.argv[2]), greet)))
+    chosen = Settings.parse(json.loads(Path(settings).read_text()))
+    return asyncio.run(serve(chosen, chosen.control_plane_namespace, int(port), greet))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

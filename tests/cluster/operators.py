@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster.harness.api import ApiError
+from cluster.harness.api import ApiError, path_of
 from cluster.harness.layout import REPOSITORY, ClusterError
 from cluster.harness.testing import Cluster
+from crd_schemas import CRDS
 
 Json = dict[str, Any]
 IMAGE = "localhost/sandfleet-executor:dev"
@@ -60,6 +64,17 @@ class OperatorProcess:
     port: int = 0
 
     def start(self) -> OperatorProcess:
+        file = self.write_settings()
+        self.port = free_port()
+        real = ["sandfleet_operator", "operator", "--settings", str(file), "--health-port", str(self.port)]
+        fake = ["cluster.operator_on_fakes", str(file), str(self.port)]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *(fake if self.fakes else real)], stderr=log, stdout=log, env=self.environment
+            )
+        return self
+
+    def write_settings(self) -> Path:
         settings = {
             "controlPlaneNamespace": self.home,
             "watchNamespaces": list(self.namespaces),
@@ -68,19 +83,12 @@ class OperatorProcess:
         }
         file = self.folder / "settings.json"
         file.write_text(json.dumps(settings))
-        self.port = free_port()
-        environment = {
-            **os.environ,
-            "KUBECONFIG": str(self.cluster.kubeconfig),
-            "PYTHONPATH": str(REPOSITORY / "tests"),
-        }
-        real = ["sandfleet_operator", "operator", "--settings", str(file), "--health-port", str(self.port)]
-        fake = ["cluster.operator_on_fakes", str(file), str(self.port)]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *(fake if self.fakes else real)], stderr=log, stdout=log, env=environment
-            )
-        return self
+        return file
+
+    @property
+    def environment(self) -> dict[str, str]:
+        tests = str(REPOSITORY / "tests")
+        return {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig), "PYTHONPATH": tests}
 
     @property
     def log(self) -> str:
@@ -98,11 +106,74 @@ class OperatorProcess:
             self.process.kill()
             raise ClusterError(f"the operator did not end: {self.log[-2000:]}") from None
 
+    @property
+    def led(self) -> int:
+        """How many of the operators of this log have begun to lead."""
+        return self.log.count("leading, with fencing number")
+
+    def wait_leading(self, times: int = 1, seconds: float = 60) -> None:
+        """Until an operator of this log has begun to lead, for the so manieth time."""
+        deadline = time.monotonic() + seconds
+        while self.led < times:
+            if time.monotonic() > deadline:
+                raise ClusterError(f"the operator does not lead: {self.log[-2000:]}")
+            time.sleep(0.02)
+
+    def revive(self) -> bool:
+        """Starts it again when it has ended by itself, as a Deployment does: a leader that cannot renew its Lease in time ends."""
+        if self.process is None or self.process.poll() is None:
+            return False
+        self.start()
+        return True
+
+    def bury(self) -> None:
+        """After `kill`: takes its name out of the Lease, since it is certainly dead, so that nobody waits for the Lease's end."""
+        patch = {"spec": {"holderIdentity": ""}}
+        where = f"{path_of('Lease', self.home)}/sandfleet-operator"
+        try:
+            self.cluster.api.call("PATCH", where, patch, "application/merge-patch+json")
+        except ApiError as error:
+            # It had not come so far.
+            if error.status != 404:
+                raise
+
     def memory(self) -> int:
         """Resident bytes."""
         assert self.process is not None
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_seconds(self) -> float:
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def operator(cluster: Cluster, folder: Path, made_of: Json | None = None, **options: Any) -> Iterator[OperatorProcess]:
+    """An operator that is still to be started, for one namespace that enforces PodSecurity `restricted`; both go afterwards.
+
+    `made_of` is the template there, "python" unless it says otherwise; its namespace is filled in.
+    """
+    api = cluster.api
+    api.apply_all(CRDS.values())
+    # The API server takes a moment to serve what is new to it.
+    api.wait("the custom resources", lambda: api.list("SandboxTemplate") is not None, 30)
+    mark = secrets.token_hex(4)
+    home, work = f"operator-home-{mark}", f"operator-work-{mark}"
+    for name, labels in ((home, {}), (work, RESTRICTED_LABELS)):
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    made_of = made_of or template(work)
+    api.create({**made_of, "metadata": {**made_of["metadata"], "namespace": work}})
+    folder.mkdir(parents=True, exist_ok=True)
+    one = OperatorProcess(cluster, folder, home, (work,), **options)
+    try:
+        yield one
+    finally:
+        if one.process is not None:
+            one.end()
+        for name in (work, home):
+            api.delete("Namespace", name)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from sandfleet.fleet import AsyncFleet
 from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.effects.contact import Contacts, Executor
 from sandfleet_operator.effects.kube import connect
-from sandfleet_operator.effects.signing import Signing, keys_config_map
+from sandfleet_operator.effects.signing import Signing
+from sandfleet_operator.plan.configmaps import keys_config_map
 from sandfleet_operator.plan.effective import Effective, effective
 from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
 from sandfleet_operator.plan.session import session_id
@@ -191,7 +192,7 @@ async def signing(bed: FleetBed) -> AsyncIterator[Signing]:
 async def pod(bed: FleetBed, executor_image: Cluster, signing: Signing, new_namespace) -> Json:
     namespace = new_namespace({"pod-security.kubernetes.io/enforce": "restricted"})
     create = bed.cluster.api.create
-    create(keys_config_map(namespace, signing.material))
+    create(keys_config_map(namespace, signing.material.public_keys))
     create(workspace_claim(namespace, "one", wanted(), owner=None))
     create(sandbox_pod(PodRequest(namespace=namespace, name="one", wanted=wanted()), SETTINGS))
     return await asyncio.to_thread(bed.cluster.pod_ready, namespace, "one", 120)

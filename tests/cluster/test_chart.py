@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,17 +13,25 @@ from dataclasses import dataclass
 import pytest
 import yaml
 from chart.helm_chart import CHART, Json, named
-from cluster.harness.api import ApiError, path_of
+from cluster.access_bed import an_object
+from cluster.harness.api import has_condition, path_of
 from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
+from cluster.operators import RESTRICTED_LABELS, template
 from crd_schemas import CRDS
+from sandfleet import AsyncSandbox
 from sandfleet_operator.effects.authority import Authority
-from sandfleet_operator.effects.signing import Material, ca_config_map
+from sandfleet_operator.effects.signing import Material
 from sandfleet_operator.effects.tokens import KeyRing, TokenKey
+from sandfleet_operator.plan.configmaps import ca_config_map
 
 # Rights and objects are the same without processes; the kinds are on the test cluster for all tests, and none of Helm's.
 STILL = ("--set", "crds.enabled=false,operator.replicas=0,fleet.replicas=0")
 IMAGE = ("--set", "image.repository=localhost/sandfleet-operator,image.tag=dev")
+SANDBOX_IMAGE = (
+    "--set",
+    "test.image=localhost/sandfleet-executor:dev,settings.allowedImages={localhost/sandfleet-executor:*}",
+)
 COMPONENTS = ("operator", "fleet")
 
 
@@ -246,12 +254,15 @@ def test_kubernetes_own_roles_learn_the_kinds(cluster: Cluster, release: Release
         assert connects == (user != "view")
 
 
-def filled(release: Release) -> tuple[Json, Json, Json]:
+LEASES = ("sandfleet-operator", "sandfleet-fleet")
+
+
+def filled(release: Release) -> tuple[Json, ...]:
     api, namespace = release.cluster.api, release.namespace
     return (
         api.get("Secret", "sandfleet-signing", namespace).get("data", {}),
         api.get("ConfigMap", "sandfleet-ca", namespace).get("data", {}),
-        api.get("Lease", "sandfleet-operator", namespace).get("spec", {}),
+        *(api.get("Lease", name, namespace).get("spec", {}) for name in LEASES),
     )
 
 
@@ -263,12 +274,12 @@ def fill(release: Release) -> None:
     api.call(
         "PATCH",
         f"{path}?fieldManager=process&force=true",
-        ca_config_map(namespace, material),
+        ca_config_map(namespace, material.authority.pem.decode()),
         "application/apply-patch+yaml",
     )
     for kind, name, change in (
         ("Secret", "sandfleet-signing", {"data": {"key": "c2VjcmV0"}}),
-        ("Lease", "sandfleet-operator", {"spec": {"holderIdentity": "one", "leaseTransitions": 7}}),
+        *(("Lease", name, {"spec": {"holderIdentity": "one", "leaseTransitions": 7}}) for name in LEASES),
     ):
         path = path_of(kind, namespace, name)
         api.call("PATCH", f"{path}?fieldManager=process", change, "application/merge-patch+json")
@@ -277,7 +288,7 @@ def fill(release: Release) -> None:
 @pytest.mark.parametrize("how", [(), ("--server-side=false",)], ids=["server-side", "client-side"])
 def test_upgrades_and_rollbacks_leave_keys_and_leadership_as_they_are(release: Release, how: tuple[str, ...]):
     release.install(*STILL, *how)
-    assert filled(release) == ({}, {}, {})
+    assert filled(release) == ({}, {}, {}, {})
     fill(release)
     before = filled(release)
     assert all(before)
@@ -316,36 +327,54 @@ def test_an_uninstall_leaves_nothing(cluster: Cluster, release: Release, new_nam
     assert cluster_wide(cluster, release.name) == set()
 
 
-@pytest.fixture
-def says_ready(cluster: Cluster, release: Release) -> Iterator[None]:
-    """In the place of an operator: whoever is made is Ready."""
-    over = threading.Event()
-
-    def serve() -> None:
-        condition = {
-            "type": "Ready", "status": "True", "reason": "ExecutorAnswers", "message": "code can be run",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }  # fmt: skip
-        while not over.wait(0.2):
-            for one in cluster.api.list("CodeSandbox", release.namespace):
-                path = path_of("CodeSandbox", release.namespace, one["metadata"]["name"])
-                with suppress(ApiError):
-                    status = {"status": {"conditions": [condition]}}
-                    cluster.api.call("PATCH", f"{path}/status", status, "application/merge-patch+json")
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    yield
-    over.set()
-    thread.join()
+async def runs_a_cell(pool: str, namespace: str) -> tuple[str, str]:
+    """In a sandbox of the pool, of the fleet that the environment leads to: what isolates it, and the cell's result."""
+    async with await AsyncSandbox.create(pool=pool, namespace=namespace) as sandbox:
+        return (await sandbox.get_info()).isolation, (await sandbox.run_code("6 * 7")).text
 
 
-def test_helm_test_passes_with_a_sandbox_that_gets_ready(images: Cluster, release: Release, says_ready: None):
-    release.install(*STILL, *IMAGE)
-    before = everything(images, release.namespace)
+@pytest.mark.timeout(300)
+def test_helm_test_and_a_client_claim_from_what_it_installs_and_nothing_is_left(
+    images: Cluster, release: Release, new_namespace: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+):
+    """With everything as it comes but the namespaces: another operator may be on the same cluster."""
+    api, watched = images.api, new_namespace(RESTRICTED_LABELS)
+    before = everything(images, watched), everything(images, release.namespace)
+    release.install(
+        *IMAGE, *SANDBOX_IMAGE, "--set", f"settings.watchNamespaces={{{watched}}},crds.enabled=false", "--wait"
+    )
     said = release.helm("test", release.name, "--namespace", release.namespace)
-    assert re.search(r"Phase:\s+Succeeded", said)
-    assert everything(images, release.namespace) == before
+    assert said.count("Phase:          Succeeded") == len(re.findall(r"Phase:", said))
+
+    made_of, pool = template(watched), {"template": "python", "size": 1}
+    api.create(made_of)
+    api.create(an_object("sandfleet.io/v1alpha1", "SandboxPool", "fast", watched, spec=pool))
+    role, account = f"--clusterrole={release.prefix}-agent", f"--serviceaccount={watched}:default"
+    images.kubectl("create", "rolebinding", "agents", role, account, "--namespace", watched)
+    api.wait("the pool", lambda: has_condition(api.get("SandboxPool", "fast", watched), "Ready"), 60)
+    monkeypatch.setenv("KUBECONFIG", str(images.kubeconfig))
+    monkeypatch.setenv("SANDFLEET_KUBECTL", str(images.programs["kubectl"]))
+    monkeypatch.setenv("SANDFLEET_NAMESPACE", release.namespace)
+    assert asyncio.run(runs_a_cell("fast", watched)) == ("gvisor", "42")
+
+    images.kubectl("delete", "sbp/fast", "rolebinding/agents", "--namespace", watched)
+    own = {
+        f"role.rbac.authorization.k8s.io/{release.prefix}",
+        f"rolebinding.rbac.authorization.k8s.io/{release.prefix}",
+    }
+
+    def others() -> set[str]:
+        return {one for one in everything(images, watched) if one.rpartition("-")[0] not in own}
+
+    api.wait("the pool's pods to be gone", lambda: not api.list("Pod", watched), 60)
+    images.kubectl("delete", "sandboxtemplate/python", "--namespace", watched)
+    api.wait("the namespace to be as it was", lambda: others() == before[0], 90)
+    release.uninstall()
+    # Helm does not wait for pods that end.
+    api.wait(
+        "nothing to be left", lambda: (everything(images, watched), everything(images, release.namespace)) == before, 60
+    )
+    assert cluster_wide(images, release.name) == set()
 
 
 def test_helm_test_fails_where_nobody_makes_it_ready_and_leaves_nothing(images: Cluster, release: Release):

@@ -6,6 +6,7 @@ import time
 
 import grpc
 import jwt
+import kubernetes_world
 import pytest
 from fleet_on_kubernetes import POD_UID, SYSTEM, Kube, World, new_signing
 from sandfleet._api import common
@@ -15,7 +16,6 @@ from sandfleet.errors import (
     InvalidArgument,
     PreconditionFailed,
     SandboxEnded,
-    SandboxError,
     UnavailableError,
 )
 from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
@@ -29,18 +29,29 @@ from sandfleet_operator.fleet.kubernetes.service import TOKEN_LIFETIME
 @pytest.fixture
 async def world():
     kube = Kube()
-    for name in (SYSTEM, "team", "other"):
-        await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    signing = await new_signing(kube)
-    server, port = await listen(kube, signing, Options(namespace=SYSTEM, host="127.0.0.1", port=0, pod_ip="10.9.9.9"))
-    made = World(kube, signing, port)
-    kube.knows("alice", "alice")
-    rights = {("get", "team", "one"), ("create/connect", "team", "one"), ("list", "", "")}
-    kube.allowed |= {("alice", *right) for right in rights}
-    yield made
-    for fleet in made.fleets:
-        await fleet.close()
-    await server.stop(0)
+    await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    async with kubernetes_world.World(cluster=kube.cluster) as cluster:
+        signing = await new_signing(kube)
+        options = Options(
+            namespace=SYSTEM,
+            settings=kubernetes_world.SETTINGS,
+            identity="fleet-0",
+            host="127.0.0.1",
+            port=0,
+            pod_ip="10.9.9.9",
+        )
+        server, port = await listen(kube, signing, options, await cluster.fleet())
+        made = World(kube, signing, port)
+        made.cluster = cluster
+        kube.knows("alice", "alice")
+        rights = {("get", "team", "one"), ("create/connect", "team", "one"), ("list", "", "")}
+        kube.allowed |= {("alice", *right) for right in rights}
+        yield made
+        for fleet in made.fleets:
+            await fleet.close()
+        for channel in made.channels:
+            await channel.close()
+        await server.stop(0)
 
 
 # What is given.
@@ -68,7 +79,7 @@ async def test_who_may_get_the_object_gets_the_way_to_its_executor(world):
 async def test_without_access_an_object_in_any_state_is_described(world):
     await world.add(status=False)
     assert (await world.fleet().get("team/one")).state == "starting"
-    answer = await FleetServiceStub(world.fleet()._channel).Get(
+    answer = await FleetServiceStub(world.channel()).Get(
         fleet_pb2.GetRequest(sandbox_id="team/one"), metadata=(("authorization", "Bearer alice"),)
     )
     assert not answer.HasField("access")
@@ -99,7 +110,7 @@ async def test_the_api_server_is_asked_about_the_caller_as_it_described_it(world
 
 async def test_a_call_without_one_good_token_is_not_let_in(world):
     await world.add()
-    stub = FleetServiceStub(world.fleet()._channel)
+    stub = FleetServiceStub(world.channel())
     good = ("authorization", "Bearer alice")
     await stub.Get(fleet_pb2.GetRequest(sandbox_id="team/one"), metadata=(good,))
     for metadata in ((), (("authorization", "alice"),), (("authorization", "Basic alice"),), (good, good)):
@@ -229,12 +240,17 @@ async def test_an_id_that_is_none_is_refused(world, sandbox):
     assert (await world.refusal(InvalidArgument, sandbox=sandbox)).reason == "InvalidId"
 
 
-async def test_what_it_does_not_do_it_says(world):
+async def test_what_people_made_has_no_lease_and_is_released_by_its_deletion(world):
+    await world.add()
     fleet = world.fleet()
-    for call in (fleet.release("team/one"), fleet.renew("team/one", 10)):
-        with pytest.raises(SandboxError) as caught:
-            await call
-        assert caught.value.reason == "Unimplemented"
+    with pytest.raises(PreconditionFailed) as caught:
+        await fleet.renew("team/one", 10)
+    assert caught.value.reason == "NoLease"
+    with pytest.raises(AccessDenied):
+        await fleet.release("team/one")
+    world.kube.allowed.add(("alice", "delete", "team", "one"))
+    assert await fleet.release("team/one")
+    assert not await fleet.release("team/one")
 
 
 # Lists.
@@ -246,7 +262,7 @@ async def test_a_list_needs_the_right_for_all_namespaces_and_comes_in_pages(worl
     await world.add("a", "other", {"x": "a"})
     assert [one.sandbox_id for one in await world.fleet().list()] == ["other/a", "team/a", "team/b", "team/c"]
     assert [one.sandbox_id for one in await world.fleet().list("x=a")] == ["other/a", "team/a"]
-    stub, pages, token = FleetServiceStub(world.fleet()._channel), [], ""
+    stub, pages, token = FleetServiceStub(world.channel()), [], ""
     while True:
         request = fleet_pb2.ListRequest(page_size=3, page_token=token)
         answer = await stub.List(request, metadata=(("authorization", "Bearer alice"),))
@@ -254,9 +270,10 @@ async def test_a_list_needs_the_right_for_all_namespaces_and_comes_in_pages(worl
         if not (token := answer.next_page_token):
             break
     assert pages == [["other/a", "team/a", "team/b"], ["team/c"]]
-    world.kube.allowed = {("alice", "list", "team", "")}
+    world.kube.knows("bob", "bob")
+    world.kube.allowed.add(("bob", "list", "team", ""))
     with pytest.raises(AccessDenied, match=r"may not list codesandboxes\.sandfleet\.io in all namespaces"):
-        await world.fleet().list()
+        await world.fleet("bob").list()
 
 
 @pytest.mark.parametrize("selector", ["x in (a)", "!x", "x=" + "a" * 20_000])
@@ -285,7 +302,8 @@ async def test_the_port_shows_a_certificate_for_each_of_its_names(world):
 
 async def test_the_certificate_is_renewed_before_it_ends_and_when_the_authority_changed(world):
     now = [time.time()]
-    shown = PortCertificate(world.signing, Options(namespace=SYSTEM), lambda: now[0])
+    options = Options(namespace=SYSTEM, settings=kubernetes_world.SETTINGS, identity="fleet-0")
+    shown = PortCertificate(world.signing, options, lambda: now[0])
     first = shown.configuration()
     await world.signing.refresh()
     assert shown.configuration() is first

@@ -37,7 +37,8 @@ class MemoryCluster:
         self.states: deque[tuple[int, dict[Ref, Json]]] = deque([(1, {})], maxlen=REMEMBERED)
         # The configuration last applied, by uid of the object, subresource and manager.
         self.applied: dict[tuple[str, str, str], Json] = {}
-        self.waiting: set[asyncio.Event] = set()
+        # In the order in which they came, so that the same is always the same.
+        self.waiting: dict[asyncio.Event, None] = {}
         self._made = 0
 
     @property

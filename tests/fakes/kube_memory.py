@@ -109,7 +109,7 @@ class MemoryKube:
                 if wanted(ref, obj):
                     yield Event("ADDED", deepcopy(obj))
         news = asyncio.Event()
-        cluster.waiting.add(news)
+        cluster.waiting[news] = None
         try:
             while True:
                 news.clear()
@@ -122,7 +122,7 @@ class MemoryKube:
                         yield event
                 await news.wait()
         finally:
-            cluster.waiting.discard(news)
+            cluster.waiting.pop(news, None)
 
     async def version(self) -> Json:
         return {"gitVersion": "v1.35.0"}
@@ -142,7 +142,7 @@ class MemoryKube:
         ref = ref_of(obj, self._kinds)
         return await self._write(Write("apply", ref, obj, "status"), lambda: self._apply_status(ref, obj))
 
-    async def patch(self, ref: Ref, operations: Any, subresource: str = "") -> Json:
+    async def patch(self, ref: Ref, operations: Any, subresource: str = "", *, brief: bool = False) -> Json:
         def do() -> Json:
             try:
                 new = json_patch(self.cluster.found(ref), list(operations))
@@ -150,7 +150,8 @@ class MemoryKube:
                 raise Invalid(422, "Invalid", f"cannot patch {ref}: {error}") from None
             return self._update(ref, new, subresource)
 
-        return await self._write(Write("patch", ref, operations, subresource), do)
+        done = await self._write(Write("patch", ref, operations, subresource), do)
+        return {"metadata": done["metadata"]} if brief else done
 
     async def merge(self, ref: Ref, patch: Json, subresource: str = "") -> Json:
         def do() -> Json:

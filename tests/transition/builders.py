@@ -6,6 +6,7 @@ from builders import SETTINGS, a_meta, a_sandbox_template, opens
 from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.resources import CodeSandbox, OperatingMode, Restart, SandboxSpec, SandboxStatus
 from sandfleet_operator.plan import names, networkpolicy
+from sandfleet_operator.plan.claims import Record, record_text
 from sandfleet_operator.plan.effective import Refusal, effective
 from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
 from sandfleet_operator.plan.sandbox.actions import EnsurePolicy, Plan
@@ -21,9 +22,18 @@ META = a_meta(created=NOW - AGE, generation=1)
 SUSPENDED = OperatingMode.SUSPENDED
 
 
-def sandbox(status: SandboxStatus | None = None, *, bound: tuple[str, str] | None = None, **spec) -> CodeSandbox:
-    """`bound` is the warm pod that the fleet has given it."""
+def record(uid: str = "") -> str:
+    """Of a claim of this object, which people have made where it has a uid."""
+    return record_text(Record(object="demo", request="r", holder="h", fencing=1, at=NOW, lease=300.0, uid=uid))
+
+
+def sandbox(
+    status: SandboxStatus | None = None, *, bound: tuple[str, str] | None = None, claim: str = "", **spec
+) -> CodeSandbox:
+    """`bound` is the warm pod that the fleet has given it, `claim` the record of that."""
     annotations = {names.BOUND_POD: "/".join(bound)} if bound else {}
+    if claim:
+        annotations[names.CLAIM] = claim
     meta = replace(META, annotations=annotations)
     return CodeSandbox(meta=meta, spec=SandboxSpec(template="python", **spec), status=status or SandboxStatus())
 
@@ -32,7 +42,7 @@ def labels_of(made: CodeSandbox) -> dict[str, str]:
     """The labels that its pod has to have."""
     wanted = effective(TEMPLATE.spec, made.spec, SETTINGS)
     assert not isinstance(wanted, Refusal)
-    request = PodRequest(namespace=made.meta.namespace, name=made.meta.name, wanted=wanted)
+    request = PodRequest(namespace=made.meta.namespace, name=made.meta.name, wanted=wanted, pool=made.spec.pool)
     return dict(sandbox_pod(request, SETTINGS)["metadata"]["labels"])
 
 
@@ -53,10 +63,16 @@ def pod(**changes) -> Pod:
 
 
 def warm_pod(**changes) -> Pod:
-    """As a claim leaves it: no owner yet, and labelled as the pod that it was."""
-    labels = {**labels_of(sandbox()), names.SANDBOX: WARM[0]}
-    made = pod(name=WARM[0], uid=WARM[1], owner="", labels=labels, workspace_claim=WARM_CLAIM)
+    """As a claim leaves it: labelled as the sandbox's, and without an owner yet."""
+    labels = labels_of(sandbox(pool="warm"))
+    made = pod(name=WARM[0], uid=WARM[1], version="7", owner="", labels=labels, workspace_claim=WARM_CLAIM)
     return replace(made, **changes)
+
+
+def warm_volume(**changes) -> Volume:
+    """As the fleet makes it, for the pod."""
+    labels = names.own_labels(**{names.SANDBOX: WARM[0]})
+    return replace(volume(name=WARM_CLAIM, owner="", pod_owner=WARM[1], labels=labels), **changes)
 
 
 def exited(code: int | None, reason: str = "Error", message: str = "", **changes) -> Pod:

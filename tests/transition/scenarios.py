@@ -6,14 +6,18 @@ from collections.abc import Awaitable, Callable
 from builders import SETTINGS, a_spec, a_template
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
+    CONFIG_MAP,
     NETWORK_POLICY,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    SANDBOX_POOL,
     SANDBOX_TEMPLATE,
     Ref,
 )
+from sandfleet_operator.api.parse import code_sandbox
 from sandfleet_operator.api.times import time_text
 from sandfleet_operator.plan import names
+from sandfleet_operator.plan.claims import Record, bound_annotations
 from sandfleet_operator.plan.effective import Refusal, effective
 from sandfleet_operator.plan.networkpolicy import default_deny
 from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
@@ -22,6 +26,7 @@ from sandfleet_operator.plan.volume import workspace_claim
 from transition.world import NAME, NAMESPACE, World, claim_of, ended, evicted, node_answers, tainted, unheard
 
 DENY = Ref(NETWORK_POLICY, NAMESPACE, names.DEFAULT_DENY)
+KEYS = Ref(CONFIG_MAP, NAMESPACE, names.KEYS_CONFIG_MAP)
 CLAIM = Ref(PERSISTENT_VOLUME_CLAIM, NAMESPACE, f"workspace-{NAME}")
 SANDBOX = Ref(CODE_SANDBOX, NAMESPACE, NAME)
 WARM = "warm-1"
@@ -185,8 +190,9 @@ async def made_anew_at_once(world: World) -> None:
 async def claimed(world: World) -> None:
     """As the fleet binds: the patch of the warm pod, and the object right behind it."""
     uid = await _warm_pod(world)
-    await world.make_sandbox(annotations={names.BOUND_POD: f"{WARM}/{uid}"}, pool="warm")
+    await world.make_sandbox(annotations=_bound(uid), pool="warm")
     await world.until_ready()
+    assert not [one for one in world.greeted if one.first]
 
 
 async def claimed_by_name(world: World) -> None:
@@ -194,8 +200,7 @@ async def claimed_by_name(world: World) -> None:
     await world.make_sandbox(pool="warm")
     await world.until(lambda: world.says("Ready", "False"), "waiting")
     uid = await _warm_pod(world)
-    bound = {"metadata": {"annotations": {names.BOUND_POD: f"{WARM}/{uid}"}}}
-    await world.user.merge(SANDBOX, bound)
+    await world.user.merge(SANDBOX, {"metadata": {"annotations": _bound(uid, people="uid")}})
     await world.until_ready()
 
 
@@ -222,25 +227,77 @@ async def claimed_and_suspended(world: World) -> None:
     _is_on_the_workspace_of_the_warm_pod(world)
 
 
-async def claimed_too_late(world: World) -> None:
-    """The warm pod is gone before its object comes."""
+async def claimed_while_suspended(world: World) -> None:
+    """The object is to rest before anybody has seen its pod: the pod goes, and what was written in it stays."""
     uid = await _warm_pod(world)
-    await world.user.delete(Ref(POD, NAMESPACE, WARM))
+    await world.make_sandbox(pool="warm", operatingMode="Suspended")
+    await world.until(lambda: world.says("Suspended"), "suspended")
+    await world.user.merge(SANDBOX, {"metadata": {"annotations": _bound(uid, people="uid")}})
     await world.until(lambda: not world.there(POD, WARM), "without the warm pod")
-    await world.make_sandbox(annotations={names.BOUND_POD: f"{WARM}/{uid}"}, pool="warm")
-    await world.until_ready(restarts=1)
+    await world.change(operatingMode="Running")
+    await world.until_ready()
     _is_on_the_workspace_of_the_warm_pod(world)
 
 
-async def _warm_pod(world: World) -> str:
-    """Claimed, as the fleet leaves it; its uid."""
+async def claimed_and_released_before_its_object_came(world: World) -> None:
+    """By a fleet that was deposed meanwhile: nobody waits for it, and it is over for good."""
+    uid = await _warm_pod(world)
+    await world.user.delete(Ref(POD, NAMESPACE, WARM))
+    await world.until(lambda: not world.there(POD, WARM), "without the warm pod")
+    await world.make_sandbox(annotations=_bound(uid), pool="warm")
+    await world.until(lambda: world.says("Expired"), "expired")
+    assert world.reason() == "ClaimOver"
+    assert not world.there(POD, NAME)
+    # By the fleet that leads now.
+    await world.user.delete(SANDBOX)
+
+
+async def claimed_twice(world: World) -> None:
+    """An object that was written late names a pod that has another owner: the pod goes with that one."""
+    await world.make_sandbox("first", pool="warm")
+    uid = await _warm_pod(world, owner="first")
+    await world.make_sandbox(annotations=_bound(uid), pool="warm")
+    await world.until(lambda: world.reason() == "Forbidden", "refused")
+    owners = world.cluster.objects[Ref(POD, NAMESPACE, WARM)]["metadata"]["ownerReferences"]
+    assert [one["name"] for one in owners] == ["first"]
+    await world.user.delete(Ref(CODE_SANDBOX, NAMESPACE, "first"))
+    await world.until(lambda: world.says("Expired"), "expired")
+    assert not world.there(POD, WARM)
+    await world.user.delete(SANDBOX)
+
+
+async def pool_made_and_removed(world: World) -> None:
+    """Its namespace is closed before the fleet makes the first pod, and stays so until the pool is gone."""
+    await world.make(SANDBOX_POOL, "warm", spec={"template": "closed", "size": 1})
+    await world.until(lambda: DENY in world.cluster.objects and KEYS in world.cluster.objects, "closed")
+    await asyncio.sleep(60)
+    assert DENY in world.cluster.objects
+    await world.user.delete(Ref(SANDBOX_POOL, NAMESPACE, "warm"))
+    await world.until(lambda: DENY not in world.cluster.objects, "left")
+
+
+def _bound(uid: str, people: str = "") -> dict[str, str]:
+    """The annotations of the object of a claim; `people` is the uid of one that was there before."""
+    record = Record(object=NAME, request="r", holder="h", fencing=1, at=0.0, lease=300.0, uid=people)
+    return bound_annotations(WARM, uid, record)
+
+
+async def _warm_pod(world: World, owner: str = "") -> str:
+    """Claimed, as the fleet leaves it, or one step further; its uid."""
     wanted = effective(a_template(), a_spec(), SETTINGS)
     assert not isinstance(wanted, Refusal)
     await world.user.apply(default_deny(NAMESPACE, SETTINGS))
-    await world.user.create(workspace_claim(NAMESPACE, WARM, wanted, owner=None))
-    request = PodRequest(namespace=NAMESPACE, name=WARM, wanted=wanted)
-    pod = await world.user.create(sandbox_pod(request, SETTINGS))
-    return str(pod["metadata"]["uid"])
+    manifest = sandbox_pod(PodRequest(namespace=NAMESPACE, name=WARM, wanted=wanted, pool="warm"), SETTINGS)
+    manifest["metadata"]["labels"][names.SANDBOX] = owner or NAME
+    if owner:
+        first = code_sandbox(world.cluster.objects[Ref(CODE_SANDBOX, NAMESPACE, owner)]).meta
+        manifest["metadata"]["ownerReferences"] = [names.owned_by("CodeSandbox", first)]
+    pod = await world.user.create(manifest)
+    uid = str(pod["metadata"]["uid"])
+    volume = workspace_claim(NAMESPACE, WARM, wanted, owner=None)
+    volume["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": WARM, "uid": uid}]
+    await world.user.create(volume)
+    return uid
 
 
 async def _is_back(world: World, after: str) -> None:
@@ -276,5 +333,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     claimed_and_crashed,
     claimed_and_deleted_pod,
     claimed_and_suspended,
-    claimed_too_late,
+    claimed_while_suspended,
+    claimed_and_released_before_its_object_came,
+    claimed_twice,
+    pool_made_and_removed,
 )

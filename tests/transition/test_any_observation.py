@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.resources import CodeSandbox, OperatingMode, Retention, SandboxStatus, Workspace
 from sandfleet_operator.plan import names
-from sandfleet_operator.plan.sandbox.actions import CreatePod, CreateVolume, DeletePod, EnsurePolicy, Greet, Plan
+from sandfleet_operator.plan.sandbox.actions import (
+    AdoptPod,
+    CreatePod,
+    CreateVolume,
+    DeletePod,
+    EnsurePolicy,
+    Greet,
+    Plan,
+)
 from sandfleet_operator.plan.sandbox.observed import Contact, Observed, Pod, Trouble, current_uid
 from sandfleet_operator.plan.sandbox.parts import is_own
 from sandfleet_operator.plan.sandbox.plan import plan
@@ -26,10 +34,12 @@ from transition.builders import (
     on_record,
     pod,
     policies,
+    record,
     sandbox,
     true,
     volume,
     warm_pod,
+    warm_volume,
     with_status,
     without_pod,
 )
@@ -51,7 +61,9 @@ STATUSES = [
 
 @st.composite
 def pods(draw) -> Pod:
-    made = draw(st.sampled_from([pod(), pod(), pod(uid="uid-2"), pod(owner=""), pod(owner="other"), warm_pod()]))
+    others = [warm_pod(owner="other"), warm_pod(labels={**warm_pod().labels, names.STATE: "warm"})]
+    own = [pod(), pod(), pod(uid="uid-2"), pod(owner=""), warm_pod(), warm_pod()]
+    made = draw(st.sampled_from([*own, pod(owner="other"), *others]))
     changes = st.fixed_dictionaries(
         {},
         optional={
@@ -83,7 +95,8 @@ def sandboxes(draw) -> CodeSandbox:
             "workspace": st.sampled_from([Workspace(size=1 << 50), Workspace(retention=Retention.RETAIN)]),
         },
     )
-    made = sandbox(draw(st.sampled_from(STATUSES)), bound=bound, **draw(spec))
+    claim = draw(st.sampled_from(["", record(), record(META.uid), "broken"])) if bound else ""
+    made = sandbox(draw(st.sampled_from(STATUSES)), bound=bound, claim=claim, **draw(spec))
     return replace(made, meta=replace(made.meta, deleting=draw(st.integers(0, 9)) == 9))
 
 
@@ -101,7 +114,8 @@ TROUBLES = st.builds(
 VOLUMES = st.sampled_from(
     [
         volume(),
-        volume(name=WARM_CLAIM, owner=""),
+        warm_volume(),
+        warm_volume(pod_owner="uid-of-another"),
         volume(owner="other"),
         volume(deleting=True),
         volume(phase="Lost"),
@@ -182,6 +196,28 @@ def test_only_its_own_pod_is_deleted_and_only_that_one_is_greeted(seen):
     for one in asked(made, Greet):
         assert one.pod_uid == seen.pod.uid
         assert is_own(seen.pod, seen)
+
+
+@MANY
+@given(SEEN)
+def test_no_pod_is_taken_from_another_sandbox_or_from_the_warm_ones(seen):
+    taken = asked(look(seen), AdoptPod)
+    on_record = seen.pod is not None and seen.pod.uid == seen.sandbox.status.pod_uid
+    for one in taken:
+        assert one.owner is None or seen.pod.owner == ""
+        assert on_record or seen.pod.owner == META.uid or seen.pod.labels.get(names.STATE) == "claimed"
+    for one in asked(look(seen), Greet):
+        assert one.first == (seen.claimed_pod != (seen.pod.name, one.pod_uid))
+
+
+@MANY
+@given(SEEN)
+def test_what_was_made_for_a_claim_that_is_over_gets_no_pod(seen):
+    made, status = look(seen), seen.sandbox.status
+    claims = seen.sandbox.meta.annotations.get(names.CLAIM) == record() and seen.claimed_pod
+    unrecorded = not (status.pod_uid or status.restarts or status.workspace_claim)
+    if claims and unrecorded and not seen.sandbox.meta.deleting:
+        assert not asked(made, CreatePod)
 
 
 @MANY

@@ -206,11 +206,26 @@ async def test_an_adoption_changes_what_it_names_and_nothing_else(bed: Bed, in_s
     make = bed.known if in_store else bed.make
     made = await make(A_POD, spec={"containers": []}, metadata={"labels": LABELS})
     changes = {"state": "claimed", "a/b~c": None, "never/there": None, "new": "1"}
-    await bed.carrier.carry(AdoptPod(SPACE, "demo", made["metadata"]["uid"], changes, OWNER))
+    before = made["metadata"]
+    await bed.carrier.carry(AdoptPod(SPACE, "demo", before["uid"], changes, OWNER, before["resourceVersion"]))
     meta = bed.there(A_POD)["metadata"]
     assert meta["labels"] == {"app": "web", "state": "claimed", "new": "1"}
     assert meta["ownerReferences"] == [OWNER]
     assert bed.store.get(A_POD)["metadata"]["labels"] == meta["labels"]
+
+
+@pytest.mark.parametrize("in_store", [True, False])
+async def test_whoever_became_its_owner_meanwhile_keeps_it(bed: Bed, in_store):
+    """Also where nobody has told us: the patch tests the version that was seen without an owner."""
+    make = bed.known if in_store else bed.make
+    seen = (await make(A_POD, spec={"containers": []}))["metadata"]
+    other = {**OWNER, "name": "other", "uid": "o"}
+    theirs = await MemoryKube(bed.kube.cluster).merge(A_POD, {"metadata": {"ownerReferences": [other]}})
+    adopt = AdoptPod(SPACE, "demo", seen["uid"], {"state": "claimed"}, OWNER, seen["resourceVersion"])
+    await bed.carrier.carry(adopt)
+    assert bed.there(A_POD) == theirs
+    # And the next look sees whose it is.
+    assert bed.store.get(A_POD)["metadata"]["ownerReferences"] == [other]
 
 
 async def test_a_pod_without_any_label_gets_them(bed: Bed):

@@ -25,10 +25,12 @@ from transition.builders import (
     on_record,
     pod,
     ready,
+    record,
     sandbox,
     true,
     volume,
     warm_pod,
+    warm_volume,
     with_spec,
     with_status,
     without_pod,
@@ -84,8 +86,33 @@ ENDS = {
         "ExecutorCrashed",
         1,
     ),
-    "the warm pod was gone before it was completed": (
-        gone(sandbox=sandbox(bound=WARM, pool="warm"), volume=volume(name=WARM_CLAIM)),
+    "people's warm pod was gone before it was recorded": (
+        gone(sandbox=sandbox(bound=WARM, claim=record(META.uid), pool="warm"), volume=warm_volume()),
+        "PodDeleted",
+        0,
+    ),
+    "people's warm pod is being deleted before it was recorded": (
+        observed(
+            sandbox=sandbox(bound=WARM, claim=record(META.uid)), pod=warm_pod(ended=exited(0).ended, deleting=True)
+        ),
+        "PodDeleted",
+        0,
+    ),
+    "the warm pod of a claim crashed before it was recorded": (
+        observed(sandbox=sandbox(bound=WARM, claim=record(), pool="warm"), pod=warm_pod(ended=exited(1).ended)),
+        "ExecutorCrashed",
+        1,
+    ),
+    "the warm pod of a claim was put out before it was recorded": (
+        observed(
+            sandbox=sandbox(bound=WARM, claim=record(), pool="warm"),
+            pod=warm_pod(ended=exited(0).ended, disruption="Evicted", deleting=True),
+        ),
+        "Evicted",
+        1,
+    ),
+    "the warm pod of a claim is gone after it was recorded": (
+        gone(sandbox=sandbox(SandboxStatus(pod_uid=WARM[1]), bound=WARM, claim=record()), volume=warm_volume()),
         "PodDeleted",
         0,
     ),
@@ -144,6 +171,13 @@ def test_what_is_left_of_the_pod_goes_before_another_one_comes(when):
         (
             observed(sandbox=sandbox(bound=WARM, pool="warm"), pod=replace(warm_pod(), ended=exited(0).ended)),
             "Closed",
+        ),
+        # An object that was written late, for a claim that is over.
+        (gone(sandbox=sandbox(bound=WARM, claim=record(), pool="warm"), volume=warm_volume()), "ClaimOver"),
+        (gone(sandbox=sandbox(bound=WARM, claim=record()), volume=None), "ClaimOver"),
+        (
+            observed(sandbox=sandbox(bound=WARM, claim=record()), pod=warm_pod(ended=exited(0).ended, deleting=True)),
+            "ClaimOver",
         ),
     ],
 )

@@ -202,6 +202,26 @@ def test_what_nobody_waits_for_is_written_a_little_later():
     run(go())
 
 
+def test_what_nobody_waits_for_is_written_along_with_what_somebody_does():
+    """However long ago the last write was: a pod that gets its address is about to be ready."""
+
+    async def go() -> None:
+        async with World() as here:
+            await scenarios.cold_start(here)
+            await here.settle()
+            await asyncio.sleep(600)
+            before = len(here.writes)
+            pod = Ref(POD, NAMESPACE, NAME)
+            here.cluster.edit(pod, lambda obj: obj["status"]["containerStatuses"][0].update(imageID="sha256:2"))
+            await asyncio.sleep(1)
+            await here.change(operatingMode="Suspended")
+            await here.until(lambda: here.says("Suspended"), "suspended")
+            told = [write for write in here.writes[before:] if "codesandboxes" in write]
+            assert len(told) == 2, "going and gone"
+
+    run(go())
+
+
 def test_the_status_carries_the_number_of_the_leadership_that_wrote_it():
     async def go() -> None:
         async with World() as here:

@@ -8,6 +8,7 @@ from sandfleet_operator.api.kube import (
     NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    SANDBOX_POOL,
     SANDBOX_TEMPLATE,
 )
 from sandfleet_operator.effects.store import Store
@@ -63,6 +64,7 @@ TABLE = [
         obj("python"),
         {"template/team-a/python", "sandbox/team-a/one", "sandbox/team-a/two"},
     ),
+    (SANDBOX_POOL, obj("warm"), {"namespace/team-a"}),
     (NODE, obj("node-1", ""), {"sandbox/team-a/one", "sandbox/team-b/one"}),
     (NODE, obj("node-9", ""), set()),
     (CONFIG_MAP, obj(), set()),

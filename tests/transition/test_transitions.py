@@ -320,14 +320,6 @@ def test_labels_that_policies_go_by_are_put_back_and_others_are_left_alone():
     assert adopt.owner is None
 
 
-def test_a_claimed_pod_gets_its_owner_and_the_name_of_its_sandbox():
-    adopt = only(look(TABLE["a warm pod was bound to it"][0]), AdoptPod)
-    assert (adopt.name, adopt.uid) == WARM
-    assert adopt.owner["uid"] == META.uid
-    assert adopt.labels == {names.SANDBOX: "demo"}
-    assert only(look(TABLE["a warm pod was bound to it"][0]), AdjustVolume).name == WARM_CLAIM
-
-
 @pytest.mark.parametrize(
     ("retention", "found", "owned", "kept"),
     [

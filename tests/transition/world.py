@@ -81,6 +81,7 @@ class World:
         # So many of them belong to a scenario that this one begins with.
         self.begun = 0
         self.lives = 0
+        self.greeted: list[Greet] = []
         # The node does nothing, and nobody hears of it.
         self.silent = False
         self._life: asyncio.Task[None] | None = None
@@ -159,13 +160,14 @@ class World:
 
     async def _greet(self, _sandbox: CodeSandbox, action: Greet) -> Contact:
         await asyncio.sleep(GREETING)
+        self.greeted.append(action)
         return Contact(pod_uid=action.pod_uid, at=self.clock(), runtime="gvisor")
 
     # What else is in a cluster.
 
     async def _nodes(self) -> None:
         news = asyncio.Event()
-        self.cluster.waiting.add(news)
+        self.cluster.waiting[news] = None
         while True:
             await news.wait()
             news.clear()

@@ -114,10 +114,13 @@ def test_wrong_usage_is_exit_code_2(words: list[str]) -> None:
     assert caught.value.code == 2
 
 
-@pytest.mark.parametrize("command", ["run", "demo", "doctor", "dev", "sandboxes"])
+@pytest.mark.parametrize(
+    "command",
+    ["run", "demo", "doctor", "dev", "pool ls", "sandboxes ls", "sandboxes get", "sandboxes kill", "sandboxes exec"],
+)
 def test_every_command_has_help_and_takes_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main([command, "--help"])
+        main([*command.split(), "--help"])
     assert caught.value.code == 0
     assert "--json" in capsys.readouterr().out
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from sandfleet_operator import __main__ as entry
+from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.fleet.kubernetes import serve
 
 
@@ -21,13 +22,26 @@ def test_the_operator_gets_its_own_arguments_and_says_how_it_ended(monkeypatch):
     assert [words[1:] for words in seen] == [["--settings", "file"]]
 
 
-def test_the_fleet_gets_what_the_pod_knows(monkeypatch):
+def test_the_fleet_gets_what_the_pod_knows(monkeypatch, tmp_path):
     seen = []
+    settings = tmp_path / "settings.json"
+    settings.write_text('{"controlPlaneNamespace": "ours"}')
+    monkeypatch.setenv("POD_NAME", "fleet-0")
     monkeypatch.setattr(serve, "serve", lambda options: seen.append(options) or 0)
     monkeypatch.setenv("SANDFLEET_NAMESPACE", "ours")
     monkeypatch.setenv("POD_IP", "10.0.0.9")
-    assert entry.main(["fleet", "--port", "1"]) == 0
-    assert seen == [serve.Options(namespace="ours", pod_ip="10.0.0.9", port=1)]
+    assert entry.main(["fleet", "--port", "1", "--settings", str(settings)]) == 0
+    (options,) = seen
+    assert options.identity.startswith("fleet-0_")
+    wanted = serve.Options(
+        namespace="ours",
+        settings=Settings(control_plane_namespace="ours"),
+        identity=options.identity,
+        pod_ip="10.0.0.9",
+        port=1,
+    )
+    assert options == wanted
+    assert entry.main(["fleet", "--settings", str(tmp_path / "none")]) == 2
 
 
 def test_without_a_word_or_with_another_it_is_wrong_usage(capsys):

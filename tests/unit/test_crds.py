@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from crd_schemas import CRDS, SCHEMAS, nodes
-from sandfleet_operator.api.conditions import ConditionType, Reason
-from sandfleet_operator.api.resources import Contract, OperatingMode, Retention
+from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason
+from sandfleet_operator.api.parse import pool_status_json
+from sandfleet_operator.api.resources import Contract, OperatingMode, PoolStatus, Retention
 
 ROOT = Path(__file__).parents[2]
 # Kubernetes describes it itself, and lets nobody else.
@@ -41,7 +42,7 @@ def test_every_field_is_described_and_bounded(path: str, schema: dict):
         assert schema["x-kubernetes-list-type"] in {"map", "set", "atomic"}
     if "additionalProperties" in schema:
         assert schema["maxProperties"] <= 256
-    if kind == "integer":
+    if kind in {"integer", "number"}:
         assert "minimum" in schema
         assert "maximum" in schema or path.startswith("status.")
 
@@ -80,6 +81,22 @@ def test_a_template_in_place_has_what_a_template_has_but_what_is_never_its_owner
     assert inline["required"] == whole["required"]
 
 
+def test_only_the_template_of_a_pool_is_fixed():
+    spec = SCHEMAS["SandboxPool"]["properties"]["spec"]
+    assert {rule["fieldPath"] for rule in rules(spec) if "oldSelf" in rule["rule"]} == {".template"}
+
+
+@pytest.mark.parametrize(
+    "status", [PoolStatus(), PoolStatus(warm=3, starting=2, hit_rate=0.98765, observed_generation=4)]
+)
+def test_what_is_written_of_a_pool_is_in_its_schema(status: PoolStatus):
+    written = pool_status_json(status)
+    schema = SCHEMAS["SandboxPool"]["properties"]["status"]["properties"]
+    assert set(written) == set(schema)
+    assert written["size"] == status.warm + status.starting
+    assert written["hitRate"] in {None, 0.988}
+
+
 def test_what_of_a_sandbox_is_fixed_when_it_is_made():
     spec = SCHEMAS["CodeSandbox"]["properties"]["spec"]
     fixed = {rule["fieldPath"][1:] for rule in rules(spec) if "oldSelf" in rule["rule"]}
@@ -104,16 +121,21 @@ def test_conditions_have_one_shape_and_the_reasons_fit_it(kind: str):
     assert conditions == SCHEMAS["CodeSandbox"]["properties"]["status"]["properties"]["conditions"]
     assert conditions["x-kubernetes-list-map-keys"] == ["type"]
     shape = conditions["items"]["properties"]
-    assert all(re.search(shape["reason"]["pattern"], one.value) for one in Reason)
-    assert max(len(one.value) for one in Reason) <= shape["reason"]["maxLength"]
+    assert all(re.search(shape["reason"]["pattern"], one.value) for one in (*Reason, *PoolReason))
+    assert max(len(one.value) for one in (*Reason, *PoolReason)) <= shape["reason"]["maxLength"]
     assert len(ConditionType) <= conditions["maxItems"]
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_a_reason_says_what_it_means_and_what_to_do(reason: Reason):
+@pytest.mark.parametrize("reason", [*Reason, *PoolReason])
+def test_a_reason_says_what_it_means_and_what_to_do(reason: Reason | PoolReason):
     assert reason.name == re.sub(r"(?<=[a-z])(?=[A-Z])", "_", reason.value).upper()
     assert reason.meaning.endswith(".")
     assert reason.remedy.endswith(".")
+
+
+def test_the_runbook_has_an_entry_for_each_reason_of_a_pool():
+    text = (ROOT / "docs/howto/runbook.md").read_text()
+    assert [one.value for one in PoolReason if f"### {one.value}\n" not in text] == []
 
 
 def test_the_reference_is_made_from_what_it_speaks_of():

@@ -1,9 +1,11 @@
 """What an executor may be told, and its limits."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandfleet_executor.core.config import MAX_OUTPUT_BYTES, ConfigError, ExecutorConfig, Limits
+from sandfleet_executor.core.config import MAX_OUTPUT_BYTES, MIB, ConfigError, ExecutorConfig, Limits
 
 NEEDED = {
     "sandbox_id": "s",
@@ -85,3 +87,18 @@ def test_files_in_memory_leave_half_of_it_free(memory, tmp):
     limits = Limits(memory_bytes=memory, tmp_bytes=tmp)
     assert 2 * limits.tmpfs_bytes <= memory / 2
     assert limits.tmpfs_bytes in (tmp, memory // 4)
+
+
+@pytest.mark.parametrize(
+    ("memory", "asked", "fit"),
+    [
+        (2048 * MIB, 256, 102),  # the default: 256 forks of a context would need 5 GiB
+        (8192 * MIB, 256, 256),
+        (2048 * MIB, 64, 64),
+        (256 * MIB, 256, 32),  # the least that every sandbox has
+        (256 * MIB, 8, 8),
+    ],
+)
+def test_under_gvisor_there_are_no_more_processes_than_the_memory_has_room_for(memory, asked, fit):
+    limits = Limits(memory_bytes=memory, processes=asked)
+    assert limits.fitting_gvisor() == replace(limits, processes=fit)

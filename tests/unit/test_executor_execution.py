@@ -52,3 +52,15 @@ async def test_a_source_that_waits_when_the_execution_ends_is_let_go():
     assert source.paused
     execution.emit(Finished("ok"))
     assert not source.paused
+
+
+async def test_what_comes_just_before_the_end_goes_with_it():
+    execution = Execution("e", MIB)
+    batches = await reading(execution)
+    waiting = asyncio.create_task(anext(batches))
+    execution.output(STDOUT, b"x")
+    execution.ending = True
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    execution.emit(Finished("ok"))
+    assert [number for number, _ in await waiting] == [2, 3]

@@ -6,7 +6,7 @@ import itertools
 
 import grpc
 import pytest
-from fleet_builders import TEMPLATE
+from fleet_builders import TEMPLATE, a_pool
 from google.protobuf.duration_pb2 import Duration
 from sandfleet_api.executor.v1 import common_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2 as pb
@@ -46,6 +46,15 @@ class World:
         for uid in self.held:
             self.events.put_nowait(Ready(uid, f"unix:///{uid}"))
         self.held.clear()
+
+    async def claim(self, sandbox):
+        """Nobody else could take it."""
+
+    async def record(self, sandbox):
+        """Nobody comes after this fleet."""
+
+    async def gone(self, sandbox):
+        """Nothing is left of it."""
 
     async def stop(self, sandbox_uid):
         self.end(sandbox_uid, Exit(code=0))
@@ -113,7 +122,8 @@ class Service:
 async def a_service(directory, **policy):
     numbers, world = itertools.count(1), World()
     settings = {"target_warm": 2, "max_sandboxes": 8, "max_starting": 4} | policy
-    engine = Engine({"python": TEMPLATE}, Policy(**settings), new_id=lambda: f"id{next(numbers):03}")
+    target = settings.pop("target_warm")
+    engine = Engine([a_pool(target_warm=target)], Policy(**settings), new_id=lambda _: f"id{next(numbers):03}")
     fleet = Fleet(engine, world, world, SteadyClock())
     server = grpc.aio.server()
     add_FleetServiceServicer_to_server(FleetServicer(fleet, TEMPLATE, "uid:7"), server)
@@ -123,7 +133,7 @@ async def a_service(directory, **policy):
     async with grpc.aio.insecure_channel(f"unix:{directory}/s") as channel:
         service = Service(world, engine, fleet, FleetServiceStub(channel))
         try:
-            await service.until(lambda: engine.inventory.count(State.WARM) == settings["target_warm"])
+            await service.until(lambda: engine.inventory.count(State.WARM) == target)
             yield service
         finally:
             await fleet.close()

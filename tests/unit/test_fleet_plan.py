@@ -8,9 +8,9 @@ from sandfleet_operator.plan.memory import Memory
 from sandfleet_operator.plan.policy import Policy
 from sandfleet_operator.plan.pool import Refill, Room, StartHealth, Supply, refill, surplus
 from sandfleet_operator.plan.queue import (
+    FirstComeFirstServed,
     Outlook,
     Queued,
-    first_come_first_served,
     observed,
     overdue_problem,
     standing,
@@ -112,7 +112,16 @@ def test_lost_starts_back_off_to_a_limit():
 
 
 def test_first_come_is_first_served_also_after_waiting_again():
-    assert first_come_first_served([POOL3, POOL1, POOL2]) == [POOL1, POOL2, POOL3]
+    line = FirstComeFirstServed()
+    for one in (POOL3, POOL1, POOL2):
+        line.add(one)
+    assert list(line) == [POOL1, POOL2, POOL3]
+    assert [line.position(one) for one in (POOL1, POOL2, POOL3)] == [1, 2, 3]
+    line.discard(POOL1)
+    line.discard(POOL1)
+    assert (list(line), len(line)) == ([POOL2, POOL3], 2)
+    line.add(POOL1)
+    assert next(iter(line)) == POOL1
 
 
 def outlook(*ages, takes=2.0, full=False):

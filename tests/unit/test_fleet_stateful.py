@@ -2,7 +2,7 @@
 
 import itertools
 
-from fleet_builders import NOW, TEMPLATE, a_claim
+from fleet_builders import NOW, a_claim, a_pool
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -48,13 +48,13 @@ class FleetInAnyWorld(RuleBasedStateMachine):
     def begin(self, warm, most, starting):
         numbers = itertools.count(1)
         policy = Policy(
-            target_warm=min(warm, most),
             max_sandboxes=most,
             max_starting=starting,
             max_waiting=6,
             recovery_delays=(0.0, 0.5),
         )
-        self.engine = Engine({"python": TEMPLATE}, policy, new_id=lambda: f"id{next(numbers)}")
+        self.pool = a_pool(target_warm=min(warm, most))
+        self.engine = Engine([self.pool], policy, new_id=lambda _: f"id{next(numbers)}")
 
     def carry_out(self, actions):
         for action in actions:
@@ -184,7 +184,7 @@ class FleetInAnyWorld(RuleBasedStateMachine):
             self.somebody_leaves(request)
         for sandbox in list(self.holder_of):
             self.carry_out(self.engine.release(sandbox, self.now))
-        inventory, target = self.engine.inventory, self.engine.policy.target_warm
+        inventory, target = self.engine.inventory, self.pool.target_warm
         for _ in range(30):
             self.settle()
             if inventory.count(State.WARM) == target == len(inventory):

@@ -60,6 +60,9 @@ def test_every_field_counts(kind: str, path: str):
 @pytest.mark.parametrize(("kind", "path"), [one for one in LEAVES if "tolerations" not in one[1]])
 @pytest.mark.parametrize("wrong", [1.5, ["x"], {"x": 1}], ids=["float", "list", "object"])
 def test_a_field_of_a_wrong_type_is_named(kind: str, path: str, wrong: object):
+    if path == "spec.targetHitRate" and wrong == 1.5:
+        # The one field that is a number with a point.
+        wrong = "1.5"
     with pytest.raises(FleetError) as caught:
         PARSERS[kind](whole(kind, path, other=path, wrong=wrong))
     problem = caught.value.problem

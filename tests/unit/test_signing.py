@@ -21,6 +21,7 @@ from sandfleet_operator.effects.tokens import (
     TokenKey,
     TooManyKeysError,
 )
+from sandfleet_operator.plan.configmaps import keys_config_map
 from sandfleet_operator.plan.session import session_id
 
 NOW = 1_800_000_000.0
@@ -232,7 +233,7 @@ async def test_it_is_kept_fresh_through_failures(kube, monkeypatch):
 
 async def test_executors_check_tokens_with_what_is_published(kube, tmp_path):
     material = await load_or_create(kube, NAMESPACE, NOW)
-    made = signing.keys_config_map("team", material)
+    made = keys_config_map("team", material.public_keys)
     assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("team", "sandfleet-keys")
     (tmp_path / "keys.json").write_text(made["data"]["keys.json"])
     token = Signer(material.tokens, lambda: NOW).issue(

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from sandfleet.errors import SandfleetError as SandfleetError
     from sandfleet.errors import UnavailableError as UnavailableError
     from sandfleet.fleet import AsyncFleet as AsyncFleet
+    from sandfleet.fleet_values import Bound as Bound
+    from sandfleet.fleet_values import EgressState as EgressState
+    from sandfleet.fleet_values import PoolInfo as PoolInfo
+    from sandfleet.fleet_values import Queued as Queued
+    from sandfleet.fleet_values import SandboxChange as SandboxChange
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
     from sandfleet.sync import Fleet as Fleet
     from sandfleet.sync import Sandbox as Sandbox
@@ -55,6 +60,7 @@ _HOMES = {
         "UnavailableError",
     ),
     "fleet": ("AsyncFleet",),
+    "fleet_values": ("Bound", "EgressState", "PoolInfo", "Queued", "SandboxChange"),
     "sandbox": ("AsyncSandbox",),
     "sync": ("Fleet", "Sandbox"),
     "sync_commands": ("CommandHandle",),

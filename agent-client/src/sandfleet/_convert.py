@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 from sandfleet import _api as api
-from sandfleet import values
+from sandfleet import fleet_values, values
 from sandfleet.errors import InvalidArgument
 
 _NAMES_LIMIT = 100_000
@@ -20,6 +20,8 @@ _ISOLATIONS = {1: values.Isolation.NONE, 2: values.Isolation.NAMESPACE, 3: value
 _STREAMS = dict(enumerate(values.Stream, start=1))
 _FILE_TYPES = {1: values.FileType.FILE, 2: values.FileType.DIRECTORY, 3: values.FileType.SYMLINK}
 _CONTEXT_STATES = {1: "idle", 2: "busy", 3: "ended"}
+_EGRESS = {"none": 1, "template": 2}
+_EGRESS_STATES = dict(enumerate(fleet_values.EgressState))
 _SANDBOX_STATES = {1: "starting", 2: "warm", 3: "claimed", 4: "recovering", 5: "ended"}
 
 
@@ -163,6 +165,40 @@ def sandbox(message: api.fleet.Sandbox) -> values.SandboxInfo:
         isolation=isolation(message.isolation),
         restarts=message.restarts,
         last_restart_reason=message.last_restart_reason,
+        pool=message.pool,
+    )
+
+
+def egress_number(wish: fleet_values.Egress | None) -> api.fleet.Egress:
+    """Write what a claim wants of the network; None is as the template says. Raises InvalidArgument."""
+    if wish is not None and wish not in _EGRESS:
+        raise InvalidArgument(f'cannot claim: egress is "none" or "template", not {wish!r}', reason="InvalidEgress")
+    return cast("api.fleet.Egress", _EGRESS[wish] if wish else 0)
+
+
+def queued(message: api.fleet.Queued) -> fleet_values.Queued:
+    """Read how a claim waits."""
+    eta = _float(message.eta) if message.HasField("eta") else None
+    return fleet_values.Queued(message.position, eta, message.reason)
+
+
+def bound(message: api.fleet.Bound) -> fleet_values.Bound:
+    """Read how a claim was served."""
+    return fleet_values.Bound(message.warm, _EGRESS_STATES.get(message.egress, fleet_values.EgressState.UNKNOWN))
+
+
+def pool(message: api.fleet.Pool) -> fleet_values.PoolInfo:
+    """Read how a pool stands."""
+    return fleet_values.PoolInfo(
+        pool_id=message.pool_id,
+        template=message.template,
+        target_warm=message.target_warm,
+        warm=message.warm,
+        starting=message.starting,
+        claimed=message.claimed,
+        waiting=message.waiting,
+        hit_rate=message.hit_rate if message.HasField("hit_rate") else None,
+        reason=message.reason,
     )
 
 

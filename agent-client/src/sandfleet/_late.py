@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 __all__ = [
     "asyncio",
+    "claiming",
     "cluster",
     "collect",
     "convert",
+    "door",
     "embedded",
     "follow",
     "interpreter",
@@ -19,6 +21,7 @@ __all__ = [
     "telemetry",
     "transport",
     "values",
+    "watching",
 ]
 
 if TYPE_CHECKING:
@@ -26,7 +29,19 @@ if TYPE_CHECKING:
 
     from sandfleet import _convert as convert
     from sandfleet import _status as status
-    from sandfleet import cluster, collect, embedded, follow, interpreter, telemetry, transport, values
+    from sandfleet import (
+        claiming,
+        cluster,
+        collect,
+        door,
+        embedded,
+        follow,
+        interpreter,
+        telemetry,
+        transport,
+        values,
+        watching,
+    )
 else:
     from importlib import import_module
 

@@ -19,8 +19,25 @@ from sandfleet.errors import UnavailableError
 SERVICE = "sandfleet-fleet"
 PORT = 8443
 AUDIENCE = "sandfleet"
+# What SANDFLEET_FLEET may be beside HOST:PORT.
+KUBERNETES, EMBEDDED = "kubernetes", "embedded"
 # Where a pod of a client has a projected volume with both.
 POD_FILES = Path("/var/run/secrets/sandfleet")
+# Every pod with a service account has it.
+POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_DEFAULT_NAMESPACE = "default"
+# What decides which fleet is found.
+_VARIABLES = (
+    "SANDFLEET_FLEET",
+    "SANDFLEET_FLEET_CA",
+    "SANDFLEET_TOKEN_FILE",
+    "SANDFLEET_NAMESPACE",
+    "SANDFLEET_SANDBOX_NAMESPACE",
+    "SANDFLEET_SERVICE_ACCOUNT",
+    "SANDFLEET_KUBECTL",
+    "KUBERNETES_SERVICE_HOST",
+    "KUBECONFIG",
+)
 _KUBECTL_TIMEOUT = 30.0
 _FILE_LIMIT = 64 << 10
 _SAID_LIMIT = 500
@@ -60,26 +77,81 @@ def named(address: str, ca_file: str, token_file: str) -> Place:
     return Place(address, _read(Path(ca_file), "SANDFLEET_FLEET_CA"), host, TokenFile(Path(token_file)))
 
 
-def find(namespace: str) -> Place:
+def is_chosen(*, asked: bool) -> bool:
+    """Say whether new sandboxes come from a cluster; `asked` where the caller names something that only a cluster has.
+
+    A pod that has not the files of a client is no client: pods of other purposes run embedded fleets too.
+    """
+    if named := os.environ.get("SANDFLEET_FLEET"):
+        return named != EMBEDDED
+    if asked or os.environ.get("SANDFLEET_SANDBOX_NAMESPACE") or os.environ.get("SANDFLEET_NAMESPACE"):
+        return True
+    return _in_pod() and all(path.exists() for path in _pod_files())
+
+
+def sandbox_namespace(*, ask_kubectl: bool = True) -> str:
+    """Return where sandboxes are where nobody says: SANDFLEET_SANDBOX_NAMESPACE, else this pod's, else kubectl's.
+
+    Raises UnavailableError where kubectl fails.
+    """
+    if named := os.environ.get("SANDFLEET_SANDBOX_NAMESPACE"):
+        return named
+    if _in_pod():
+        return (
+            _read(POD_NAMESPACE, "this pod's namespace").decode().strip()
+            if POD_NAMESPACE.exists()
+            else _DEFAULT_NAMESPACE
+        )
+    if not ask_kubectl or _named_address():
+        return _DEFAULT_NAMESPACE
+    said = _object(_kubectl(_program(), "config", "view", "--minify", "--output", "json"))
+    try:
+        return str(said["contexts"][0]["context"].get("namespace") or _DEFAULT_NAMESPACE)
+    except (KeyError, TypeError, IndexError, AttributeError):
+        return _DEFAULT_NAMESPACE
+
+
+def environment() -> str:
+    """Return what the answer of `find` depends on, to be compared."""
+    return repr([os.environ.get(name) for name in _VARIABLES])
+
+
+def find(namespace: str, avoid: str = "") -> Place:
     """Return the fleet for sandboxes of a namespace: the one that is named, else this pod's cluster's, else kubectl's.
 
-    Raises UnavailableError, which says what to do.
+    `avoid` is an address that did not serve: another one is preferred. Raises UnavailableError, which says what to do.
     """
     ca, token = (os.environ.get(name, "") for name in ("SANDFLEET_FLEET_CA", "SANDFLEET_TOKEN_FILE"))
-    if address := os.environ.get("SANDFLEET_FLEET"):
+    if address := _named_address():
         return named(address, ca, token)
     system = os.environ.get("SANDFLEET_NAMESPACE") or "sandfleet-system"
-    if os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return _of_this_pod(system, ca, token)
-    return _with_kubectl(system, namespace)
+    if _in_pod():
+        return _of_this_pod(system)
+    return _with_kubectl(system, namespace, avoid)
 
 
-def _of_this_pod(system: str, ca: str, token: str) -> Place:
-    ca_file, token_file = Path(ca or POD_FILES / "ca.crt"), Path(token or POD_FILES / "token")
+def _named_address() -> str:
+    said = os.environ.get("SANDFLEET_FLEET", "")
+    return "" if said in (KUBERNETES, EMBEDDED) else said
+
+
+def _in_pod() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def _pod_files() -> tuple[Path, Path]:
+    """Where a pod's CA and token are, whether or not they are there."""
+    ca, token = (os.environ.get(name, "") for name in ("SANDFLEET_FLEET_CA", "SANDFLEET_TOKEN_FILE"))
+    return Path(ca or POD_FILES / "ca.crt"), Path(token or POD_FILES / "token")
+
+
+def _of_this_pod(system: str) -> Place:
+    ca_file, token_file = _pod_files()
     if not (ca_file.exists() and token_file.exists()):
         raise _error(
             f"this pod has no {ca_file} and {token_file}; give it a projected volume at {POD_FILES} with a"
-            f" serviceAccountToken (audience {AUDIENCE}, path token) and ca.crt of the ConfigMap sandfleet-ca",
+            f" serviceAccountToken (audience {AUDIENCE}, path token) and ca.crt of the ConfigMap sandfleet-ca; or set"
+            f" SANDFLEET_FLEET={EMBEDDED} to run sandboxes in this pod",
             "NoCredentials",
         )
     name = f"{SERVICE}.{system}.svc"
@@ -137,13 +209,18 @@ def _end_of(token: str) -> float:
         return 0.0
 
 
-def _with_kubectl(system: str, namespace: str) -> Place:
+def _program() -> str:
     kubectl = os.environ.get("SANDFLEET_KUBECTL") or shutil.which("kubectl")
     if kubectl is None:
         raise _error(
             "no fleet is named (SANDFLEET_FLEET), this is no pod, and kubectl is not on the path (SANDFLEET_KUBECTL)",
             "NoFleet",
         )
+    return kubectl
+
+
+def _with_kubectl(system: str, namespace: str, avoid: str) -> Place:
+    kubectl = _program()
     try:
         said = _get(kubectl, system, "configmap", "sandfleet-ca")
         ca = str(said["data"]["ca.crt"]).encode()
@@ -151,17 +228,21 @@ def _with_kubectl(system: str, namespace: str) -> Place:
     except (KeyError, TypeError) as error:
         raise _error(f"ConfigMap sandfleet-ca in namespace {system} has no ca.crt", "NoFleet") from error
     account = os.environ.get("SANDFLEET_SERVICE_ACCOUNT") or "default"
-    return Place(_endpoint(slices, system), ca, SERVICE, KubectlTokens(kubectl, namespace, account))
+    return Place(_endpoint(slices, system, avoid), ca, SERVICE, KubectlTokens(kubectl, namespace, account))
 
 
-def _endpoint(slices: dict[str, Any], system: str) -> str:
+def _endpoint(slices: dict[str, Any], system: str, avoid: str) -> str:
     """Return the address of a pod of the fleet: on a node these are reachable, which the Service's may not be."""
-    for one in slices.get("items") or ():
-        port = next((entry.get("port") for entry in one.get("ports") or ()), None) or PORT
-        for endpoint in one.get("endpoints") or ():
-            if (endpoint.get("conditions") or {}).get("ready") is not False and endpoint.get("addresses"):
-                host = endpoint["addresses"][0]
-                return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    ready = [
+        _host_port(
+            endpoint["addresses"][0], next((entry.get("port") for entry in one.get("ports") or ()), None) or PORT
+        )
+        for one in slices.get("items") or ()
+        for endpoint in one.get("endpoints") or ()
+        if (endpoint.get("conditions") or {}).get("ready") is not False and endpoint.get("addresses")
+    ]
+    if ready:
+        return next((address for address in ready if address != avoid), ready[0])
     raise _error(
         f"Service {SERVICE} in namespace {system} has no ready pod; see `kubectl get pods -n {system}`, or name another"
         " namespace with SANDFLEET_NAMESPACE",
@@ -169,9 +250,17 @@ def _endpoint(slices: dict[str, Any], system: str) -> str:
     )
 
 
+def _host_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _get(kubectl: str, namespace: str, *what: str) -> dict[str, Any]:
+    return _object(_kubectl(kubectl, "get", *what, "--namespace", namespace, "--output", "json"))
+
+
+def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(_kubectl(kubectl, "get", *what, "--namespace", namespace, "--output", "json"))
+        found = json.loads(text)
     except ValueError:
         found = None
     if not isinstance(found, dict):

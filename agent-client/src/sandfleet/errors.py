@@ -106,7 +106,11 @@ class ProtocolError(SandboxError):
 
 
 class ClaimError(SandboxError):
-    """No sandbox could be had; `reason` says why (SandboxLimit, WorkspaceBusy, IsolationUnavailable, …)."""
+    """No sandbox could be had; `reason` says why.
+
+    Passing (`retryable`): SandboxLimit, PoolEmpty, ColdStart, PolicyMissing, StartsFail. Not: TemplateNotFound, TemplateInvalid,
+    WorkspaceBusy, IsolationUnavailable, ClaimEnded. The fleet may name others.
+    """
 
 
 class FileError(SandfleetError):

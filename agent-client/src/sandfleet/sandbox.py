@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sandfleet.commands import AsyncCommands
     from sandfleet.files import AsyncFiles
     from sandfleet.fleet import AsyncFleet
+    from sandfleet.fleet_values import Bound, Egress, OnQueued
     from sandfleet.transport import Link
     from sandfleet.values import (
         Context,
@@ -43,7 +44,7 @@ class AsyncSandbox:
     ends with outcome `lost`.
     """
 
-    def __init__(self, link: Link, *, lease: float, created: bool, keep_alive: bool | None) -> None:
+    def __init__(self, link: Link, *, lease: float | None, bound: Bound | None, keep_alive: bool | None) -> None:
         """Use `create` or `connect`."""
         # Late: they bring in gRPC and protobuf, which cost more than all the rest.
         from sandfleet.commands import AsyncCommands
@@ -52,7 +53,7 @@ class AsyncSandbox:
 
         self._link = link
         self._lease = lease
-        self._created = created
+        self._bound = bound
         self._keep = keep_alive
         self._interpreter = Interpreter(link)
         self._keeper: late.asyncio.Task[None] | None = None
@@ -74,8 +75,13 @@ class AsyncSandbox:
     @classmethod
     async def create(
         cls,
-        template: str = "python",
+        template: str = "",
         *,
+        pool: str = "",
+        namespace: str | None = None,
+        name: str = "",
+        contract: str = "",
+        egress: Egress | None = None,
         timeout: float = DEFAULT_LEASE,
         idle_timeout: float | None = None,
         envs: Mapping[str, str] | None = None,
@@ -85,6 +91,7 @@ class AsyncSandbox:
         workspace_id: str = "",
         keep_workspace: bool = False,
         max_wait: float = 60.0,
+        on_queued: OnQueued | None = None,
         keep_alive: bool | None = None,
         fleet: AsyncFleet | None = None,
         request_id: str | None = None,
@@ -92,21 +99,36 @@ class AsyncSandbox:
     ) -> Self:
         """Claim a sandbox: a warm one where the fleet has one.
 
+        template        what it is made of; "" means the pool's, or "python" where no pool is named either.
+        pool            take it from this pool; "" means any pool of the template, or a cold start where there is none.
+        namespace       where it is to be, on Kubernetes; None means the fleet's default: SANDFLEET_SANDBOX_NAMESPACE, else
+                        this pod's own, else that of kubectl's present context.
+        name            of its CodeSandbox; "" makes one up. A claim with a name costs the fleet a write more.
+        contract        "autonomous", "brokered" or "reviewed", of those that the template allows; "" means its first.
+        egress          "none": it reaches nothing. "template" or None: what its template allows; `bound` says what is known.
         timeout         its lease, in seconds; renewed at half of it while `keep_alive` holds (None: as a context manager).
         idle_timeout    seconds without any call after which it ends; None means never.
-        isolation       refuse anything weaker; None means what SANDFLEET_ISOLATION says, else a namespace.
+        isolation       refuse anything weaker; None means what SANDFLEET_ISOLATION says, else a namespace (gVisor is more).
         workspace_id    bind to this workspace of a released session. keep_workspace: keep it after the release.
-        max_wait        seconds to wait for a free sandbox.
-        fleet           the fleet to ask; None means the one that the environment names, else this process's own.
+        max_wait        seconds to wait for a free sandbox, and for a fleet that is away: on Kubernetes a claim whose
+                        connection breaks is sent again under its request id.
+        on_queued       called with each piece of news while it waits (a `Queued`: position, eta in seconds, reason), and
+                        awaited where it returns an awaitable. In the sync class it runs in the thread that called, which
+                        has nothing else to do: it may use other sandboxes, and cannot deadlock. What it raises is raised
+                        here, and the claim is undone.
+        fleet           the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
+                        (SANDFLEET_FLEET; a `pool` or `namespace` is asked for; a pod that has a client's volume), else this
+                        process's own. `sandfleet.finding.default_fleet` has the rule.
         request_id      the same id gives the same sandbox; None makes one up.
 
-        Raises ClaimError when none could be had in time, UnavailableError when there is no fleet.
+        Raises ClaimError when none could be had in time (its reason says why), AccessDenied, AuthenticationError,
+        InvalidArgument, UnavailableError when there is no fleet.
         """
         from sandfleet.claim import Claim
-        from sandfleet.fleet import default_fleet, default_isolation
+        from sandfleet.finding import default_fleet, default_isolation
 
         isolation = isolation or default_isolation()
-        fleet = fleet or await default_fleet(isolation=isolation)
+        fleet = fleet or await default_fleet(isolation=isolation, pool=pool, namespace=namespace)
         claim = Claim(
             request_id=request_id or os.urandom(16).hex(),
             template=template,
@@ -119,16 +141,21 @@ class AsyncSandbox:
             workspace_id=workspace_id,
             keep_workspace=keep_workspace,
             max_wait=max_wait,
+            namespace=namespace or "",
+            pool=pool,
+            name=name,
+            contract=contract,
+            egress=egress,
         )
-        link = await fleet.open_claim(claim, rpc_timeout=rpc_timeout)
-        return cls(link, lease=timeout, created=True, keep_alive=keep_alive)
+        link, bound = await fleet.open_claim(claim, rpc_timeout=rpc_timeout, on_queued=on_queued)
+        return cls(link, lease=timeout, bound=bound, keep_alive=keep_alive)
 
     @classmethod
     async def connect(
         cls,
         sandbox_id: str,
         *,
-        timeout: float = DEFAULT_LEASE,
+        timeout: float | None = None,
         keep_alive: bool | None = None,
         fleet: AsyncFleet | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
@@ -138,27 +165,39 @@ class AsyncSandbox:
         Without a `fleet` it is looked for in this process's fleet and in every other one of this user on this machine.
         "NAMESPACE/NAME" is a CodeSandbox of a cluster: its fleet is the one of SANDFLEET_FLEET, SANDFLEET_FLEET_CA and
         SANDFLEET_TOKEN_FILE, else in a pod that of its cluster, else that of kubectl's present context.
-        `timeout` is the lease that renewals ask for; connecting alone does not change the lease.
+        `timeout` is the lease that renewals ask for, in seconds; None means as at its claim. Connecting alone does not
+        change the lease.
 
         Raises SandboxEnded when there is no such sandbox, PreconditionFailed when it is not ready (the reason says why),
         AccessDenied, UnavailableError when no fleet is found.
         """
-        from sandfleet.fleet import find_sandbox
+        from sandfleet.finding import find_sandbox
 
         link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
-        return cls(link, lease=timeout, created=False, keep_alive=keep_alive)
+        return cls(link, lease=timeout, bound=None, keep_alive=keep_alive)
 
     @classmethod
-    async def list(cls, label_selector: str = "", *, fleet: AsyncFleet | None = None) -> list[SandboxInfo]:
-        """List sandboxes whose labels match "key=value,key2=value2"; of all fleets of this user when none is given."""
-        from sandfleet.fleet import list_sandboxes
+    async def list(
+        cls, label_selector: str = "", *, namespace: str | None = None, fleet: AsyncFleet | None = None
+    ) -> list[SandboxInfo]:
+        """List sandboxes whose labels match "key=value,key2=value2".
 
-        return await list_sandboxes(label_selector, fleet=fleet)
+        Without a `fleet` of the cluster that the environment names (see `create`), else of all fleets of this user on this
+        machine. `namespace`, on Kubernetes: None means the default one, "" all.
+        """
+        from sandfleet.finding import list_sandboxes
+
+        return await list_sandboxes(label_selector, namespace=namespace, fleet=fleet)
 
     @property
     def sandbox_id(self) -> str:
         """Its id, for `connect`."""
         return self._link.sandbox_id
+
+    @property
+    def bound(self) -> Bound | None:
+        """How the claim was served: `warm`, and what is known of `egress`. None where this object did not make it."""
+        return self._bound
 
     async def __aenter__(self) -> Self:
         if self._keep is not False:
@@ -168,7 +207,7 @@ class AsyncSandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await (self.kill() if self._created else self.close())
+        await (self.kill() if self._bound else self.close())
 
     async def kill(self) -> bool:
         """End the sandbox with everything in it. Returns whether it was there; killing one that ended is no error."""
@@ -280,7 +319,7 @@ class AsyncSandbox:
 
     async def _keep_alive(self) -> None:
         # The lease of a sandbox that was there already may be nearly over.
-        pause: float | None = self._lease / 2 if self._created else 0.0
+        pause: float | None = self._lease / 2 if self._bound and self._lease else 0.0
         while pause is not None:
             await late.asyncio.sleep(pause)
             pause = await self._link.keep(self._lease)

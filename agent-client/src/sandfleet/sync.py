@@ -16,6 +16,7 @@ from sandfleet.sandbox import DEFAULT_LEASE, RPC_TIMEOUT, AsyncSandbox
 from sandfleet.sync_commands import Commands
 
 if TYPE_CHECKING:
+    from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
     from sandfleet.values import (
         Context,
         Execution,
@@ -103,6 +104,7 @@ class Fleet:
         cls,
         address: str | None = None,
         *,
+        namespace: str | None = None,
         pool_size: int | None = None,
         max_sandboxes: int | None = None,
         isolation: Isolation | None = None,
@@ -111,6 +113,7 @@ class Fleet:
     ) -> Self:
         opened = AsyncFleet.connect(
             address,
+            namespace=namespace,
             pool_size=pool_size,
             max_sandboxes=max_sandboxes,
             isolation=isolation,
@@ -122,6 +125,10 @@ class Fleet:
     @property
     def address(self) -> str:
         return self.as_async.address
+
+    @property
+    def namespace(self) -> str:
+        return self.as_async.namespace
 
     def __enter__(self) -> Self:
         return self
@@ -140,8 +147,14 @@ class Fleet:
     def release(self, sandbox_id: str) -> bool:
         return run(self.as_async.release(sandbox_id))
 
-    def list(self, label_selector: str = "") -> list[SandboxInfo]:
-        return run(self.as_async.list(label_selector))
+    def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:
+        return run(self.as_async.pools(namespace=namespace))
+
+    def watch(self, label_selector: str = "", *, namespace: str | None = None) -> Iterator[SandboxChange]:
+        return iterate(self.as_async.watch(label_selector, namespace=namespace))
+
+    def list(self, label_selector: str = "", *, namespace: str | None = None) -> list[SandboxInfo]:
+        return run(self.as_async.list(label_selector, namespace=namespace))
 
 
 @mirrors(AsyncSandbox)
@@ -163,11 +176,20 @@ class Sandbox:
     def sandbox_id(self) -> str:
         return self._async.sandbox_id
 
+    @property
+    def bound(self) -> Bound | None:
+        return self._async.bound
+
     @classmethod
     def create(
         cls,
-        template: str = "python",
+        template: str = "",
         *,
+        pool: str = "",
+        namespace: str | None = None,
+        name: str = "",
+        contract: str = "",
+        egress: Egress | None = None,
         timeout: float = DEFAULT_LEASE,
         idle_timeout: float | None = None,
         envs: Mapping[str, str] | None = None,
@@ -177,38 +199,43 @@ class Sandbox:
         workspace_id: str = "",
         keep_workspace: bool = False,
         max_wait: float = 60.0,
+        on_queued: OnQueued | None = None,
         keep_alive: bool | None = None,
         fleet: Fleet | None = None,
         request_id: str | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
     ) -> Self:
-        return cls(
-            run(
-                AsyncSandbox.create(
-                    template,
-                    timeout=timeout,
-                    idle_timeout=idle_timeout,
-                    envs=envs,
-                    labels=labels,
-                    limits=limits,
-                    isolation=isolation,
-                    workspace_id=workspace_id,
-                    keep_workspace=keep_workspace,
-                    max_wait=max_wait,
-                    keep_alive=keep_alive,
-                    fleet=fleet.as_async if fleet else None,
-                    request_id=request_id,
-                    rpc_timeout=rpc_timeout,
-                )
-            )
+        relay = Relay()
+        created = AsyncSandbox.create(
+            template,
+            pool=pool,
+            namespace=namespace,
+            name=name,
+            contract=contract,
+            egress=egress,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            envs=envs,
+            labels=labels,
+            limits=limits,
+            isolation=isolation,
+            workspace_id=workspace_id,
+            keep_workspace=keep_workspace,
+            max_wait=max_wait,
+            on_queued=relay.wrap(on_queued),
+            keep_alive=keep_alive,
+            fleet=fleet.as_async if fleet else None,
+            request_id=request_id,
+            rpc_timeout=rpc_timeout,
         )
+        return cls(run(created, relay))
 
     @classmethod
     def connect(
         cls,
         sandbox_id: str,
         *,
-        timeout: float = DEFAULT_LEASE,
+        timeout: float | None = None,
         keep_alive: bool | None = None,
         fleet: Fleet | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
@@ -300,5 +327,7 @@ class Sandbox:
         return run(self._async.health())
 
     @classmethod
-    def list(cls, label_selector: str = "", *, fleet: Fleet | None = None) -> list[SandboxInfo]:
-        return run(AsyncSandbox.list(label_selector, fleet=fleet.as_async if fleet else None))
+    def list(
+        cls, label_selector: str = "", *, namespace: str | None = None, fleet: Fleet | None = None
+    ) -> list[SandboxInfo]:
+        return run(AsyncSandbox.list(label_selector, namespace=namespace, fleet=fleet.as_async if fleet else None))

@@ -89,15 +89,34 @@ def finished(outcome: Any = common_pb2.OUTCOME_OK, **fields: Any) -> Event:
     return Event(finished=common_pb2.ExecutionFinished(outcome=outcome, **fields))
 
 
-class FakeFleet:
-    """A fleet with one sandbox, whose executors answer as scripted. What came is in `calls`."""
+def queued(position: int, reason: str = "", eta: int | None = None) -> fleet_pb2.ClaimResponse:
+    """Make news of a claim that waits; `eta` in seconds."""
+    news = fleet_pb2.Queued(position=position, reason=reason)
+    if eta is not None:
+        news.eta.FromSeconds(eta)
+    return fleet_pb2.ClaimResponse(queued=news)
 
-    def __init__(self) -> None:
+
+class FakeFleet:
+    """A fleet with one sandbox, whose executors answer as scripted. What came is in `calls`.
+
+    With `credentials` it serves by TLS on a port of this machine, as the fleet of a cluster does; its executors do not.
+    """
+
+    def __init__(self, credentials: grpc.ServerCredentials | None = None, *, sandbox_id: str = "s-1") -> None:
+        self.sandbox_id = sandbox_id
+        self._credentials = credentials
+        self._fleet_server: grpc.aio.Server | None = None
+        self._answers: dict[str, list[tuple[Any, ...]]] = {}
         self.calls: list[Call] = []
+        # Methods whose caller went away before they had ended.
+        self.left: list[str] = []
         self.files: dict[bytes, bytes] = {}
         self.uid = 1
         self.ended = False
         self.token_life = 3600.0
+        # Where the fleet serves.
+        self.address = ""
         self._scripts: dict[str, tuple[Step, ...]] = {}
         self._failures: dict[str, list[Fails | Hangs]] = {}
         self._dir = tempfile.TemporaryDirectory(prefix="sf-")
@@ -105,22 +124,19 @@ class FakeFleet:
         self._stopping: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        await self._serve(self.address, fleet_pb2, FakeFleetService(self))
+        self.address = f"unix:{self._dir.name}/fleet.sock"
+        await self._serve_fleet()
         await self._serve_executor()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for server in self._servers:
-            await server.stop(None)
+        for server in [*self._servers, self._fleet_server]:
+            if server is not None:
+                await server.stop(None)
         await asyncio.gather(*self._stopping)
         self._dir.cleanup()
-
-    @property
-    def address(self) -> str:
-        """Where the fleet serves."""
-        return f"unix:{self._dir.name}/fleet.sock"
 
     @property
     def executor_address(self) -> str:
@@ -138,6 +154,34 @@ class FakeFleet:
     def fail(self, method: str, *failures: Fails | Hangs) -> None:
         """Let the next calls of a method ("Execute", "Get") fail or hang, one after the other."""
         self._failures.setdefault(method, []).extend(failures)
+
+    def answer_call(self, method: str, *steps: Any) -> None:
+        """Say what the next call of a method of the fleet answers: messages, and what goes wrong between them."""
+        self._answers.setdefault(method, []).append(steps)
+
+    def next_answer(self, method: str) -> tuple[Any, ...] | None:
+        """Return what this call answers, if that was said."""
+        waiting = self._answers.get(method)
+        return waiting.pop(0) if waiting else None
+
+    def bound(self, **fields: Any) -> fleet_pb2.ClaimResponse:
+        """Make the end of a claim."""
+        return fleet_pb2.ClaimResponse(bound=fleet_pb2.Bound(**self.open(), **fields))
+
+    def open(self) -> dict[str, Any]:
+        """Describe the sandbox, with access to it."""
+        sandbox = fleet_pb2.Sandbox(
+            sandbox_id=self.sandbox_id, sandbox_uid=f"u-{self.uid}", isolation=session_pb2.ISOLATION_NAMESPACE
+        )
+        access = fleet_pb2.Access(address=self.executor_address, token=f"token-{len(self.calls)}")
+        access.token_expires.FromSeconds(int(time() + self.token_life))
+        return {"sandbox": sandbox, "access": access}
+
+    async def move(self) -> None:
+        """End the fleet's process, as it were, and serve from another port."""
+        if self._fleet_server is not None:
+            await self._fleet_server.stop(None)
+        await self._serve_fleet()
 
     def called(self, method: str) -> list[Call]:
         """Return the calls of one method."""
@@ -162,20 +206,28 @@ class FakeFleet:
         waiting = self._failures.get(method)
         return [waiting.pop(0)] if waiting else []
 
-    async def _serve_executor(self) -> None:
-        await self._serve(
-            self.executor_address, (interpreter_pb2, process_pb2, filesystem_pb2, session_pb2), FakeExecutor(self)
-        )
+    async def _serve_fleet(self) -> None:
+        self._fleet_server = server = self._server(fleet_pb2, FakeFleetService(self))
+        if self._credentials:
+            self.address = f"127.0.0.1:{server.add_secure_port('127.0.0.1:0', self._credentials)}"
+        else:
+            server.add_insecure_port(self.address)
+        await server.start()
 
-    async def _serve(self, address: str, modules: Any, service: object) -> None:
+    async def _serve_executor(self) -> None:
+        modules = (interpreter_pb2, process_pb2, filesystem_pb2, session_pb2)
+        server = self._server(modules, FakeExecutor(self))
+        server.add_insecure_port(self.executor_address)
+        await server.start()
+        self._servers.append(server)
+
+    def _server(self, modules: Any, service: object) -> grpc.aio.Server:
         server = grpc.aio.server()
         for module in modules if isinstance(modules, tuple) else (modules,):
             for described in module.DESCRIPTOR.services_by_name.values():
                 handlers = {method.name: _handler(self, method, service) for method in described.methods}
                 server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(described.full_name, handlers),))
-        server.add_insecure_port(address)
-        await server.start()
-        self._servers.append(server)
+        return server
 
 
 class FakeFleetService:
@@ -184,26 +236,18 @@ class FakeFleetService:
     def __init__(self, fake: FakeFleet) -> None:
         self._fake = fake
 
-    def _open(self) -> dict[str, Any]:
-        sandbox = fleet_pb2.Sandbox(
-            sandbox_id="s-1", sandbox_uid=f"u-{self._fake.uid}", isolation=session_pb2.ISOLATION_NAMESPACE
-        )
-        access = fleet_pb2.Access(address=self._fake.executor_address, token=f"token-{len(self._fake.calls)}")
-        access.token_expires.FromSeconds(int(time() + self._fake.token_life))
-        return {"sandbox": sandbox, "access": access}
-
     async def Claim(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Wait a little, then bind."""
-        yield fleet_pb2.ClaimResponse(sequence=1, queued=fleet_pb2.Queued(position=1))
-        yield fleet_pb2.ClaimResponse(sequence=2, bound=fleet_pb2.Bound(**self._open()))
+        yield queued(1)
+        yield self._fake.bound()
 
     async def Get(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Describe the sandbox while it is there."""
-        yield self._ended() or fleet_pb2.GetResponse(**self._open())
+        yield self._ended() or fleet_pb2.GetResponse(**self._fake.open())
 
     async def Renew(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Give a new token."""
-        yield self._ended() or fleet_pb2.RenewResponse(**self._open())
+        yield self._ended() or fleet_pb2.RenewResponse(**self._fake.open())
 
     async def Release(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """End the sandbox."""
@@ -269,18 +313,18 @@ def _handler(fake: FakeFleet, method: Any, service: object) -> grpc.RpcMethodHan
 
     async def play(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         fake.calls.append(Call(method.name, request, dict(context.invocation_metadata() or ())))
-        steps = behave(request) if behave else _each([answer_class()])
-        async for step in _chain(_each(fake.next_failures(method.name)), steps):
-            match step:
-                case Fails():
-                    await _abort(context, step)
-                case Breaks():
-                    await fake.break_executor(replaced=step.replaced)
-                    await asyncio.Event().wait()
-                case Hangs():
-                    await asyncio.Event().wait()
-                case _:
+        behaved = behave(request) if behave else _each([answer_class()])
+        said = fake.next_answer(method.name)
+        steps = behaved if said is None else _each(said)
+        try:
+            async for step in _chain(_each(fake.next_failures(method.name)), steps):
+                if isinstance(step, Fails | Breaks | Hangs):
+                    await _go_wrong(fake, context, step)
+                else:
                     yield step
+        except asyncio.CancelledError:
+            fake.left.append(method.name)
+            raise
 
     async def first(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         return await anext(play(request, context))
@@ -304,6 +348,14 @@ async def _chain(*parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
     for part in parts:
         async for step in part:
             yield step
+
+
+async def _go_wrong(fake: FakeFleet, context: grpc.aio.ServicerContext[Any, Any], step: Fails | Breaks | Hangs) -> None:
+    if isinstance(step, Fails):
+        await _abort(context, step)
+    if isinstance(step, Breaks):
+        await fake.break_executor(replaced=step.replaced)
+    await asyncio.Event().wait()
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], fails: Fails) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +14,7 @@ from sandfleet import _api as api
 from sandfleet import _convert as convert
 from sandfleet import telemetry
 from sandfleet._status import detail, never_sent, to_error
+from sandfleet.channel import open_channel
 from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, SandfleetError, UnavailableError
 from sandfleet.values import Health, SandboxInfo, SandboxUsage
 
@@ -27,60 +26,17 @@ Response = TypeVar("Response", bound="Message")
 Answer = TypeVar("Answer")
 Metadata = tuple[tuple[str, str], ...]
 
-MAX_MESSAGE = 32 * 1024 * 1024
 # A token is renewed when so much of its life is left, in seconds.
 _TOKEN_MARGIN = 30.0
+# While the old one still holds, the fleet has so long to answer, and is not asked more often, in seconds.
+_EARLY_REFRESH, _REFRESH_PAUSE = 2.0, 5.0
 # How often one call may meet a dead or foreign executor before it gives up.
 _ATTEMPTS = 3
+# What a lease is taken for where nobody says how long it is, and the least, in seconds.
+_UNKNOWN_LEASE, _LEAST_LEASE = 60.0, 2.0
 _PROBE_TIMEOUT = 2.0
 _LOOK_TIMEOUT = 5.0
 _PROBE_PAUSE = (0.02, 0.5)
-
-
-_channels: weakref.WeakSet[api.aio.Channel] = weakref.WeakSet()
-_forked_while_connected = False
-
-
-def _look_after_fork() -> None:
-    global _forked_while_connected  # noqa: PLW0603  of the process, as the threads that are missing in it
-    _forked_while_connected = bool(_channels)
-
-
-os.register_at_fork(after_in_child=_look_after_fork)
-
-
-def open_channel(address: str, *, ca: bytes = b"", name: str = "") -> api.aio.Channel:
-    """Open a channel to "unix:/path" or "host:port"; with a `ca` (PEM) by TLS, for a certificate of that `name`.
-
-    Raises UnavailableError where gRPC would hang.
-    """
-    if _forked_while_connected:
-        # Measured: gRPC skips its own fork handlers then, and every call in the child waits for ever.
-        raise UnavailableError(
-            "cannot connect in this process: it was forked while its parent had connections, which gRPC does not survive;"
-            " fork before the first sandbox or after the last one, or start processes with spawn",
-            reason="Forked",
-        )
-    options: list[tuple[str, int]] = [
-        ("grpc.max_send_message_length", MAX_MESSAGE),
-        ("grpc.max_receive_message_length", MAX_MESSAGE),
-        # A channel that is made because the last one is dead must not inherit its back-off.
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 1000),
-        ("grpc.enable_http_proxy", 0),
-    ]
-    if not address.startswith("unix:"):
-        options += [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 10_000)]
-    channel = api.aio.insecure_channel(address, options=options) if not ca else secure(address, ca, name, options)
-    _channels.add(channel)
-    return channel
-
-
-def secure(address: str, ca: bytes, name: str, options: list[tuple[str, int]]) -> api.aio.Channel:
-    """Open a channel to an executor: the certificate names its sandbox's uid, not its address."""
-    credentials = api.grpc.ssl_channel_credentials(ca)
-    return api.aio.secure_channel(address, credentials, options=[*options, ("grpc.ssl_target_name_override", name)])
 
 
 def trace_metadata() -> Metadata:
@@ -131,7 +87,7 @@ class FleetCalls(Protocol):
     """What a link needs of the fleet."""
 
     async def access(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
-    async def renew(self, sandbox_id: str, lease: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
+    async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
     async def get(self, sandbox_id: str) -> SandboxInfo: ...
     async def release(self, sandbox_id: str) -> bool: ...
 
@@ -147,6 +103,7 @@ class Link:
         self._refreshing = asyncio.Lock()
         self._ended: SandboxEnded | None = None
         self._closed = False
+        self._next_refresh = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self.sandbox_id = sandbox.sandbox_id
         self.rpc_timeout = rpc_timeout
@@ -159,9 +116,23 @@ class Link:
     async def connection(self) -> Connection:
         """Return the connection to use now, with a token that lives long enough. Raises SandboxEnded."""
         self._check_open()
-        if self._connection.token_ends_at() - time.time() < _TOKEN_MARGIN:
-            await self._refresh(self._connection, self._connection.access.token)
+        left = self._connection.token_ends_at() - time.time()
+        if left <= 0:
+            await self._refresh(self._connection, self._connection.access.token, self.rpc_timeout)
+        elif left < _TOKEN_MARGIN and asyncio.get_running_loop().time() >= self._next_refresh:
+            await self._refresh_early()
         return self._connection
+
+    async def _refresh_early(self) -> None:
+        """Take a new token; a fleet that is away is asked again later, for what runs need not know of it."""
+        connection = self._connection
+        # Others go on meanwhile with the token that there is.
+        self._next_refresh = float("inf")
+        try:
+            with suppress(UnavailableError, RpcTimeout):
+                await self._refresh(connection, connection.access.token, min(_EARLY_REFRESH, self.rpc_timeout))
+        finally:
+            self._next_refresh = asyncio.get_running_loop().time() + _REFRESH_PAUSE
 
     async def unary(
         self,
@@ -193,7 +164,7 @@ class Link:
             except api.aio.AioRpcError as error:
                 code = error.code().name
                 if left and code == "UNAUTHENTICATED":
-                    await self._refresh(connection, token)
+                    await self._refresh(connection, token, self.rpc_timeout)
                 elif left and code == "UNAVAILABLE" and (resend or never_sent(error)):
                     await self.recover(connection)
                 else:
@@ -248,10 +219,10 @@ class Link:
                 raise
             return None
 
-    async def _refresh(self, connection: Connection, token: str) -> None:
+    async def _refresh(self, connection: Connection, token: str, wait: float) -> None:
         async with self._refreshing:
             if self._connection is connection and connection.access.token == token:
-                uid, access = await self._access(self.rpc_timeout)
+                uid, access = await self._access(wait)
                 if not self._take_token(uid, access):
                     self._connection = Connection(uid, access)
 
@@ -270,25 +241,25 @@ class Link:
             self._connection.access = access
         return same
 
-    async def renew(self, lease: float) -> SandboxInfo:
-        """Set the lease to end so many seconds from now. Raises SandboxEnded."""
+    async def renew(self, lease: float | None) -> SandboxInfo:
+        """Set the lease to end so many seconds from now; None is as at the claim. Raises SandboxEnded."""
         self._check_open()
         sandbox, access = await self._fleet.renew(self.sandbox_id, lease)
         self._take_token(sandbox.sandbox_uid, access)
         return convert.sandbox(sandbox)
 
-    async def keep(self, lease: float) -> float | None:
+    async def keep(self, lease: float | None) -> float | None:
         """Renew the lease; return in how many seconds to do it again, None when that is never."""
         try:
-            await self.renew(lease)
+            info = await self.renew(lease)
         except SandboxEnded as error:
             self._ended = error
             return None
         except SandfleetError as error:
             # A fleet that keeps no leases has none to renew. Else it may be away for a moment: what is left of the lease
             # allows more attempts.
-            return None if error.reason == "Unimplemented" else lease / 10
-        return lease / 2
+            return None if error.reason == "Unimplemented" else (lease or _UNKNOWN_LEASE) / 10
+        return (lease or _lease_left(info)) / 2
 
     async def release(self) -> bool:
         """End the sandbox; return whether it was there."""
@@ -387,6 +358,11 @@ async def _answers(connection: Connection) -> bool:
         # Whoever turns us away with a reason is there.
         return detail(error) is not None and error.code().name != "UNAVAILABLE"
     return True
+
+
+def _lease_left(info: SandboxInfo) -> float:
+    left = info.lease_expires.timestamp() - time.time() if info.lease_expires else _UNKNOWN_LEASE
+    return max(_LEAST_LEASE, left)
 
 
 async def _quietly(work: Coroutine[Any, Any, object]) -> None:

@@ -363,6 +363,7 @@ class SandboxInfo:
     isolation: Isolation = Isolation.UNKNOWN
     restarts: int = 0
     last_restart_reason: str = ""
+    pool: str = ""
     separations: tuple[str, ...] = ()
     kernel: str = ""
     languages: tuple[str, ...] = ()

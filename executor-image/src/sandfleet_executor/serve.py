@@ -21,9 +21,9 @@ from sandfleet_api.executor.v1 import (
 
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.effects import cgroup, ports, watchdog
+from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.identity import Identity
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
-from sandfleet_executor.effects.namespace import NamespaceError
 from sandfleet_executor.effects.session import Session
 from sandfleet_executor.effects.tokens import TokenVerifier
 from sandfleet_executor.effects.userthreads import FileThreads
@@ -55,6 +55,8 @@ SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
 ]
 CHECK_SECONDS = 0.25
+# Where nothing runs.
+IDLE_CHECK_SECONDS = 1.0
 STOP_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
@@ -137,7 +139,7 @@ async def until_over(session: Session, watcher: WorkspaceWatcher) -> int:
         watcher.drain()
         session.wake()
         try:
-            async with asyncio.timeout(CHECK_SECONDS):
+            async with asyncio.timeout(CHECK_SECONDS if session.running_executions else IDLE_CHECK_SECONDS):
                 await session.closed.wait()
         except TimeoutError:
             pass

@@ -1,15 +1,23 @@
 """`python -m sandfleet_operator operator|fleet`: the two processes of the control plane on Kubernetes."""
 
 import argparse
+import json
 import logging
 import os
+import secrets
+import socket
 import sys
 from importlib import import_module
 from pathlib import Path
 
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.settings import Settings
+
 # Where a pod's service account says what its namespace is.
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "sandfleet-system"
+SETTINGS_FILE = "/etc/sandfleet/settings.json"
+UNUSABLE = 2
 
 
 def main(words: list[str] | None = None) -> int:
@@ -32,7 +40,20 @@ def _fleet(rest: list[str]) -> int:
     from sandfleet_operator.fleet.kubernetes.serve import Options, serve
 
     given = _fleet_parser().parse_args(rest)
-    return serve(Options(namespace=given.namespace, pod_ip=given.pod_ip, port=given.port, kubeconfig=given.kubeconfig))
+    try:
+        settings = Settings.parse(json.loads(Path(given.settings).read_text(encoding="utf-8")))
+    except (OSError, ValueError, FleetError) as error:
+        print(f"cannot start the fleet: {error}", file=sys.stderr)
+        return UNUSABLE
+    options = Options(
+        namespace=given.namespace,
+        settings=settings,
+        identity=f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}",
+        pod_ip=given.pod_ip,
+        port=given.port,
+        kubeconfig=given.kubeconfig,
+    )
+    return serve(options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,6 +67,7 @@ def _fleet_parser() -> argparse.ArgumentParser:
     parser.add_argument("--namespace", default=own_namespace(), help="of the control plane (default: the pod's)")
     parser.add_argument("--pod-ip", default=os.environ.get("POD_IP", ""), help="a name of the port (default: POD_IP)")
     parser.add_argument("--port", type=int, default=8443, help="where to serve (default: 8443)")
+    parser.add_argument("--settings", default=os.environ.get("SANDFLEET_SETTINGS", SETTINGS_FILE), help="a JSON file")
     parser.add_argument("--kubeconfig", default="", help="instead of the pod's service account")
     return parser
 

@@ -114,7 +114,7 @@ class Api:
                 connection.request(method, f"{self._url.path}/{path}", body, dict(headers))
                 reply = connection.getresponse()
                 return reply.status, reply.read()
-            except (http.client.RemoteDisconnected, BrokenPipeError, http.client.CannotSendRequest):
+            except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLEOFError, http.client.CannotSendRequest):
                 if fresh:
                     raise
         raise AssertionError("the loop returns or raises")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ Json = dict[str, Any]
 KEY = "sandfleet.test/fake"
 LABELS = {"type": "kwok", KEY: "true"}
 TAINT = {"key": KEY, "value": "true", "effect": "NoSchedule"}
+# How an administrator says that the machine is off.
+OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 
 # What a pod has to say to be placed there, and only there.
 PLACEMENT: Json = {
@@ -85,8 +88,8 @@ conditions:
   type: {{ .type | Quote }}
 {{ end }}
 addresses: [{address: {{ NodeIP | Quote }}, type: InternalIP}, {address: {{ NodeName | Quote }}, type: Hostname}]
-allocatable: {cpu: "64", memory: 256Gi, pods: "250"}
-capacity: {cpu: "64", memory: 256Gi, pods: "250"}
+allocatable: {cpu: "64", memory: 256Gi, ephemeral-storage: 1Ti, pods: "250"}
+capacity: {cpu: "64", memory: 256Gi, ephemeral-storage: 1Ti, pods: "250"}
 nodeInfo:
   architecture: amd64
   bootID: ""
@@ -158,6 +161,23 @@ def run(program: Path, kubeconfig: Path, api: Api, directory: Path, count: int, 
         remove(api)
         process.kill()
         process.wait()
+
+
+def silence(api: Api, name: str) -> None:
+    """The node does not answer any more: kwok leaves it and its pods alone, and it is as after the time that Kubernetes waits."""
+    merge = "application/merge-patch+json"
+    api.call("PATCH", f"api/v1/nodes/{name}", {"metadata": {"labels": {"type": None}}}, merge)
+    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    unknown = {
+        "type": "Ready",
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "Kubelet stopped posting node status.",
+        "lastTransitionTime": now,
+    }
+    # Conditions are merged by their type.
+    strategic = "application/strategic-merge-patch+json"
+    api.call("PATCH", f"api/v1/nodes/{name}/status", {"status": {"conditions": [unknown]}}, strategic)
 
 
 def remove(api: Api) -> None:

@@ -75,9 +75,7 @@ class ExecutorUnderTest:
     def client(self, *, token=None):
         """A sandbox object with a connection of its own; with `token` it never gets another one."""
         fleet = _Fleet(self, token)
-        made = AsyncSandbox(
-            Link(fleet, *fleet.bound(), rpc_timeout=PATIENCE), lease=300, created=False, keep_alive=None
-        )
+        made = AsyncSandbox(Link(fleet, *fleet.bound(), rpc_timeout=PATIENCE), lease=300, bound=None, keep_alive=None)
         self.clients.append(made)
         return made
 

@@ -20,8 +20,8 @@ RUNSC_ROOT = "/run/containerd/runsc/k8s.io"
 MIB = 1 << 20
 # Above the limit for user code: the executor itself, and the sentry.
 RESERVE = 768 * MIB
-# Under gVisor a forked Python costs some 10 MiB from the start, and a fork bomb leaves the memory guard no processor time: what
-# keeps it from the cgroup's limit is that so many processes fit.
+# Under gVisor a forked Python costs 19 MB from the start, and a fork bomb leaves the memory guard no processor time: so an executor
+# there allows no more of them than fit, whatever it is told; a lower limit makes the tests shorter.
 PROCESSES = 128
 NO_PRIVILEGE = {
     "allowPrivilegeEscalation": False,

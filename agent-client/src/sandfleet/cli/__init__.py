@@ -1,6 +1,7 @@
 """The command `sandfleet`: one module for each of its commands, imported when it is asked for.
 
-Exit codes: 0 all well, 1 what was run failed, 2 wrong usage, 3 the platform failed, 130 Ctrl-C.
+Exit codes: 0 all well, 1 what was run failed, 2 wrong usage, 3 the platform failed, 130 Ctrl-C. `sandboxes exec` ends with
+the exit code of its command, and with 255 when the platform failed.
 """
 
 from __future__ import annotations
@@ -17,21 +18,24 @@ OK, FAILED, USAGE, PLATFORM, INTERRUPTED = 0, 1, 2, 3, 130
 
 _COMMANDS = {
     "run": ("sandfleet.cli.run", "run a file in a fresh sandbox, or in one that is there"),
+    "sandboxes": ("sandfleet.cli.sandboxes", "list, describe and end sandboxes, and run commands in them"),
+    "pool": ("sandfleet.cli.pool", "the pools of warm sandboxes of a cluster"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "doctor": ("sandfleet.cli.doctor", "what isolation is available here, and why"),
     "dev": ("sandfleet.cli.dev", "serve a fleet on this machine until Ctrl-C"),
-    "sandboxes": ("sandfleet.cli.sandboxes", "list the sandboxes of this machine"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    words, behind = _cut(words)
     options = _parser(words).parse_args(words)
+    options.behind = behind
     try:
         code = import_module(_COMMANDS[options.command][0]).run(options)
     except SandfleetError as error:
-        _report(error, as_json=options.json)
+        report(error, as_json=options.json)
         return PLATFORM
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -40,6 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = sys.stderr
         return FAILED
     return int(code)
+
+
+def _cut(words: list[str]) -> tuple[list[str], list[str]]:
+    """Take off the command that `exec` is to run: argparse would drop a -- that is the command's own."""
+    if words[:2] != ["sandboxes", "exec"] or "--" not in words:
+        return words, []
+    place = words.index("--")
+    return words[:place], words[place + 1 :]
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
@@ -53,7 +65,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _report(error: SandfleetError, *, as_json: bool) -> None:
+def report(error: SandfleetError, *, as_json: bool) -> None:
+    """Say what the platform could not do: to people on standard error, to programs as a JSON object."""
     if as_json:
         said = {
             "type": type(error).__name__,

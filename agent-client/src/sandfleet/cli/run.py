@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sandfleet import _show
 from sandfleet.cli import FAILED, OK, PLATFORM, USAGE
+from sandfleet.fleet_values import Queued
 from sandfleet.sync import Sandbox
 from sandfleet.values import Blame, CommandResult, Execution, Isolation, Outcome, Result
 
@@ -24,6 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--sandbox", metavar="ID", help="run in this sandbox, which stays; NAMESPACE/NAME is a CodeSandbox of a cluster"
     )
+    where.add_argument("--pool", default="", metavar="POOL", help="claim it from this pool of a cluster")
+    parser.add_argument("--template", default="", metavar="NAME", help="what it is made of: python, or the pool's")
+    parser.add_argument("-n", "--namespace", metavar="NS", help="where it is to be, on a cluster")
+    parser.add_argument("--max-wait", type=float, default=60.0, metavar="SECONDS", help="for a sandbox (default: 60)")
     where.add_argument(
         "--isolation", type=Isolation, choices=[Isolation.NONE, Isolation.NAMESPACE, Isolation.GVISOR], metavar="LEVEL",
         help="the least isolation: none, namespace (default) or gvisor",
@@ -48,7 +53,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _open(options: argparse.Namespace) -> Sandbox:
-    return Sandbox.connect(options.sandbox) if options.sandbox else Sandbox.create(isolation=options.isolation)
+    if options.sandbox:
+        return Sandbox.connect(options.sandbox)
+    return Sandbox.create(
+        options.template,
+        pool=options.pool,
+        namespace=options.namespace,
+        isolation=options.isolation,
+        max_wait=options.max_wait,
+        on_queued=_show_queued,
+    )
+
+
+def _show_queued(news: Queued) -> None:
+    if not sys.stderr.isatty():
+        return
+    place = f"position {news.position}" if news.position else "not in the line"
+    eta = "" if news.eta is None else f", about {news.eta:.0f} s"
+    print(f"sandfleet: waiting for a sandbox: {place}{eta} ({news.reason or 'no reason given'})", file=sys.stderr)
 
 
 def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:

@@ -1,39 +1,212 @@
-"""`sandfleet sandboxes ls`: the sandboxes of this machine."""
+"""`sandfleet sandboxes ls|get|kill|exec`: the sandboxes of a cluster, or of this machine."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
+from collections.abc import Iterable
 
-from sandfleet import _show
-from sandfleet.cli import OK
-from sandfleet.sync import Sandbox
-from sandfleet.values import SandboxInfo
+from sandfleet import _background, _show, cluster, finding
+from sandfleet.cli import FAILED, OK, USAGE, report, table
+from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
+from sandfleet.fleet_values import SandboxChange
+from sandfleet.sync import Fleet, Sandbox
+from sandfleet.values import Blame, CommandResult, Outcome, SandboxInfo, Stream
 
-_COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "ISOLATION", "LEASE ENDS", "LABELS")
+# What `exec` ends with when there is no exit code of a command to end with.
+NO_COMMAND = 255
+
+_COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "POOL", "ISOLATION", "LEASE ENDS", "LABELS")
+# As wide as most are; those of a watch come one by one.
+_WATCHED = "{:<9}  {:<40}  {:<10}  {:<16}  {}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("action", choices=["ls"], help="list them")
-    parser.add_argument("--selector", default="", metavar="KEY=VALUE,…", help="only those with these labels")
-    parser.add_argument("--json", action="store_true", help="print a JSON array")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = _action(actions, "ls", "list them", "print a JSON array; with --watch an object a line")
+    listing.add_argument("-A", "--all-namespaces", action="store_true", help="those of all namespaces")
+    listing.add_argument("-l", "--selector", default="", metavar="KEY=VALUE,…", help="only those with these labels")
+    listing.add_argument("-w", "--watch", action="store_true", help="go on with what changes, until Ctrl-C")
+    _action(actions, "get", "describe one, its isolation and limits included", "print a JSON object").add_argument(
+        "sandbox", metavar="ID"
+    )
+    _action(actions, "kill", "end them, with everything in them", "print a JSON object").add_argument(
+        "sandboxes", metavar="ID", nargs="+"
+    )
+    execute = _action(actions, "exec", "run a command in one", "print one JSON object at the end, and nothing else")
+    execute.add_argument("-i", "--stdin", action="store_true", help="give it what is on standard input, to its end")
+    execute.add_argument("--cwd", default="", metavar="DIR", help="where, relative to /workspace")
+    execute.add_argument("--timeout", type=float, metavar="SECONDS", help="deadline of the command")
+    execute.add_argument("sandbox", metavar="ID")
+    execute.add_argument("words", metavar="-- CMD", nargs="*", help="the command and its arguments, behind --")
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],  # the library has no public name for it
+    name: str,
+    summary: str,
+    as_json: str,
+) -> argparse.ArgumentParser:
+    made = actions.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+    made.add_argument("-n", "--namespace", metavar="NS", help="of this namespace of a cluster")
+    made.add_argument("--json", action="store_true", help=as_json)
+    return made
 
 
 def run(options: argparse.Namespace) -> int:
-    """List them."""
-    found = Sandbox.list(options.selector)
+    """Do what is asked for."""
+    match options.action:
+        case "ls":
+            return _watch(options) if options.watch else _list(options)
+        case "get":
+            return _get(options)
+        case "kill":
+            return _kill(options)
+    return _exec(options)
+
+
+def _list(options: argparse.Namespace) -> int:
+    found = Sandbox.list(options.selector, namespace=_namespace(options))
     if options.json:
         print(json.dumps(_show.to_json(found)))
-        return OK
-    rows = [_COLUMNS, *map(_row, found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    else:
+        table.show(_COLUMNS, map(_row, found))
     return OK
 
 
 def _row(info: SandboxInfo) -> tuple[str, ...]:
-    ends = info.lease_expires.isoformat(sep=" ", timespec="seconds") if info.lease_expires else "-"
-    labels = ",".join(f"{key}={value}" for key, value in sorted(info.labels.items())) or "-"
-    return (info.sandbox_id, info.state, info.template, info.isolation, ends, labels)
+    ends, labels = table.moment(info.lease_expires), table.pairs(info.labels.items())
+    return (info.sandbox_id, info.state, info.template, info.pool or "-", info.isolation, ends, labels)
+
+
+def _watch(options: argparse.Namespace) -> int:
+    namespace = _namespace(options)
+    # Only a cluster can be watched, so a fleet of our own is not started for this.
+    named = os.environ.get("SANDFLEET_ADDRESS") or cluster.KUBERNETES
+    with Fleet.connect(named, namespace=namespace) as fleet:
+        changes = fleet.watch(options.selector, namespace=namespace)
+        if options.json:
+            for change in changes:
+                print(json.dumps(_show.to_json(change)), flush=True)
+        else:
+            _show_changes(changes)
+    return OK
+
+
+def _show_changes(changes: Iterable[SandboxChange]) -> None:
+    print(_WATCHED.format("CHANGE", "SANDBOX", "STATE", "TEMPLATE", "LABELS"), flush=True)
+    for change in changes:
+        if (info := change.sandbox) is not None:
+            labels = table.pairs(info.labels.items())
+            print(_WATCHED.format(change.kind, info.sandbox_id, info.state, info.template, labels), flush=True)
+
+
+def _get(options: argparse.Namespace) -> int:
+    sandbox_id = _full(options.sandbox, options)
+    fleet = Fleet(_background.run(finding.find_fleet_of(sandbox_id)))
+    info, silent = fleet.get(sandbox_id), ""
+    try:
+        with Sandbox.connect(sandbox_id, fleet=fleet, keep_alive=False) as sandbox:
+            info = sandbox.get_info()
+    except SandboxError as error:
+        # It may not be ready, or we may look at it but not use it: what the fleet knows is an answer.
+        silent = error.message
+    if options.json:
+        print(json.dumps(_show.to_json(info)))
+        return OK
+    lines = {
+        "sandbox": info.sandbox_id,
+        "state": info.state,
+        "template": info.template,
+        "pool": info.pool or "-",
+        "labels": table.pairs(info.labels.items()),
+        "created": table.moment(info.created),
+        "lease ends": table.moment(info.lease_expires),
+        "workspace": info.workspace_id or "-",
+        "isolation": f"{info.isolation} ({', '.join(info.separations) or 'nothing said'})",
+        "kernel": info.kernel,
+        "executor": info.executor_version,
+        "restarts": f"{info.restarts} ({info.last_restart_reason})" if info.restarts else "0",
+    }
+    if silent:
+        lines["executor"] = silent
+    for name, value in lines.items():
+        print(f"{name + ':':<12} {value}".rstrip())
+    return OK
+
+
+def _kill(options: argparse.Namespace) -> int:
+    """End all of them, whatever becomes of one; return 1 when one had ended before."""
+    was_there = {one: _end(_full(one, options)) for one in options.sandboxes}
+    if options.json:
+        print(json.dumps({"killed": was_there}))
+    else:
+        for name, killed in was_there.items():
+            print(f"{name} killed" if killed else f"{name} had ended", file=sys.stdout if killed else sys.stderr)
+    return OK if all(was_there.values()) else FAILED
+
+
+def _end(sandbox_id: str) -> bool:
+    try:
+        fleet = _background.run(finding.find_fleet_of(sandbox_id))
+    except SandboxEnded:
+        return False
+    return _background.run(fleet.release(sandbox_id))
+
+
+def _exec(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code, 255 where the platform failed."""
+    if not (options.words or options.behind):
+        print("sandfleet: cannot run a command: there is none; sandboxes exec ID -- CMD…", file=sys.stderr)
+        return USAGE
+    try:
+        with Sandbox.connect(_full(options.sandbox, options)) as sandbox:
+            ended = _run(sandbox, options)
+    except SandfleetError as error:
+        report(error, as_json=options.json)
+        return NO_COMMAND
+    if options.json:
+        print(json.dumps(_show.to_json(ended)))
+    elif ended.outcome not in (Outcome.OK, Outcome.ERROR):
+        print(f"sandfleet: {ended.outcome}: {ended.message}", file=sys.stderr)
+    if ended.blame is Blame.PLATFORM:
+        return NO_COMMAND
+    # One that was ended from outside may have no code of its own to show.
+    return ended.exit_code or (OK if ended.ok else FAILED)
+
+
+def _run(sandbox: Sandbox, options: argparse.Namespace) -> CommandResult:
+    given = sys.stdin.buffer.read() if options.stdin else None
+    handle = sandbox.commands.run(
+        [*options.words, *options.behind], cwd=options.cwd, timeout=options.timeout, stdin=given, background=True
+    )
+    try:
+        for piece in handle:
+            if not options.json:
+                # Bytes as they are: what it writes may be no text.
+                stream = sys.stderr if piece.stream is Stream.STDERR else sys.stdout
+                stream.buffer.write(piece.data)
+                stream.buffer.flush()
+    except BaseException:
+        # Ctrl-C, or nobody reads what it says.
+        handle.kill()
+        raise
+    return handle.wait()
+
+
+def _namespace(options: argparse.Namespace) -> str | None:
+    return "" if options.all_namespaces else options.namespace
+
+
+def _full(name: str, options: argparse.Namespace) -> str:
+    """Return the id of a sandbox: in a cluster a name alone is one of the namespace."""
+    if "/" in name:
+        return name
+    if options.namespace:
+        return f"{options.namespace}/{name}"
+    if not os.environ.get("SANDFLEET_ADDRESS") and cluster.is_chosen(asked=False):
+        return f"{cluster.sandbox_namespace()}/{name}"
+    return name

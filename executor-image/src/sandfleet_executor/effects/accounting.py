@@ -49,7 +49,7 @@ class Account:
         self._mark = self.around.begin_changes()
 
     def restart_clock(self) -> None:
-        """Waiting does not count."""
+        """After waiting, which does not count."""
         self._started = time.monotonic()
         self._mark = self.around.begin_changes()
 

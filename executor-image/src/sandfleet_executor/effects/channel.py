@@ -18,15 +18,23 @@ def close_all(fds: Sequence[int]) -> None:
 
 
 class FrameChannel:
-    """Owns `sock`. Calls `on_frame` for each frame and `on_end` once: with None at the end of the stream, else with the error."""
+    """Owns `sock`. Calls `on_frame` for each frame and `on_end` once: with None at the end of the stream, else with the error.
+
+    `on_data` is called whenever something has come, before the frames in it.
+    """
 
     def __init__(
-        self, sock: socket.socket, on_frame: Callable[[Frame], None], on_end: Callable[[FrameError | None], None]
+        self,
+        sock: socket.socket,
+        on_frame: Callable[[Frame], None],
+        on_end: Callable[[FrameError | None], None],
+        on_data: Callable[[], None] = lambda: None,
     ) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._on_frame = on_frame
         self._on_end = on_end
+        self._on_data = on_data
         self._received = bytearray()
         self._unsent: list[tuple[bytes, Sequence[int]]] = []
         self._loop = asyncio.get_running_loop()
@@ -113,6 +121,7 @@ class FrameChannel:
             self._end(None)
             return False
         self._received += data
+        self._on_data()
         try:
             self._parse()
         except (FrameError, KeyError, TypeError, ValueError) as error:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import time
 from dataclasses import dataclass, field
 
@@ -11,13 +10,12 @@ from sandfleet_executor.core.events import STDERR, STDOUT, Output, Started
 from sandfleet_executor.core.outcomes import Cause, Facts, Verdict, judge_command
 from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, signal_name
-from sandfleet_executor.effects.channel import FrameChannel
+from sandfleet_executor.effects.children import COMMAND, Child, Exit, NamespaceError
 from sandfleet_executor.effects.execution import Execution
-from sandfleet_executor.effects.namespace import Exit, Namespace, NamespaceError
+from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.pump import Pump, make_pipe
 from sandfleet_executor.worker.frames import Frame, FrameError
 
-KILL_SECONDS = 10.0
 MAX_FAILURE_TEXT = 4096
 
 
@@ -63,8 +61,7 @@ class Command:
         attributes = {"sandfleet.execution.id": execution.id}
         self._account = Account(execution, around, "run_command", request.traceparent, attributes)
         self._end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
-        self._supervisor_gone: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        self._channel: FrameChannel | None = None
+        self._child: Child | None = None
         self._pumps: list[Pump] = []
         self._stdin = -1
         self._writing = asyncio.Lock()
@@ -74,19 +71,20 @@ class Command:
         execution.emit(Started(execution.id))
         try:
             namespace = await self._around.namespace()
-            pid = await self._start(namespace)
+            self._child = await self._start(namespace)
         except NamespaceError as error:
             self._account.close(Verdict("lost", "platform", "CommandNotStarted", str(error)))
             self._close()
             return
         with namespace.busy():
             await end_or_stop(execution, self._end, request.timeout, lambda: self.signal(signal.SIGTERM))
-            if not self._end.done():
-                namespace.kill(pid)
-            await asyncio.wait((self._supervisor_gone,), timeout=KILL_SECONDS if self._end.done() else None)
-            if not self._supervisor_gone.done():
-                # PID 1 did not do as it was told: the namespace goes as a whole.
-                await namespace.close()
+            if self._end.done():
+                namespace.children.give_back(self._child)
+            else:
+                # Also where its end is told meanwhile: what is to be killed is of no use to the next.
+                namespace.kill(self._child.pid)
+                await self._child.gone
+        self._child = None
         for pump in self._pumps:
             pump.drain()
         self._close()
@@ -94,8 +92,8 @@ class Command:
 
     def signal(self, number: int) -> None:
         """To the program and what it started (its process group)."""
-        if self._channel:
-            self._channel.send({"op": "signal", "signal": int(number)})
+        if self._child:
+            self._child.channel.send({"op": "signal", "signal": int(number)})
 
     async def send_input(self, data: bytes) -> None:
         """Returns when the pipe has taken everything. Raises InputClosedError."""
@@ -134,12 +132,10 @@ class Command:
         if not writable.done():
             raise InputClosedError
 
-    async def _start(self, namespace: Namespace) -> int:
-        """The pid of the supervisor. Raises NamespaceError."""
+    async def _start(self, namespace: Namespace) -> Child:
+        """The supervisor. Raises NamespaceError."""
         request = self.request
-        ours, theirs = socket.socketpair()
-        self._channel = FrameChannel(ours, self._on_frame, self._on_channel_end)
-        inherited = [theirs.detach()]
+        inherited: list[int] = []
         try:
             inherited.append(self._make_stdin())
             for stream in (STDOUT,) if request.merge_output else (STDOUT, STDERR):
@@ -151,13 +147,11 @@ class Command:
             if request.merge_output:
                 inherited.append(os.dup(inherited[-1]))
             envs = request.envs | self._account.trace.environment()
-            header = {"op": "command", "cwd": os.fsdecode(request.cwd), "envs": envs, "shell": request.shell}
-            pid = await namespace.fork(header, request.payload, inherited)
+            header = {"cwd": os.fsdecode(request.cwd), "envs": envs, "shell": request.shell}
+            return await namespace.children.start(COMMAND, header, request.payload, inherited, self)
         finally:
             for fd in inherited:
                 os.close(fd)
-        namespace.watch(pid, self._on_supervisor_exit, self._on_sample)
-        return pid
 
     def _make_stdin(self) -> int:
         if not self.request.open_stdin:
@@ -166,7 +160,7 @@ class Command:
         os.set_blocking(self._stdin, False)
         return reader
 
-    def _on_frame(self, frame: Frame) -> None:
+    def on_frame(self, frame: Frame) -> None:
         header = frame.header
         match header["event"]:
             case "exited":
@@ -176,22 +170,21 @@ class Command:
             case "failed":
                 self._set_end(Ended(int(header["code"]), 0, message=str(header["message"])[:MAX_FAILURE_TEXT]))
 
-    def _on_channel_end(self, _error: FrameError | None) -> None:
+    def on_data(self) -> None:
+        """Output and the end of a command come in no order."""
+
+    def on_channel_end(self, error: FrameError | None) -> None:
         """The end of the supervisor tells the rest."""
 
-    def _on_supervisor_exit(self, ended: Exit) -> None:
-        if self._channel:
-            self._channel.drain()
+    def on_exit(self, ended: Exit) -> None:
         # Without a word from the supervisor: it was killed, and the program with it.
         self._set_end(Ended(128 + signal.SIGKILL, signal.SIGKILL, memory=ended.memory))
-        if not self._supervisor_gone.done():
-            self._supervisor_gone.set_result(ended)
 
     def _set_end(self, end: Ended) -> None:
         if not self._end.done():
             self._end.set_result(end)
 
-    def _on_sample(self, rss: int, processes: int, cpu: float) -> None:
+    def on_sample(self, rss: int, processes: int, cpu: float) -> None:
         # The supervisor itself is not the command.
         self._account.sample(rss, max(1, processes - 1))
         # A sample of the emptied tree may come after the end has told the sum.
@@ -213,7 +206,5 @@ class Command:
 
     def _close(self) -> None:
         self.close_input()
-        if self._channel:
-            self._channel.close()
         for pump in self._pumps:
             pump.close()

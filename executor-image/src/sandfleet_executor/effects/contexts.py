@@ -9,9 +9,10 @@ from sandfleet_executor.core.outcomes import Cause, Facts, Verdict, judge_cell
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, signal_name
+from sandfleet_executor.effects.children import Exit, NamespaceError
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.interpreter import Cell, Interpreter
-from sandfleet_executor.effects.namespace import Exit, Namespace, NamespaceError
+from sandfleet_executor.effects.namespace import Namespace
 
 # How long a killed interpreter may take to be gone before the whole namespace is ended, in seconds.
 KILL_SECONDS = 10.0
@@ -68,6 +69,7 @@ class Context:
         """Runs one cell to its end, which it emits."""
         attributes = {"sandfleet.context.id": self.id, "sandfleet.execution.id": execution.id}
         account = Account(execution, self._around, "execute_cell", request.traceparent, attributes)
+        waits = self._turn.locked() or not self.alive
         async with self._turn:
             if self.deleted:
                 execution.stop(Cause.RESTART, 0)
@@ -77,7 +79,7 @@ class Context:
                 return
             self._running = execution
             try:
-                await self._run(account, request)
+                await self._run(account, request, waits=waits)
             finally:
                 self._running = None
 
@@ -97,7 +99,7 @@ class Context:
             interpreter.kill()
             await asyncio.wait((interpreter.ended,), timeout=KILL_SECONDS)
 
-    async def _run(self, account: Account, request: CellRequest) -> None:
+    async def _run(self, account: Account, request: CellRequest, *, waits: bool) -> None:
         execution = account.execution
         try:
             interpreter = await self.start()
@@ -109,7 +111,8 @@ class Context:
         self.executions += 1
         execution.emit(Started(execution.id, self.id, self.executions, self._lost))
         self._lost = ()
-        account.restart_clock()
+        if waits:
+            account.restart_clock()
         header = {
             "cell": self.executions,
             "execution_id": execution.id,

@@ -14,7 +14,7 @@ RING_BYTES = 8 << 20
 WINDOW_BYTES = 4 << 20
 # What travels in one message at most, unless one event is larger.
 BATCH_BYTES = 1 << 20
-START_HOLD_SECONDS = 0.003
+START_HOLD_SECONDS = 0.02
 
 
 class Source(Protocol):
@@ -29,6 +29,8 @@ class Execution:
         self.id = execution_id
         self.cause = Cause.NONE
         self.finished: Finished | None = None
+        # The end is known and follows without anything to wait for: what comes before it can go with it.
+        self.ending = False
         self._log = EventLog(RING_BYTES)
         self._limiters = {STDOUT: HeadAndTail(output_limit), STDERR: HeadAndTail(output_limit)}
         self._sources: list[Source] = []
@@ -87,6 +89,9 @@ class Execution:
         position, seen = 1, 0
         try:
             while True:
+                while self.ending and self.finished is None:
+                    ready.clear()
+                    await ready.wait()
                 for batch in split(self._log.read(position, seen)):
                     yield batch
                     position = batch[-1][0] + 1

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +11,9 @@ from sandfleet_executor.core.contextframes import BadFrame, Done
 from sandfleet_executor.core.events import STDERR, STDOUT, Error, Gap, Output, Result
 from sandfleet_executor.core.output import HeadAndTail
 from sandfleet_executor.effects.accounting import Account
-from sandfleet_executor.effects.channel import FrameChannel
+from sandfleet_executor.effects.children import CONTEXT, Child, Exit
 from sandfleet_executor.effects.execution import Execution
-from sandfleet_executor.effects.namespace import Exit, Namespace
+from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.pump import Pump, make_pipe
 from sandfleet_executor.worker.frames import Frame, FrameError
 
@@ -42,9 +41,9 @@ class Cell:
 class Interpreter:
     """Made by `start`; ends with `kill`, by itself, or with the namespace."""
 
-    def __init__(self, namespace: Namespace, control: socket.socket, stdout: int, stderr: int) -> None:
+    def __init__(self, namespace: Namespace, stdout: int, stderr: int) -> None:
         self._namespace = namespace
-        self._channel = FrameChannel(control, self._on_frame, self._on_channel_end)
+        self._child: Child
         self._between = {stream: HeadAndTail(BETWEEN_CELLS_BYTES, tail_only=True) for stream in (STDOUT, STDERR)}
         self._pumps = {
             STDOUT: Pump(stdout, lambda data: self._on_output(STDOUT, data)),
@@ -55,7 +54,6 @@ class Interpreter:
         self._kill_timer: asyncio.TimerHandle | None = None
         # Spoke out of turn: whatever it says from now on may be about another cell.
         self.broken = False
-        self.pid = 0
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -63,21 +61,19 @@ class Interpreter:
         cls, namespace: Namespace, cwd: str, envs: dict[str, str], options: dict[str, Any]
     ) -> "Interpreter":
         """Raises NamespaceError."""
-        ours, theirs = socket.socketpair()
         stdout, stdout_writer = make_pipe()
         stderr, stderr_writer = make_pipe()
-        self = cls(namespace, ours, stdout, stderr)
-        request = {"op": "context", "cwd": cwd, "envs": envs, "options": options}
+        self = cls(namespace, stdout, stderr)
+        request = {"cwd": cwd, "envs": envs, "options": options}
         try:
-            self.pid = await namespace.fork(request, b"", [theirs.fileno(), stdout_writer, stderr_writer])
+            self._child = await namespace.children.start(CONTEXT, request, b"", [stdout_writer, stderr_writer], self)
         except BaseException:
-            self._close()
+            for pump in self._pumps.values():
+                pump.close()
             raise
         finally:
-            theirs.close()
             os.close(stdout_writer)
             os.close(stderr_writer)
-        namespace.watch(self.pid, self._on_exit, self._on_sample)
         return self
 
     def begin(self, account: Account, header: dict[str, Any], code: str) -> Cell:
@@ -90,18 +86,18 @@ class Interpreter:
         self._cell = cell
         for pump in self._pumps.values():
             execution.add_source(pump)
-        execution.add_source(self._channel)
+        execution.add_source(self._child.channel)
         if self.ended.done():
             self._finish(self.ended.result())
-        self._channel.send({"op": "execute", **header}, code.encode("utf-8", "surrogatepass"))
+        self._child.channel.send({"op": "execute", **header}, code.encode("utf-8", "surrogatepass"))
         return cell
 
     def interrupt(self) -> None:
-        self._namespace.signal(self.pid, signal.SIGINT)
+        self._namespace.signal(self._child.pid, signal.SIGINT)
 
     def kill(self) -> None:
         """Ends the process and everything below it."""
-        self._namespace.kill(self.pid)
+        self._namespace.kill(self._child.pid)
 
     def _on_output(self, stream: int, data: bytes) -> None:
         if self._cell:
@@ -116,7 +112,12 @@ class Interpreter:
         for data in kept:
             execution.emit(Output(stream, data))
 
-    def _on_frame(self, frame: Frame) -> None:
+    def on_data(self) -> None:
+        """What was written before a frame comes before it."""
+        for pump in self._pumps.values():
+            pump.drain()
+
+    def on_frame(self, frame: Frame) -> None:
         cell = self._cell
         if cell is None:
             # After the end of its cell an interpreter is silent: the end was a forged one, and the real one comes now.
@@ -128,9 +129,6 @@ class Interpreter:
         except BadFrame as error:
             self._finish(error)
             return
-        # What was written before comes before.
-        for pump in self._pumps.values():
-            pump.drain()
         match said:
             case Result():
                 self._on_result(cell, said)
@@ -140,6 +138,7 @@ class Interpreter:
             case Done():
                 cell.account.sample(said.peak_bytes, 1)
                 cell.account.cpu_seconds = said.cpu_seconds
+                cell.execution.ending = True
                 self._finish(said)
 
     def _on_result(self, cell: Cell, result: Result) -> None:
@@ -148,37 +147,31 @@ class Interpreter:
         cell.results_left -= result.size
         cell.execution.emit(result)
 
-    def _on_sample(self, rss: int, processes: int, cpu: float) -> None:
+    def on_sample(self, rss: int, processes: int, cpu: float) -> None:
         self._cpu_seen = cpu
         if cell := self._cell:
             cell.account.sample(rss, processes)
             # An interpreter that does not live to say it has used at least this.
             cell.account.cpu_seconds = max(0.0, cpu - cell.cpu_at_start)
 
-    def _on_channel_end(self, error: FrameError | None) -> None:
+    def on_channel_end(self, error: FrameError | None) -> None:
         if error:
             self._finish(BadFrame(str(error)))
         if not self.ended.done():
             # The end of the process usually follows at once. If not, the code closed the socket: then it is of no use any more.
             self._kill_timer = asyncio.get_running_loop().call_later(EXIT_SECONDS, self.kill)
 
-    def _on_exit(self, ended: Exit) -> None:
+    def on_exit(self, ended: Exit) -> None:
         if self._kill_timer:
             self._kill_timer.cancel()
-        self._channel.drain()
-        for pump in self._pumps.values():
-            pump.drain()
+        self.on_data()
         if not self.ended.done():
             self.ended.set_result(ended)
         self._finish(ended)
-        self._close()
+        for pump in self._pumps.values():
+            pump.close()
 
     def _finish(self, end: Done | Exit | BadFrame) -> None:
         cell, self._cell = self._cell, None
         if cell and not cell.end.done():
             cell.end.set_result(end)
-
-    def _close(self) -> None:
-        self._channel.close()
-        for pump in self._pumps.values():
-            pump.close()

@@ -16,8 +16,8 @@ from typing import Any
 import sandfleet_executor.worker
 from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.effects.channel import FrameChannel
+from sandfleet_executor.effects.children import Children, Exit, NamespaceError
 from sandfleet_executor.worker import tree
 from sandfleet_executor.worker.frames import Frame, FrameError
 
@@ -25,22 +25,11 @@ START_SECONDS = 30.0
 ANSWER_SECONDS = 10.0
 # How long after the last execution the memory guard still looks often.
 IDLE_SECONDS = 0.5
+# How long something has to run before it looks often.
+BUSY_SECONDS = 0.02
 THREADS = 1
 # Moves itself into the cgroup before it becomes the namespace, so that nothing ever runs outside it.
 INTO_CGROUP = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
-
-
-class NamespaceError(Exception):
-    """The session namespace cannot be made, or it has ended."""
-
-
-@dataclass(frozen=True)
-class Exit:
-    """How a child of the spawner ended. `memory`: by the memory guard."""
-
-    code: int
-    signal: int
-    memory: bool
 
 
 @dataclass(frozen=True)
@@ -64,8 +53,9 @@ class Namespace:
         # PID 1 as the executor numbers it; 0 until somebody asks.
         self._spawner = 0
         self._said_busy = False
-        self._idle_timer = asyncio.get_running_loop().call_later(0, lambda: None)
+        self._busy_timer = asyncio.get_running_loop().call_later(0, lambda: None)
         self._channel: FrameChannel
+        self.children = Children(self)
         self.hello: Hello
         self.tmp_fd = -1
         self.ended = False
@@ -91,13 +81,13 @@ class Namespace:
             ours.close()
             raise NamespaceError(await self._why_not(error)) from error
         self._channel = FrameChannel(ours, self._on_frame, self._on_channel_end)
+        self.children.fill()
         return self
 
-    async def fork(self, request: dict[str, Any], payload: bytes, fds: Sequence[int]) -> int:
-        """The pid (in the namespace) of a new context or command. Raises NamespaceError, and BadRequest for what cannot be."""
-        answer = await self._ask(request, payload, fds)
-        if answer["event"] == "refused":
-            raise BadRequest(str(answer["message"]))
+    async def prepare(self, kind: str, control: int) -> int:
+        """The pid (in the namespace) of a new child, which has the socket `control`. Raises NamespaceError."""
+        # The first context may find the spawner importing.
+        answer = await self._ask({"op": "prepare", "kind": kind}, (control,), START_SECONDS)
         if answer["event"] != "forked":
             raise NamespaceError(str(answer.get("message", "cannot start a process")))
         return int(answer["pid"])
@@ -127,8 +117,10 @@ class Namespace:
             self._count_busy(-1)
 
     async def usage(self) -> dict[str, Any]:
-        """{memory, tmp, processes, cpu} of everything in the namespace."""
-        return await self._ask({"op": "usage"})
+        """{memory, tmp, processes, cpu} of everything in the namespace; what waits for its use is no process of the user's."""
+        used = await self._ask({"op": "usage"})
+        spares = set(self.children.spares)
+        return used | {"processes": sum(count for pid, count in used["processes"].items() if int(pid) not in spares)}
 
     async def ping(self) -> None:
         """Raises NamespaceError when the spawner does not answer."""
@@ -186,16 +178,18 @@ class Namespace:
         last = said.decode(errors="replace").strip().splitlines()[-1:] or [str(error) or "no answer in time"]
         return f"cannot make the session namespace: {last[0]}"
 
-    async def _ask(self, request: dict[str, Any], payload: bytes = b"", fds: Sequence[int] = ()) -> dict[str, Any]:
+    async def _ask(
+        self, request: dict[str, Any], fds: Sequence[int] = (), patience: float = ANSWER_SECONDS
+    ) -> dict[str, Any]:
         if self.ended:
             raise NamespaceError("the session namespace has ended")
         self._next_id += 1
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._answers[self._next_id] = answer
         number = self._next_id
-        self._channel.send({**request, "id": number}, payload, fds)
+        self._channel.send({**request, "id": number}, fds=fds)
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(patience):
                 return await answer
         except TimeoutError as error:
             raise NamespaceError("the spawner does not answer") from error
@@ -207,13 +201,13 @@ class Namespace:
             self._channel.send(request)
 
     def _count_busy(self, change: int) -> None:
-        """Busy is said at once, idle a little later: cells one after the other make no traffic."""
+        """Both are said a little later: short cells, and cells one after the other, make no traffic."""
         self._busy += change
-        if self._busy and not self._said_busy:
-            self._say_busy()
-        elif not self._busy:
-            self._idle_timer.cancel()
-            self._idle_timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._say_busy)
+        if bool(self._busy) == bool(self._busy - change):
+            return
+        self._busy_timer.cancel()
+        delay = BUSY_SECONDS if self._busy else IDLE_SECONDS
+        self._busy_timer = asyncio.get_running_loop().call_later(delay, self._say_busy)
 
     def _say_busy(self) -> None:
         if self._said_busy != bool(self._busy):
@@ -255,6 +249,7 @@ class Namespace:
             return
         self.ended = True
         self._channel.close()
+        self.children.close()
         os.close(self.tmp_fd)
         for answer in self._answers.values():
             if not answer.done():

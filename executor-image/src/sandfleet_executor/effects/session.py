@@ -1,6 +1,7 @@
 """The sandbox as a whole: its namespace, its contexts and commands, its lease."""
 
 import asyncio
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
@@ -11,11 +12,12 @@ from sandfleet_executor.core.config import ExecutorConfig, Limits
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
 from sandfleet_executor.effects.accounting import Surroundings
+from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.commands import Command, CommandRequest
 from sandfleet_executor.effects.contexts import CellRequest, Context
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
-from sandfleet_executor.effects.namespace import THREADS, Namespace, NamespaceError, this_host
+from sandfleet_executor.effects.namespace import THREADS, Namespace, this_host
 
 MAX_CONTEXTS = 64
 # Ids of executions that are remembered so that none is run twice.
@@ -49,7 +51,7 @@ class Lease:
 class Session:
     def __init__(self, config: ExecutorConfig, cgroup: str | None, watch: WorkspaceWatcher) -> None:
         self.config = config
-        self.limits: Limits = config.limits
+        self.limits = fitting(config.limits)
         self.session_id = ""
         self.started = time.time()
         self.closed = asyncio.Event()
@@ -109,9 +111,10 @@ class Session:
         self.lease = lease
         self.touch()
         if not self.session_id:
-            self.session_id, self.limits = session_id, limits
+            before, self.limits = self.limits, fitting(limits)
+            self.session_id = session_id
             self._envs = {**self.config.envs, **envs}
-            if limits != self.config.limits and self._namespace:
+            if self.limits != before and self._namespace:
                 # No user code has run yet: what was made with the template's limits is made again with lower ones.
                 await self._namespace.close()
         return await self.namespace()
@@ -249,3 +252,8 @@ class Session:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
+
+
+def fitting(limits: Limits) -> Limits:
+    """What of them holds on this machine."""
+    return limits.fitting_gvisor() if "gvisor" in os.uname().release else limits

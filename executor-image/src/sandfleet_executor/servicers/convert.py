@@ -14,7 +14,7 @@ from sandfleet_executor.core.config import ConfigError
 from sandfleet_executor.core.events import STDERR, STDOUT, Error, Event, Finished, Gap, Output, Result, Span, Started
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.tracing import TraceParent, parse_traceparent
-from sandfleet_executor.effects.namespace import NamespaceError
+from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.session import BusyError, ExistsError, MismatchError, NotFoundError
 from sandfleet_executor.servicers.errors import ApiError
 

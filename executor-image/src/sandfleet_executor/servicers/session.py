@@ -10,7 +10,8 @@ from sandfleet_executor import __version__
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.config import Limits
 from sandfleet_executor.core.requests import BadRequest
-from sandfleet_executor.effects.namespace import Namespace, NamespaceError
+from sandfleet_executor.effects.children import NamespaceError
+from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.session import Lease, Session
 from sandfleet_executor.servicers import convert
 from sandfleet_executor.servicers.convert import typed_failures

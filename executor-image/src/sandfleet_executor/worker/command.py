@@ -9,7 +9,7 @@ import resource
 import select
 import signal
 import socket
-from typing import Any, NoReturn
+from typing import Any
 
 from . import frames, linux, tree
 
@@ -21,39 +21,65 @@ LONGEST_ARGUMENT = 120 * 1024
 SIGNALS_TO_RESET = [number for number in signal.valid_signals() if number not in {signal.SIGKILL, signal.SIGSTOP}]
 
 
-def run(control: socket.socket, request: dict[str, Any], payload: bytes) -> NoReturn:
-    """Never returns. `request` {cwd, envs, shell: bool, rlimits}, payload = NUL-joined argv or the shell line.
+class Supervisor:
+    """Made ahead of its use, and of use for one command after the other: a fork and an exit under gVisor take longer than the rest."""
 
-    Standard input, output and error are in place. Answers on `control`:
-    {"event":"started","pid"} | {"event":"failed","code":126|127,"message"}, then
-    {"event":"exited","code","signal","leftover","cpu","peak"}.
-    """
-    linux.become_subreaper()
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    try:
-        pid = start(request, payload)
-    except OSError as error:
-        code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-        frames.send(control, {"event": "failed", "code": code, "message": f"{error.strerror}: {error.filename or ''}"})
-        os._exit(0)
-    # The program has its own copies; holding these would keep its pipes open after its end.
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    frames.send(control, {"event": "started", "pid": pid})
-    status, used = attend(control, woken, pid)
-    leftover = tree.kill_tree(os.getpid(), include_root=False)
-    used += reap_all()
-    code, number = split_status(status)
-    # The kernel starts a child's figure at what this process had when it forked: ~25 MB is the least that it says.
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    frames.send(
-        control, {"event": "exited", "code": code, "signal": number, "leftover": leftover, "cpu": used, "peak": peak}
-    )
-    os._exit(0)
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        linux.become_subreaper()
+        self.woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+
+    def run(self, request: dict[str, Any], payload: bytes) -> None:
+        """Takes a command to its end. `request` {cwd, envs, shell: bool}, payload = NUL-joined argv or the shell line.
+
+        Standard input, output and error are in place. Says {"event":"failed","code":126|127,"message"}, or at the end
+        {"event":"exited","code","signal","leftover","cpu","peak"}; nothing of the command is left then.
+        """
+        try:
+            pid = start(request, payload)
+        except OSError as error:
+            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+            message = f"{error.strerror}: {error.filename or ''}"
+            end: dict[str, Any] = {"event": "failed", "code": code, "message": message}
+            self.let_go()
+        else:
+            # The program has its own copies; holding these would keep its pipes open after its end.
+            self.let_go()
+            end = {"event": "exited", **self.attend(pid)}
+        frames.send(self.control, end)
+
+    def let_go(self) -> None:
+        """Of the command's files and folder."""
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        os.close(null)
+        os.chdir("/")
+
+    def attend(self, pid: int) -> dict[str, Any]:
+        """How the program ended."""
+        used = Used()
+        status = attend(self.control, self.woken, pid, used)
+        leftover = tree.kill_tree(os.getpid(), include_root=False)
+        reap_all(used)
+        code, number = split_status(status)
+        return {"code": code, "signal": number, "leftover": leftover, "cpu": used.cpu, "peak": used.peak}
+
+
+class Used:
+    """By all that was reaped of one command."""
+
+    def __init__(self) -> None:
+        self.cpu = 0.0
+        # The kernel starts a child's figure at what this process had when it forked: ~25 MB is the least that it says.
+        self.peak = 0
+
+    def add(self, usage: resource.struct_rusage) -> None:
+        self.cpu += usage.ru_utime + usage.ru_stime
+        self.peak = max(self.peak, usage.ru_maxrss * 1024)
 
 
 def start(request: dict[str, Any], payload: bytes) -> int:
@@ -83,9 +109,8 @@ def shell_argv(line: bytes) -> list[bytes]:
     return [SHELL.encode(), f"/proc/self/fd/{script}".encode()]
 
 
-def attend(control: socket.socket, woken: int, pid: int) -> tuple[int, float]:
-    """Passes signals on and reaps until the program ends; its wait status and the cpu seconds of all reaped."""
-    used = 0.0
+def attend(control: socket.socket, woken: int, pid: int, used: Used) -> int:
+    """Passes signals on and reaps until the program ends; its wait status."""
     poller = select.poll()
     poller.register(woken, select.POLLIN)
     poller.register(control, select.POLLIN)
@@ -100,10 +125,9 @@ def attend(control: socket.socket, woken: int, pid: int) -> tuple[int, float]:
                 poller.unregister(control)
             else:
                 signal_group(pid, int(frame.header["signal"]))
-        ended, cpu = reap(pid)
-        used += cpu
+        ended = reap(pid, used)
         if ended is not None:
-            return ended, used
+            return ended
 
 
 def signal_group(pid: int, number: int) -> None:
@@ -113,30 +137,29 @@ def signal_group(pid: int, number: int) -> None:
         return
 
 
-def reap(program: int) -> tuple[int | None, float]:
-    """Reaps what has ended: the program's wait status, if it is among them, and the cpu seconds of all."""
-    used, found = 0.0, None
+def reap(program: int, used: Used) -> int | None:
+    """Reaps what has ended: the program's wait status, if it is among them."""
+    found = None
     while True:
         try:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
-            return found, used
+            return found
         if pid == 0:
-            return found, used
-        used += usage.ru_utime + usage.ru_stime
+            return found
+        used.add(usage)
         if pid == program:
             found = status
 
 
-def reap_all() -> float:
-    """Waits for every child that is left (all were killed); their cpu seconds."""
-    used = 0.0
+def reap_all(used: Used) -> None:
+    """Waits for every child that is left (all were killed)."""
     while True:
         try:
             _, _, usage = os.wait4(-1, 0)
         except ChildProcessError:
-            return used
-        used += usage.ru_utime + usage.ru_stime
+            return
+        used.add(usage)
 
 
 def split_status(status: int) -> tuple[int, int]:

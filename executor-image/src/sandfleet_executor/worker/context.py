@@ -94,6 +94,7 @@ class Session:
         self._runner = cells.Runner(shell.user_ns)
         self._reporter = errors.Reporter((self._workspace, *FOLDERS), (packages.folder(),))
         self._last: object = shell.user_ns.get("_")
+        self._own_callbacks = self._callbacks()
         self._adopt_process()
         self._builtins = builtins.__dict__
         self._builtins_kept = dict(self._builtins)
@@ -246,9 +247,14 @@ class Session:
 
     def _publish(self, bundle: Mapping[str, Any], *, main: bool = False) -> None:
         if _getpid() == self._pid:
-            self._outbox.show(bundle, main=main)
+            self._outbox.show(bundle, main=main, last=main and self._callbacks() == self._own_callbacks)
         else:
             print(bundle.get(display.PLAIN, ""))
+
+    def _callbacks(self) -> list[object]:
+        """What runs between the result of a cell and its end: a library's may show figures there."""
+        callbacks = self._shell.events.callbacks
+        return [*callbacks["post_execute"], *callbacks["post_run_cell"]]
 
     def _finish(self, error: dict[str, Any] | None, usage: process.Usage) -> None:
         if left_out := self._outbox.left_out():

@@ -21,22 +21,26 @@ class Outbox:
         self._lock = threading.RLock()
         self._open = False
         self._writing = False
-        self._late: list[tuple[dict[str, Any], bytes]] = []
+        # Whole frames that are not written yet.
+        self._late: list[bytes] = []
         self._results = 0
 
     def open(self) -> None:
         """A cell begins."""
         self._open, self._results = True, 0
 
-    def show(self, bundle: Mapping[str, Any], *, main: bool = False) -> None:
-        """Sends a result. The main one always goes; of the others as many as the limit allows."""
+    def show(self, bundle: Mapping[str, Any], *, main: bool = False, last: bool = False) -> None:
+        """Sends a result. The main one always goes; of the others as many as the limit allows.
+
+        `last`: nothing but the end follows, and both go in one piece. A message costs more than what is in it.
+        """
         parts, dropped = display.to_parts(bundle)
         listed = [{"mime": mime, "size": len(data)} for mime, data in parts]
         header = {"event": "result", "main": main, "parts": listed, "dropped": dropped}
         with self._interrupts.held(), self._lock:
             # A thread that outlives its cell has nowhere to show anything.
             if self._open and (main or self._results < MAX_RESULTS):
-                self._send(header, b"".join(data for _, data in parts))
+                self._send(header, b"".join(data for _, data in parts), hold=last)
             self._results += not main
 
     def left_out(self) -> int:
@@ -47,19 +51,20 @@ class Outbox:
         """The cell's last frames."""
         with self._lock:
             if error is not None:
-                self._send({"event": "error", **error}, b"")
+                self._send({"event": "error", **error}, b"", hold=True)
             self._open = False
             self._send({"event": "done", **done}, b"")
 
-    def _send(self, header: dict[str, Any], payload: bytes) -> None:
-        self._late.append((header, payload))
-        if self._writing:
+    def _send(self, header: dict[str, Any], payload: bytes, *, hold: bool = False) -> None:
+        self._late.append(frames.encode(header, payload))
+        if self._writing or hold:
             # A handler of the user's runs in the middle of a frame of the same thread: after it, then.
             return
         self._writing = True
         try:
             self._flush()
             while self._late:
-                frames.send(self._control, *self._late.pop(0))
+                waiting, self._late = self._late, []
+                self._control.sendall(b"".join(waiting))
         finally:
             self._writing = False

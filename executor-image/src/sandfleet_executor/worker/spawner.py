@@ -3,17 +3,15 @@
 One thread, one loop. Nothing of the same user can kill, stop or trace it (PID 1, not dumpable); it ends with its control socket.
 
 Requests on the control socket, descriptors beside the prefix of the frame:
-  {"op":"context","id","cwd","envs","options"}  fds: control, stdout, stderr
-  {"op":"command","id","cwd","envs","shell"}    fds: control, stdin, stdout, stderr; payload as command.run takes it
+  {"op":"prepare","id","kind":"context"|"command"}  fd: control, on which the child is told what it is to be (child.py)
   {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id"} · {"op":"ping","id"}
 Answers (with the request's id) and events:
   {"event":"hello","kernel","python","separated"} fd: /tmp
-  {"event":"forked","id","pid"} · {"event":"failed"|"refused","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"}
+  {"event":"forked","id","pid"} · {"event":"failed","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"}
   {"event":"exited","pid","code","signal","memory":bool} · {"event":"sample","trees":{pid:[rss, processes, cpu]}}
 """
 
 import contextlib
-import gc
 import os
 import platform
 import resource
@@ -24,7 +22,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import command, context, frames, guard, linux, machine, tree
+from . import child, command, frames, guard, linux, machine, tree
 
 # A Python context's address space ends here above the memory limit: the second line, for one huge allocation.
 ADDRESS_HEADROOM = 1 << 30
@@ -40,7 +38,7 @@ class Spawner:
         self.process_limit = int(options["processes"])
         self.tmp_directories: list[str] = options["tmp_directories"]
         self.pid = os.getpid()
-        # pid → "context" or "command"; every other child of the spawner is a stray whose supervisor was killed.
+        # pid → its kind; every other child of the spawner is a stray whose supervisor was killed.
         self.children: dict[int, str] = {}
         self.condemned: set[int] = set()
         self.busy = 0
@@ -60,7 +58,7 @@ class Spawner:
         poller.register(self.woken, select.POLLIN)
         sampled = time.monotonic()
         while True:
-            due = sampled + guard.interval(busy=self.is_busy(), used=self.used, limit=self.memory_limit)
+            due = sampled + guard.interval(busy=self.busy > 0, used=self.used, limit=self.memory_limit)
             ready = {fd for fd, _ in poller.poll(max(0.0, due - time.monotonic()) * 1000)}
             if self.woken in ready:
                 self.reap()
@@ -70,15 +68,12 @@ class Spawner:
                 self.sample()
                 sampled = time.monotonic()
 
-    def is_busy(self) -> bool:
-        return self.busy > 0 or "command" in self.children.values()
-
     def say(self, header: dict[str, Any]) -> None:
         frames.send(self.control, header)
 
     def serve(self) -> bool:
         """Takes one request; False at the end of the stream."""
-        prefix, fds, _, _ = socket.recv_fds(self.control, frames.PREFIX.size, 4)
+        prefix, fds, _, _ = socket.recv_fds(self.control, frames.PREFIX.size, 1)
         try:
             frame = frames.receive_after(self.control, prefix)
             if frame is None:
@@ -92,8 +87,8 @@ class Spawner:
     def handle(self, frame: frames.Frame, fds: list[int]) -> None:
         request = frame.header
         match request["op"]:
-            case "context" | "command":
-                self.fork(frame, fds)
+            case "prepare":
+                self.fork(request["id"], request["kind"], fds)
             case "signal":
                 if request["pid"] in self.children:
                     tree.send_signal([request["pid"]], request["signal"])
@@ -109,49 +104,31 @@ class Spawner:
             case unknown:
                 raise frames.FrameError(f"cannot serve {unknown!r}: no such operation")
 
-    def fork(self, frame: frames.Frame, fds: list[int]) -> None:
-        number, cwd = frame.header["id"], frame.header["cwd"]
-        if frame.header["op"] == "context" and not os.path.isdir(cwd):  # noqa: PTH112 - pathlib is not needed in PID 1
-            self.say({"event": "refused", "id": number, "message": f"cannot work in {cwd}: there is no such directory"})
-            return
+    def fork(self, number: int, kind: str, fds: list[int]) -> None:
+        if kind == child.CONTEXT:
+            # IPython, once: the executor need not wait for it to be there, and a supervisor that was forked before is small.
+            from . import context
+
+            context.preimport()
         try:
             pid = os.fork()
         except OSError as error:
             self.say({"event": "failed", "id": number, "message": f"cannot start a process: {error.strerror}"})
             return
         if pid == 0:
-            self.become_child(frame, fds)
-        self.children[pid] = frame.header["op"]
-        self.say({"event": "forked", "id": frame.header["id"], "pid": pid})
+            self.become_child(kind, fds[0])
+        self.children[pid] = kind
+        self.say({"event": "forked", "id": number, "pid": pid})
 
-    def become_child(self, frame: frames.Frame, fds: list[int]) -> NoReturn:
+    def become_child(self, kind: str, fd: int) -> NoReturn:
         try:
             self.leave_spawner()
-            request = frame.header
-            control = socket.socket(fileno=os.dup(fds[0]))
-            os.set_inheritable(control.fileno(), False)
-            streams = fds[1:] if request["op"] == "command" else [os.open(os.devnull, os.O_RDONLY), *fds[1:]]
-            for number, fd in enumerate(streams):
-                os.dup2(fd, number)
-            for fd in (*fds, *streams):
-                if fd > 2:
-                    close_quietly(fd)
-            resource.setrlimit(resource.RLIMIT_NPROC, (self.process_limit, self.process_limit))
-            if request["op"] == "command":
-                command.run(control, request, frame.payload)
-            self.become_context(control, request)
+            control = socket.socket(fileno=fd)
+            control.set_inheritable(False)
+            child.run(kind, control, address_space=self.memory_limit + ADDRESS_HEADROOM, processes=self.process_limit)
         finally:
             # Only an error in the lines above comes here: nothing of the spawner may run in its child.
             os._exit(70)
-
-    def become_context(self, control: socket.socket, request: dict[str, Any]) -> NoReturn:
-        linux.show_to_peers()
-        ceiling = self.memory_limit + ADDRESS_HEADROOM
-        resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
-        os.chdir(request["cwd"])
-        os.environ.clear()
-        os.environ.update(request["envs"])
-        context.run(control, request["options"])
 
     def leave_spawner(self) -> None:
         signal.set_wakeup_fd(-1)
@@ -213,23 +190,30 @@ class Spawner:
         if condemned is not None:
             self.condemned.add(condemned)
             tree.kill_tree(condemned)
-        if self.is_busy():
+        if self.busy:
             # Rounded, so that a tree that does nothing makes no traffic.
             shown = {
-                pid: [each.rss >> 20 << 20, each.processes, round(each.cpu_seconds, 2)] for pid, each in trees.items()
+                pid: [each.rss >> 20 << 20, each.processes, round(each.cpu_seconds - self.own_cpu(processes, pid), 2)]
+                for pid, each in trees.items()
             }
             if shown != self.shown:
                 self.shown = shown
                 self.say({"event": "sample", "trees": shown})
 
+    def own_cpu(self, processes: dict[int, tree.Process], pid: int) -> float:
+        """Seconds that are not the user's: of a supervisor, which may have had many commands."""
+        return processes[pid].ticks / tree.TICKS if self.children[pid] == child.COMMAND and pid in processes else 0.0
+
     def usage(self) -> dict[str, Any]:
+        """Of everything; the processes by child."""
         processes = tree.scan()
         own = processes.get(self.pid)
-        trees = [tree.measure(processes, pid) for pid in self.children]
+        children = {pid: tree.measure(processes, pid) for pid in self.children}
+        trees = children.values()
         return {
             "memory": sum(each.rss for each in trees) + (own.rss if own else 0),
             "tmp": tmp_used(self.tmp_directories),
-            "processes": sum(each.processes for each in trees),
+            "processes": {pid: each.processes for pid, each in children.items()},
             "cpu": sum(each.cpu_seconds for each in trees),
         }
 
@@ -270,7 +254,6 @@ def main(options: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(options["control_fd"]))
     control.set_inheritable(False)
-    context.preimport()
     own_limit = int(options["processes"]) + OWN_PROCESSES
     resource.setrlimit(resource.RLIMIT_NPROC, (own_limit, own_limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -278,9 +261,6 @@ def main(options: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
     separated = separated_user()
     linux.hide_from_peers()
-    # What was imported is shared with every fork; a collection there must not touch (and so copy) it.
-    gc.collect()
-    gc.freeze()
     tmp = os.open("/tmp", os.O_RDONLY | os.O_DIRECTORY)  # noqa: S108 - the namespace's own
     hello = {"event": "hello", "kernel": kernel(), "python": platform.python_version(), "separated_user": separated}
     send_with_fds(control, frames.encode(hello), [tmp])

@@ -30,7 +30,7 @@ class ConditionType(Enum):
     DEGRADED = "Degraded", "Something that the operator cannot repair alone; the sandbox may still run."
 
 
-class Reason(Enum):
+class Word(Enum):
     """Why a condition is what it is: a word for programs, what it means, and what its reader can do about it."""
 
     value: str
@@ -43,6 +43,61 @@ class Reason(Enum):
         one.meaning = meaning
         one.remedy = remedy
         return one
+
+
+class PoolReason(Word):
+    """Of the condition Ready of a SandboxPool, which is True while as many sandboxes are warm as are to be."""
+
+    FILLED = "Filled", "As many sandboxes are warm as are to be.", "Nothing has to be done."
+    FILLING = (
+        "Filling",
+        "Sandboxes are being started: after a claim, a change of the size or more demand.",
+        "Wait. If it never ends, claims come faster than sandboxes start: raise maxStarting, or add nodes.",
+    )
+    REPLACING = (
+        "Replacing",
+        "The template has changed, and warm sandboxes are replaced by new ones. Old ones are handed out until then.",
+        "Wait; sandboxes that are claimed stay as they are.",
+    )
+    POLICY_MISSING = (
+        "PolicyMissing",
+        "The default deny of the namespace, the egress policy of the template or the keys for tokens are not there, so that nothing is started or handed out.",
+        "Wait for the operator, which makes them; if it lasts, see whether it runs, and what its log says of this namespace.",
+    )
+    TEMPLATE_NOT_FOUND = (
+        "TemplateNotFound",
+        "The namespace has no SandboxTemplate of the name in spec.template.",
+        "Make the template, which is then found by itself, or make another pool.",
+    )
+    TEMPLATE_INVALID = (
+        "TemplateInvalid",
+        "The template cannot be used as it is written; the message names the field.",
+        "Correct the template: the pool then fills by itself.",
+    )
+    STARTS_FAIL = (
+        "StartsFail",
+        "Sandboxes end or do not answer before they are warm, or the API server refuses them; the message says how. It is tried again after growing pauses.",
+        "Read the message: a quota, an image, a node without room or without the runtime. `kubectl describe pod -l sandfleet.io/pool=NAME` says more.",
+    )
+    SANDBOX_LIMIT = (
+        "SandboxLimit",
+        "No more sandboxes may be started: maxSize, or the most that the fleet holds, is reached by warm and claimed ones together.",
+        "Raise maxSize, or see who holds them: `kubectl get csb -l sandfleet.io/pool=NAME`.",
+    )
+    MAX_WARM_REACHED = (
+        "MaxWarmReached",
+        "The target hit rate asks for more warm sandboxes than maxWarm, so that it is not reached.",
+        "Raise maxWarm, make starts faster, or lower targetHitRate.",
+    )
+    API_SERVER_FAILED = (
+        "ApiServerFailed",
+        "The API server does not answer the fleet, or tells it to wait. Sessions that run do not notice.",
+        "See to the API server; the fleet goes on by itself.",
+    )
+
+
+class Reason(Word):
+    """Of the conditions of a CodeSandbox."""
 
     # What is asked for cannot be made.
     TEMPLATE_NOT_FOUND = (
@@ -210,6 +265,11 @@ class Reason(Enum):
         "LeaseOver",
         "Whoever claimed the sandbox did not renew the lease in time.",
         "Claim another; clients renew by themselves while they live.",
+    )
+    CLAIM_OVER = (
+        "ClaimOver",
+        "The claim that the sandbox was made for had ended before this object was written: its pod is gone.",
+        "Nothing has to be done: the object goes by itself. Claim another sandbox.",
     )
     CLOSED = "Closed", "Whoever used the sandbox has closed it.", "Make or claim another."
     DELETING = (

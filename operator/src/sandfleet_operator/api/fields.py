@@ -14,6 +14,7 @@ E = TypeVar("E", bound=Enum)
 NAMES: Mapping[type, str] = {
     str: "a text",
     int: "a whole number",
+    float: "a number",
     bool: "true or false",
     list: "a list",
     dict: "an object",
@@ -66,6 +67,13 @@ class Fields:
 
     def maybe_integer(self, name: str) -> int | None:
         return self.integer(name) if self.has(name) else None
+
+    def maybe_number(self, name: str) -> float | None:
+        if not self.has(name):
+            return None
+        # JSON writes a whole one without a point.
+        value = self.values[name]
+        return float(value) if type(value) is int else cast("float", as_type(value, float, self.at(name)))
 
     def maybe_seconds(self, name: str) -> float | None:
         return float(self.integer(name)) if self.has(name) else None

@@ -16,6 +16,7 @@ from sandfleet_operator.api.resources import (
     Meta,
     OperatingMode,
     PoolSpec,
+    PoolStatus,
     Port,
     QueueSpec,
     Resources,
@@ -54,8 +55,14 @@ def sandbox_template(value: object) -> SandboxTemplate:
 def sandbox_pool(value: object) -> SandboxPool:
     fields = Fields.of(value, "")
     spec = fields.inner("spec")
-    size = spec.required_integer("size")
-    pool = PoolSpec(template=spec.required_text("template"), size=size, max_size=spec.maybe_integer("maxSize"))
+    pool = PoolSpec(
+        template=spec.required_text("template"),
+        size=spec.required_integer("size"),
+        target_hit_rate=spec.maybe_number("targetHitRate"),
+        max_warm=spec.maybe_integer("maxWarm"),
+        max_size=spec.maybe_integer("maxSize"),
+        max_starting=spec.maybe_integer("maxStarting"),
+    )
     return SandboxPool(meta=_meta(fields), spec=pool)
 
 
@@ -88,6 +95,21 @@ def status_json(status: SandboxStatus) -> dict[str, object]:
         "restartHistory": [_restart_json(one) for one in status.restart_history],
         "crashes": status.crashes,
         "fencing": status.fencing,
+    }
+
+
+def pool_status_json(status: PoolStatus) -> dict[str, object]:
+    """Every field, as above. The hit rate is given to a thousandth: it changes with each claim."""
+    return {
+        "observedGeneration": status.observed_generation,
+        "conditions": [_condition_json(one) for one in status.conditions],
+        "targetWarm": status.target_warm,
+        "size": status.size,
+        "warm": status.warm,
+        "starting": status.starting,
+        "claimed": status.claimed,
+        "waiting": status.waiting,
+        "hitRate": None if status.hit_rate is None else round(status.hit_rate, 3),
     }
 
 
@@ -198,6 +220,7 @@ def _workspace(fields: Fields, default: Workspace) -> Workspace:
         size=fields.size("size", default.size),
         storage_class=fields.text("storageClassName") or default.storage_class,
         retention=fields.choice("retention", Retention) or default.retention,
+        ephemeral=fields.flag("ephemeral"),
     )
 
 

@@ -75,6 +75,8 @@ class Workspace:
     size: int = 0
     storage_class: str | None = None
     retention: Retention | None = None
+    # A directory of the pod instead of a volume: quick to have, and lost with the pod. A template's to say.
+    ephemeral: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +138,16 @@ class PoolSpec:
     """Spec of a SandboxPool."""
 
     template: str
-    # Sandboxes to keep warm.
+    # Sandboxes to keep warm; with a target hit rate the least.
     size: int
+    # The share of claims that is to find a warm sandbox, from 0.5 to below 1; None: the size is fixed.
+    target_hit_rate: float | None = None
+    # The most to keep warm for the hit rate; None: no bound of its own.
+    max_warm: int | None = None
     # The most, warm and claimed together; None: no bound of its own.
     max_size: int | None = None
+    # The most starts at the same time; None: no bound of its own.
+    max_starting: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +223,27 @@ class SandboxStatus:
     crashes: int = 0
     # The fencing number of the leader that wrote this.
     fencing: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStatus:
+    """Status of a SandboxPool; the fleet is its only writer."""
+
+    conditions: tuple[Condition, ...] = ()
+    observed_generation: int = 0
+    # What is to be warm now: the size, or what the hit rate asks for within its bounds.
+    target_warm: int = 0
+    warm: int = 0
+    starting: int = 0
+    claimed: int = 0
+    # Claims that no sandbox was found for yet.
+    waiting: int = 0
+    # The share of recent claims that found a warm sandbox; None: there were none.
+    hit_rate: float | None = None
+
+    @property
+    def size(self) -> int:
+        return self.warm + self.starting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

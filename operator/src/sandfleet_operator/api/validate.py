@@ -87,7 +87,9 @@ def check_claim(claim: Claim, template: Template) -> None:
         check_id(claim.workspace_id, "workspace id", doing=doing)
     check_labels(claim.labels, doing=doing)
     check_envs(claim.envs, doing=doing)
-    check_duration(claim.lease, "lease", most=MAX_LEASE, doing=doing)
+    # What ends with its object has no lease.
+    if not claim.object_uid:
+        check_duration(claim.lease, "lease", most=MAX_LEASE, doing=doing)
     check_duration(claim.max_wait, "longest wait", most=MAX_WAIT, doing=doing, zero=True)
     if claim.idle_timeout is not None:
         check_duration(claim.idle_timeout, "idle timeout", most=MAX_LEASE, doing=doing)

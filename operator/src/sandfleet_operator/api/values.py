@@ -75,7 +75,8 @@ class Claim:
     """The request that binds a sandbox to a caller."""
 
     key: RequestKey
-    template: str = "python"
+    # Name of the pool that it is served from; on one machine each template has one of its name.
+    pool: str = "python"
     labels: Mapping[str, str] = field(default_factory=dict)
     envs: Mapping[str, str] = field(default_factory=dict)
     lease: float = 300.0
@@ -88,6 +89,25 @@ class Claim:
     min_isolation: Isolation = Isolation.NAMESPACE
     # W3C Trace Context, or empty.
     traceparent: str = ""
+    # Of the sandbox's object on Kubernetes; empty: one made from the key.
+    name: str = ""
+    # Of that object, where it was there before the claim.
+    object_uid: str = ""
+    contract: str = "autonomous"
+    # Whether what the template allows may be reached.
+    egress: bool = True
+
+
+class ExitCode(IntEnum):
+    """Exit codes of an executor; docs/reference/executor.md says what each means."""
+
+    CLOSED = 0
+    LEASE = 40
+    IDLE = 41
+    OWNER_GONE = 42
+    NO_ISOLATION = 43
+    BAD_CONFIG = 44
+    STUCK = 45
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +126,7 @@ class Sandbox:
     sandbox_id: str
     # Of the present incarnation: the audience of its tokens.
     sandbox_uid: str
+    pool: str
     template: str
     workspace_id: str
     state: State
@@ -113,6 +134,8 @@ class Sandbox:
     # When this incarnation was started.
     started: float
     isolation: Isolation
+    # Of what it was made from; a warm one that differs from its pool's is stale.
+    revision: str = ""
     # When this sandbox became ready for the first time.
     ready: float | None = None
     # The claim that it serves or was started for.

@@ -6,7 +6,6 @@ from typing import Any
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
-    CONFIG_MAP,
     NETWORK_POLICY,
     PERSISTENT_VOLUME_CLAIM,
     POD,
@@ -24,8 +23,7 @@ from sandfleet_operator.api.parse import status_json
 from sandfleet_operator.api.resources import CodeSandbox, SandboxStatus
 from sandfleet_operator.effects.kubeapi import KubeApi
 from sandfleet_operator.effects.store import Store
-from sandfleet_operator.plan import names
-from sandfleet_operator.plan.podspec import KEYS_FILE
+from sandfleet_operator.plan.configmaps import keys_config_map
 from sandfleet_operator.plan.sandbox.actions import (
     Action,
     AdjustVolume,
@@ -146,6 +144,9 @@ class Carrier:
     async def _adopt(self, action: AdoptPod) -> None:
         ref = Ref(POD, action.namespace, action.name)
         operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": action.uid}]
+        if action.owner is not None:
+            # Nobody may have given it another owner since it was seen without.
+            operations.append({"op": "test", "path": "/metadata/resourceVersion", "value": action.version})
         known = (await self._known(ref))["metadata"].get("labels") or {}
         if not known and action.labels:
             operations.append({"op": "add", "path": "/metadata/labels", "value": {}})
@@ -185,18 +186,7 @@ class Carrier:
 
     async def _publish(self, namespace: str) -> None:
         content = self._keys()
-        await self._kube.apply(
-            {
-                "apiVersion": CONFIG_MAP.api_version,
-                "kind": CONFIG_MAP.kind,
-                "metadata": {
-                    "namespace": namespace,
-                    "name": names.KEYS_CONFIG_MAP,
-                    "labels": {names.MANAGED_BY: names.PRODUCT},
-                },
-                "data": {KEYS_FILE: content},
-            }
-        )
+        await self._kube.apply(keys_config_map(namespace, content))
         self._published[namespace] = content
 
 

@@ -6,7 +6,7 @@ Whatever answers is untrusted, and so is what it says: times and sizes are bound
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, TypeVar, cast
 
@@ -20,9 +20,9 @@ from sandfleet_api.executor.v1.identity_pb2_grpc import IdentityServiceStub
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
 
 from sandfleet_operator.api.conditions import Reason
-from sandfleet_operator.api.values import Isolation
+from sandfleet_operator.api.values import Isolation, Limits
 from sandfleet_operator.effects.authority import Authority, RequestRefusedError, self_signed
-from sandfleet_operator.effects.executor import duration
+from sandfleet_operator.effects.executor import duration, limits_message
 from sandfleet_operator.effects.tokens import FLEET_SCOPES, Signer
 
 # Seconds for all of one call of this module.
@@ -67,6 +67,10 @@ class IdentityInvalid(ContactError):  # noqa: N818 - beside Reason.EXECUTOR_IDEN
     """Who answers there is not this pod's executor, or cannot be known to be."""
 
     reason = Reason.EXECUTOR_IDENTITY_INVALID
+
+
+class ClaimInvalid(ContactError):  # noqa: N818 - beside the others
+    """The executor does not take what the claim asks for: nothing that another one would."""
 
 
 class RuntimeMismatch(ContactError):  # noqa: N818 - beside Reason.RUNTIME_MISMATCH
@@ -134,19 +138,30 @@ class Contacts:
             return await self._described(executor, isolation)
 
     async def open(
-        self, executor: Executor, *, lease: float | None = None, idle_timeout: float | None = None
+        self,
+        executor: Executor,
+        *,
+        lease: float | None = None,
+        idle_timeout: float | None = None,
+        envs: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        traceparent: str = "",
     ) -> Contact:
         """Binds the executor to the session, or renews it; both times are seconds from now and replace earlier ones, also by none.
 
-        An executor takes 30 days at most: a longer lease is cut, and has to be renewed. The environment is the pod's. Raises Unreachable, IdentityInvalid (also where it serves another session).
+        An executor takes 30 days at most: a longer lease is cut, and has to be renewed. `envs` and `limits` come on top of
+        the pod's. Raises Unreachable, IdentityInvalid (also where it serves another session), ClaimInvalid.
         """
         request = session_pb2.OpenRequest(
             session_id=executor.session_id,
             lease=None if lease is None else duration(min(lease, MAX_LEASE)),
             idle_timeout=None if idle_timeout is None else duration(min(idle_timeout, MAX_LEASE)),
+            envs=envs or {},
+            limits=None if limits is None else limits_message(limits),
         )
+        trace = (("traceparent", traceparent),) if traceparent else ()
         async with self._bounded(executor, self._deadline), self._verified(executor) as channel:
-            call = SessionServiceStub(channel).Open(request, metadata=self._token(executor, FLEET_SCOPES))
+            call = SessionServiceStub(channel).Open(request, metadata=(*self._token(executor, FLEET_SCOPES), *trace))
             said = (await _reply(executor, "open", call)).description
         _check_uid(executor, said)
         if said.session_id != executor.session_id:
@@ -265,6 +280,8 @@ async def _reply(executor: Executor, doing: str, call: Awaitable[T]) -> T:
         return await call
     except grpc.aio.AioRpcError as error:
         why = f"cannot {doing} the executor at {executor.address}: {(error.details() or error.code().name)[:MAX_TEXT]}"
+        if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+            raise ClaimInvalid(why) from error
         raise (Unreachable if _later(error) else IdentityInvalid)(why) from error
 
 

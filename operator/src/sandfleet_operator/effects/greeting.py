@@ -1,4 +1,4 @@
-"""Greets the executor of a pod, as the plan asks: waits until it listens, proves it, opens its session."""
+"""Greets the executor of a pod, as the plan asks: waits until it listens, proves it, opens its session unless the fleet has."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,9 @@ class Greeter:
         try:
             async with self._slots:
                 found = await self._reached(executor, action)
-                await self._contacts.open(executor, lease=action.lease, idle_timeout=action.idle_timeout)
+                if action.first:
+                    # Opened again it would lose the lease that the fleet has set.
+                    await self._contacts.open(executor, lease=action.lease, idle_timeout=action.idle_timeout)
         except ContactError as error:
             return Contact(pod_uid=action.pod_uid, at=self._clock(), reason=error.reason, message=str(error))
         return Contact(pod_uid=action.pod_uid, at=self._clock(), runtime=found)

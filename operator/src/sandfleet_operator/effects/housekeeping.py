@@ -9,8 +9,8 @@ from sandfleet_operator.api.kube import (
     NETWORK_POLICY,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    SANDBOX_POOL,
     SANDBOX_TEMPLATE,
-    Json,
     Ref,
 )
 from sandfleet_operator.api.parse import sandbox_template
@@ -22,10 +22,11 @@ from sandfleet_operator.effects.store import Store
 from sandfleet_operator.plan import names
 from sandfleet_operator.plan.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.sandbox.actions import EnsureKeys, EnsurePolicy, RemovePolicy
-from sandfleet_operator.plan.sandbox.observed import owner_of
 from sandfleet_operator.plan.sandbox.parts import is_in_place
 
 SANDBOX_SELECTOR = f"{names.COMPONENT}={names.SANDBOX_COMPONENT}"
+# What a namespace is closed for, and which of them: a pool's is closed before its first warm pod is made.
+INHABITANTS = {CODE_SANDBOX: "", SANDBOX_POOL: "", POD: SANDBOX_SELECTOR}
 # Seconds that a namespace stays closed after its last sandbox.
 EMPTY_SECONDS = 30.0
 
@@ -63,7 +64,7 @@ class Housekeeper:
         except FleetError:
             # What cannot be read opens nothing.
             wanted = None
-        there = self._policies(namespace)
+        there = self._store.specs(NETWORK_POLICY, namespace)
         if wanted is not None:
             if not is_in_place(wanted, there):
                 await self._carrier.carry(EnsurePolicy(wanted))
@@ -71,11 +72,11 @@ class Housekeeper:
             await self._carrier.carry(RemovePolicy(namespace, names.class_policy(name)))
 
     async def namespace(self, namespace: str) -> float | None:
-        """Default deny and keys while there are sandboxes, nothing of ours when there are none; when to look again."""
+        """Default deny and keys while there are sandboxes or pools, nothing of ours when there are none; when to look again."""
         if self._inhabited(namespace):
             self._empty_since.pop(namespace, None)
             deny = default_deny(namespace, self._settings)
-            if not is_in_place(deny, self._policies(namespace)):
+            if not is_in_place(deny, self._store.specs(NETWORK_POLICY, namespace)):
                 await self._carrier.carry(EnsurePolicy(deny))
             if not self._carrier.has_keys(namespace):
                 await self._carrier.carry(EnsureKeys(namespace))
@@ -92,7 +93,8 @@ class Housekeeper:
             meta = claim["metadata"]
             sandbox = (meta.get("labels") or {}).get(names.SANDBOX, "")
             kept = (meta.get("annotations") or {}).get(names.RETENTION) != Retention.DELETE.value
-            if kept or owner_of(claim) or not sandbox or "deletionTimestamp" in meta:
+            # That of a warm pod goes with the pod.
+            if kept or meta.get("ownerReferences") or not sandbox or "deletionTimestamp" in meta:
                 continue
             ref = Ref(CODE_SANDBOX, meta["namespace"], sandbox)
             if self._store.get(ref) is None and await self._carrier.look(ref) is None:
@@ -105,15 +107,14 @@ class Housekeeper:
             return 1.0
         self.leaving.add(namespace)
         try:
-            sandboxes = await self._kube.list(CODE_SANDBOX, namespace, limit=1)
-            pods = await self._kube.list(POD, namespace, SANDBOX_SELECTOR, limit=1)
-            if sandboxes.items or pods.items:
-                return EMPTY_SECONDS
+            for kind, selector in INHABITANTS.items():
+                if (await self._kube.list(kind, namespace, selector, limit=1)).items:
+                    return EMPTY_SECONDS
             self._carrier.fencing()
             self._carrier.forget_keys(namespace)
             await self._kube.delete(Ref(CONFIG_MAP, namespace, names.KEYS_CONFIG_MAP))
             # Last: by the policy an operator that takes over finds the namespaces that are to be left.
-            if names.DEFAULT_DENY in self._policies(namespace):
+            if names.DEFAULT_DENY in self._store.specs(NETWORK_POLICY, namespace):
                 await self._carrier.carry(RemovePolicy(namespace, names.DEFAULT_DENY))
             self._empty_since.pop(namespace, None)
         finally:
@@ -121,7 +122,4 @@ class Housekeeper:
         return None
 
     def _inhabited(self, namespace: str) -> bool:
-        return any(True for kind in (CODE_SANDBOX, POD) for _ in self._store.all(kind, namespace))
-
-    def _policies(self, namespace: str) -> dict[str, Json]:
-        return {one["metadata"]["name"]: one["spec"] for one in self._store.all(NETWORK_POLICY, namespace)}
+        return any(True for kind in INHABITANTS for _ in self._store.all(kind, namespace))

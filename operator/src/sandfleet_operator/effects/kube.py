@@ -34,6 +34,8 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 PLAIN = "application/json"
+# An answer without spec and status: most of a pod is not looked at.
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 # Seconds for a call, its wait for a connection included.
 DEADLINE = 10.0
@@ -137,10 +139,10 @@ class Kube:
         query = {**self._managed(), "force": "true"}
         return await self._call(f"apply {ref}", "PATCH", path(ref, subresource), query, body=obj, content=APPLY_PATCH)
 
-    async def patch(self, ref: Ref, operations: Sequence[Json], subresource: str = "") -> Json:
-        body = list(operations)
+    async def patch(self, ref: Ref, operations: Sequence[Json], subresource: str = "", *, brief: bool = False) -> Json:
+        where, body, accept = path(ref, subresource), list(operations), METADATA if brief else PLAIN
         return await self._call(
-            f"patch {ref}", "PATCH", path(ref, subresource), self._managed(), body=body, content=JSON_PATCH
+            f"patch {ref}", "PATCH", where, self._managed(), body=body, content=JSON_PATCH, accept=accept
         )
 
     async def merge(self, ref: Ref, patch: Json, subresource: str = "") -> Json:
@@ -240,10 +242,11 @@ class Kube:
         *,
         body: object = None,
         content: str = PLAIN,
+        accept: str = PLAIN,
     ) -> Json:
         limits = aiohttp.ClientTimeout(total=self._deadline)
         try:
-            response = await self._send(method, where, query or {}, limits, body=body, content=content)
+            response = await self._send(method, where, query or {}, limits, body=body, content=content, accept=accept)
             text = await response.read()
         except (aiohttp.ClientError, ConfigException, OSError) as error:
             raise _unreached(doing, error) from error
@@ -260,9 +263,10 @@ class Kube:
         *,
         body: object = None,
         content: str = PLAIN,
+        accept: str = PLAIN,
     ) -> aiohttp.ClientResponse:
         configuration = self._configuration
-        headers = {"Accept": PLAIN, "Content-Type": content}
+        headers = {"Accept": accept, "Content-Type": content}
         # The token of a service account changes: it is asked for each time.
         token = await configuration.get_api_key_with_prefix("BearerToken")
         if token:

@@ -36,8 +36,8 @@ class KubeApi(Protocol):
         """
         ...
 
-    async def patch(self, ref: Ref, operations: Sequence[Json], subresource: str = "") -> Json:
-        """A JSON patch. Raises Invalid where one of its tests fails."""
+    async def patch(self, ref: Ref, operations: Sequence[Json], subresource: str = "", *, brief: bool = False) -> Json:
+        """A JSON patch. Raises Invalid where one of its tests fails. `brief`: the reply may have the metadata only."""
         ...
 
     async def merge(self, ref: Ref, patch: Json, subresource: str = "") -> Json:

@@ -44,6 +44,10 @@ class Lease:
         """Why the last look or write failed, for people."""
 
     @property
+    def ref(self) -> Ref:
+        return self._ref
+
+    @property
     def fencing(self) -> int | None:
         """The number of this leadership, higher than every one before; None as soon as it may be over."""
         view = self._view

@@ -24,6 +24,7 @@ from sandfleet_operator.api.resources import CodeSandbox, Condition, SandboxTemp
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.effects.carry import Carrier, RefusedError, reason_of
 from sandfleet_operator.effects.store import Store
+from sandfleet_operator.plan.effective import Refusal, effective
 from sandfleet_operator.plan.sandbox import status as conditions
 from sandfleet_operator.plan.sandbox.actions import Action, EnsureKeys, EnsurePolicy, Greet, Plan
 from sandfleet_operator.plan.sandbox.observed import (
@@ -34,6 +35,9 @@ from sandfleet_operator.plan.sandbox.observed import (
     Trouble,
     Volume,
     bound_pod,
+    current_uid,
+    has_no_volume,
+    is_claims_own,
     node_of,
     pod_names,
     pod_of,
@@ -109,8 +113,12 @@ class Reconciler:
         # By the sandbox's uid.
         self._contacts: dict[str, Contact] = {}
         self._troubles: dict[str, Trouble] = {}
+        # Since when the status has to say something that nobody waits for.
+        self._quiet: dict[str, float] = {}
         # With the uid of the pod that is greeted.
         self._greetings: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        # Many sandboxes share one template: each version is read once.
+        self._templates: dict[Ref, tuple[Json, SandboxTemplate]] = {}
 
     async def sandbox(self, key: Key) -> float | None:
         """When to look again, in seconds. Raises KubeError and NotLeadingError."""
@@ -143,6 +151,7 @@ class Reconciler:
         """The sandbox is gone."""
         self._contacts.pop(uid, None)
         self._troubles.pop(uid, None)
+        self._quiet.pop(uid, None)
         if greeting := self._greetings.pop(uid, None):
             greeting[1].cancel()
 
@@ -162,8 +171,8 @@ class Reconciler:
             template_problem=problem,
             pod=pod,
             pod_gone=gone,
-            volume=await self._volume(sandbox),
-            policies=self._policies(meta.namespace),
+            volume=await self._volume(Observed(sandbox=sandbox, template=template, pod=pod)),
+            policies=self._store.specs(NETWORK_POLICY, meta.namespace),
             keys=self._carrier.has_keys(meta.namespace),
             storage_problem=await self._storage_problem(sandbox, template),
             node=self._node(pod),
@@ -175,8 +184,11 @@ class Reconciler:
     async def _pod(self, sandbox: CodeSandbox) -> tuple[Pod | None, bool]:
         """The pod that it has, and whether the one that it had is certainly gone."""
         refs = [Ref(POD, sandbox.meta.namespace, name) for name in pod_names(sandbox)]
+        current = current_uid(sandbox)
         for ref in refs:
-            if pod := _meant(self._store.get(ref), sandbox):
+            pod = _meant(self._store.get(ref), sandbox)
+            # One of another name does not say that the one that it had is gone.
+            if pod and (len(refs) == 1 or not current or pod.uid == current):
                 return pod, False
         if not sandbox.status.pod_uid and not bound_pod(sandbox):
             return None, False
@@ -188,16 +200,26 @@ class Reconciler:
 
     def _template(self, sandbox: CodeSandbox) -> tuple[SandboxTemplate | None, str]:
         name = sandbox.spec.template
-        found = self._store.get(Ref(SANDBOX_TEMPLATE, sandbox.meta.namespace, name)) if name else None
+        ref = Ref(SANDBOX_TEMPLATE, sandbox.meta.namespace, name)
+        found = self._store.get(ref) if name else None
         if found is None:
+            self._templates.pop(ref, None)
             return None, ""
+        read = self._templates.get(ref)
+        if read is not None and read[0] is found:
+            return read[1], ""
         try:
-            return sandbox_template(found), ""
+            template = sandbox_template(found)
         except FleetError as error:
             return None, error.problem.message
+        self._templates[ref] = found, template
+        return template, ""
 
-    async def _volume(self, sandbox: CodeSandbox) -> Volume | None:
-        ref = Ref(PERSISTENT_VOLUME_CLAIM, sandbox.meta.namespace, claim_name(Observed(sandbox=sandbox)))
+    async def _volume(self, seen: Observed) -> Volume | None:
+        sandbox = seen.sandbox
+        if has_no_volume(seen):
+            return None
+        ref = Ref(PERSISTENT_VOLUME_CLAIM, sandbox.meta.namespace, claim_name(seen))
         found = self._store.get(ref)
         if found is None and (sandbox.status.workspace_claim or bound_pod(sandbox)):
             # Nobody is told on what a cache says that files are lost.
@@ -205,15 +227,12 @@ class Reconciler:
         return volume_of(found) if found else None
 
     async def _storage_problem(self, sandbox: CodeSandbox, template: SandboxTemplate | None) -> str:
-        if sandbox.status.workspace_claim:
+        """Of a workspace that is still to be made."""
+        if sandbox.status.workspace_claim or has_no_volume(Observed(sandbox=sandbox, template=template)):
             return ""
-        spec = template.spec if template else sandbox.spec.inline
-        ceiling = self._settings.inline if sandbox.spec.inline else None
-        given = (ceiling and ceiling.workspace.storage_class) or (spec and spec.workspace.storage_class)
-        return await self._cluster.storage_problem(given or sandbox.spec.workspace.storage_class)
-
-    def _policies(self, namespace: str) -> dict[str, Json]:
-        return {one["metadata"]["name"]: one["spec"] for one in self._store.all(NETWORK_POLICY, namespace)}
+        wanted = effective(template.spec if template else None, sandbox.spec, self._settings)
+        # What is refused gets no volume.
+        return "" if isinstance(wanted, Refusal) else await self._cluster.storage_problem(wanted.storage_class)
 
     def _node(self, pod: Pod | None) -> Node | None:
         found = self._store.get(Ref(NODE, "", pod.node)) if pod and pod.node else None
@@ -247,9 +266,10 @@ class Reconciler:
         """Nothing is left to do now: say so, at once or with what comes next."""
         old = seen.sandbox.status
         if conditions.same(old, plan.status):
+            self._quiet.pop(seen.sandbox.meta.uid, None)
             return plan.again
-        if not conditions.urgent(old, plan.status) and not self._is_late(seen):
-            return min(QUIET_SECONDS, plan.again if plan.again is not None else QUIET_SECONDS)
+        if not conditions.urgent(old, plan.status) and (left := self._quiet_left(seen.sandbox.meta.uid)) > 0:
+            return min(left, plan.again if plan.again is not None else left)
         await self._write(seen, plan)
         return plan.again
 
@@ -263,15 +283,17 @@ class Reconciler:
             return again
         return UNSEEN_SECONDS if again is None else min(again, UNSEEN_SECONDS)
 
-    def _is_late(self, seen: Observed) -> bool:
-        """The last change of a condition is long enough ago that none is about to come."""
-        times = [one.changed for one in seen.sandbox.status.conditions]
-        return not times or self._clock() - max(times) >= QUIET_SECONDS
+    def _quiet_left(self, uid: str) -> float:
+        """Seconds for which a change that nobody waits for may wait for one that somebody does; from its first sight on."""
+        return self._quiet.setdefault(uid, self._clock()) + QUIET_SECONDS - self._clock()
 
     async def _write(self, seen: Observed, plan: Plan) -> None:
         sandbox = seen.sandbox
+        self._quiet.pop(sandbox.meta.uid, None)
         await self._carrier.write_status(sandbox, plan.status)
-        if told := conditions.news(sandbox.status, plan.status):
+        told = conditions.news(sandbox.status, plan.status)
+        # Whoever claims hundreds of sandboxes a minute hears from the fleet how it went; what went wrong later is told here too.
+        if told and (plan.status.restarts or not is_claims_own(sandbox)):
             await self._tell(sandbox, told)
 
     def _begin_greeting(self, sandbox: CodeSandbox, action: Greet) -> None:

@@ -14,15 +14,15 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sandfleet_operator.api.kube import CONFIG_MAP, SECRET, AlreadyExists, Conflict, Json, KubeError, NotFound, Ref
+from sandfleet_operator.api.kube import SECRET, AlreadyExists, Conflict, Json, KubeError, NotFound, Ref
 from sandfleet_operator.effects.authority import Authority, AuthorityError
 from sandfleet_operator.effects.kubeapi import KubeApi
 from sandfleet_operator.effects.tokens import MAX_KEYS, KeyRing, Signer, TokenKey, TooManyKeysError, base64url
-from sandfleet_operator.plan.names import KEYS_CONFIG_MAP, MANAGED_BY, PRODUCT
+from sandfleet_operator.plan.configmaps import CA_CERTIFICATE, ca_config_map
+from sandfleet_operator.plan.names import MANAGED_BY, PRODUCT
 
 SECRET_NAME = "sandfleet-signing"  # noqa: S105 - the object's name
-CA_CONFIG_MAP = "sandfleet-ca"
-CA_CERTIFICATE, CA_KEY, TOKEN_KEYS, PUBLIC_KEYS = "ca.crt", "ca.key", "tokens.json", "keys.json"
+CA_KEY, TOKEN_KEYS = "ca.key", "tokens.json"
 # A new key is published for so long before it signs: processes look (REFRESH), write ConfigMaps, and kubelets take up to
 # a minute and a half to show them.
 PROPAGATION = 300.0
@@ -129,7 +129,8 @@ class Signing:
     async def publish(self) -> None:
         """Writes the certificate for clients beside the Secret, unless this process has done so. Raises KubeError."""
         if self.authority.pem != self._published:
-            await self._kube.apply(ca_config_map(self._namespace, self.material))
+            certificate = self.material.authority.pem.decode("ascii")
+            await self._kube.apply(ca_config_map(self._namespace, certificate))
             self._published = self.authority.pem
 
     async def run(self, *, rotate_every: float | None = None) -> None:
@@ -148,22 +149,6 @@ class Signing:
             self._signer = Signer(material.tokens, self._clock)
         self._signer.keys = material.tokens
         return material
-
-
-def keys_config_map(namespace: str, material: Material) -> Json:
-    """What executors of a namespace check tokens with."""
-    return _config_map(namespace, KEYS_CONFIG_MAP, PUBLIC_KEYS, material.public_keys)
-
-
-def ca_config_map(namespace: str, material: Material) -> Json:
-    """What clients check the fleet's port and executors with."""
-    return _config_map(namespace, CA_CONFIG_MAP, CA_CERTIFICATE, material.authority.pem.decode("ascii"))
-
-
-def _config_map(namespace: str, name: str, key: str, text: str) -> Json:
-    # No labels: Helm makes the one of the control plane, with its own.
-    metadata = {"namespace": namespace, "name": name}
-    return {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": metadata, "data": {key: text}}
 
 
 def read(secret: Mapping[str, Any]) -> Material:

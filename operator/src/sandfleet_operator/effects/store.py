@@ -34,6 +34,10 @@ class Store:
         for place in wanted:
             yield from list(place.values())
 
+    def specs(self, kind: Kind, namespace: str) -> dict[str, Json]:
+        """By name."""
+        return {one["metadata"]["name"]: one["spec"] for one in self.all(kind, namespace)}
+
     def put(self, kind: Kind, obj: Json) -> bool:
         """Whether it was news: an object that is older than what is known is not taken."""
         meta = obj["metadata"]

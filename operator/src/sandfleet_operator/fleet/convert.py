@@ -1,6 +1,8 @@
 """Between the API's messages and the domain's values. Raises FleetError for what no value can hold."""
 
+import math
 from datetime import UTC, datetime
+from typing import TypeGuard
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -13,6 +15,8 @@ from sandfleet_operator.api.validate import trace_parent
 from sandfleet_operator.api.values import Claim, Isolation, Limits, RequestKey, Sandbox, State, Template
 from sandfleet_operator.effects.executor import duration
 from sandfleet_operator.effects.tokens import Token
+from sandfleet_operator.plan.lines import Level
+from sandfleet_operator.plan.pool import Pool
 from sandfleet_operator.plan.queue import Queued
 
 STATES = {
@@ -40,9 +44,10 @@ def seconds(message: Message, field: str) -> float | None:
 def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, traceparent: str) -> Claim:
     """The claim with the defaults of its template. Not checked yet."""
     lease, longest = seconds(request, "lease"), seconds(request, "max_wait")
+    name = request.template or Template().name
     return Claim(
         key=RequestKey(holder, request.request_id),
-        template=request.template or Template().name,
+        pool=name,
         labels=dict(request.labels),
         envs=dict(request.envs),
         lease=template.lease if lease is None else lease,
@@ -86,11 +91,16 @@ def sandbox_message(sandbox: Sandbox) -> fleet_pb2.Sandbox:
         labels=sandbox.labels,
         workspace_id=sandbox.workspace_id,
         created=_timestamp(sandbox.created),
-        lease_expires=None if sandbox.lease_expires is None else _timestamp(sandbox.lease_expires),
+        lease_expires=_timestamp(sandbox.lease_expires) if _is_moment(sandbox.lease_expires) else None,
         isolation=ISOLATIONS[sandbox.isolation],
         restarts=sandbox.restarts,
         last_restart_reason=sandbox.last_restart_reason,
     )
+
+
+def _is_moment(lease_expires: float | None) -> TypeGuard[float]:
+    """Not of what ends with its object only."""
+    return lease_expires is not None and math.isfinite(lease_expires)
 
 
 def access_message(address: str, token: Token) -> fleet_pb2.Access:
@@ -100,6 +110,20 @@ def access_message(address: str, token: Token) -> fleet_pb2.Access:
 def queued_message(queued: Queued) -> fleet_pb2.Queued:
     eta = None if queued.eta is None else duration(queued.eta)
     return fleet_pb2.Queued(position=queued.position, eta=eta, reason=queued.reason)
+
+
+def pool_message(pool: Pool, level: Level) -> fleet_pb2.Pool:
+    return fleet_pb2.Pool(
+        pool_id=pool.name,
+        template=pool.template.name,
+        target_warm=pool.target_warm,
+        warm=level.warm,
+        starting=level.starting,
+        claimed=level.claimed,
+        waiting=level.waiting,
+        hit_rate=level.hit_rate,
+        reason=level.reason,
+    )
 
 
 def error_detail(problem: Problem) -> common_pb2.ErrorDetail:

@@ -9,11 +9,13 @@ from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
 from sandfleet_operator.effects.tokens import Token
-from sandfleet_operator.fleet.backends.base import Backend, Event, Exited, Ready
+from sandfleet_operator.fleet.backends.base import Backend, Event, Exited, Ready, Removed, TakenError
 from sandfleet_operator.fleet.watches import Watch, Watches
 from sandfleet_operator.plan.actions import Action, Answer, Bind, DropWorkspace, Gone, Start, Stop
 from sandfleet_operator.plan.engine import Engine
 from sandfleet_operator.plan.lifecycle import ImpossibleEventError
+from sandfleet_operator.plan.lines import Level
+from sandfleet_operator.plan.pool import Pool
 
 # Seconds.
 TICK = 0.25
@@ -44,7 +46,7 @@ class Fleet:
     """One event loop's; every method that asks for time uses `clock`."""
 
     def __init__(self, engine: Engine, backend: Backend, executors: Executors, clock: Callable[[], float]) -> None:
-        self._engine = engine
+        self.engine = engine
         self._backend = backend
         self._executors = executors
         self._clock = clock
@@ -56,9 +58,13 @@ class Fleet:
 
     # Its life.
 
+    def begin(self) -> None:
+        """From now on it carries out what is decided."""
+        self._serving = True
+
     async def run(self) -> None:
         """Works until it is cancelled."""
-        self._serving = True
+        self.begin()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen())
             group.create_task(self._tick())
@@ -87,11 +93,19 @@ class Fleet:
                 self._spawn(self._connect(uid, address))
             case Exited(uid, end):
                 await self._executors.forget(uid)
-                self._do(self._engine.exited(uid, end, self._clock()))
+                self.do(self.engine.exited(uid, end, self._clock()))
+            case Removed(uid, reason):
+                await self._executors.forget(uid)
+                self._removed(uid, reason)
+
+    def _removed(self, sandbox_uid: str, reason: str) -> None:
+        sandbox = self.engine.inventory.of_incarnation(sandbox_uid)
+        if sandbox is not None:
+            self.do(self.engine.removed(sandbox.sandbox_id, reason, self._clock()))
 
     async def _tick(self) -> None:
         while True:
-            self._do(self._engine.tick(self._clock()))
+            self.do(self.engine.tick(self._clock()))
             await asyncio.sleep(TICK)
 
     # What callers ask.
@@ -101,7 +115,7 @@ class Fleet:
         self._check_serving("claim")
         watch = self._watches.open(claim.key)
         try:
-            self._do(self._engine.ask(claim, self._clock()))
+            self.do(self.engine.ask(claim, self._clock()))
         except FleetError:
             watch.leave()
             raise
@@ -111,13 +125,13 @@ class Fleet:
 
     async def release(self, sandbox_id: str) -> bool:
         """Ends a session, and returns when its executor is gone. False where it had ended before."""
-        sandbox = self._engine.inventory.get(sandbox_id)
+        sandbox = self.engine.inventory.get(sandbox_id)
         if sandbox is None or not sandbox.bound or sandbox.state is State.ENDED:
             return False
-        self._do(self._engine.release(sandbox_id, self._clock()))
+        self.do(self.engine.release(sandbox_id, self._clock()))
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT):
-                while self._engine.inventory.get(sandbox_id) is not None:
+                while self.engine.inventory.get(sandbox_id) is not None:
                     await self._change(sandbox_id)
         except TimeoutError:
             message = f"cannot release sandbox {sandbox_id!r}: its executor has not ended within {RELEASE_TIMEOUT:g} s"
@@ -131,14 +145,14 @@ class Fleet:
         assert sandbox.claim is not None
         seconds = sandbox.claim.lease if lease is None else lease
         await self._executors.open(sandbox, seconds)
-        return self._engine.renew(sandbox_id, seconds, self._clock())
+        return self.engine.renew(sandbox_id, seconds, self._clock())
 
     async def get(self, sandbox_id: str, *, reachable: bool) -> Sandbox:
         """A session's sandbox, not before its executor is there; with `reachable`, not before it answers."""
         try:
             async with asyncio.timeout(RECOVERY_WAIT):
                 while True:
-                    sandbox = self._engine.session(sandbox_id, self._clock())
+                    sandbox = self.engine.session(sandbox_id, self._clock())
                     if sandbox.state is State.RECOVERING:
                         await self._change(sandbox_id)
                     elif not reachable or await self._executors.answers(sandbox):
@@ -152,7 +166,7 @@ class Fleet:
     def select(self, selector: str, after: str, most: int) -> list[Sandbox]:
         """The first `most` sandboxes whose id is greater than `after`, by id."""
         matches = parse_selector(selector)
-        live = (one for one in self._engine.inventory.all() if one.state is not State.ENDED and one.sandbox_id > after)
+        live = (one for one in self.engine.inventory.all() if one.state is not State.ENDED and one.sandbox_id > after)
         return sorted((one for one in live if matches(one.labels)), key=lambda one: one.sandbox_id)[:most]
 
     def access(self, sandbox: Sandbox) -> tuple[str, Token]:
@@ -161,12 +175,17 @@ class Fleet:
         token = self._executors.caller_token(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
         return self._executors.address(sandbox), token
 
+    def pools(self) -> list[tuple[Pool, Level]]:
+        """By name, with how full each is."""
+        return [(pool, self.engine.level(pool.name)) for pool in sorted(self.engine.pools, key=lambda one: one.name)]
+
     # What the engine asks.
 
-    def _do(self, actions: list[Action]) -> None:
+    def do(self, actions: list[Action]) -> None:
+        """Carries them out; what takes time goes on in the background."""
         for action in actions:
             self._carry_out(action)
-        for sandbox_id in self._engine.inventory.take_changed():
+        for sandbox_id in self.engine.inventory.take_changed():
             change = self._changes.pop(sandbox_id, None)
             if change is not None and not change.done():
                 change.set_result(None)
@@ -190,26 +209,37 @@ class Fleet:
                 self._watches.settle(key, result)
             case Gone(sandbox):
                 _LOG.debug("sandbox %s is gone: %s", sandbox.sandbox_id, sandbox.ended_reason)
+                self._spawn(self._backend.gone(sandbox))
 
     async def _connect(self, sandbox_uid: str, address: str) -> None:
-        sandbox = self._engine.inventory.of_incarnation(sandbox_uid)
+        sandbox = self.engine.inventory.of_incarnation(sandbox_uid)
         if sandbox is None:
             return
         try:
             await self._executors.connect(sandbox, address)
         except FleetError as error:
-            self._do(self._engine.unfit(sandbox_uid, error.problem, self._clock()))
+            self.do(self.engine.unfit(sandbox_uid, error.problem, self._clock()))
         else:
-            self._do(self._engine.ready(sandbox_uid, self._clock()))
+            self.do(self.engine.ready(sandbox_uid, self._clock()))
 
     async def _bind(self, sandbox: Sandbox) -> None:
         assert sandbox.lease_expires is not None
         try:
+            await self._backend.claim(sandbox)
             await self._executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
+        except TakenError:
+            self.do(self.engine.taken(sandbox.sandbox_uid, self._clock()))
         except FleetError as error:
-            self._do(self._engine.unfit(sandbox.sandbox_uid, error.problem, self._clock()))
+            self.do(self.engine.unfit(sandbox.sandbox_uid, error.problem, self._clock()))
         else:
-            self._do(self._engine.bound(sandbox.sandbox_uid, self._clock()))
+            self.do(self.engine.bound(sandbox.sandbox_uid, self._clock()))
+            await self._record(sandbox.sandbox_uid)
+
+    async def _record(self, sandbox_uid: str) -> None:
+        """Behind the answer; what was undone meanwhile has nothing to be remembered by."""
+        sandbox = self.engine.inventory.of_incarnation(sandbox_uid)
+        if sandbox is not None and sandbox.bound and sandbox.state is not State.ENDED:
+            await self._backend.record(sandbox)
 
     async def _stop(self, sandbox: Sandbox) -> None:
         if sandbox.bound:
@@ -220,12 +250,12 @@ class Fleet:
 
     def _left(self, key: RequestKey) -> None:
         if self._serving:
-            self._do(self._engine.leave(key, self._clock()))
+            self.do(self.engine.leave(key, self._clock()))
 
     def _publish_standings(self, only: RequestKey | None = None) -> None:
         if only is None:
             self._standings_due = False
-        for key, queued in self._engine.standings(self._clock(), only).items():
+        for key, queued in self.engine.standings(self._clock(), only).items():
             self._watches.tell(key, queued)
 
     async def _change(self, sandbox_id: str, within: float | None = None) -> None:

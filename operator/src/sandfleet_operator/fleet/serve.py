@@ -25,6 +25,7 @@ from sandfleet_operator.fleet.loop import Fleet
 from sandfleet_operator.fleet.service import FleetServicer
 from sandfleet_operator.plan.engine import Engine
 from sandfleet_operator.plan.policy import Policy
+from sandfleet_operator.plan.pool import Pool
 
 STARTS_PER_CORE = 2
 # Seconds that calls in progress have to end when the fleet ends.
@@ -97,14 +98,14 @@ async def _serve(directory: OwnerDir, options: Options) -> None:
 def _assemble(directory: OwnerDir, options: Options, user_ids: UserIds | None) -> tuple[Fleet, FileSigner, Template]:
     template = Template(isolation=options.isolation)
     templates = {template.name: template}
+    pool = Pool(name=template.name, template=template, target_warm=min(options.pool_size, options.max_sandboxes))
     policy = Policy(
-        target_warm=min(options.pool_size, options.max_sandboxes),
         max_sandboxes=options.max_sandboxes,
         max_starting=STARTS_PER_CORE * (os.cpu_count() or 1),
     )
     signer = FileSigner(directory.keys_file, wall_clock)
     backend = LocalBackend(directory, templates, user_ids=user_ids, host_command=options.host_command)
-    engine = Engine(templates, policy, new_id=new_id)
+    engine = Engine([pool], policy, new_id=lambda _: new_id())
     return Fleet(engine, backend, Executors(signer), SteadyClock()), signer, template
 
 

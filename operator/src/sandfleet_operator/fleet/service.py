@@ -7,7 +7,7 @@ import grpc
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer
 
-from sandfleet_operator.api.errors import FleetError, Problem, invalid
+from sandfleet_operator.api.errors import Code, FleetError, Problem, invalid
 from sandfleet_operator.api.validate import MAX_LEASE, check_duration, check_id
 from sandfleet_operator.api.values import Sandbox, Template
 from sandfleet_operator.effects.telemetry import ClaimSpan
@@ -32,7 +32,7 @@ class FleetServicer(FleetServiceServicer):
         self._holder = holder
 
     async def Claim(self, request: fleet_pb2.ClaimRequest, context: Context) -> AsyncIterator[fleet_pb2.ClaimResponse]:  # noqa: N802 - gRPC's name
-        span = ClaimSpan(_metadata(context, "traceparent"), request.request_id, request.template)
+        span = ClaimSpan(metadata_text(context, "traceparent"), request.request_id, request.template)
         try:
             claim = convert.claim(request, self._holder, self._template, span.traceparent)
             watch = self._fleet.claim(claim)
@@ -110,6 +110,14 @@ class FleetServicer(FleetServiceServicer):
             sandboxes=[convert.sandbox_message(one) for one in page], next_page_token=following
         )
 
+    async def Watch(self, request: fleet_pb2.WatchRequest, context: Context) -> AsyncIterator[fleet_pb2.WatchResponse]:  # noqa: ARG002, N802 - gRPC's name
+        why = "cannot watch: on one machine there is List"
+        await abort(context, Problem(Code.UNIMPLEMENTED, "Unimplemented", why))
+        yield fleet_pb2.WatchResponse()
+
+    async def ListPools(self, request: fleet_pb2.ListPoolsRequest, context: Context) -> fleet_pb2.ListPoolsResponse:  # noqa: ARG002, N802 - gRPC's name
+        return fleet_pb2.ListPoolsResponse(pools=[convert.pool_message(*one) for one in self._fleet.pools()])
+
     def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
         return convert.access_message(*self._fleet.access(sandbox))
 
@@ -127,5 +135,5 @@ async def abort(context: Context, problem: Problem) -> NoReturn:
     raise AssertionError("abort never returns")
 
 
-def _metadata(context: Context, name: str) -> str:
+def metadata_text(context: Context, name: str) -> str:
     return next((str(value) for key, value in context.invocation_metadata() or () if key == name), "")

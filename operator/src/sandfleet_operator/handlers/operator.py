@@ -10,6 +10,7 @@ from sandfleet_operator.api.kube import (
     NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    SANDBOX_POOL,
     SANDBOX_TEMPLATE,
     Json,
     Kind,
@@ -30,6 +31,7 @@ from sandfleet_operator.plan.sandbox.observed import node_of
 WATCHED: dict[Kind, str] = {
     CODE_SANDBOX: "",
     SANDBOX_TEMPLATE: "",
+    SANDBOX_POOL: "",
     POD: SANDBOX_SELECTOR,
     PERSISTENT_VOLUME_CLAIM: SANDBOX_SELECTOR,
     NETWORK_POLICY: SANDBOX_SELECTOR,
@@ -113,7 +115,7 @@ class Operator:
                         self._reconciler.forget(obj["metadata"].get("uid", ""))
         await self._facts.refresh()
         self._carrier.forget_keys()
-        for kind in (SANDBOX_TEMPLATE, CODE_SANDBOX):
+        for kind in (SANDBOX_TEMPLATE, SANDBOX_POOL, CODE_SANDBOX):
             for obj in self.store.all(kind):
                 self._wake(kind, obj)
         for policy in self.store.all(NETWORK_POLICY):

@@ -8,6 +8,7 @@ from sandfleet_operator.api.kube import (
     NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    SANDBOX_POOL,
     SANDBOX_TEMPLATE,
     Json,
     Kind,
@@ -31,6 +32,8 @@ def keys_of(kind: Kind, obj: Json, store: Store) -> Iterator[Key]:
         yield from _of_policy(namespace, name, obj)
     elif kind == SANDBOX_TEMPLATE:
         yield from (Key("template", namespace, name), *_on_template(namespace, name, store))
+    elif kind == SANDBOX_POOL:
+        yield Key("namespace", namespace)
     elif kind == NODE:
         yield from _on_node(name, store)
 

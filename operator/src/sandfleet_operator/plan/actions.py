@@ -65,4 +65,11 @@ class SessionBegun:
     """The caller of the sandbox's claim can be told."""
 
 
-Outcome = Lost | SessionBegun
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Somebody else has what this claim was to get: it waits again, and it is nobody's failure."""
+
+    key: RequestKey
+
+
+Outcome = Lost | SessionBegun | Taken

@@ -1,21 +1,18 @@
 """Whether a claim may wait at all."""
 
-from collections.abc import Mapping
-
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.validate import check_claim
-from sandfleet_operator.api.values import Claim, State, Template
+from sandfleet_operator.api.values import Claim, State
 from sandfleet_operator.plan.inventory import Inventory
 from sandfleet_operator.plan.policy import Policy
+from sandfleet_operator.plan.pool import Pool
 
 
-def admit(claim: Claim, templates: Mapping[str, Template], inventory: Inventory, policy: Policy) -> None:
-    """Raises FleetError for a claim that cannot be served, whatever time it has."""
-    template = templates.get(claim.template)
-    if template is None:
-        raise _refusal(
-            Code.NOT_FOUND, "TemplateNotFound", f"there is no template {claim.template[:80]!r}", claim.template[:80]
-        )
+def admit(claim: Claim, pool: Pool | None, inventory: Inventory, policy: Policy) -> None:
+    """Raises FleetError for a claim that its pool cannot serve, whatever time it has. None: there is no such pool."""
+    if pool is None:
+        raise _refusal(Code.NOT_FOUND, "TemplateNotFound", f"there is no template {claim.pool[:80]!r}", claim.pool[:80])
+    template = pool.template
     check_claim(claim, template)
     if template.isolation < claim.min_isolation:
         why = f"template {template.name!r} isolates as {template.isolation.name}, asked for was {claim.min_isolation.name}"

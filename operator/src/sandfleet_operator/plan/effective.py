@@ -76,6 +76,8 @@ class Effective:
     # None: the cluster's default.
     storage_class: str | None
     retention: Retention
+    # The workspace is a directory of the pod.
+    ephemeral: bool
     envs: Mapping[str, str]
     secret_envs: tuple[SecretEnv, ...]
     egress: Egress
@@ -153,6 +155,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         if not value:
             raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: it has no limit for {name}")
     _check_room(template.resources, settings, Reason.TEMPLATE_INVALID)
+    _check_ephemeral(template)
     try:
         check_egress(template.egress)
     except FleetError as error:
@@ -186,6 +189,7 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
         workspace_size=workspace.size,
         storage_class=workspace.storage_class,
         retention=workspace.retention or Retention.DELETE,
+        ephemeral=workspace.ephemeral,
         envs=envs,
         secret_envs=template.secret_envs,
         egress=egress,
@@ -270,6 +274,17 @@ def _check_room(resources: Resources, settings: Settings, blamed: Reason) -> Non
             raise _RefusedError(blamed, f"cannot run with resources.{name} of {value / MIB:.4g} MiB: {why}")
 
 
+def _check_ephemeral(template: TemplateSpec) -> None:
+    """Its files count as the pod's own: the kubelet evicts a pod that writes more than it may."""
+    workspace, most = template.workspace, template.resources.ephemeral_storage
+    if workspace.ephemeral and workspace.size + MIN_EPHEMERAL_STORAGE > most:
+        needed = (workspace.size + MIN_EPHEMERAL_STORAGE) // MIB
+        why = (
+            f"an ephemeral workspace needs resources.limits.ephemeralStorage of {needed}Mi, and it has {most // MIB}Mi"
+        )
+        raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
+
+
 def _lowered_workspace(wish: Workspace, template: Workspace) -> Workspace:
     """A storage class is its owner's to choose only where the template names none."""
     if None not in {wish.storage_class, template.storage_class} and wish.storage_class != template.storage_class:
@@ -278,6 +293,7 @@ def _lowered_workspace(wish: Workspace, template: Workspace) -> Workspace:
         size=_lowered("workspace.size", wish.size, template.size),
         storage_class=template.storage_class or wish.storage_class,
         retention=wish.retention or template.retention,
+        ephemeral=wish.ephemeral or template.ephemeral,
     )
 
 

@@ -1,6 +1,6 @@
 """All sandboxes and waiting claims at one moment, found by what decisions ask for. It holds values and decides nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from sandfleet_operator.api.values import RequestKey, Sandbox, State
 from sandfleet_operator.plan.queue import Waiting
@@ -11,6 +11,8 @@ class Inventory:
         self._sandboxes: dict[str, Sandbox] = {}
         self._by_uid: dict[str, str] = {}
         self._by_state: dict[State, dict[str, None]] = {state: {} for state in State}
+        # Pool and state → revision → ids.
+        self._by_pool: dict[tuple[str, State], dict[str, dict[str, None]]] = {}
         self._by_claim: dict[RequestKey, str] = {}
         self.waiting: dict[RequestKey, Waiting] = {}
         # Workspaces of released sessions that no sandbox has.
@@ -30,6 +32,8 @@ class Inventory:
         self._forget(sandbox.sandbox_id)
         self._sandboxes[sandbox.sandbox_id] = sandbox
         self._by_state[sandbox.state][sandbox.sandbox_id] = None
+        revisions = self._by_pool.setdefault((sandbox.pool, sandbox.state), {})
+        revisions.setdefault(sandbox.revision, {})[sandbox.sandbox_id] = None
         self._by_uid[sandbox.sandbox_uid] = sandbox.sandbox_id
         if sandbox.bound and sandbox.claim is not None and sandbox.state is not State.ENDED:
             self._by_claim[sandbox.claim.key] = sandbox.sandbox_id
@@ -60,6 +64,18 @@ class Inventory:
     def count(self, state: State) -> int:
         return len(self._by_state[state])
 
+    def of_pool(self, pool: str, state: State, first: str = "") -> Iterator[Sandbox]:
+        """Those of the revision `first` come first; of one revision the longest in that state. Not to be changed meanwhile."""
+        revisions = self._by_pool.get((pool, state), {})
+        for revision in sorted(revisions, key=lambda one: one != first):
+            yield from (self._sandboxes[name] for name in revisions[revision])
+
+    def count_of(self, pool: str, *states: State) -> int:
+        return sum(len(ids) for state in states for ids in self._by_pool.get((pool, state), {}).values())
+
+    def count_of_revision(self, pool: str, state: State, revision: str) -> int:
+        return len(self._by_pool.get((pool, state), {}).get(revision, ()))
+
     def has_workspace(self, workspace_id: str) -> Sandbox | None:
         return next((one for one in self._sandboxes.values() if one.workspace_id == workspace_id), None)
 
@@ -68,6 +84,15 @@ class Inventory:
         if old is None:
             return
         del self._by_state[old.state][sandbox_id]
+        self._forget_place(old)
         del self._by_uid[old.sandbox_uid]
         if old.claim is not None and self._by_claim.get(old.claim.key) == sandbox_id:
             del self._by_claim[old.claim.key]
+
+    def _forget_place(self, old: Sandbox) -> None:
+        revisions = self._by_pool[old.pool, old.state]
+        del revisions[old.revision][old.sandbox_id]
+        if not revisions[old.revision]:
+            del revisions[old.revision]
+        if not revisions:
+            del self._by_pool[old.pool, old.state]

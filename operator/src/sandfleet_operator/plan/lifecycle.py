@@ -12,7 +12,18 @@ from dataclasses import dataclass, replace
 
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.values import Claim, Exit, Sandbox, State
-from sandfleet_operator.plan.actions import Action, Bind, DropWorkspace, Gone, Lost, Outcome, SessionBegun, Start, Stop
+from sandfleet_operator.plan.actions import (
+    Action,
+    Bind,
+    DropWorkspace,
+    Gone,
+    Lost,
+    Outcome,
+    SessionBegun,
+    Start,
+    Stop,
+    Taken,
+)
 from sandfleet_operator.plan.policy import Policy
 from sandfleet_operator.plan.queue import Waiting
 from sandfleet_operator.plan.recovery import EndSession, after_exit, start_problem
@@ -101,6 +112,33 @@ def exited(sandbox: Sandbox, end: Exit, now: float, policy: Policy) -> Step:
             return _gone(replace(sandbox, ended_reason=problem.reason), Lost(sandbox.claim, problem))
 
 
+def taken(sandbox: Sandbox) -> Step:
+    """Somebody else has taken it while it was warm, with all that belongs to it."""
+    match sandbox.state:
+        case State.STARTING | State.WARM:
+            return Step(None)
+        case State.CLAIMED if not sandbox.bound and sandbox.claim is not None:
+            return Step(None, outcome=Taken(sandbox.claim.key))
+        case State.ENDED:
+            return Step(None)
+        case _:
+            raise ImpossibleEventError("taken", sandbox)
+
+
+def recovered(sandbox: Sandbox, sandbox_uid: str, now: float) -> Step:
+    """Somebody else has started its next incarnation, and opened it."""
+    if sandbox.state is not State.RECOVERING:
+        raise ImpossibleEventError("recovered", sandbox)
+    return Step(replace(sandbox, state=State.CLAIMED, sandbox_uid=sandbox_uid, started=now))
+
+
+def removed(sandbox: Sandbox, reason: str) -> Step:
+    """Nothing is left of it, and nothing to be done for it."""
+    last = replace(sandbox, state=State.ENDED, running=False, ended_reason=reason)
+    claim = sandbox.claim if sandbox.state is State.CLAIMED and not sandbox.bound else None
+    return Step(None, (Gone(last),), Taken(claim.key) if claim else None)
+
+
 def replaced(sandbox: Sandbox, sandbox_uid: str, now: float) -> Step:
     """The back-off is over and there is room for a start."""
     if sandbox.state is not State.RECOVERING or sandbox.running:
@@ -138,6 +176,10 @@ def _session_lost_its_executor(sandbox: Sandbox, end: Exit, now: float, policy: 
     decision = after_exit(sandbox, end, now, policy)
     if isinstance(decision, EndSession):
         return _gone(replace(sandbox, ended_reason=decision.reason))
+    if not policy.recovers:
+        # Whoever replaces it says so; until then something may run.
+        restarts = sandbox.restarts + 1
+        return Step(replace(sandbox, state=State.RECOVERING, restarts=restarts, last_restart_reason=decision.reason))
     return Step(
         replace(
             sandbox,

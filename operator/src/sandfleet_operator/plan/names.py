@@ -18,19 +18,23 @@ SANDBOX_COMPONENT = "sandbox"
 SANDBOX = f"{GROUP}/sandbox"
 STATE = f"{GROUP}/state"
 TEMPLATE = f"{GROUP}/template"
+POOL = f"{GROUP}/pool"
 EGRESS_CLASS = f"{GROUP}/egress-class"
 EGRESS_OWN = f"{GROUP}/egress-own"
 SPEC_HASH = f"{GROUP}/spec-hash"
 TRACEPARENT = f"{GROUP}/traceparent"
 # Of a CodeSandbox: "NAME/UID" of the warm pod that the fleet has bound to it. The pod names the object in its SANDBOX label.
 BOUND_POD = f"{GROUP}/bound-pod"
+# Of a claimed pod and of its CodeSandbox: the record of the claim, see plan/claims.py.
+CLAIM = f"{GROUP}/claim"
 # Of a workspace's claim: what becomes of it when its CodeSandbox is deleted.
 RETENTION = f"{GROUP}/retention"
 # Labels of a pod that only the control plane sets.
-OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, EGRESS_CLASS, EGRESS_OWN})
+OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
 
 DEFAULT_DENY = "sandfleet-default-deny"
 KEYS_CONFIG_MAP = "sandfleet-keys"
+CA_CONFIG_MAP = "sandfleet-ca"
 
 
 def bounded(name: str) -> str:
@@ -55,6 +59,11 @@ def own_policy(sandbox: str) -> str:
 
 def workspace_claim_name(sandbox: str) -> str:
     return f"workspace-{sandbox}"
+
+
+def pod_name(pool: str, suffix: str) -> str:
+    """Of a pod of this pool; the suffix tells it from the others."""
+    return f"{pool[: MAX_NAME - 1 - len(suffix)].rstrip('-')}-{suffix}"
 
 
 def owned_by(kind: str, meta: Meta) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.validate import trace_parent
 from sandfleet_operator.api.values import MIB
 from sandfleet_operator.plan import names
+from sandfleet_operator.plan.configmaps import KEYS_FILE
 from sandfleet_operator.plan.effective import Effective
 from sandfleet_operator.plan.egress import allows_nothing
 
@@ -21,7 +22,6 @@ USER_ID = 1000
 WORKSPACE = "/workspace"
 PRIVATE = "/run/sandfleet/private"
 KEYS = "/run/sandfleet/keys"
-KEYS_FILE = "keys.json"
 # The executor's words: see docs/reference/executor.md.
 CONFIG_VARIABLE = "SANDFLEET_EXECUTOR_CONFIG"
 UID_VARIABLE = "SANDFLEET_POD_UID"
@@ -38,6 +38,8 @@ class PodState(Enum):
 
     WARM = "warm"
     CLAIMED = "claimed"
+    # It is being ended, and nobody may claim it any more.
+    RETIRING = "retiring"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class PodRequest:
     name: str
     wanted: Effective
     state: PodState = PodState.CLAIMED
+    # The pool that it comes from; empty: none.
+    pool: str = ""
     # Its CodeSandbox; None while there is none.
     owner: Meta | None = None
     # Of its CodeSandbox.
@@ -90,7 +94,10 @@ def _labels(request: PodRequest) -> dict[str, str]:
     labels = names.own_labels(**{names.SANDBOX: request.name, names.STATE: request.state.value})
     if wanted.template:
         labels[names.TEMPLATE] = names.bounded(wanted.template)
-    if not allows_nothing(wanted.egress):
+    if request.pool:
+        labels[names.POOL] = names.bounded(request.pool)
+    # Until it is claimed a pod reaches nothing: what it may reach is said by the claim.
+    if request.state is not PodState.WARM and not allows_nothing(wanted.egress):
         own = (names.EGRESS_OWN, request.name)
         labels |= [own if wanted.own_egress else (names.EGRESS_CLASS, names.bounded(wanted.template))]
     return labels
@@ -114,7 +121,7 @@ def _spec(request: PodRequest, settings: Settings) -> dict[str, Any]:
         },
         **_resolver(dns=wanted.egress.dns),
         "containers": [_container(request, settings)],
-        "volumes": _volumes(request.workspace or names.workspace_claim_name(request.name)),
+        "volumes": _volumes(request),
     }
     if request.user_namespace:
         spec["hostUsers"] = False
@@ -172,10 +179,17 @@ def _container(request: PodRequest, settings: Settings) -> dict[str, Any]:
     return {**container, "envFrom": secrets} if secrets else container
 
 
-def _volumes(workspace: str) -> list[dict[str, Any]]:
+def _workspace(request: PodRequest) -> dict[str, Any]:
+    if request.wanted.ephemeral:
+        return {"emptyDir": {"sizeLimit": bytes_text(request.wanted.workspace_size)}}
+    claim = request.workspace or names.workspace_claim_name(request.name)
+    return {"persistentVolumeClaim": {"claimName": claim}}
+
+
+def _volumes(request: PodRequest) -> list[dict[str, Any]]:
     keys = {"configMap": {"name": names.KEYS_CONFIG_MAP, "items": [{"key": KEYS_FILE, "path": KEYS_FILE}]}}
     return [
-        {"name": "workspace", "persistentVolumeClaim": {"claimName": workspace}},
+        {"name": "workspace", **_workspace(request)},
         # In memory: the executor's key never reaches a disk.
         {"name": "private", "emptyDir": {"medium": "Memory", "sizeLimit": bytes_text(PRIVATE_BYTES)}},
         {"name": "scratch", "emptyDir": {"sizeLimit": bytes_text(SCRATCH_BYTES)}},

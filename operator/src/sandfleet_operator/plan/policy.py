@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    # Sandboxes kept warm, of each template.
-    target_warm: int = 2
+    # Whether the fleet itself replaces executors that crash; where not, others do and say so.
+    recovers: bool = True
     # All sandboxes, warm and ending ones included.
     max_sandboxes: int = 128
     # Starts at the same time.

@@ -1,7 +1,8 @@
 """Claims that wait: their order, their position, and when their turn may come."""
 
+import bisect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,16 +32,51 @@ class Queued:
     reason: str
 
 
-class Order(Protocol):
-    """Decides whose turn it is."""
+class Line(Protocol):
+    """The claims of one pool that have no sandbox yet, in the order of their turns."""
 
-    def __call__(self, waiting: Iterable[Waiting], /) -> Sequence[Waiting]:
-        """All of `waiting`, the next one first."""
+    def add(self, waiting: Waiting) -> None: ...
+    def discard(self, waiting: Waiting) -> None:
+        """It need not be there."""
         ...
 
+    def position(self, waiting: Waiting) -> int:
+        """From 1."""
+        ...
 
-def first_come_first_served(waiting: Iterable[Waiting]) -> Sequence[Waiting]:
-    return sorted(waiting, key=lambda one: one.number)
+    def __iter__(self) -> Iterator[Waiting]:
+        """The next one first."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+class FirstComeFirstServed:
+    """By the number of the arrival, also for those that wait again."""
+
+    def __init__(self) -> None:
+        self._line: list[Waiting] = []
+
+    def add(self, waiting: Waiting) -> None:
+        bisect.insort(self._line, waiting, key=_number)
+
+    def discard(self, waiting: Waiting) -> None:
+        place = self.position(waiting) - 1
+        if place < len(self._line) and self._line[place].number == waiting.number:
+            del self._line[place]
+
+    def position(self, waiting: Waiting) -> int:
+        return bisect.bisect_left(self._line, waiting.number, key=_number) + 1
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._line)
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+
+def _number(waiting: Waiting) -> int:
+    return waiting.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +90,14 @@ class Outlook:
     max_starting: int
     # No further sandbox may be started until one ends.
     full: bool
+    # Why nothing is handed out; empty where it is.
+    closed: str = ""
 
 
 def standing(position: int, waiting: Waiting, outlook: Outlook) -> Queued:
     """The position, the time and the reason of a claim that waits at `position` (from 1)."""
+    if outlook.closed:
+        return Queued(position, None, outlook.closed)
     reason = "ColdStart" if waiting.sandbox_id else "PoolEmpty"
     if outlook.full and position > len(outlook.start_ages):
         return Queued(position, None, "SandboxLimit")
@@ -79,9 +119,11 @@ def observed(start_seconds: float | None, sample: float) -> float:
     return sample if start_seconds is None else start_seconds + (sample - start_seconds) / 5
 
 
-def overdue_problem(waiting: Waiting, *, full: bool) -> Problem:
+def overdue_problem(waiting: Waiting, *, full: bool, closed: str = "") -> Problem:
     """Why a claim whose longest wait is over was not served."""
     waited = f"cannot claim: no sandbox within {waiting.claim.max_wait:g} s"
+    if closed:
+        return Problem(Code.UNAVAILABLE, closed, f"{waited}: the pool hands out nothing ({closed})")
     if full:
         return Problem(Code.RESOURCE_EXHAUSTED, "SandboxLimit", f"{waited}: the limit of sandboxes is reached")
     return Problem(Code.DEADLINE_EXCEEDED, "NotBoundInTime", f"{waited}: none was ready")

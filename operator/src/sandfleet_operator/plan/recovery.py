@@ -3,20 +3,19 @@
 from dataclasses import dataclass
 
 from sandfleet_operator.api.errors import Code, Problem
-from sandfleet_operator.api.values import Exit, Sandbox
+from sandfleet_operator.api.values import Exit, ExitCode, Sandbox
 from sandfleet_operator.plan.policy import Policy
 
 # Exit codes of the executor that end the session: it did what it was told to, or trying again cannot help.
-SESSION_ENDS = {
-    0: "Closed",
-    40: "LeaseExpired",
-    41: "Idle",
-    43: "IsolationUnavailable",
-    44: "BadConfiguration",
+SESSION_ENDS: dict[int, str] = {
+    ExitCode.CLOSED: "Closed",
+    ExitCode.LEASE: "LeaseExpired",
+    ExitCode.IDLE: "Idle",
+    ExitCode.NO_ISOLATION: "IsolationUnavailable",
+    ExitCode.BAD_CONFIG: "BadConfiguration",
 }
 # Exit codes and what else ends an executor through no decision of its own: it is replaced on the same workspace.
-OWNER_GONE, STUCK = 42, 45
-REPLACEMENTS = {OWNER_GONE: "OwnerGone", STUCK: "Stuck"}
+REPLACEMENTS: dict[int, str] = {ExitCode.OWNER_GONE: "OwnerGone", ExitCode.STUCK: "Stuck"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,8 @@ class Replace:
 
 def after_exit(sandbox: Sandbox, end: Exit, now: float, policy: Policy) -> EndSession | Replace:
     """What becomes of a session whose executor ended at `now`."""
-    if end.code in SESSION_ENDS:
-        return EndSession(SESSION_ENDS[end.code])
+    if end.code is not None and (reason := SESSION_ENDS.get(end.code)):
+        return EndSession(reason)
     stable = sandbox.bound and now - sandbox.started >= policy.stable_after
     crashes = 1 if stable else sandbox.crashes + 1
     if crashes > len(policy.recovery_delays):

@@ -22,7 +22,19 @@ class Exited:
     end: Exit
 
 
-Event = Ready | Exited
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Somebody else has ended the sandbox that this incarnation is of, with all that belongs to it."""
+
+    sandbox_uid: str
+    reason: str
+
+
+Event = Ready | Exited | Removed
+
+
+class TakenError(Exception):
+    """Somebody else has the sandbox."""
 
 
 class Backend(Protocol):
@@ -30,6 +42,18 @@ class Backend(Protocol):
 
     async def start(self, sandbox: Sandbox) -> None:
         """Begins to start the incarnation on its workspace, which is made where it is not there."""
+        ...
+
+    async def claim(self, sandbox: Sandbox) -> None:
+        """Makes it its claim's, where others could take it as well. Raises TakenError; FleetError where nobody can tell or do it."""
+        ...
+
+    async def record(self, sandbox: Sandbox) -> None:
+        """Its caller has it: writes down what whoever comes after this fleet needs."""
+        ...
+
+    async def gone(self, sandbox: Sandbox) -> None:
+        """Its session is over, and so is its process: removes what there is of it beside them."""
         ...
 
     async def stop(self, sandbox_uid: str) -> None:

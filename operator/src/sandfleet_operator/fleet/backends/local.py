@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sandfleet_operator.api.values import Exit, Isolation, Sandbox, Template
+from sandfleet_operator.api.values import Exit, ExitCode, Isolation, Sandbox, Template
 from sandfleet_operator.effects.statedir import OwnerDir, StateDirError, remove_tree
 from sandfleet_operator.effects.userids import NoUserIdsError, UserIds
 from sandfleet_operator.fleet.backends.base import Event, Exited, Ready
@@ -17,8 +17,6 @@ from sandfleet_operator.fleet.backends.host import HOST_COMMAND, ExecutorHost
 
 # Seconds until a host that does not report the end of a stopped executor counts as broken. It has 3 s of its own for that.
 STOP_TIMEOUT = 10.0
-# Exit code of an executor whose owner is gone.
-OWNER_GONE = 42
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,6 +68,15 @@ class LocalBackend:
             self._over(sandbox.sandbox_uid, Exit(message="it was stopped before it was started"))
         else:
             run.host.send({"op": "start", "config": config})
+
+    async def claim(self, sandbox: Sandbox) -> None:
+        """Nobody else could take it."""
+
+    async def record(self, sandbox: Sandbox) -> None:
+        """It ends with this fleet."""
+
+    async def gone(self, sandbox: Sandbox) -> None:
+        """It has nothing but its process and its workspace."""
 
     async def stop(self, sandbox_uid: str) -> None:
         run = self._runs.get(sandbox_uid)
@@ -161,7 +168,7 @@ class LocalBackend:
         words = await host.last_words()
         why = f"the executor host ended: {words}" if words else "the executor host ended"
         for run in mine:
-            end = Exit(message=why) if run.pidfd is None else Exit(code=OWNER_GONE, message=why)
+            end = Exit(message=why) if run.pidfd is None else Exit(code=ExitCode.OWNER_GONE, message=why)
             self._over(run.sandbox.sandbox_uid, end)
 
     def _on_event(self, event: dict[str, Any]) -> None:

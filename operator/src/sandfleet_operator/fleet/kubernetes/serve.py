@@ -1,7 +1,6 @@
 """The fleet's process on Kubernetes, from its start to a signal."""
 
 import asyncio
-import contextlib
 import logging
 import signal
 from collections.abc import Callable
@@ -11,18 +10,27 @@ import grpc
 from cryptography import x509
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_server
 
-from sandfleet_operator.api.kube import KubeError
-from sandfleet_operator.effects.clock import wall_clock
-from sandfleet_operator.effects.contact import Credentials
+from sandfleet_operator.api.kube import LEASE, KubeError, Ref
+from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.effects.clock import SteadyClock, wall_clock
+from sandfleet_operator.effects.contact import Contacts, Credentials
 from sandfleet_operator.effects.kube import connect
 from sandfleet_operator.effects.kubeapi import KubeApi
+from sandfleet_operator.effects.lease import Lease
 from sandfleet_operator.effects.reviews import REVIEW_KINDS, Reviews
 from sandfleet_operator.effects.signing import ROTATE_EVERY, Signing, SigningError
+from sandfleet_operator.effects.store import Store
+from sandfleet_operator.fleet.kubernetes.backend import has_address
+from sandfleet_operator.fleet.kubernetes.executors import PodExecutors
+from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.service import KubernetesFleetServicer
+from sandfleet_operator.fleet.loop import Executors
+from sandfleet_operator.plan.sandbox.observed import Pod
 
 SERVICE = "sandfleet-fleet"
 PORT = 8443
 MANAGER = "sandfleet-fleet"
+LEASE_NAME = "sandfleet-fleet"
 # Seconds that the port's certificate is valid; it is made anew when half of them are over.
 CERTIFICATE_SECONDS = 30 * 86400.0
 # Seconds that calls in progress have to end.
@@ -31,7 +39,12 @@ SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 1 << 20),
     ("grpc.max_metadata_size", 16 << 10),
-    ("grpc.max_concurrent_streams", 1000),
+    ("grpc.max_concurrent_streams", 5000),
+    # Bursts of claims wait for their turn instead of being cut off.
+    ("grpc.server.max_pending_requests", 20_000),
+    ("grpc.server.max_pending_requests_hard_limit", 40_000),
+    # Clients that wait ask now and then whether anybody is there.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
 )
 
 _LOG = logging.getLogger(__name__)
@@ -43,9 +56,15 @@ class Options:
 
     namespace: str
     pod_ip: str = ""
+    settings: Settings
+    identity: str
     host: str = "0.0.0.0"  # noqa: S104 - in a pod, behind a NetworkPolicy
     port: int = PORT
     kubeconfig: str = ""
+
+
+class LeadershipLostError(Exception):
+    """Another one leads: everything that is going on here has to end at once."""
 
 
 class PortCertificate:
@@ -81,17 +100,21 @@ class PortCertificate:
         return self._shown
 
 
-def serve(options: Options) -> int:
-    """Serves until SIGTERM or SIGINT; returns an exit code."""
+Assemble = Callable[[KubeApi, Signing, Settings, Lease], KubernetesFleet]
+
+
+def serve(options: Options, assemble: Assemble | None = None) -> int:
+    """Serves until SIGTERM or SIGINT; returns an exit code. `assemble` makes a fleet for pods that only pretend."""
+    code = 0
     try:
-        asyncio.run(_serve(options))
-    except (KubeError, SigningError, OSError, RuntimeError) as error:
-        _LOG.error("cannot serve: %s", error)
-        return 1
-    return 0
+        asyncio.run(_serve(options, assemble or assembled))
+    except* (KubeError, SigningError, OSError, RuntimeError, LeadershipLostError) as group:
+        _LOG.error("cannot serve: %s", "; ".join(map(str, group.exceptions)))
+        code = 1
+    return code
 
 
-async def _serve(options: Options) -> None:
+async def _serve(options: Options, assemble: Assemble) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -101,25 +124,70 @@ async def _serve(options: Options) -> None:
         signing = Signing(kube, options.namespace, wall_clock)
         await signing.load()
         await signing.publish()
-        server, port = await listen(kube, signing, options)
-        _LOG.info("serving on port %d", port)
-        keeping = asyncio.create_task(signing.run(rotate_every=ROTATE_EVERY))
-        waiting = asyncio.create_task(ended.wait())
-        # A keeper that fails unforeseen ends the process: its keys would grow stale unseen.
-        await asyncio.wait([keeping, waiting], return_when=asyncio.FIRST_COMPLETED)
+        lease = Lease(kube, Ref(LEASE, options.namespace, LEASE_NAME), options.identity)
+        kubernetes = assemble(kube, signing, options.settings, lease)
+        server, port = await listen(kube, signing, options, kubernetes)
+        _LOG.info("listening on port %d", port)
+        work = (signing.run(rotate_every=ROTATE_EVERY), kubernetes.follow(), _lead(kubernetes, lease), ended.wait())
+        tasks = [asyncio.create_task(one) for one in work]
+        # Whatever fails unforeseen ends the process: keys would grow stale unseen, and claims wait for nobody.
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         await server.stop(STOP_GRACE)
-        waiting.cancel()
-        keeping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await keeping
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await kubernetes.close()
+        await lease.release()
+        for task in done:
+            task.result()
     finally:
         await kube.close()
 
 
-async def listen(kube: KubeApi, credentials: Credentials, options: Options) -> tuple[grpc.aio.Server, int]:
+def assembled(
+    kube: KubeApi,
+    signing: Signing,
+    settings: Settings,
+    lease: Lease,
+    *,
+    executors: Callable[[Store], Executors] | None = None,
+    listens: Callable[[Pod], bool] = has_address,
+) -> KubernetesFleet:
+    """`executors` and `listens` stand in for pods that only pretend."""
+
+    def real(store: Store) -> Executors:
+        return PodExecutors(Contacts(signing, wall_clock), signing, store, settings.executor_port)
+
+    return KubernetesFleet(
+        kube,
+        settings,
+        executors or real,
+        lease=lease.ref,
+        leading=lambda: lease.fencing,
+        clock=SteadyClock(),
+        wall_clock=wall_clock,
+        listens=listens,
+    )
+
+
+async def _lead(kubernetes: KubernetesFleet, lease: Lease) -> None:
+    """Ends with leadership."""
+    number = await lease.acquire()
+    _LOG.info("leading, with fencing number %d", number)
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(kubernetes.lead(number))
+        await lease.hold(lambda: None)
+        working.cancel()
+    raise LeadershipLostError("cannot lead any more: the Lease was not renewed in time, or another one has it")
+
+
+async def listen(
+    kube: KubeApi, credentials: Credentials, options: Options, kubernetes: KubernetesFleet
+) -> tuple[grpc.aio.Server, int]:
     """A started server and its port (a new one where the options say 0). Raises RuntimeError where it is taken."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    add_FleetServiceServicer_to_server(KubernetesFleetServicer(kube, Reviews(kube, wall_clock), credentials), server)
+    servicer = KubernetesFleetServicer(kube, Reviews(kube, wall_clock), credentials, kubernetes)
+    add_FleetServiceServicer_to_server(servicer, server)
     shown = PortCertificate(credentials, options, wall_clock).server_credentials()
     port = server.add_secure_port(f"{options.host}:{options.port}", shown)
     await server.start()

@@ -54,13 +54,15 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class AdoptPod:
-    """Give a claimed warm pod its owner, and put labels of ours back that were changed (None: take away)."""
+    """Give a pod without an owner this one, and put labels of ours back that were changed (None: take away)."""
 
     namespace: str
     name: str
     uid: str
     labels: Mapping[str, str | None]
     owner: Json | None = None
+    # Its resourceVersion when it had no owner: whoever gave it one meanwhile keeps it.
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,10 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class Greet:
-    """Prove the executor's identity and runtime, and open its session. `first`: no user code can have run in this pod."""
+    """Prove the executor's identity and runtime, and open its session.
+
+    `first`: no user code can have run in this pod. A pod that the fleet has claimed is not: the fleet has opened its session.
+    """
 
     pod_uid: str
     address: str

@@ -2,13 +2,22 @@
 
 from dataclasses import dataclass, replace
 
-from sandfleet_operator.api.conditions import Reason, reason
+from sandfleet_operator.api.conditions import ConditionType, Reason, reason
 from sandfleet_operator.api.resources import Restart, SandboxStatus
 from sandfleet_operator.api.settings import Recovery
-from sandfleet_operator.plan.sandbox.observed import NODE_GONE, Ended, Observed, Pod, current_uid
+from sandfleet_operator.api.values import ExitCode
+from sandfleet_operator.plan.sandbox.observed import (
+    NODE_GONE,
+    Ended,
+    Observed,
+    Pod,
+    current_uid,
+    is_claims_own,
+    is_unrecorded,
+)
+from sandfleet_operator.plan.sandbox.parts import is_own
+from sandfleet_operator.plan.sandbox.status import condition
 
-# Exit codes of the executor by which it ends its sandbox for good.
-CLOSED, LEASE, IDLE = 0, 40, 41
 OOM_KILLED = "OOMKilled"
 HISTORY = 10
 
@@ -29,6 +38,8 @@ def end_of(seen: Observed) -> End | None:
     if not uid:
         return None
     if pod is not None and pod.uid == uid:
+        if not is_own(pod, seen):
+            return None
         return _of_ended(seen, pod, pod.ended) if pod.ended else _of_stranger(seen, pod)
     if pod is not None or seen.pod_gone:
         return _of_gone(seen)
@@ -43,16 +54,16 @@ def _of_ended(seen: Observed, pod: Pod, ended: Ended) -> End | None:
     if pod.disruption:
         return End(Reason.EVICTED, pod.disruption_message or pod.disruption)
     if pod.deleting:
-        return End(Reason.POD_DELETED, "the pod was deleted", crash=False)
+        return _of_deleted(seen)
     if ended.reason == OOM_KILLED:
         return End(Reason.OUT_OF_MEMORY, "the sandbox used all of its memory")
     match ended.code:
-        case 0:
+        case ExitCode.CLOSED:
             return End(Reason.CLOSED, "its executor was told to close", final=True)
-        case 40:
+        case ExitCode.LEASE:
             over = Reason.LEASE_OVER if seen.claimed_pod or seen.lifetime is None else Reason.LIFETIME_OVER
             return End(over, "its executor ended with its lease", final=True)
-        case 41:
+        case ExitCode.IDLE:
             return End(Reason.IDLE_TIMEOUT_OVER, "its executor was idle for too long", final=True)
     said = ended.message or ended.reason or "it never ran"
     how = f"exit code {ended.code}: {said}" if ended.code is not None else said
@@ -69,19 +80,29 @@ def _of_stranger(seen: Observed, pod: Pod) -> End | None:
 
 def _of_gone(seen: Observed) -> End:
     """There is no such pod any more; what was said while it went is in the status."""
-    ready = next((one for one in seen.sandbox.status.conditions if one.type == "Ready"), None)
+    ready = condition(seen.sandbox.status, ConditionType.READY)
     said = ready.reason if ready else ""
     if said in {Reason.EVICTED.value, Reason.NODE_LOST.value}:
         return End(reason(said), ready.message if ready else "", crash=said == Reason.EVICTED.value)
     if said == Reason.NODE_NOT_RESPONDING.value:
         return End(Reason.NODE_LOST, "its node did not answer, and Kubernetes has removed the pod", crash=False)
+    return _of_deleted(seen)
+
+
+def _of_deleted(seen: Observed) -> End:
+    if is_claims_own(seen.sandbox) and is_unrecorded(seen.sandbox):
+        # Written late, for a claim that was released or undone meanwhile: nobody waits for another pod.
+        return End(
+            Reason.CLAIM_OVER, "the pod that was claimed is gone, and with it the claim", final=True, crash=False
+        )
     return End(Reason.POD_DELETED, "the pod was deleted", crash=False)
 
 
 def after(status: SandboxStatus, end: End, now: float, recovery: Recovery) -> SandboxStatus:
     """The books after this end: exactly once for each pod, since they forget the pod in the same write."""
     # Isolated holds from the greeting to the end; Ready may be lost before, as when a node drains.
-    since = next((one.changed for one in status.conditions if one.type == "Isolated" and one.status == "True"), now)
+    isolated = condition(status, ConditionType.ISOLATED)
+    since = isolated.changed if isolated and isolated.status == "True" else now
     stable = now - since >= recovery.stable_seconds
     crashes = ((0 if stable else status.crashes) + 1) if end.crash else status.crashes
     history = (*status.restart_history, Restart(reason=end.reason.value, time=now, message=end.message))

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.fields import Fields
 from sandfleet_operator.api.resources import CodeSandbox, SandboxTemplate
 from sandfleet_operator.plan import names
+from sandfleet_operator.plan.claims import read_record
 from sandfleet_operator.plan.podspec import CONTAINER
 
 # Reasons of the condition DisruptionTarget, and of a pod's status, that say who ended it.
@@ -29,6 +30,8 @@ class Ended:
 class Pod:
     name: str
     uid: str
+    # Its resourceVersion.
+    version: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     # The uid of its CodeSandbox in its owner references.
@@ -62,6 +65,8 @@ class Volume:
     phase: str = ""
     deleting: bool = False
     owner: str = ""
+    # The uid of the warm pod that it was made for, until a CodeSandbox has it.
+    pod_owner: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     # Whether it goes with its CodeSandbox, as the annotation of the operator says.
     retention: str = ""
@@ -140,12 +145,29 @@ def bound_pod(sandbox: CodeSandbox) -> tuple[str, str] | None:
     return (name, uid) if name and slash and uid else None
 
 
+def is_claims_own(sandbox: CodeSandbox) -> bool:
+    """Whether the fleet has made this object, for a claim: people's were there before theirs."""
+    record = read_record(sandbox.meta.annotations.get(names.CLAIM, ""))
+    return record is not None and not record.uid
+
+
+def has_no_volume(seen: Observed) -> bool:
+    """Whether its workspace is a directory of its pod. What has a volume on record keeps it, whatever becomes of its template."""
+    template = seen.template.spec if seen.template else seen.sandbox.spec.inline
+    return template is not None and template.workspace.ephemeral and not seen.sandbox.status.workspace_claim
+
+
+def is_unrecorded(sandbox: CodeSandbox) -> bool:
+    """Whether nothing was written yet of any pod that it had: the bound one, if any, is still to be taken over."""
+    status = sandbox.status
+    suspended = any(one.type == ConditionType.SUSPENDED.value and one.status == "True" for one in status.conditions)
+    return not (status.pod or status.pod_uid or status.restarts or status.workspace_claim or suspended)
+
+
 def current_uid(sandbox: CodeSandbox) -> str:
     """Of the pod that it has: the one on record, or the warm one that was bound to it while nothing is on record yet."""
-    status, bound = sandbox.status, bound_pod(sandbox)
-    if status.pod_uid or bound is None or status.restarts or status.workspace_claim:
-        return status.pod_uid
-    return bound[1]
+    bound = bound_pod(sandbox)
+    return bound[1] if bound and is_unrecorded(sandbox) else sandbox.status.pod_uid
 
 
 def pod_names(sandbox: CodeSandbox) -> tuple[str, ...]:
@@ -166,6 +188,7 @@ def pod_of(obj: Mapping[str, Any]) -> Pod:
     return Pod(
         name=meta.required_text("name"),
         uid=meta.text("uid"),
+        version=meta.text("resourceVersion"),
         labels=meta.mapping("labels"),
         annotations=meta.mapping("annotations"),
         owner=owner_of(obj),
@@ -194,6 +217,7 @@ def volume_of(obj: Mapping[str, Any]) -> Volume:
         phase=fields.inner("status").text("phase"),
         deleting=meta.has("deletionTimestamp"),
         owner=owner_of(obj),
+        pod_owner=owner_of(obj, "Pod"),
         labels=meta.mapping("labels"),
         retention=meta.mapping("annotations").get(names.RETENTION, ""),
     )
@@ -215,10 +239,10 @@ def node_of(obj: Mapping[str, Any]) -> Node:
     )
 
 
-def owner_of(obj: Mapping[str, Any]) -> str:
-    """The uid of the CodeSandbox that owns it, or empty."""
+def owner_of(obj: Mapping[str, Any], kind: str = "CodeSandbox") -> str:
+    """The uid of the CodeSandbox, or of what else, that owns it, or empty."""
     owners = obj.get("metadata", {}).get("ownerReferences") or ()
-    return next((owner.get("uid", "") for owner in owners if owner.get("kind") == "CodeSandbox"), "")
+    return next((owner.get("uid", "") for owner in owners if owner.get("kind") == kind), "")
 
 
 def condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from sandfleet_operator.api.resources import Retention
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.plan import names, networkpolicy
 from sandfleet_operator.plan.effective import Effective
+from sandfleet_operator.plan.podspec import PodState
 from sandfleet_operator.plan.sandbox.actions import (
     Action,
     AdjustVolume,
@@ -18,18 +19,25 @@ from sandfleet_operator.plan.sandbox.actions import (
     Json,
     RemovePolicy,
 )
-from sandfleet_operator.plan.sandbox.observed import Contact, Observed, Pod, Volume, current_uid
+from sandfleet_operator.plan.sandbox.observed import Contact, Observed, Pod, Volume, has_no_volume
 from sandfleet_operator.plan.sandbox.status import Finding, holds
 from sandfleet_operator.plan.volume import workspace_claim
 
 
 def is_own(pod: Pod, seen: Observed) -> bool:
     """Whether the pod is this sandbox's: made for it, bound to it by the fleet, or on record, whatever became of its owner."""
-    return pod.owner == seen.sandbox.meta.uid or pod.uid == current_uid(seen.sandbox) or _is_bound(pod, seen)
+    return pod.owner == seen.sandbox.meta.uid or pod.uid == seen.sandbox.status.pod_uid or is_bound(pod, seen)
 
 
-def _is_bound(pod: Pod, seen: Observed) -> bool:
-    return seen.claimed_pod == (pod.name, pod.uid)
+def is_bound(pod: Pod, seen: Observed) -> bool:
+    """Whether the fleet has bound it to this sandbox: both say so, and no other one has it.
+
+    Owners of sandboxes can write annotations, and only the control plane writes labels of these pods.
+    """
+    meta = seen.sandbox.meta
+    claimed = (pod.labels.get(names.STATE), pod.labels.get(names.SANDBOX)) == (PodState.CLAIMED.value, meta.name)
+    free = claimed and not pod.owner
+    return seen.claimed_pod == (pod.name, pod.uid) and (free or pod.owner == meta.uid)
 
 
 def policies(seen: Observed, wanted: Effective, settings: Settings) -> tuple[Action, ...]:
@@ -100,16 +108,30 @@ def waits_for_claim(seen: Observed) -> bool:
 
 def claim_name(seen: Observed) -> str:
     """Of the workspace: the one on record, that of the warm pod that was bound, or its own."""
+    if seen.sandbox.status.workspace_claim:
+        return seen.sandbox.status.workspace_claim
+    if seen.pod and seen.pod.workspace_claim and is_bound(seen.pod, seen):
+        # Its own, or that of an earlier session.
+        return seen.pod.workspace_claim
+    return names.workspace_claim_name(seen.claimed_pod[0] if seen.claimed_pod else seen.sandbox.meta.name)
+
+
+def comes_with_it(found: Volume, seen: Observed) -> bool:
+    """Whether a claim that is not on record comes with the pod that was bound: an annotation alone gives nobody another's files."""
+    meta, pod = seen.sandbox.meta, seen.pod
+    if pod is not None and is_bound(pod, seen):
+        return pod.workspace_claim in {"", found.name}
+    if found.owner == meta.uid or found.labels.get(names.SANDBOX) == meta.name:
+        return True
+    # Of the pod that was bound, which is gone.
     bound = seen.claimed_pod
-    return seen.sandbox.status.workspace_claim or names.workspace_claim_name(
-        bound[0] if bound else seen.sandbox.meta.name
-    )
+    return bound is not None and found.pod_owner == bound[1] and (pod is None or pod.uid != bound[1])
 
 
 def volume(seen: Observed, wanted: Effective) -> VolumeRound:
     name, found = claim_name(seen), seen.volume
-    if waits_for_claim(seen):
-        # The pod that it gets brings its workspace.
+    if has_no_volume(seen) or waits_for_claim(seen):
+        # It is the pod's own, or comes with the pod that it gets.
         return VolumeRound("")
     if found is None:
         return _without_volume(seen, wanted, name)
@@ -125,7 +147,10 @@ def volume(seen: Observed, wanted: Effective) -> VolumeRound:
         # The garbage collector takes it. Its files were to go with their sandbox.
         older = Finding(Reason.WORKSPACE_IN_USE, f"claim {name} belongs to an earlier sandbox, and goes with it")
         return VolumeRound("", (), older)
-    return VolumeRound(name, _adjusted(seen, wanted, found))
+    if not known and seen.claimed_pod and not comes_with_it(found, seen):
+        other = Finding(Reason.WORKSPACE_IN_USE, f"claim {name} does not belong to a pod that is bound to this sandbox")
+        return VolumeRound("", (), other)
+    return VolumeRound(name, _adjusted(seen, wanted.retention, found))
 
 
 def _without_volume(seen: Observed, wanted: Effective, name: str) -> VolumeRound:
@@ -146,14 +171,26 @@ def annotated(manifest: Json, retention: Retention) -> Json:
     return {**manifest, "metadata": metadata}
 
 
-def _adjusted(seen: Observed, wanted: Effective, found: Volume) -> tuple[Action, ...]:
+def workspace_kept(seen: Observed) -> tuple[str, tuple[Action, ...]]:
+    """The claim of a pod that goes, for the record, and what keeps it from going with the pod that it was made for."""
+    found, known = seen.volume, seen.sandbox.status.workspace_claim
+    if found is None or not seen.claimed_pod or not (known == found.name or comes_with_it(found, seen)):
+        return known, ()
+    if not found.pod_owner or found.deleting:
+        return found.name, ()
+    of_template = seen.template.spec.workspace.retention if seen.template else None
+    retention = seen.sandbox.spec.workspace.retention or of_template or Retention.DELETE
+    return found.name, _adjusted(seen, retention, found)
+
+
+def _adjusted(seen: Observed, retention: Retention, found: Volume) -> tuple[Action, ...]:
     """The claim's owner and annotation as the retention asks, and the labels by which it is watched."""
     meta = seen.sandbox.meta
-    owned = wanted.retention is Retention.DELETE
+    owned = retention is Retention.DELETE
     labels = names.own_labels(**{names.SANDBOX: meta.name})
-    is_right = found.owner == (meta.uid if owned else "") and found.retention == wanted.retention.value
+    is_right = found.owner == (meta.uid if owned else "") and found.retention == retention.value
     if is_right and labels.items() <= found.labels.items():
         return ()
     owners = (names.owned_by("CodeSandbox", meta),) if owned else ()
-    kept = {names.RETENTION: wanted.retention.value}
+    kept = {names.RETENTION: retention.value}
     return (AdjustVolume(meta.namespace, found.name, found.uid, owners, kept, labels),)

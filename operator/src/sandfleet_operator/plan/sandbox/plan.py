@@ -15,8 +15,8 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.plan.effective import Effective, Refusal, effective
 from sandfleet_operator.plan.sandbox import ends, parts, running
 from sandfleet_operator.plan.sandbox.actions import Action, DeletePod, Plan
-from sandfleet_operator.plan.sandbox.observed import Observed, Pod
-from sandfleet_operator.plan.sandbox.status import Finding, Findings, holds, with_conditions
+from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume, is_unrecorded
+from sandfleet_operator.plan.sandbox.status import Finding, Findings, condition, holds, with_conditions
 
 
 def plan(seen: Observed, now: float, settings: Settings) -> Plan:
@@ -40,9 +40,9 @@ def plan(seen: Observed, now: float, settings: Settings) -> Plan:
 def _expired(seen: Observed, end: ends.End | None, now: float, settings: Settings) -> Finding | None:
     """Why there is to be no pod any more."""
     status = seen.sandbox.status
-    if holds(status, ConditionType.EXPIRED):
-        condition = next(one for one in status.conditions if one.type == ConditionType.EXPIRED.value)
-        return Finding(reason(condition.reason), condition.message)
+    over = condition(status, ConditionType.EXPIRED)
+    if over and over.status == "True":
+        return Finding(reason(over.reason), over.message)
     if end is not None and end.final:
         return Finding(end.reason, end.message)
     left = lifetime_left(seen, now, settings)
@@ -79,9 +79,11 @@ def _without_pod(
     gone = pod is None or not parts.is_own(pod, seen)
     if gone:
         status = ends.forget_pod(status)
-    if seen.claimed_pod and seen.volume:
+    kept: tuple[Action, ...] = ()
+    if expired is None or expired.reason is not Reason.CLAIM_OVER:
         # The warm pod's workspace is the sandbox's, also when it never ran under its own name.
-        status = replace(status, workspace_claim=status.workspace_claim or seen.volume.name)
+        claim, kept = parts.workspace_kept(seen)
+        status = replace(status, workspace_claim=claim)
     if suspended:
         # Whoever suspends a sandbox that ended too often, and resumes it, has seen to the cause.
         status = replace(status, crashes=0)
@@ -96,9 +98,10 @@ def _without_pod(
     )
     return Plan(
         status=with_conditions(status, found, now, meta.generation),
-        actions=_delete(pod, seen),
-        # That it is over has to be written before the evidence, its exit code, goes.
-        status_first=expired is not None,
+        actions=(*kept, *_delete(pod, seen)),
+        # That it is over has to be written before the evidence, its exit code, goes. And that a pod was this sandbox's before
+        # we delete it: one that is gone, of which nothing was written, is no suspended one.
+        status_first=expired is not None or (seen.claimed_pod is not None and is_unrecorded(seen.sandbox)),
     )
 
 
@@ -135,7 +138,7 @@ def _run(seen: Observed, now: float, settings: Settings) -> Plan:
         not_ready=round_.not_ready or isolated,
         scheduled=bool(seen.pod and seen.pod.node),
         isolated=isolated,
-        degraded=round_.degraded or volume.degraded,
+        degraded=volume.degraded,
     )
     status = replace(round_.status, workspace_claim=volume.name or round_.status.workspace_claim)
     # What was refused is asked for again after a pause, and what comes after it as well.
@@ -156,7 +159,10 @@ def _wanted(seen: Observed, settings: Settings) -> Effective | Refusal:
         namespace = seen.sandbox.meta.namespace
         why = f"there is no SandboxTemplate {spec.template!r} in namespace {namespace}"
         return Refusal(Reason.TEMPLATE_NOT_FOUND, f"cannot make a sandbox: {why}")
-    return effective(seen.template.spec if seen.template else None, spec, settings)
+    wanted = effective(seen.template.spec if seen.template else None, spec, settings)
+    if isinstance(wanted, Effective):
+        return replace(wanted, ephemeral=has_no_volume(seen))
+    return wanted
 
 
 def _refused(seen: Observed, refusal: Refusal, now: float, settings: Settings) -> Plan:

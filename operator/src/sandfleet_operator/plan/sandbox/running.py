@@ -9,6 +9,7 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.times import time_text
 from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.plan import names
+from sandfleet_operator.plan.claims import read_record
 from sandfleet_operator.plan.effective import Effective
 from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
 from sandfleet_operator.plan.sandbox import ends
@@ -23,6 +24,8 @@ GREET_AGAIN = 1.0
 MISMATCH_AGAIN = 30.0
 # The kubelet looks at the port every two seconds: so long after a greeting its word is not waited for.
 PROBE_SECONDS = 10.0
+# The fleet gives a pod that it has bound to its CodeSandbox: two that do it get in each other's way.
+FLEETS_SECONDS = 5.0
 
 # The kubelet's words for a container that does not start.
 WAITING = {
@@ -58,7 +61,6 @@ class PodRound:
     # Why code cannot be run.
     not_ready: Finding | None
     actions: tuple[Action, ...] = ()
-    degraded: Finding | None = None
     # The contact that counts for the pod that is there.
     proved: Contact | None = None
     again: float | None = None
@@ -70,6 +72,7 @@ def pod_round(here: Moment) -> PodRound:
     if pod is None:
         return _to_make(here)
     if not is_own(pod, seen):
+        # A warm one is the fleet's, one that another sandbox owns is that one's, whatever an annotation says.
         why = f"cannot make a pod: pod {pod.name} exists and is not this sandbox's"
         return PodRound(status=status, not_ready=Finding(Reason.FORBIDDEN, why), again=REFUSED_AGAIN)
     if pod.deleting or (pod.ended and pod.uid != status.pod_uid):
@@ -115,6 +118,7 @@ def _manifest(here: Moment) -> dict[str, Any]:
         wanted=here.wanted,
         owner=meta,
         labels=meta.labels,
+        pool=here.seen.sandbox.spec.pool,
         traceparent=meta.annotations.get(names.TRACEPARENT, ""),
         lease=here.lifetime,
         workspace=claim_name(here.seen),
@@ -161,12 +165,14 @@ def _alive(here: Moment, pod: Pod) -> PodRound:
         found = _Found(_not_started(here, pod), again=_grace_left(here))
     else:
         found = _to_greet(here, pod, contact, status.address)
+    stranger = contact is not None and contact.reason is Reason.EXECUTOR_IDENTITY_INVALID
     return PodRound(
-        status=status,
+        # One that goes at its first contact was never this sandbox's, and is not counted as an end of it later.
+        status=on_file if stranger else status,
         not_ready=found.not_ready,
         actions=(*_mended(here, pod), *found.actions),
         proved=contact,
-        again=found.again,
+        again=min(waits) if (waits := _waits(here, pod, found)) else None,
     )
 
 
@@ -193,8 +199,9 @@ def _to_greet(here: Moment, pod: Pod, contact: Contact | None, address: str) -> 
         pod_uid=pod.uid,
         address=address,
         isolation=Isolation.GVISOR if in_gvisor else Isolation.NAMESPACE,
-        # Nobody gets a token before Ready is written, which says for good that this pod was greeted.
-        first=True,
+        # Of a pod of ours nobody gets a token before Ready is written, which says for good that it was greeted. The
+        # fleet gives them out for what it has claimed, and has set the lease there.
+        first=here.seen.claimed_pod != (pod.name, pod.uid),
         lease=here.lifetime,
         idle_timeout=here.wanted.idle_timeout,
     )
@@ -240,12 +247,27 @@ def _not_started(here: Moment, pod: Pod) -> Finding:
     return Finding(Reason.POD_STARTING)
 
 
+def _waits(here: Moment, pod: Pod, found: _Found) -> list[float]:
+    """Seconds after which there is something to be seen to."""
+    turn = None if pod.owner else _fleets_turn(here)
+    return [one for one in (found.again, turn) if one is not None]
+
+
+def _fleets_turn(here: Moment) -> float | None:
+    """Seconds for which the fleet that has bound the pod is left to give it its owner; None where it had its time."""
+    record = read_record(here.seen.sandbox.meta.annotations.get(names.CLAIM, ""))
+    left = record.at + FLEETS_SECONDS - here.now if record else 0.0
+    return left if left > 0 else None
+
+
 def _mended(here: Moment, pod: Pod) -> tuple[Action, ...]:
     """A claimed pod gets its owner; labels that policies go by are put back."""
     meta = here.seen.sandbox.meta
     right: dict[str, str] = _manifest(here)["metadata"]["labels"]
     wrong = {key: right.get(key) for key in sorted(names.OWN_LABELS) if pod.labels.get(key) != right.get(key)}
-    owner = None if pod.owner == meta.uid else names.owned_by("CodeSandbox", meta)
-    if not wrong and owner is None:
+    if pod.owner:
+        return (AdoptPod(meta.namespace, pod.name, pod.uid, wrong),) if wrong else ()
+    if not wrong and _fleets_turn(here) is not None:
         return ()
-    return (AdoptPod(meta.namespace, pod.name, pod.uid, wrong, owner),)
+    owner = names.owned_by("CodeSandbox", meta)
+    return (AdoptPod(meta.namespace, pod.name, pod.uid, wrong, owner, pod.version),)

@@ -68,19 +68,19 @@ def _kept(old: Condition | None, new: Condition, now: float, generation: int) ->
     return replace(new, changed=since, observed_generation=generation)
 
 
+def condition(status: SandboxStatus, kind: ConditionType) -> Condition | None:
+    return next((one for one in status.conditions if one.type == kind.value), None)
+
+
 def holds(status: SandboxStatus, kind: ConditionType) -> bool:
-    return any(one.type == kind.value and one.status == "True" for one in status.conditions)
-
-
-def reason_of(status: SandboxStatus, kind: ConditionType) -> str:
-    return next((one.reason for one in status.conditions if one.type == kind.value), "")
+    one = condition(status, kind)
+    return one is not None and one.status == "True"
 
 
 def news(old: SandboxStatus, new: SandboxStatus) -> Condition | None:
     """The condition Ready where it says something else than before: what people are told in an Event."""
-    before = reason_of(old, ConditionType.READY)
-    after = next(one for one in new.conditions if one.type == ConditionType.READY.value)
-    return after if after.reason != before else None
+    before, after = condition(old, ConditionType.READY), condition(new, ConditionType.READY)
+    return None if before and after and before.reason == after.reason else after
 
 
 def urgent(old: SandboxStatus, new: SandboxStatus) -> bool:

@@ -21,15 +21,35 @@ class SandboxState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SANDBOX_STATE_CLAIMED: _ClassVar[SandboxState]
     SANDBOX_STATE_RECOVERING: _ClassVar[SandboxState]
     SANDBOX_STATE_ENDED: _ClassVar[SandboxState]
+
+class Egress(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EGRESS_UNSPECIFIED: _ClassVar[Egress]
+    EGRESS_NONE: _ClassVar[Egress]
+    EGRESS_TEMPLATE: _ClassVar[Egress]
+
+class EgressState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EGRESS_STATE_UNSPECIFIED: _ClassVar[EgressState]
+    EGRESS_STATE_DENIED: _ClassVar[EgressState]
+    EGRESS_STATE_OPENING: _ClassVar[EgressState]
+    EGRESS_STATE_OPEN: _ClassVar[EgressState]
 SANDBOX_STATE_UNSPECIFIED: SandboxState
 SANDBOX_STATE_STARTING: SandboxState
 SANDBOX_STATE_WARM: SandboxState
 SANDBOX_STATE_CLAIMED: SandboxState
 SANDBOX_STATE_RECOVERING: SandboxState
 SANDBOX_STATE_ENDED: SandboxState
+EGRESS_UNSPECIFIED: Egress
+EGRESS_NONE: Egress
+EGRESS_TEMPLATE: Egress
+EGRESS_STATE_UNSPECIFIED: EgressState
+EGRESS_STATE_DENIED: EgressState
+EGRESS_STATE_OPENING: EgressState
+EGRESS_STATE_OPEN: EgressState
 
 class Sandbox(_message.Message):
-    __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason")
+    __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason", "pool")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +68,7 @@ class Sandbox(_message.Message):
     ISOLATION_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     LAST_RESTART_REASON_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     sandbox_uid: str
     template: str
@@ -59,7 +80,8 @@ class Sandbox(_message.Message):
     isolation: _session_pb2.Isolation
     restarts: int
     last_restart_reason: str
-    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., template: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., workspace_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ...) -> None: ...
+    pool: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., template: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., workspace_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
 
 class Access(_message.Message):
     __slots__ = ("address", "ca_pem", "token", "token_expires")
@@ -74,7 +96,7 @@ class Access(_message.Message):
     def __init__(self, address: _Optional[str] = ..., ca_pem: _Optional[bytes] = ..., token: _Optional[str] = ..., token_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ClaimRequest(_message.Message):
-    __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation")
+    __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation", "namespace", "pool", "name", "contract", "egress")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +122,11 @@ class ClaimRequest(_message.Message):
     MAX_WAIT_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     MIN_ISOLATION_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONTRACT_FIELD_NUMBER: _ClassVar[int]
+    EGRESS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     template: str
     labels: _containers.ScalarMap[str, str]
@@ -111,7 +138,12 @@ class ClaimRequest(_message.Message):
     max_wait: _duration_pb2.Duration
     limits: _common_pb2.Limits
     min_isolation: _session_pb2.Isolation
-    def __init__(self, request_id: _Optional[str] = ..., template: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., envs: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., workspace_id: _Optional[str] = ..., keep_workspace: _Optional[bool] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., min_isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ...) -> None: ...
+    namespace: str
+    pool: str
+    name: str
+    contract: str
+    egress: Egress
+    def __init__(self, request_id: _Optional[str] = ..., template: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., envs: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., workspace_id: _Optional[str] = ..., keep_workspace: _Optional[bool] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., min_isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., namespace: _Optional[str] = ..., pool: _Optional[str] = ..., name: _Optional[str] = ..., contract: _Optional[str] = ..., egress: _Optional[_Union[Egress, str]] = ...) -> None: ...
 
 class Queued(_message.Message):
     __slots__ = ("position", "eta", "reason")
@@ -124,14 +156,16 @@ class Queued(_message.Message):
     def __init__(self, position: _Optional[int] = ..., eta: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Bound(_message.Message):
-    __slots__ = ("sandbox", "access", "warm")
+    __slots__ = ("sandbox", "access", "warm", "egress")
     SANDBOX_FIELD_NUMBER: _ClassVar[int]
     ACCESS_FIELD_NUMBER: _ClassVar[int]
     WARM_FIELD_NUMBER: _ClassVar[int]
+    EGRESS_FIELD_NUMBER: _ClassVar[int]
     sandbox: Sandbox
     access: Access
     warm: bool
-    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., warm: _Optional[bool] = ...) -> None: ...
+    egress: EgressState
+    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., warm: _Optional[bool] = ..., egress: _Optional[_Union[EgressState, str]] = ...) -> None: ...
 
 class ClaimResponse(_message.Message):
     __slots__ = ("sequence", "queued", "bound")
@@ -188,14 +222,16 @@ class GetResponse(_message.Message):
     def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., access: _Optional[_Union[Access, _Mapping]] = ...) -> None: ...
 
 class ListRequest(_message.Message):
-    __slots__ = ("label_selector", "page_size", "page_token")
+    __slots__ = ("label_selector", "page_size", "page_token", "namespace")
     LABEL_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     label_selector: str
     page_size: int
     page_token: str
-    def __init__(self, label_selector: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    namespace: str
+    def __init__(self, label_selector: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class ListResponse(_message.Message):
     __slots__ = ("sandboxes", "next_page_token")
@@ -204,3 +240,57 @@ class ListResponse(_message.Message):
     sandboxes: _containers.RepeatedCompositeFieldContainer[Sandbox]
     next_page_token: str
     def __init__(self, sandboxes: _Optional[_Iterable[_Union[Sandbox, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("label_selector", "namespace")
+    LABEL_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    label_selector: str
+    namespace: str
+    def __init__(self, label_selector: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
+
+class WatchResponse(_message.Message):
+    __slots__ = ("sequence", "changed", "removed", "synced")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    changed: Sandbox
+    removed: Sandbox
+    synced: bool
+    def __init__(self, sequence: _Optional[int] = ..., changed: _Optional[_Union[Sandbox, _Mapping]] = ..., removed: _Optional[_Union[Sandbox, _Mapping]] = ..., synced: _Optional[bool] = ...) -> None: ...
+
+class Pool(_message.Message):
+    __slots__ = ("pool_id", "template", "target_warm", "warm", "starting", "claimed", "waiting", "hit_rate", "reason")
+    POOL_ID_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_WARM_FIELD_NUMBER: _ClassVar[int]
+    WARM_FIELD_NUMBER: _ClassVar[int]
+    STARTING_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    HIT_RATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    pool_id: str
+    template: str
+    target_warm: int
+    warm: int
+    starting: int
+    claimed: int
+    waiting: int
+    hit_rate: float
+    reason: str
+    def __init__(self, pool_id: _Optional[str] = ..., template: _Optional[str] = ..., target_warm: _Optional[int] = ..., warm: _Optional[int] = ..., starting: _Optional[int] = ..., claimed: _Optional[int] = ..., waiting: _Optional[int] = ..., hit_rate: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ListPoolsRequest(_message.Message):
+    __slots__ = ("namespace",)
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    def __init__(self, namespace: _Optional[str] = ...) -> None: ...
+
+class ListPoolsResponse(_message.Message):
+    __slots__ = ("pools",)
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    pools: _containers.RepeatedCompositeFieldContainer[Pool]
+    def __init__(self, pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ...) -> None: ...

@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class FleetServiceStub:
-    """Hands out sandboxes. The caller is who the transport says: peer credentials on one machine.
+    """Hands out sandboxes. The caller is who the transport says: on one machine peer credentials, on Kubernetes the token of a
+    service account for the audience "sandfleet" (`authorization: Bearer …`), and what it may do is what RBAC says of
+    codesandboxes in the namespace.
 
     Every RPC may also fail with
     UNAUTHENTICATED    the caller is not known. Not to be retried.
@@ -65,10 +67,22 @@ class FleetServiceStub:
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListResponse.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/sandfleet_api.fleet.v1.FleetService/Watch',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchResponse.FromString,
+                _registered_method=True)
+        self.ListPools = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.FleetService/ListPools',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsResponse.FromString,
+                _registered_method=True)
 
 
 class FleetServiceServicer:
-    """Hands out sandboxes. The caller is who the transport says: peer credentials on one machine.
+    """Hands out sandboxes. The caller is who the transport says: on one machine peer credentials, on Kubernetes the token of a
+    service account for the audience "sandfleet" (`authorization: Bearer …`), and what it may do is what RBAC says of
+    codesandboxes in the namespace.
 
     Every RPC may also fail with
     UNAUTHENTICATED    the caller is not known. Not to be retried.
@@ -79,7 +93,7 @@ class FleetServiceServicer:
     def Claim(self, request, context):
         """Claims a sandbox: any number of `queued`, then one `bound`. The same request id gives the same sandbox.
         INVALID_ARGUMENT     malformed id, label, environment, lease or limit. Not to be retried.
-        NOT_FOUND            no such template or workspace. Not to be retried.
+        NOT_FOUND            no such template, pool or workspace. Not to be retried.
         FAILED_PRECONDITION  the workspace is in use (reason WorkspaceBusy), the isolation asked for is not to be had here (reason
         IsolationUnavailable), or the request id's sandbox has ended (reason ClaimEnded). Not to be retried.
         RESOURCE_EXHAUSTED   too many claims are waiting, or the sandbox limit is reached and max_wait is over. To be retried.
@@ -123,6 +137,23 @@ class FleetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """Sandboxes as they change: first each one that is there, then `synced`, then what happens. A reader that is too slow
+        misses steps in between, never the last one.
+        INVALID_ARGUMENT  malformed selector. Not to be retried.
+        UNIMPLEMENTED     on one machine. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPools(self, request, context):
+        """Lists pools, by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -151,6 +182,16 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListRequest.FromString,
                     response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListResponse.SerializeToString,
             ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchResponse.SerializeToString,
+            ),
+            'ListPools': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPools,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'sandfleet_api.fleet.v1.FleetService', rpc_method_handlers)
@@ -160,7 +201,9 @@ def add_FleetServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FleetService:
-    """Hands out sandboxes. The caller is who the transport says: peer credentials on one machine.
+    """Hands out sandboxes. The caller is who the transport says: on one machine peer credentials, on Kubernetes the token of a
+    service account for the audience "sandfleet" (`authorization: Bearer …`), and what it may do is what RBAC says of
+    codesandboxes in the namespace.
 
     Every RPC may also fail with
     UNAUTHENTICATED    the caller is not known. Not to be retried.
@@ -293,6 +336,60 @@ class FleetService:
             '/sandfleet_api.fleet.v1.FleetService/List',
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListRequest.SerializeToString,
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/Watch',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/ListPools',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsResponse.FromString,
             options,
             channel_credentials,
             insecure,

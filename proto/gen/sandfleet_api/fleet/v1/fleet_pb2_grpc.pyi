@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FleetServiceStub:
-    """Hands out sandboxes. The caller is who the transport says: peer credentials on one machine.
+    """Hands out sandboxes. The caller is who the transport says: on one machine peer credentials, on Kubernetes the token of a
+    service account for the audience "sandfleet" (`authorization: Bearer …`), and what it may do is what RBAC says of
+    codesandboxes in the namespace.
 
     Every RPC may also fail with
       UNAUTHENTICATED    the caller is not known. Not to be retried.
@@ -42,7 +44,7 @@ class FleetServiceStub:
     Claim: _grpc.UnaryStreamMultiCallable[_fleet_pb2.ClaimRequest, _fleet_pb2.ClaimResponse]
     """Claims a sandbox: any number of `queued`, then one `bound`. The same request id gives the same sandbox.
       INVALID_ARGUMENT     malformed id, label, environment, lease or limit. Not to be retried.
-      NOT_FOUND            no such template or workspace. Not to be retried.
+      NOT_FOUND            no such template, pool or workspace. Not to be retried.
       FAILED_PRECONDITION  the workspace is in use (reason WorkspaceBusy), the isolation asked for is not to be had here (reason
                            IsolationUnavailable), or the request id's sandbox has ended (reason ClaimEnded). Not to be retried.
       RESOURCE_EXHAUSTED   too many claims are waiting, or the sandbox limit is reached and max_wait is over. To be retried.
@@ -65,10 +67,20 @@ class FleetServiceStub:
     """Lists sandboxes, by id.
       INVALID_ARGUMENT  malformed selector or page token. Not to be retried.
     """
+    Watch: _grpc.UnaryStreamMultiCallable[_fleet_pb2.WatchRequest, _fleet_pb2.WatchResponse]
+    """Sandboxes as they change: first each one that is there, then `synced`, then what happens. A reader that is too slow
+    misses steps in between, never the last one.
+      INVALID_ARGUMENT  malformed selector. Not to be retried.
+      UNIMPLEMENTED     on one machine. Not to be retried.
+    """
+    ListPools: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ListPoolsRequest, _fleet_pb2.ListPoolsResponse]
+    """Lists pools, by name."""
 
 @_typing.type_check_only
 class FleetServiceAsyncStub(FleetServiceStub):
-    """Hands out sandboxes. The caller is who the transport says: peer credentials on one machine.
+    """Hands out sandboxes. The caller is who the transport says: on one machine peer credentials, on Kubernetes the token of a
+    service account for the audience "sandfleet" (`authorization: Bearer …`), and what it may do is what RBAC says of
+    codesandboxes in the namespace.
 
     Every RPC may also fail with
       UNAUTHENTICATED    the caller is not known. Not to be retried.
@@ -80,7 +92,7 @@ class FleetServiceAsyncStub(FleetServiceStub):
     Claim: _aio.UnaryStreamMultiCallable[_fleet_pb2.ClaimRequest, _fleet_pb2.ClaimResponse]  # type: ignore[assignment]
     """Claims a sandbox: any number of `queued`, then one `bound`. The same request id gives the same sandbox.
       INVALID_ARGUMENT     malformed id, label, environment, lease or limit. Not to be retried.
-      NOT_FOUND            no such template or workspace. Not to be retried.
+      NOT_FOUND            no such template, pool or workspace. Not to be retried.
       FAILED_PRECONDITION  the workspace is in use (reason WorkspaceBusy), the isolation asked for is not to be had here (reason
                            IsolationUnavailable), or the request id's sandbox has ended (reason ClaimEnded). Not to be retried.
       RESOURCE_EXHAUSTED   too many claims are waiting, or the sandbox limit is reached and max_wait is over. To be retried.
@@ -103,9 +115,19 @@ class FleetServiceAsyncStub(FleetServiceStub):
     """Lists sandboxes, by id.
       INVALID_ARGUMENT  malformed selector or page token. Not to be retried.
     """
+    Watch: _aio.UnaryStreamMultiCallable[_fleet_pb2.WatchRequest, _fleet_pb2.WatchResponse]  # type: ignore[assignment]
+    """Sandboxes as they change: first each one that is there, then `synced`, then what happens. A reader that is too slow
+    misses steps in between, never the last one.
+      INVALID_ARGUMENT  malformed selector. Not to be retried.
+      UNIMPLEMENTED     on one machine. Not to be retried.
+    """
+    ListPools: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ListPoolsRequest, _fleet_pb2.ListPoolsResponse]  # type: ignore[assignment]
+    """Lists pools, by name."""
 
 class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Hands out sandboxes. The caller is who the transport says: peer credentials on one machine.
+    """Hands out sandboxes. The caller is who the transport says: on one machine peer credentials, on Kubernetes the token of a
+    service account for the audience "sandfleet" (`authorization: Bearer …`), and what it may do is what RBAC says of
+    codesandboxes in the namespace.
 
     Every RPC may also fail with
       UNAUTHENTICATED    the caller is not known. Not to be retried.
@@ -121,7 +143,7 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_fleet_pb2.ClaimResponse], _abc.AsyncIterator[_fleet_pb2.ClaimResponse]]:
         """Claims a sandbox: any number of `queued`, then one `bound`. The same request id gives the same sandbox.
           INVALID_ARGUMENT     malformed id, label, environment, lease or limit. Not to be retried.
-          NOT_FOUND            no such template or workspace. Not to be retried.
+          NOT_FOUND            no such template, pool or workspace. Not to be retried.
           FAILED_PRECONDITION  the workspace is in use (reason WorkspaceBusy), the isolation asked for is not to be had here (reason
                                IsolationUnavailable), or the request id's sandbox has ended (reason ClaimEnded). Not to be retried.
           RESOURCE_EXHAUSTED   too many claims are waiting, or the sandbox limit is reached and max_wait is over. To be retried.
@@ -168,5 +190,25 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists sandboxes, by id.
           INVALID_ARGUMENT  malformed selector or page token. Not to be retried.
         """
+
+    @_abc_1.abstractmethod
+    def Watch(
+        self,
+        request: _fleet_pb2.WatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_fleet_pb2.WatchResponse], _abc.AsyncIterator[_fleet_pb2.WatchResponse]]:
+        """Sandboxes as they change: first each one that is there, then `synced`, then what happens. A reader that is too slow
+        misses steps in between, never the last one.
+          INVALID_ARGUMENT  malformed selector. Not to be retried.
+          UNIMPLEMENTED     on one machine. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def ListPools(
+        self,
+        request: _fleet_pb2.ListPoolsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.ListPoolsResponse, _abc.Awaitable[_fleet_pb2.ListPoolsResponse]]:
+        """Lists pools, by name."""
 
 def add_FleetServiceServicer_to_server(servicer: FleetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,33 @@
+"""Tables for people."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+
+def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows below their columns' names, each column as wide as its widest cell."""
+    lines = [columns, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
+    for number, line in enumerate(lines):
+        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        print(_bold(text) if number == 0 else text)
+
+
+def moment(time: datetime | None) -> str:
+    """Write a time, or that there is none."""
+    return time.isoformat(sep=" ", timespec="seconds") if time else "-"
+
+
+def pairs(labels: Iterable[tuple[str, str]]) -> str:
+    """Write labels, or that there are none."""
+    return ",".join(f"{key}={value}" for key, value in sorted(labels)) or "-"
+
+
+def _bold(text: str) -> str:
+    # https://no-color.org: set and not empty.
+    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else f"\033[1m{text}\033[0m"

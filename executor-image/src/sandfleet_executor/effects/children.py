@@ -1,0 +1,210 @@
+"""Processes of the spawner: forked ahead of their use, and told what they are to be when that is known."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sandfleet_executor.core.requests import BadRequest
+from sandfleet_executor.effects.channel import FrameChannel
+from sandfleet_executor.worker.frames import Frame, FrameError
+
+CONTEXT, COMMAND = "context", "command"
+# How long a spare may take to say that it begins, in seconds: user code may have stopped or killed it.
+SPARE_SECONDS = 1.0
+KILL_SECONDS = 10.0
+# How long after a context was taken the next is forked, in seconds: first things first.
+REFILL_SECONDS = 0.05
+
+
+class NamespaceError(Exception):
+    """The session namespace cannot be made, or it has ended."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a child of the spawner ended. `memory`: by the memory guard."""
+
+    code: int
+    signal: int
+    memory: bool
+
+
+class User(Protocol):
+    """Who a child works for."""
+
+    def on_data(self) -> None: ...
+    def on_frame(self, frame: Frame) -> None: ...
+    def on_channel_end(self, error: FrameError | None) -> None: ...
+    def on_sample(self, rss: int, processes: int, cpu: float) -> None: ...
+    def on_exit(self, ended: Exit) -> None:
+        """After everything that it has said."""
+
+
+class Spawner(Protocol):
+    """What children need of their namespace."""
+
+    @property
+    def ended(self) -> bool: ...
+    async def prepare(self, kind: str, control: int) -> int: ...
+    def watch(
+        self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[int, int, float], None]
+    ) -> None: ...
+    def kill(self, pid: int) -> None: ...
+
+
+class Child:
+    """Waits for what it is to be."""
+
+    def __init__(self, pid: int, control: socket.socket) -> None:
+        self.pid = pid
+        self.channel = FrameChannel(control, self._on_frame, self._on_channel_end, self._on_data)
+        self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._user: User | None = None
+
+    def release(self) -> None:
+        """Its work is over, and it waits for the next."""
+        self._user = None
+        self.answer = asyncio.get_running_loop().create_future()
+
+    async def begin(self, request: dict[str, Any], payload: bytes, fds: Sequence[int], user: User, wait: float) -> bool:
+        """Tells it. False when it has not begun, for certain only once it is gone; nothing of the request has run then."""
+        self._user = user
+        self.channel.send({"op": "begin", **request}, payload, fds)
+        await asyncio.wait((self.answer, self.gone), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        return self.answer.done()
+
+    def on_exit(self, ended: Exit) -> None:
+        self.channel.drain()
+        self.channel.close()
+        self.gone.set_result(None)
+        if self._user and self.answer.done():
+            self._user.on_exit(ended)
+
+    def on_sample(self, rss: int, processes: int, cpu: float) -> None:
+        if self._user:
+            self._user.on_sample(rss, processes, cpu)
+
+    def _on_data(self) -> None:
+        if self._user:
+            self._user.on_data()
+
+    def _on_frame(self, frame: Frame) -> None:
+        if not self.answer.done():
+            self.answer.set_result(frame.header)
+        elif self._user:
+            self._user.on_frame(frame)
+
+    def _on_channel_end(self, error: FrameError | None) -> None:
+        if self._user and self.answer.done():
+            self._user.on_channel_end(error)
+
+
+class Children:
+    """At most one spare of each kind. A context is followed by another one; a command's supervisor comes back."""
+
+    def __init__(self, spawner: Spawner) -> None:
+        self._spawner = spawner
+        self._spares: dict[str, Child] = {}
+        self._filling: dict[str, asyncio.Task[None]] = {}
+        self._filled: asyncio.Task[None] | None = None
+
+    def fill(self) -> None:
+        """Has one of each kind forked: first the small one, which is what the spawner is until it knows of contexts."""
+        for kind in (COMMAND, CONTEXT):
+            self._refill(kind)
+        self._filled = self._filling[CONTEXT]
+
+    @property
+    def spares(self) -> list[int]:
+        """Their pids."""
+        return [child.pid for child in self._spares.values()]
+
+    async def start(self, kind: str, request: dict[str, Any], payload: bytes, fds: Sequence[int], user: User) -> Child:
+        """A child that has begun. Raises NamespaceError, and BadRequest for what cannot be."""
+        if self._filled:
+            # Until then the spawner imports, and could neither guard nor kill.
+            await asyncio.wait((self._filled,))
+            self._filled = None
+        child = await self._take(kind)
+        if kind == CONTEXT:
+            self._refill_soon(kind)
+        if child is None or not await self._begins(child, child.begin(request, payload, fds, user, SPARE_SECONDS)):
+            child = await self._prepare(kind)
+            if not await self._begins(child, child.begin(request, payload, fds, user, KILL_SECONDS)):
+                raise NamespaceError("cannot start a process: it was ended before it could begin")
+        answer = child.answer.result()
+        if answer["event"] == "refused":
+            raise BadRequest(str(answer["message"]))
+        return child
+
+    def give_back(self, child: Child) -> None:
+        """A supervisor whose command has ended: the next spare, or of no use."""
+        child.release()
+        if COMMAND in self._spares or COMMAND in self._filling or self._spawner.ended or child.gone.done():
+            child.channel.close()
+        else:
+            self._spares[COMMAND] = child
+
+    def close(self) -> None:
+        for task in self._filling.values():
+            task.cancel()
+        for child in self._spares.values():
+            child.channel.close()
+        self._spares.clear()
+
+    async def _begins(self, child: Child, begin: Awaitable[bool]) -> bool:
+        """False only for one that is gone."""
+        try:
+            if await begin:
+                return True
+        except asyncio.CancelledError:
+            self._spawner.kill(child.pid)
+            raise
+        if not child.gone.done():
+            self._spawner.kill(child.pid)
+            await asyncio.wait((child.gone,), timeout=KILL_SECONDS)
+        return child.answer.done()
+
+    async def _take(self, kind: str) -> Child | None:
+        """The spare, also one that is being forked just now; None without one that lives."""
+        if filling := self._filling.get(kind):
+            await asyncio.wait((filling,))
+        child = self._spares.pop(kind, None)
+        return None if child is None or child.gone.done() else child
+
+    async def _prepare(self, kind: str) -> Child:
+        """Raises NamespaceError."""
+        ours, theirs = socket.socketpair()
+        try:
+            pid = await self._spawner.prepare(kind, theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        child = Child(pid, ours)
+        self._spawner.watch(pid, child.on_exit, child.on_sample)
+        return child
+
+    def _refill_soon(self, kind: str) -> None:
+        asyncio.get_running_loop().call_later(REFILL_SECONDS, self._refill, kind)
+
+    def _refill(self, kind: str) -> None:
+        if kind in self._filling or kind in self._spares or self._spawner.ended:
+            return
+        task = asyncio.create_task(self._fill(kind))
+        self._filling[kind] = task
+        task.add_done_callback(lambda _: self._filling.pop(kind, None))
+
+    async def _fill(self, kind: str) -> None:
+        # Without a spare it takes longer, and whoever asks is told why it cannot be.
+        with contextlib.suppress(NamespaceError):
+            child = await self._prepare(kind)
+            if self._spawner.ended:
+                child.channel.close()
+            else:
+                self._spares[kind] = child

@@ -1,0 +1,72 @@
+"""A forked process before its work is known: it waits on its own socket, says that it has begun, and becomes what it is told.
+
+It is forked ahead of its use, because a fork under gVisor takes longer than all the rest. A context is one for good; what
+supervises a command is told the next one after its end. Request, descriptors beside the prefix:
+  {"op":"begin","cwd","envs","options"}  fds: stdout, stderr          a context
+  {"op":"begin","cwd","envs","shell"}    fds: stdin, stdout, stderr   a command; payload as command.run takes it
+Answers: {"event":"begun"} before anything of the user's runs, or {"event":"refused","message"} and the end.
+"""
+
+import os
+import resource
+import socket
+from typing import NoReturn
+
+from . import command, frames, linux
+
+CONTEXT, COMMAND = "context", "command"
+
+
+def run(kind: str, control: socket.socket, *, address_space: int, processes: int) -> NoReturn:
+    """Never returns. The limits, in bytes and in processes of the user, hold for what it becomes."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    os.close(null)
+    resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+    if kind == COMMAND:
+        supervise(control)
+    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+    if frame := receive(control):
+        become_context(control, frame)
+    # Nobody has use for it any more.
+    os._exit(0)
+
+
+def supervise(control: socket.socket) -> NoReturn:
+    """One command after the other."""
+    supervisor = command.Supervisor(control)
+    while frame := receive(control):
+        frames.send(control, {"event": "begun"})
+        supervisor.run(frame.header, frame.payload)
+    os._exit(0)
+
+
+def receive(control: socket.socket) -> frames.Frame | None:
+    """The next request to begin, its descriptors put in place; None at the end."""
+    while True:
+        prefix, fds, _, _ = socket.recv_fds(control, frames.PREFIX.size, 3)
+        frame = frames.receive_after(control, prefix) if prefix else None
+        # Standard input may not be among them.
+        for number, fd in enumerate(fds, 3 - len(fds)):
+            os.dup2(fd, number)
+            os.close(fd)
+        # A signal for a command that had ended meanwhile is for nobody.
+        if frame is None or frame.header["op"] == "begin":
+            return frame
+
+
+def become_context(control: socket.socket, frame: frames.Frame) -> NoReturn:
+    cwd = frame.header["cwd"]
+    try:
+        os.chdir(cwd)
+    except OSError:
+        frames.send(control, {"event": "refused", "message": f"cannot work in {cwd}: there is no such directory"})
+        os._exit(0)
+    linux.show_to_peers()
+    os.environ.clear()
+    os.environ.update(frame.header["envs"])
+    frames.send(control, {"event": "begun"})
+    from . import context  # with IPython, which a supervisor has no use for
+
+    context.run(control, frame.header["options"])

@@ -1,0 +1,136 @@
+"""What a fleet makes of the pods and CodeSandboxes that it finds: values in, a decision out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from sandfleet_operator.api.conditions import ConditionType
+from sandfleet_operator.api.resources import CodeSandbox
+from sandfleet_operator.api.values import Isolation, Sandbox, State
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.claims import Record, claim_of, read_record
+from sandfleet_operator.plan.podspec import PodState
+from sandfleet_operator.plan.sandbox.observed import Pod
+from sandfleet_operator.plan.sandbox.status import holds
+
+
+class Fate(Enum):
+    """What is done with a pod that the engine does not know."""
+
+    # The operator's, or somebody else's.
+    LEAVE = "leave"
+    # It goes back among those that wait for a claim, once its executor has proved itself.
+    WARM = "warm"
+    # It serves a claim.
+    SESSION = "session"
+    # Nobody will ever come for it.
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """`fencing` is this fleet's number, `served` the highest of a fleet that had looked at everything before it served."""
+
+    fencing: int
+    served: int
+    # Whether this fleet has looked at everything: what comes up later is late.
+    serving: bool
+
+
+def fate(pod: Pod, record: Record | None, here: Moment) -> Fate:
+    """Of a pod of the fleet's that is not known: at a takeover, or because a watch shows it."""
+    state = pod.labels.get(names.STATE)
+    over = pod.deleting or pod.ended is not None
+    if state == PodState.WARM.value:
+        return Fate.REMOVE if over else Fate.WARM
+    if state == PodState.RETIRING.value:
+        return Fate.LEAVE if pod.deleting else Fate.REMOVE
+    if record is None or pod.deleting:
+        return Fate.LEAVE
+    if pod.owner:
+        # Its CodeSandbox decides, and takes it along when it goes.
+        return Fate.SESSION
+    if record.fencing > here.fencing:
+        # Of who leads now: this fleet's time is over.
+        return Fate.LEAVE
+    return Fate.REMOVE if over or record.fencing < here.served or is_late(record, here) else Fate.SESSION
+
+
+def is_late(record: Record, here: Moment) -> bool:
+    """Whether the claim turns up after everything was looked at: its caller was told something else, or is not there any more.
+
+    A CodeSandbox of people's own is bound once, whoever does it.
+    """
+    return here.serving and not record.uid
+
+
+def record_on(annotations: Mapping[str, str]) -> Record | None:
+    text = annotations.get(names.CLAIM, "")
+    return read_record(text) if text else None
+
+
+def warm(pod: Pod, key: str, *, pool: str, template: str, revision: str, isolation: Isolation, now: float) -> Sandbox:
+    """As the engine has it: not warm before its executor has been asked."""
+    return Sandbox(
+        sandbox_id=key,
+        sandbox_uid=key,
+        pool=pool,
+        template=template,
+        workspace_id=key,
+        state=State.STARTING,
+        created=pod.created,
+        started=now,
+        isolation=isolation,
+        revision=revision,
+    )
+
+
+def session(
+    record: Record, key: str, uid_key: str, *, pool: str, template: str, isolation: Isolation, now: float, running: bool
+) -> Sandbox:
+    """A claim goes on: its lease begins anew, since nobody knows when it was renewed last; the executor knows, and ends by it."""
+    return Sandbox(
+        sandbox_id=key,
+        sandbox_uid=uid_key,
+        pool=pool,
+        template=template,
+        workspace_id=key,
+        state=State.CLAIMED if running else State.RECOVERING,
+        created=record.at,
+        started=now,
+        isolation=isolation,
+        ready=record.at,
+        claim=claim_of(record, pool),
+        warm=True,
+        bound=True,
+        lease_expires=now + record.lease,
+    )
+
+
+def wants_pool(sandbox: CodeSandbox) -> bool:
+    """Whether it waits for a pod of a pool."""
+    meta = sandbox.meta
+    mode = sandbox.spec.operating_mode.value
+    return (
+        bool(sandbox.spec.pool) and names.BOUND_POD not in meta.annotations and not meta.deleting and mode == "Running"
+    )
+
+
+def is_over(sandbox: CodeSandbox) -> bool:
+    return sandbox.meta.deleting or holds(sandbox.status, ConditionType.EXPIRED)
+
+
+def is_of(sandbox: CodeSandbox, known: Sandbox) -> bool:
+    """Whether it is the CodeSandbox of this very session: another one, of another pod, may have had its name."""
+    bound = sandbox.meta.annotations.get(names.BOUND_POD)
+    if bound:
+        return f"{sandbox.meta.namespace}/{bound.partition('/')[0]}" == known.sandbox_id
+    return known.claim is not None and known.claim.object_uid == sandbox.meta.uid
+
+
+def incarnation(sandbox: CodeSandbox) -> str | None:
+    """The pod that serves it now, NAMESPACE/POD; None where none does."""
+    status = sandbox.status
+    if not (status.pod and status.pod_uid and holds(status, ConditionType.READY)):
+        return None
+    return f"{sandbox.meta.namespace}/{status.pod}"

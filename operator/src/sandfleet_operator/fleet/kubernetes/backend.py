@@ -1,0 +1,349 @@
+"""Sandboxes as pods: made, claimed, written down and removed through the API server, which is the only store.
+
+An incarnation is called NAMESPACE/POD here. Whatever is written is written by the leader only; of what may have been written and
+was not confirmed, the API server is asked before anything else is done.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Conflict, Invalid, Json, KubeError, NotFound, Ref
+from sandfleet_operator.api.resources import Meta
+from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.api.values import Exit, Sandbox
+from sandfleet_operator.effects.kubeapi import KubeApi
+from sandfleet_operator.effects.store import Store
+from sandfleet_operator.fleet.backends.base import Event, Exited, Ready, Removed, TakenError
+from sandfleet_operator.fleet.kubernetes import objects
+from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe
+from sandfleet_operator.fleet.kubernetes.writer import NotLeadingError, RefusedError, Writer
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.claims import Record, claim_patch, read_record, record_of, record_text, retire_patch
+from sandfleet_operator.plan.podspec import PodState
+from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
+
+# Seconds for which a claim asks after a write whose reply was lost, before its caller is told that nobody knows.
+SETTLE_SECONDS = 10.0
+SETTLE_PAUSE = 0.1
+TOO_MANY = 429
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Run:
+    """What is known of one pod of the fleet."""
+
+    ref: Ref
+    uid: str = ""
+    # Its executor was reported to listen.
+    said_ready: bool = False
+    # From before its claim is sent.
+    record: Record | None = None
+    # The claim is certainly there.
+    claimed: bool = False
+    # Its CodeSandbox, once it is written.
+    object: Meta | None = None
+    # Held while something is written for it: a release waits for the writes of its claim.
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def key(self) -> str:
+        return f"{self.ref.namespace}/{self.ref.name}"
+
+
+class KubernetesBackend:
+    """`listens` says of a pod whether its executor may be spoken to; `wall_clock` gives seconds since the epoch."""
+
+    def __init__(
+        self,
+        kube: KubeApi,
+        store: Store,
+        catalog: Catalog,
+        writer: Writer,
+        *,
+        settings: Settings,
+        user_namespaces: Callable[[str], bool],
+        listens: Callable[[Pod], bool],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._kube = kube
+        self._store = store
+        self._catalog = catalog
+        self._writer = writer
+        self._settings = settings
+        self._user_namespaces = user_namespaces
+        self._listens = listens
+        self._clock = wall_clock
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._runs: dict[str, Run] = {}
+        # Hears of a pod that turned out to be somebody else's: what the watches said meanwhile was taken for our own doing.
+        self.lost: Callable[[Ref], None] = lambda _: None
+
+    # What the watches show.
+
+    def run(self, key: str) -> Run | None:
+        return self._runs.get(key)
+
+    def know(self, key: str, uid: str, record: Record | None = None, owner: Meta | None = None) -> Run:
+        """A pod that is there since before this fleet. One that serves a claim is not asked again whether it is fit."""
+        namespace, _, name = key.partition("/")
+        claimed = record is not None
+        run = Run(Ref(POD, namespace, name), uid=uid, said_ready=claimed, record=record, claimed=claimed, object=owner)
+        self._runs[key] = run
+        return run
+
+    def is_taken(self, key: str, obj: Json) -> bool:
+        """Whether somebody else has done something with a pod that this fleet has not touched; then it is forgotten."""
+        run = self._runs.get(key)
+        state = (obj["metadata"].get("labels") or {}).get(names.STATE)
+        if run is None or run.record is not None or run.lock.locked() or state == PodState.WARM.value:
+            return False
+        del self._runs[key]
+        return True
+
+    def saw_pod(self, obj: Json, *, gone: bool) -> None:
+        """News of a pod that the engine knows."""
+        run = self._runs.get(objects.key_of(obj))
+        if run is None or obj["metadata"].get("uid") != (run.uid or obj["metadata"].get("uid")):
+            return
+        pod = pod_of(obj)
+        run.uid = pod.uid
+        if gone or pod.ended is not None or (pod.deleting and run.record is None):
+            self._over(run, pod, gone=gone)
+        elif not run.said_ready and not pod.deleting and self._listens(pod):
+            run.said_ready = True
+            self._events.put_nowait(Ready(run.key, pod.address))
+
+    def removed(self, key: str, reason: str) -> None:
+        """Its CodeSandbox is gone, or says that it is over; its pod may have gone before."""
+        self._runs.pop(key, None)
+        self._events.put_nowait(Removed(key, reason))
+
+    def _over(self, run: Run, pod: Pod, *, gone: bool) -> None:
+        del self._runs[run.key]
+        ended = pod.ended
+        message = ended.message or ended.reason if ended else "its pod was deleted"
+        if run.claimed and run.object is None:
+            # Nobody replaces the pod of a claim that was not written down.
+            self._events.put_nowait(Removed(run.key, "PodLost"))
+        else:
+            self._events.put_nowait(Exited(run.key, Exit(code=ended.code if ended else None, message=message)))
+        if not gone and run.object is None and not pod.deleting:
+            # Nobody else removes what has no CodeSandbox.
+            self._writer.later(f"remove pod {run.key}", lambda: self._kube.delete(run.ref, uid=pod.uid))
+
+    async def next_event(self) -> Event:
+        return await self._events.get()
+
+    # What the engine asks.
+
+    async def start(self, sandbox: Sandbox) -> None:
+        recipe = self._catalog.recipe(sandbox.pool)
+        namespace, _, name = sandbox.sandbox_uid.partition("/")
+        run = self._runs[sandbox.sandbox_uid] = Run(Ref(POD, namespace, name))
+        if recipe is None or recipe.wanted is None:
+            self._not_started(run, f"its pool cannot be started from: {recipe.closed if recipe else 'it is gone'}")
+            return
+        workspace = sandbox.claim.workspace_id.rpartition("/")[2] if sandbox.claim else ""
+        user_namespace = self._user_namespaces(recipe.wanted.runtime_class)
+        manifest = objects.warm_pod(recipe, name, workspace, self._settings, user_namespace=user_namespace)
+        async with run.lock:
+            try:
+                made = await self._create(run.ref, manifest)
+                run.uid = made["metadata"]["uid"]
+                if not (workspace or recipe.wanted.ephemeral):
+                    await self._create_volume(recipe, run)
+            except (KubeError, NotLeadingError) as error:
+                self._not_started(run, str(error))
+                if run.uid:
+                    self._writer.later(f"remove pod {run.key}", lambda: self._kube.delete(run.ref, uid=run.uid))
+                return
+            self._store.put(POD, made)
+        self.saw_pod(self._store.get(run.ref) or made, gone=False)
+
+    async def _create(self, ref: Ref, manifest: Json) -> Json:
+        self._writer.fencing()
+        try:
+            return await self._kube.create(manifest)
+        except KubeError as error:
+            if not error.unsettled:
+                raise
+            # It may be there: its name is nobody else's.
+            return await self._kube.get(ref)
+
+    async def _create_volume(self, recipe: Recipe, run: Run) -> None:
+        self._writer.fencing()
+        await self._kube.create(objects.warm_volume(recipe, run.ref.name, run.uid))
+
+    def _not_started(self, run: Run, why: str) -> None:
+        if self._runs.pop(run.key, None) is not None:
+            self._events.put_nowait(Exited(run.key, Exit(message=why)))
+
+    async def claim(self, sandbox: Sandbox) -> None:
+        run = self._runs.get(sandbox.sandbox_uid)
+        recipe = self._catalog.recipe(sandbox.pool)
+        if run is None or recipe is None or sandbox.claim is None:
+            raise TakenError
+        async with run.lock:
+            try:
+                record = record_of(sandbox.claim, self._writer.fencing(), self._clock())
+            except NotLeadingError as error:
+                raise _unsettled(str(error)) from error
+            run.record = record
+            copied = names.copied(record.labels, self._settings.copied_labels)
+            if not await self._bind(run, record, claim_patch(run.uid, record, recipe.egress_class, copied)):
+                self._runs.pop(run.key, None)
+                asyncio.get_running_loop().call_soon(self.lost, run.ref)
+                raise TakenError
+            run.claimed = True
+
+    async def _bind(self, run: Run, record: Record, patch: list[Json]) -> bool:
+        """Whether it is ours, once that is known. Raises FleetError."""
+        give_up = asyncio.get_running_loop().time() + SETTLE_SECONDS
+        while True:
+            try:
+                self._writer.fencing()
+                await self._kube.patch(run.ref, patch, brief=True)
+            except (Invalid, NotFound):
+                return await self._is_ours(run, record)
+            except NotLeadingError as error:
+                raise _unsettled(str(error)) from error
+            except KubeError as error:
+                # Where the reply was lost, the same pod again: what was sent may still arrive.
+                pause = error.retry_after or SETTLE_PAUSE
+                # A JSON patch meets Conflict where others wrote the pod faster than the API server could try again.
+                again = error.unsettled or error.status == TOO_MANY or isinstance(error, Conflict)
+                if not again or asyncio.get_running_loop().time() + pause > give_up:
+                    raise _unsettled(str(error)) from error
+                await asyncio.sleep(pause)
+            else:
+                return True
+
+    async def _is_ours(self, run: Run, record: Record) -> bool:
+        """Asked after a refusal: an earlier try, whose reply was lost, may have done it. Raises FleetError."""
+        try:
+            found = await self._kube.get(run.ref)
+        except NotFound:
+            return False
+        except KubeError as error:
+            raise _unsettled(str(error)) from error
+        said = (found["metadata"].get("annotations") or {}).get(names.CLAIM)
+        return found["metadata"]["uid"] == run.uid and said == record_text(record)
+
+    async def record(self, sandbox: Sandbox) -> None:
+        run = self._runs.get(sandbox.sandbox_uid)
+        recipe = self._catalog.recipe(sandbox.pool)
+        if run is None or run.record is None:
+            return
+        async with run.lock:
+            if self._runs.get(run.key) is not run:
+                return
+            template = recipe.template if recipe else sandbox.template
+            pool = recipe.pool if recipe else ""
+            try:
+                await self._written(run, run.record, template, pool)
+            except NotLeadingError as error:
+                # Whoever leads now finds the claim on the pod.
+                _LOG.info("claim %s is not written down: %s", run.key, error)
+
+    async def _written(self, run: Run, record: Record, template: str, pool: str) -> None:
+        try:
+            owner = await self._writer.write_object(run.ref, run.uid, record, template=template, pool=pool)
+        except RefusedError as error:
+            _LOG.error("claim %s ends, since it cannot be written down: %s", run.key, error)
+            await self._remove(run)
+            self.removed(run.key, "RecordRefused")
+            return
+        if owner is None:
+            # Another pod has this request, or nobody wants it any more.
+            await self._remove(run)
+            self.removed(run.key, "ClaimSuperseded")
+            return
+        run.object = owner
+        await self._writer.own_pod(run.ref, run.uid, record, owner)
+
+    async def stop(self, sandbox_uid: str) -> None:
+        run = self._runs.get(sandbox_uid)
+        if run is None:
+            # Its pod went before; what is left is its CodeSandbox.
+            self._events.put_nowait(Exited(sandbox_uid, Exit(code=0)))
+            return
+        async with run.lock:
+            if self._runs.get(sandbox_uid) is not run:
+                return
+            try:
+                if not await self._remove(run):
+                    asyncio.get_running_loop().call_soon(self.lost, run.ref)
+            except NotLeadingError as error:
+                _LOG.info("pod %s is left to who leads now: %s", run.key, error)
+            if self._runs.pop(sandbox_uid, None) is not None:
+                self._events.put_nowait(Exited(sandbox_uid, Exit(code=0)))
+
+    async def _remove(self, run: Run) -> bool:
+        """The pod, and the CodeSandbox before it; False where the pod is somebody else's."""
+        if not run.claimed and run.uid and not await self._retire(run):
+            return False
+        if run.object is not None:
+            await self._writer.delete(Ref(CODE_SANDBOX, run.ref.namespace, run.object.name), run.object.uid)
+        if run.uid:
+            await self._writer.delete(run.ref, run.uid)
+        return True
+
+    async def _retire(self, run: Run) -> bool:
+        """Takes it out of everybody's reach; whether it is ours to remove. Raises NotLeadingError."""
+        if await self._writer.patch(run.ref, retire_patch(run.uid)):
+            return True
+        found = await self._writer.look(run.ref)
+        if found is None or found["metadata"]["uid"] != run.uid:
+            return True
+        said = _claim_of(found)
+        if said is None:
+            # Retired already, by a write whose reply was lost.
+            return bool(found["metadata"]["labels"].get(names.STATE) == PodState.RETIRING.value)
+        return run.record is not None and said == record_text(run.record)
+
+    async def gone(self, sandbox: Sandbox) -> None:
+        if not sandbox.bound or sandbox.claim is None:
+            return
+        namespace = sandbox.sandbox_id.partition("/")[0]
+        name = objects.object_of(sandbox.claim)
+        found = self._store.get(Ref(CODE_SANDBOX, namespace, name))
+        if found is None or _claim_of(found) is None or _pod_of(found) != sandbox.sandbox_id.partition("/")[2]:
+            # There is none, or it is another session's.
+            return
+        uid = found["metadata"]["uid"]
+        # What people have made outlives its pod, but not its release.
+        released = sandbox.ended_reason == "Released" and sandbox.claim.object_uid == uid
+        if released or not sandbox.claim.object_uid:
+            await self._writer.delete(Ref(CODE_SANDBOX, namespace, name), uid)
+
+    async def drop_workspace(self, workspace_id: str) -> None:
+        """It goes with its pod, or with its CodeSandbox."""
+
+    async def close(self) -> None:
+        """Nothing ends: whoever leads next goes on with what is there."""
+        await self._writer.close()
+
+
+def has_address(pod: Pod) -> bool:
+    """Its container was given to the node's runtime, and is about to listen."""
+    return bool(pod.address) and not pod.waiting
+
+
+def _claim_of(obj: Mapping[str, Any]) -> str | None:
+    text = (obj["metadata"].get("annotations") or {}).get(names.CLAIM)
+    return text if text and read_record(text) is not None else None
+
+
+def _pod_of(obj: Mapping[str, Any]) -> str:
+    """The name of the pod that its claim bound."""
+    return str((obj["metadata"].get("annotations") or {}).get(names.BOUND_POD, "")).partition("/")[0]
+
+
+def _unsettled(why: str) -> FleetError:
+    return FleetError(Problem(Code.UNAVAILABLE, "ApiServerFailed", f"cannot claim: {why}"))

@@ -1,0 +1,192 @@
+"""What there is to claim: pools and templates as the objects say it. It reads values and writes nothing."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_POOL, SANDBOX_TEMPLATE, Ref
+from sandfleet_operator.api.parse import sandbox_pool, sandbox_template
+from sandfleet_operator.api.resources import Meta, PoolSpec, SandboxPool, SandboxSpec, SandboxTemplate
+from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.api.values import Isolation, Template
+from sandfleet_operator.effects.store import Store
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.effective import Effective, Refusal, effective
+from sandfleet_operator.plan.egress import allows_nothing
+from sandfleet_operator.plan.networkpolicy import default_deny, template_egress
+from sandfleet_operator.plan.podspec import spec_hash
+from sandfleet_operator.plan.pool import Pool
+from sandfleet_operator.plan.sandbox.parts import is_in_place
+
+# Seconds of a lease where the claim names none.
+LEASE = 300.0
+# Of the pools that have no object: NAMESPACE/~TEMPLATE, which no object can be called.
+COLD = "~"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What the pods of a pool are made from. `wanted` is None where there can be none now: `closed` says why."""
+
+    namespace: str
+    # Of the SandboxPool; empty for cold starts of a template that no pool keeps warm.
+    pool: str
+    template: str
+    spec: PoolSpec
+    # The object that a pod goes with while it is warm.
+    owner_kind: str
+    owner: Meta | None
+    wanted: Effective | None = None
+    revision: str = ""
+    closed: str = ""
+    # What is wrong with the template, for people.
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        return pool_name(self.namespace, self.pool, self.template)
+
+    @property
+    def egress_class(self) -> str:
+        """The value of the label that opens what the template allows; empty where that is nothing."""
+        if self.wanted is None or allows_nothing(self.wanted.egress):
+            return ""
+        return names.bounded(self.template)
+
+
+def pool_name(namespace: str, pool: str, template: str) -> str:
+    """What the engine calls it."""
+    return f"{namespace}/{pool or COLD + template}"
+
+
+class Catalog:
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        # Namespaces whose executors have the keys to check tokens with.
+        self.keyed: set[str] = set()
+        # Templates that somebody has claimed without a pool: namespace and name.
+        self._cold: set[tuple[str, str]] = set()
+
+    def recipes(self) -> Iterator[Recipe]:
+        """All that can be claimed from now."""
+        for obj in self._store.all(SANDBOX_POOL):
+            if recipe := self._of_pool(obj):
+                yield recipe
+        for namespace, template in sorted(self._cold):
+            if recipe := self._of_template(namespace, template):
+                yield recipe
+
+    def recipe(self, name: str) -> Recipe | None:
+        """By the engine's name."""
+        namespace, _, rest = name.partition("/")
+        if rest.startswith(COLD):
+            return self._of_template(namespace, rest.removeprefix(COLD))
+        obj = self._store.get(Ref(SANDBOX_POOL, namespace, rest))
+        return self._of_pool(obj) if obj else None
+
+    def resolve(self, namespace: str, pool: str, template: str) -> Recipe:
+        """What a claim asks for. Raises FleetError where there is no such thing."""
+        if pool:
+            found = self.recipe(pool_name(namespace, pool, ""))
+            if found is None or (template and template != found.template):
+                what = f"pool {pool!r}" + (f" of template {template!r}" if found else "")
+                raise _missing("PoolNotFound", f"there is no {what} in namespace {namespace}", pool)
+            return found
+        template = template or Template().name
+        pools = (self._of_pool(obj) for obj in self._store.all(SANDBOX_POOL, namespace))
+        of_template = [one for one in pools if one is not None and one.template == template]
+        if of_template:
+            return min(of_template, key=lambda one: one.pool)
+        found = self._of_template(namespace, template)
+        if found is None:
+            raise _missing(
+                "TemplateNotFound", f"there is no SandboxTemplate {template!r} in namespace {namespace}", template
+            )
+        self._cold.add((namespace, template))
+        return found
+
+    def forget(self, name: str) -> None:
+        """Nobody claims this template without a pool any more."""
+        namespace, _, rest = name.partition("/")
+        self._cold.discard((namespace, rest.removeprefix(COLD)))
+
+    def pool_of(self, recipe: Recipe) -> Pool:
+        """For the engine, of the size that its spec says."""
+        template = Template(name=recipe.template, lease=LEASE)
+        if recipe.wanted is not None:
+            gvisor = recipe.wanted.runtime_class in self._settings.gvisor_classes
+            isolation = Isolation.GVISOR if gvisor else Isolation.NAMESPACE
+            template = Template(name=recipe.template, isolation=isolation, limits=recipe.wanted.limits, lease=LEASE)
+        return Pool(
+            name=recipe.name,
+            template=template,
+            target_warm=recipe.spec.size,
+            most=recipe.spec.max_size,
+            max_starting=recipe.spec.max_starting,
+            revision=recipe.revision,
+            closed=recipe.closed,
+        )
+
+    def _of_pool(self, obj: Mapping[str, Any]) -> Recipe | None:
+        try:
+            pool = sandbox_pool(obj)
+        except FleetError:
+            # The schema lets none of these in; one of an older schema is nobody's to claim from.
+            return None
+        return None if pool.meta.deleting else self._recipe(pool)
+
+    def _of_template(self, namespace: str, name: str) -> Recipe | None:
+        found = self._template(namespace, name)
+        if found is None:
+            return None
+        spec = PoolSpec(template=name, size=0)
+        return self._recipe(SandboxPool(meta=Meta(namespace=namespace, name="", uid=""), spec=spec), found.meta)
+
+    def _recipe(self, pool: SandboxPool, cold_owner: Meta | None = None) -> Recipe:
+        namespace = pool.meta.namespace
+        template = self._template(namespace, pool.spec.template)
+        wanted = self._wanted(template)
+        known = wanted if isinstance(wanted, Effective) else None
+        closed, why = (self._closed(namespace, template), "") if isinstance(wanted, Effective) else wanted
+        return Recipe(
+            namespace=namespace,
+            pool=pool.meta.name,
+            template=pool.spec.template,
+            spec=pool.spec,
+            owner_kind="SandboxTemplate" if cold_owner else "SandboxPool",
+            owner=cold_owner or pool.meta,
+            wanted=known,
+            revision=spec_hash(known, self._settings) if known else "",
+            closed=closed,
+            why=why,
+        )
+
+    def _wanted(self, template: SandboxTemplate | None) -> Effective | tuple[str, str]:
+        """Or the reason why there can be none, and the words for it."""
+        if template is None:
+            return "TemplateNotFound", ""
+        wanted = effective(template.spec, SandboxSpec(template=template.meta.name), self._settings)
+        return ("TemplateInvalid", wanted.message) if isinstance(wanted, Refusal) else wanted
+
+    def _closed(self, namespace: str, template: SandboxTemplate | None) -> str:
+        """Why nothing may be started or handed out: what isolates has to be there before."""
+        needed = [default_deny(namespace, self._settings)]
+        if template is not None and (opening := template_egress(template, self._settings)):
+            needed.append(opening)
+        there = self._store.specs(NETWORK_POLICY, namespace)
+        if not all(is_in_place(one, there) for one in needed) or namespace not in self.keyed:
+            return "PolicyMissing"
+        return ""
+
+    def _template(self, namespace: str, name: str) -> SandboxTemplate | None:
+        obj = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, name))
+        try:
+            return sandbox_template(obj) if obj else None
+        except FleetError:
+            return None
+
+
+def _missing(reason: str, why: str, subject: str) -> FleetError:
+    return FleetError(Problem(Code.NOT_FOUND, reason, f"cannot claim: {why}", subject[:80]))

@@ -1,0 +1,382 @@
+"""The fleet on Kubernetes: what the watches show goes to the engine, what the engine decides goes to the API server."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    NETWORK_POLICY,
+    NODE,
+    POD,
+    SANDBOX_POOL,
+    SANDBOX_TEMPLATE,
+    Json,
+    Kind,
+    Ref,
+)
+from sandfleet_operator.api.parse import code_sandbox
+from sandfleet_operator.api.resources import CodeSandbox, Meta
+from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.api.values import Isolation, Sandbox, State
+from sandfleet_operator.effects.facts import Facts
+from sandfleet_operator.effects.housekeeping import SANDBOX_SELECTOR
+from sandfleet_operator.effects.kubeapi import KubeApi
+from sandfleet_operator.effects.reflector import Reflector
+from sandfleet_operator.effects.store import Store
+from sandfleet_operator.fleet.kubernetes import adoption, objects
+from sandfleet_operator.fleet.kubernetes.adoption import Fate, Moment
+from sandfleet_operator.fleet.kubernetes.asking import Asking
+from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
+from sandfleet_operator.fleet.kubernetes.catalog import COLD, Catalog, Recipe
+from sandfleet_operator.fleet.kubernetes.changes import Changes
+from sandfleet_operator.fleet.kubernetes.sizes import Sizes
+from sandfleet_operator.fleet.kubernetes.statuses import Statuses
+from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
+from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.fleet.loop import Executors, Fleet
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.claims import Record
+from sandfleet_operator.plan.engine import Engine
+from sandfleet_operator.plan.podspec import PodState
+from sandfleet_operator.plan.policy import Policy
+from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
+
+WATCHED: dict[Kind, str] = {
+    NETWORK_POLICY: SANDBOX_SELECTOR,
+    SANDBOX_TEMPLATE: "",
+    SANDBOX_POOL: "",
+    NODE: "",
+    CODE_SANDBOX: "",
+    POD: SANDBOX_SELECTOR,
+}
+# Of the Lease: the highest number of a fleet that had looked at everything before it served.
+SERVED = f"{names.POOL.partition('/')[0]}/served"
+ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+SUFFIX = 8
+# Starts at the same time.
+MAX_STARTING = 300
+MAX_SANDBOXES = 50_000
+MAX_WAITING = 20_000
+
+_LOG = logging.getLogger(__name__)
+
+
+class KubernetesFleet:
+    """`leading` gives the fencing number, None when leadership may be over; `clock` never goes back, `wall_clock` is the epoch's."""
+
+    def __init__(
+        self,
+        kube: KubeApi,
+        settings: Settings,
+        executors: Callable[[Store], Executors],
+        *,
+        lease: Ref,
+        leading: Callable[[], int | None],
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        listens: Callable[[Pod], bool],
+    ) -> None:
+        self._kube = kube
+        self._settings = settings
+        self._lease = lease
+        self._leading = leading
+        self._clock = clock
+        self._store = Store()
+        self.changes = Changes(self._store)
+        self._facts = Facts(kube, self._store, wall_clock)
+        self.catalog = Catalog(self._store, settings)
+        self._writer = Writer(kube, leading)
+        self._backend = KubernetesBackend(
+            kube,
+            self._store,
+            self.catalog,
+            self._writer,
+            settings=settings,
+            user_namespaces=self._facts.user_namespaces,
+            listens=listens,
+            wall_clock=wall_clock,
+        )
+        self._backend.lost = self._lost
+        policy = Policy(
+            max_sandboxes=MAX_SANDBOXES,
+            max_starting=MAX_STARTING,
+            max_waiting=MAX_WAITING,
+            start_timeout=120.0,
+            recovers=False,
+        )
+        self.engine = Engine([], policy, new_id=_new_id)
+        self.executors = executors(self._store)
+        self.fleet = Fleet(self.engine, self._backend, self.executors, clock)
+        self._reflectors = [
+            Reflector(kube, self._store, kind, self._saw, namespace=namespace, selector=selector)
+            for kind, selector in WATCHED.items()
+            for namespace in ((settings.watch_namespaces or (None,)) if kind.namespaced else (None,))
+        ]
+        # CodeSandbox → the engine's id of what serves it.
+        self._sessions: dict[str, str] = {}
+        self._asking = Asking(self.fleet)
+        sizes = Sizes()
+        statuses = Statuses(kube, sizes, leading, wall_clock)
+        self._upkeep = Upkeep(kube, self._store, self.catalog, self.fleet, sizes=sizes, statuses=statuses, clock=clock)
+        self._moment: Moment | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def serving(self) -> bool:
+        """Whether it may answer callers: nobody is told anything by a fleet that may have been deposed."""
+        return self._moment is not None and self._moment.serving and self._leading() is not None
+
+    # Its life.
+
+    async def follow(self) -> None:
+        """Keeps the store fresh until it is cancelled, also while another one leads."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run())
+
+    async def synced(self) -> None:
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+
+    async def lead(self, fencing: int) -> None:
+        """Takes over what is there, then serves until it is cancelled. Raises KubeError where the takeover fails."""
+        await self.synced()
+        # What the watches have shown may be older than the last write of who led before.
+        for reflector in self._reflectors:
+            await reflector.refresh()
+        lease = await self._kube.get(self._lease)
+        served = int((lease["metadata"].get("annotations") or {}).get(SERVED, "0"))
+        self._moment = Moment(fencing, served, serving=False)
+        self.fleet.begin()
+        await self._upkeep.begin()
+        for obj in list(self._store.all(POD)):
+            self._pod(obj, gone=False)
+        for obj in list(self._store.all(CODE_SANDBOX)):
+            self._sandbox(obj, gone=False)
+        annotations = {"metadata": {"annotations": {SERVED: str(fencing)}}}
+        await self._kube.merge(self._lease, annotations)
+        self._moment = replace(self._moment, serving=True)
+        self._upkeep.open()
+        _LOG.info("serving %d sandboxes", len(self.engine.inventory))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.fleet.run())
+            group.create_task(self._upkeep.run())
+
+    async def close(self) -> None:
+        self._asking.close()
+        for task in self._tasks:
+            task.cancel()
+        await self.fleet.close()
+
+    # What the watches show.
+
+    def _saw(self, kind: Kind, gone: bool, obj: Json) -> None:
+        if kind == CODE_SANDBOX:
+            self.changes.say(obj, gone=gone)
+        if self._moment is None:
+            return
+        if kind == POD:
+            self._pod(obj, gone=gone)
+        elif kind == CODE_SANDBOX:
+            self._sandbox(obj, gone=gone)
+        elif kind == NODE:
+            self._upkeep.count_nodes()
+        else:
+            self._upkeep.look_soon()
+
+    def _pod(self, obj: Json, *, gone: bool) -> None:
+        key = objects.key_of(obj)
+        if self._backend.is_taken(key, obj):
+            self.fleet.do(self.engine.taken(key, self._clock()))
+        elif self._backend.run(key) is not None:
+            self._backend.saw_pod(obj, gone=gone)
+            return
+        if gone or self._moment is None:
+            return
+        pod = pod_of(obj)
+        record = adoption.record_on(pod.annotations)
+        match adoption.fate(pod, record, self._moment):
+            case Fate.WARM:
+                self._adopt_warm(key, pod, obj)
+            case Fate.SESSION if record is not None and not pod.owner:
+                self._complete(key, pod, record)
+            case Fate.REMOVE:
+                ref = Ref(POD, obj["metadata"]["namespace"], pod.name)
+                self._writer.later(f"remove pod {key}", lambda: self._kube.delete(ref, uid=pod.uid))
+
+    def _lost(self, ref: Ref) -> None:
+        """A pod is somebody else's: where that one leads no more, nobody else removes it."""
+        obj = self._store.get(ref)
+        if obj is not None and (obj["metadata"].get("labels") or {}).get(names.STATE) != PodState.WARM.value:
+            self._pod(obj, gone=False)
+
+    def _adopt_warm(self, key: str, pod: Pod, obj: Json) -> None:
+        namespace = obj["metadata"]["namespace"]
+        pool = _pool_of(namespace, pod)
+        recipe = self.catalog.recipe(pool)
+        found = self.engine.pool(pool)
+        if recipe is None or found is None:
+            ref = Ref(POD, namespace, pod.name)
+            self._writer.later(f"remove pod {key}", lambda: self._kube.delete(ref, uid=pod.uid))
+            return
+        self._backend.know(key, pod.uid)
+        sandbox = adoption.warm(
+            pod,
+            key,
+            pool=pool,
+            template=recipe.template,
+            revision=pod.annotations.get(names.SPEC_HASH, ""),
+            isolation=found.template.isolation,
+            now=self._clock(),
+        )
+        self.fleet.do(self.engine.adopt(sandbox, self._clock()))
+        self._backend.saw_pod(obj, gone=False)
+
+    def _complete(self, key: str, pod: Pod, record: Record) -> None:
+        """A claim that was not written down yet: its fleet ended after it had bound the pod."""
+        namespace = key.partition("/")[0]
+        self._adopt_session(key, (key, pod.uid), record, (_pool_of(namespace, pod), pod.labels.get(names.TEMPLATE, "")))
+        sandbox = self.engine.inventory.get(key)
+        if sandbox is not None:
+            self._spawn(self._reopened(key), f"open {key}")
+            self._spawn(self._backend.record(sandbox), f"write down {key}")
+
+    def _adopt_session(
+        self, key: str, serves: tuple[str, str], record: Record, made_of: tuple[str, str], owner: Meta | None = None
+    ) -> None:
+        """`serves` is the pod that does now, its key and its uid (none: no pod does); `made_of` is pool and template."""
+        (uid_key, pod_uid), (pool, template) = serves, made_of
+        if self.engine.inventory.get(key) is not None:
+            return
+        namespace = key.partition("/")[0]
+        self._backend.know(uid_key, pod_uid, record, owner)
+        self._sessions[f"{namespace}/{record.object}"] = key
+        found = self.engine.pool(pool)
+        isolation = found.template.isolation if found else Isolation.NAMESPACE
+        sandbox = adoption.session(
+            record,
+            key,
+            uid_key,
+            pool=pool,
+            template=template,
+            isolation=isolation,
+            now=self._clock(),
+            running=bool(pod_uid),
+        )
+        self.fleet.do(self.engine.adopt(sandbox, self._clock()))
+
+    def _sandbox(self, obj: Json, *, gone: bool) -> None:
+        name = objects.key_of(obj)
+        try:
+            sandbox = code_sandbox(obj)
+        except FleetError:
+            return
+        if gone or adoption.is_over(sandbox):
+            self._ended(name, sandbox, gone=gone)
+        elif adoption.wants_pool(sandbox):
+            self._asking.ask(name, sandbox)
+        elif names.BOUND_POD in sandbox.meta.annotations:
+            self._bound(name, sandbox)
+
+    def _ended(self, name: str, sandbox: CodeSandbox, *, gone: bool) -> None:
+        self._asking.drop(name)
+        reason = "Released" if gone or sandbox.meta.deleting else "Expired"
+        known = self.session_of(name)
+        if known is None:
+            self._sessions.pop(name, None)
+        elif adoption.is_of(sandbox, known):
+            del self._sessions[name]
+            self._backend.removed(known.sandbox_uid, reason)
+        record = adoption.record_on(sandbox.meta.annotations)
+        if not gone and not sandbox.meta.deleting and record is not None and not record.uid:
+            # The fleet has made it, and nobody else would remove it.
+            self._remove_object(name, sandbox)
+
+    def _remove_object(self, name: str, sandbox: CodeSandbox) -> None:
+        ref = Ref(CODE_SANDBOX, sandbox.meta.namespace, sandbox.meta.name)
+        self._writer.later(f"remove {name}", lambda: self._kube.delete(ref, uid=sandbox.meta.uid))
+
+    def _bound(self, name: str, sandbox: CodeSandbox) -> None:
+        record = adoption.record_on(sandbox.meta.annotations)
+        if record is None:
+            return
+        namespace, spec = sandbox.meta.namespace, sandbox.spec
+        pod_name, _, pod_uid = sandbox.meta.annotations[names.BOUND_POD].partition("/")
+        key = f"{namespace}/{pod_name}"
+        serves = adoption.incarnation(sandbox)
+        known = self.engine.inventory.get(self._sessions.get(name, key))
+        if known is not None and not adoption.is_of(sandbox, known):
+            # Of a fleet that was deposed: whose object stays is settled where ours is written.
+            return
+        if known is None and self._moment is not None and adoption.is_late(record, self._moment):
+            if record.fencing < self._moment.fencing:
+                self._remove_object(name, sandbox)
+        elif known is None:
+            pool = f"{namespace}/{spec.pool or COLD + spec.template}"
+            first = self._store.get(Ref(POD, namespace, pod_name))
+            alive = first is not None and first["metadata"]["uid"] == pod_uid and not sandbox.status.restarts
+            uid_key = key if alive else serves or f"{namespace}/{sandbox.meta.name}"
+            uid = pod_uid if alive else sandbox.status.pod_uid if serves else ""
+            self._adopt_session(key, (uid_key, uid), record, (pool, spec.template), sandbox.meta)
+        elif known.state is State.RECOVERING and serves and sandbox.status.pod_uid != pod_uid:
+            self._backend.know(serves, sandbox.status.pod_uid, record, sandbox.meta)
+            self.fleet.do(self.engine.recovered(known.sandbox_id, serves, self._clock()))
+            self._spawn(self._reopened(known.sandbox_id), f"open {name}")
+        if known is not None:
+            self._sessions.setdefault(name, known.sandbox_id)
+
+    async def _reopened(self, sandbox_id: str) -> None:
+        """Its lease and environment, as far as the executor has none of this claim."""
+        sandbox = self.engine.inventory.get(sandbox_id)
+        if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
+            await self.executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
+
+    # For who serves callers.
+
+    def session_of(self, name: str) -> Sandbox | None:
+        """What serves this CodeSandbox, NAMESPACE/NAME; None where no claim does."""
+        return self.engine.inventory.get(self._sessions.get(name, ""))
+
+    def note_session(self, sandbox: Sandbox) -> str:
+        """A claim was answered; the name of its CodeSandbox, which may not be there yet."""
+        assert sandbox.claim is not None
+        name = f"{sandbox.sandbox_id.partition('/')[0]}/{objects.object_of(sandbox.claim)}"
+        self._sessions[name] = sandbox.sandbox_id
+        return name
+
+    def resolve(self, namespace: str, pool: str, template: str) -> Recipe:
+        """What a claim asks for; the engine knows it from now on. Raises FleetError."""
+        recipe = self.catalog.resolve(namespace, pool, template)
+        if self.engine.pool(recipe.name) is None:
+            self._upkeep.look_at_pools()
+        return recipe
+
+    def pod_of(self, sandbox: Sandbox) -> Pod | None:
+        namespace, _, name = sandbox.sandbox_uid.partition("/")
+        found = self._store.get(Ref(POD, namespace, name))
+        return pod_of(found) if found else None
+
+    def _spawn(self, work: Coroutine[object, object, None], doing: str) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: _report(done, doing))
+
+
+def _pool_of(namespace: str, pod: Pod) -> str:
+    return f"{namespace}/{pod.labels.get(names.POOL) or COLD + pod.labels.get(names.TEMPLATE, '')}"
+
+
+def _new_id(pool: str) -> str:
+    namespace, _, name = pool.partition("/")
+    suffix = "".join(secrets.choice(ALPHABET) for _ in range(SUFFIX))
+    return f"{namespace}/{names.pod_name(name.removeprefix(COLD), suffix)}"
+
+
+def _report(done: asyncio.Task[None], doing: str) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        _LOG.warning("cannot %s: %s", doing, error)

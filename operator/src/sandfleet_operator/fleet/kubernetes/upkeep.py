@@ -1,0 +1,144 @@
+"""What has no event of its own: pools as they are now, keys of namespaces, nodes, warm pods that are no good any more."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from sandfleet_operator.api.kube import CONFIG_MAP, NODE, POD, SANDBOX_POOL, KubeError, NotFound, Ref
+from sandfleet_operator.api.values import State
+from sandfleet_operator.effects.kubeapi import KubeApi
+from sandfleet_operator.effects.store import Store
+from sandfleet_operator.fleet.kubernetes.catalog import COLD, Catalog, Recipe
+from sandfleet_operator.fleet.kubernetes.sizes import Sizes
+from sandfleet_operator.fleet.kubernetes.statuses import Statuses
+from sandfleet_operator.fleet.loop import Fleet
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.lines import Level
+from sandfleet_operator.plan.sandbox.observed import node_of, pod_of
+
+# Starts at the same time on each node that is ready.
+STARTS_PER_NODE = 10
+# Seconds.
+LOOK_EVERY = 1.0
+SOON = 0.05
+# So long may a warm pod not be ready before another one takes its place.
+UNHEALTHY_SECONDS = 15.0
+# Why a pool is closed until then.
+TAKING_OVER = "TakingOver"
+
+_LOG = logging.getLogger(__name__)
+
+
+class Upkeep:
+    def __init__(
+        self,
+        kube: KubeApi,
+        store: Store,
+        catalog: Catalog,
+        fleet: Fleet,
+        *,
+        sizes: Sizes,
+        statuses: Statuses,
+        clock: Callable[[], float],
+    ) -> None:
+        self._kube = kube
+        self._store = store
+        self._catalog = catalog
+        self._fleet = fleet
+        self._sizes = sizes
+        self._statuses = statuses
+        self._clock = clock
+        self._unready: dict[str, float] = {}
+        self._due = False
+        # Nothing is started or handed out before all that is there is known.
+        self._held = True
+
+    async def begin(self) -> None:
+        """Before anything is decided. Raises KubeError."""
+        await self._look_for_keys()
+        self.count_nodes()
+        self.look_at_pools()
+
+    def open(self) -> None:
+        """From now on pools are filled and handed out from."""
+        self._held = False
+        self.look_at_pools()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                await self._look_for_keys()
+            except KubeError as error:
+                _LOG.warning("cannot look for keys: %s", error)
+            self._forget_idle()
+            self.look_at_pools()
+            self._discard_unhealthy()
+            await self._statuses.write(self._levels())
+
+    def look_soon(self) -> None:
+        """Something has changed: of many changes at once only the last one counts."""
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_later(SOON, self.look_at_pools)
+
+    def look_at_pools(self) -> None:
+        self._due = False
+        engine, now = self._fleet.engine, self._clock()
+        recipes = {recipe.name: recipe for recipe in self._catalog.recipes()}
+        for recipe in recipes.values():
+            pool = self._catalog.pool_of(recipe)
+            if self._held:
+                pool = replace(pool, closed=TAKING_OVER)
+            else:
+                pool = replace(pool, target_warm=self._sizes.target(recipe, engine, now).warm)
+            self._fleet.do(engine.set_pool(pool, now))
+        for pool in engine.pools:
+            if pool.name not in recipes:
+                self._fleet.do(engine.remove_pool(pool.name, now))
+                self._sizes.forget(pool.name)
+
+    def _forget_idle(self) -> None:
+        """Not at each look: one is taken just before a claim asks, while its pool still serves nobody."""
+        engine = self._fleet.engine
+        for pool in engine.pools:
+            if COLD in pool.name and engine.level(pool.name).is_idle:
+                self._catalog.forget(pool.name)
+
+    def _levels(self) -> list[tuple[Recipe, Level]]:
+        engine = self._fleet.engine
+        return [(one, engine.level(one.name)) for one in self._catalog.recipes() if engine.pool(one.name) is not None]
+
+    def count_nodes(self) -> None:
+        ready = sum(1 for obj in self._store.all(NODE) if node_of(obj).ready)
+        engine = self._fleet.engine
+        engine.stock.max_starting = max(1, min(engine.policy.max_starting, STARTS_PER_NODE * ready))
+
+    async def _look_for_keys(self) -> None:
+        """Nothing is started where they are not."""
+        wanted = {obj["metadata"]["namespace"] for obj in self._store.all(SANDBOX_POOL)}
+        wanted |= {recipe.namespace for recipe in self._catalog.recipes()}
+        for namespace in wanted - self._catalog.keyed:
+            try:
+                await self._kube.get(Ref(CONFIG_MAP, namespace, names.KEYS_CONFIG_MAP))
+            except NotFound:
+                continue
+            self._catalog.keyed.add(namespace)
+
+    def _discard_unhealthy(self) -> None:
+        """Warm pods whose executor the kubelet does not reach any more, or whose node is silent."""
+        now = self._clock()
+        unready = dict.fromkeys(self._not_ready(), now)
+        self._unready = {key: self._unready.get(key, since) for key, since in unready.items()}
+        for key, since in self._unready.items():
+            if now - since >= UNHEALTHY_SECONDS:
+                self._fleet.do(self._fleet.engine.discard(key, "Unhealthy", now))
+
+    def _not_ready(self) -> Iterator[str]:
+        for sandbox in self._fleet.engine.inventory.in_state(State.WARM):
+            namespace, _, name = sandbox.sandbox_uid.partition("/")
+            found = self._store.get(Ref(POD, namespace, name))
+            if found is None or not pod_of(found).ready:
+                yield sandbox.sandbox_id

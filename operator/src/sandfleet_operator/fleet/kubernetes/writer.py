@@ -1,0 +1,190 @@
+"""Writes of the leader that have to come about: tried again until the API server has taken or refused them, or another one leads."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    Json,
+    KubeError,
+    NotFound,
+    Ref,
+)
+from sandfleet_operator.api.parse import code_sandbox as parse
+from sandfleet_operator.api.resources import Meta
+from sandfleet_operator.effects.kubeapi import KubeApi
+from sandfleet_operator.plan import names
+from sandfleet_operator.plan.claims import Record, bound_annotations, code_sandbox, owner_patch, read_record
+
+# Seconds before what failed is tried again; it doubles from failure to failure.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+# How long the CodeSandbox of an ended claim may take to go before a new one of the same request is given up.
+MAKE_ROOM = 30.0
+
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class NotLeadingError(Exception):
+    """Another one leads, or may: nothing is written any more."""
+
+
+class RefusedError(Exception):
+    """The API server does not take the object, and never will."""
+
+
+class Writer:
+    """`leading` gives the fencing number, None when leadership may be over."""
+
+    def __init__(self, kube: KubeApi, leading: Callable[[], int | None]) -> None:
+        self._kube = kube
+        self._leading = leading
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def fencing(self) -> int:
+        """Asked before each write. Raises NotLeadingError."""
+        number = self._leading()
+        if number is None:
+            raise NotLeadingError("cannot write: leadership is over")
+        return number
+
+    async def look(self, ref: Ref) -> Json | None:
+        """As it is now, past all caches; None where there is none. Insists on an answer. Raises NotLeadingError."""
+        return await self._insist(f"get {ref}", lambda: self._found(ref))
+
+    async def _found(self, ref: Ref) -> Json | None:
+        try:
+            return await self._kube.get(ref)
+        except NotFound:
+            return None
+
+    async def delete(self, ref: Ref, uid: str) -> None:
+        """Of that uid only. Raises NotLeadingError."""
+        await self._insist(f"delete {ref}", lambda: self._deleted(ref, uid))
+
+    async def _deleted(self, ref: Ref, uid: str) -> None:
+        try:
+            await self._kube.delete(ref, uid=uid)
+        except Conflict:
+            # Another object has the name by now.
+            return
+
+    async def write_object(self, pod: Ref, pod_uid: str, record: Record, *, template: str, pool: str) -> Meta | None:
+        """The CodeSandbox of a claim, with the pod that was bound; None where it names another one. Raises RefusedError, NotLeadingError."""
+        ref = Ref(CODE_SANDBOX, pod.namespace, record.object)
+        if record.uid:
+            return await self._insist(f"bind {ref}", lambda: self._annotated(ref, pod.name, pod_uid, record))
+        manifest = code_sandbox(pod.namespace, pod.name, pod_uid, record, template=template, pool=pool)
+        give_up = asyncio.get_running_loop().time() + MAKE_ROOM
+        while True:
+            made = await self._insist(f"create {ref}", lambda: self._made(manifest))
+            found = made or await self.look(ref)
+            if found is not None and not _names(found, pod.name, pod_uid):
+                if asyncio.get_running_loop().time() > give_up or not await self._makes_room(ref, found, record):
+                    return None
+                found = None
+            if found is not None:
+                return _meta(found)
+            await asyncio.sleep(FIRST_PAUSE)
+
+    async def _makes_room(self, ref: Ref, found: Json, record: Record) -> bool:
+        """Whether the object that has the name goes: it is going, or a fleet has made it that leads no more."""
+        if "deletionTimestamp" in found["metadata"]:
+            return True
+        other = read_record((found["metadata"].get("annotations") or {}).get(names.CLAIM, ""))
+        # One fleet binds a request again only where the first pod came to nothing: the later of its claims stays.
+        if other is None or other.uid or (other.fencing, other.at) >= (record.fencing, record.at):
+            return False
+        await self.delete(ref, found["metadata"]["uid"])
+        return True
+
+    async def _made(self, manifest: Json) -> Json | None:
+        try:
+            return await self._kube.create(manifest)
+        except AlreadyExists:
+            return None
+        except (Forbidden, Invalid, NotFound) as error:
+            raise RefusedError(str(error)) from error
+
+    async def _annotated(self, ref: Ref, pod: str, pod_uid: str, record: Record) -> Meta | None:
+        while True:
+            found = await self._found(ref)
+            if found is None or found["metadata"]["uid"] != record.uid or "deletionTimestamp" in found["metadata"]:
+                return None
+            if (found["metadata"].get("annotations") or {}).get(names.BOUND_POD):
+                return _meta(found) if _names(found, pod, pod_uid) else None
+            patch = {
+                "metadata": {
+                    "resourceVersion": found["metadata"]["resourceVersion"],
+                    "annotations": bound_annotations(pod, pod_uid, record),
+                }
+            }
+            self.fencing()
+            try:
+                return _meta(await self._kube.merge(ref, patch))
+            except (Conflict, NotFound):
+                continue
+
+    async def own_pod(self, pod: Ref, pod_uid: str, record: Record, owner: Meta) -> None:
+        """Raises NotLeadingError."""
+        # Where it is gone, or is not this claim's any more, there is nothing to own.
+        await self.patch(pod, owner_patch(pod_uid, record, owner))
+
+    async def patch(self, ref: Ref, operations: list[Json]) -> bool:
+        """Whether it is done: not where a test fails, or there is no such object. Raises NotLeadingError."""
+        return await self._insist(f"patch {ref}", lambda: self._patched(ref, operations))
+
+    async def _patched(self, ref: Ref, operations: list[Json]) -> bool:
+        try:
+            await self._kube.patch(ref, operations, brief=True)
+        except (Invalid, NotFound):
+            return False
+        return True
+
+    def later(self, doing: str, work: Callable[[], Awaitable[object]]) -> None:
+        """In the background; that nobody leads any more ends it."""
+        task = asyncio.create_task(self._later(doing, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _later(self, doing: str, work: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await self._insist(doing, work)
+        except (NotLeadingError, KubeError) as error:
+            _LOG.warning("%s", error)
+
+    async def _insist(self, doing: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Raises NotLeadingError, and KubeError where trying again cannot help."""
+        pause = FIRST_PAUSE
+        while True:
+            self.fencing()
+            try:
+                return await work()
+            except KubeError as error:
+                # Conflict: others wrote the same object faster than the API server could try again.
+                passing = error.unsettled or isinstance(error, Conflict) or error.status == 429
+                if not passing and error.retry_after is None:
+                    raise
+                _LOG.info("cannot %s yet: %s", doing, error)
+                await asyncio.sleep(error.retry_after or pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _names(obj: Json, pod: str, pod_uid: str) -> bool:
+    """Whether this pod is bound to it."""
+    return (obj["metadata"].get("annotations") or {}).get(names.BOUND_POD) == f"{pod}/{pod_uid}"
+
+
+def _meta(obj: Json) -> Meta:
+    return parse(obj).meta

@@ -1,0 +1,35 @@
+"""The fleet with a stand-in for executors, for pods on nodes that only pretend: `python -m cluster.fleet_on_fakes ARGUMENTS`."""
+
+import sys
+
+from sandfleet_operator import __main__ as entry
+from sandfleet_operator.effects.clock import wall_clock
+from sandfleet_operator.effects.contact import Contacts
+from sandfleet_operator.fleet.kubernetes import serve
+from sandfleet_operator.fleet.kubernetes.executors import PodExecutors
+
+
+class Pretended(PodExecutors):
+    """Nothing is said to anybody; tokens are real."""
+
+    async def connect(self, sandbox, address):
+        pass
+
+    async def open(self, sandbox, lease):
+        pass
+
+    async def answers(self, _sandbox):
+        return True
+
+
+def assembled(kube, signing, settings, lease):
+    def executors(store):
+        return Pretended(Contacts(signing, wall_clock), signing, store, settings.executor_port)
+
+    return serve.assembled(kube, signing, settings, lease, executors=executors, listens=lambda pod: pod.ready)
+
+
+if __name__ == "__main__":
+    real = serve.serve
+    serve.serve = lambda options: real(options, assembled)
+    sys.exit(entry.main(["fleet", *sys.argv[1:]]))

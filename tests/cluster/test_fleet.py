@@ -1,0 +1,186 @@
+"""The fleet on the real cluster: warm claims that end in a first cell under gVisor, and what they leave behind."""
+
+import asyncio
+import itertools
+import json
+import random
+import secrets
+
+import pytest
+from cluster.access_bed import a_grant, an_object, fleet_bed
+from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
+from crd_schemas import CRDS
+from sandfleet import AsyncSandbox
+from sandfleet.errors import SandfleetError
+from sandfleet.fleet import AsyncFleet
+
+AGENT = [
+    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "verbs": ["create", "get", "list", "delete"]},
+    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/connect"], "verbs": ["create"]},
+]
+POOL = 3
+# What a sandbox must not reach, as it is tried from inside.
+PROBE = """
+import json, socket
+said = {}
+for name, (host, port) in json.loads(TARGETS).items():
+    try:
+        socket.create_connection((host, port), 2).close()
+        said[name] = True
+    except OSError:
+        said[name] = False
+json.dumps(said)
+"""
+
+
+@pytest.fixture(scope="module")
+def bed(images, tmp_path_factory):
+    """Operator and fleet for one namespace that enforces PodSecurity `restricted`, with a pool in it."""
+    api = images.api
+    api.apply_all(CRDS.values())
+    work = f"fleet-work-{secrets.token_hex(4)}"
+    metadata = {"name": work, "labels": RESTRICTED_LABELS}
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    folder = tmp_path_factory.mktemp("fleet")
+    with fleet_bed(images, folder, (work,)) as made:
+        made.apply(
+            an_object("v1", "ServiceAccount", "agent", work), *a_grant("", "agent", AGENT, (work, "agent"), work)
+        )
+        operator = OperatorProcess(images, tmp_path_factory.mktemp("operator"), made.namespace, (work,)).start()
+        made.operator = operator
+        api.create(template(work))
+        pool = an_object(
+            "sandfleet.io/v1alpha1", "SandboxPool", "fast", work, spec={"template": "python", "size": POOL}
+        )
+        api.create(pool)
+        api.wait("the pool to be warm", lambda: len(pods(made, "warm", ready=True)) == POOL, 90)
+        yield made
+        operator.end()
+    api.delete("Namespace", work)
+
+
+def pods(bed, state=None, *, ready=False):
+    found = bed.cluster.api.list("Pod", bed.namespaces[0])
+    states = [one for one in found if state in {None, one["metadata"]["labels"].get("sandfleet.io/state")}]
+    return [one for one in states if not ready or _is_ready(one)]
+
+
+def _is_ready(pod):
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+@pytest.fixture
+async def fleet(bed, tmp_path):
+    ca, token = tmp_path / "ca.crt", tmp_path / "token"
+    ca.write_text(bed.cluster.api.get("ConfigMap", "sandfleet-ca", bed.namespace)["data"]["ca.crt"])
+    token.write_text(bed.token(bed.namespaces[0], "agent"))
+    made = await AsyncFleet.connect(
+        f"127.0.0.1:{bed.port}", namespace=bed.namespaces[0], ca_file=str(ca), token_file=str(token)
+    )
+    yield made
+    await made.close()
+
+
+def settled(bed):
+    """Nothing but the pool is left."""
+    api, work = bed.cluster.api, bed.namespaces[0]
+    warm = {one["metadata"]["name"] for one in pods(bed, "warm", ready=True)}
+    claims = {one["metadata"]["name"] for one in api.list("PersistentVolumeClaim", work)}
+    others = len(pods(bed)) - len(warm)
+    return len(warm) == POOL and not others and not api.list("CodeSandbox", work) and len(claims) == POOL
+
+
+async def test_a_warm_claim_runs_a_cell_in_gvisor_and_is_gone_after_its_release(bed, fleet):
+    async with await AsyncSandbox.create(pool="fast", fleet=fleet, labels={"app": "agent"}, envs={"WHO": "me"}) as one:
+        info = await one.get_info()
+        assert (info.isolation, info.labels["app"]) == ("gvisor", "agent")
+        execution = await one.run_code("import os; os.environ['WHO'] + str(6 * 7)")
+        assert execution.text == "'me42'"
+        api, work = bed.cluster.api, bed.namespaces[0]
+        name = info.sandbox_id.partition("/")[2]
+        await asyncio.to_thread(
+            api.wait, "its object to be Ready", lambda: _ready(api.get("CodeSandbox", name, work)), 30
+        )
+        pod = next(one for one in pods(bed, "claimed"))
+        assert [one["kind"] for one in pod["metadata"]["ownerReferences"]] == ["CodeSandbox"]
+    await asyncio.to_thread(bed.cluster.api.wait, "nothing to be left", lambda: settled(bed), 60)
+
+
+def _ready(sandbox):
+    conditions = (sandbox or {}).get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+async def test_code_reaches_nothing_from_the_first_moment_after_a_claim(bed, fleet):
+    addresses = bed.cluster.addresses
+    other = next(one["status"]["podIP"] for one in pods(bed, "warm"))
+    targets = {
+        "sandbox": (other, 50051),
+        "API server": (addresses.machine, 6443),
+        "metadata": ("169.254.169.254", 80),
+        "fleet": (addresses.machine, bed.port),
+    }
+    async with await AsyncSandbox.create(pool="fast", fleet=fleet) as one:
+        execution = await one.run_code(PROBE.replace("TARGETS", repr(json.dumps(targets))))
+        assert json.loads(execution.text.strip("'")) == dict.fromkeys(targets, False)
+
+
+async def test_a_killed_executor_comes_back_on_its_workspace_under_the_same_claim(bed, fleet):
+    async with await AsyncSandbox.create(pool="fast", fleet=fleet) as one:
+        await one.files.write("kept.txt", b"kept")
+        work = bed.namespaces[0]
+        pod = next(one for one in pods(bed, "claimed"))
+        await asyncio.to_thread(bed.cluster.api.delete, "Pod", pod["metadata"]["name"], work)
+        async with asyncio.timeout(90):
+            while (await _info(one)) is None or (await _info(one)).restarts == 0:
+                await asyncio.sleep(0.5)
+        assert await one.files.read("kept.txt") == "kept"
+        assert (await one.get_info()).restarts == 1
+
+
+async def _info(sandbox):
+    try:
+        return await sandbox.get_info()
+    except SandfleetError:
+        return None
+
+
+async def test_claims_survive_that_fleet_and_operator_are_killed_again_and_again(bed, fleet):
+    """Each claim ends in a cell that ran, or in a typed error; afterwards the pool is full and nothing else is there."""
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    chance, numbers, over = random.Random(seed), itertools.count(), asyncio.Event()
+    done, failed = [], []
+
+    async def agent():
+        while not over.is_set():
+            number = next(numbers)
+            try:
+                async with await AsyncSandbox.create(pool="fast", fleet=fleet, max_wait=40, timeout=60) as one:
+                    execution = await one.run_code(f"{number} * 2")
+                    done.append(execution.text == str(number * 2))
+            except SandfleetError as error:
+                failed.append(error)
+
+    async def killer():
+        for round_ in range(6):
+            await asyncio.sleep(chance.uniform(2, 5))
+            victim = bed.fleet if round_ % 2 == 0 else bed.operator
+            await asyncio.to_thread(victim.kill)
+            if round_ % 2:
+                await asyncio.to_thread(bed.operator.bury)
+            await asyncio.to_thread(victim.start)
+        over.set()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(agent())
+        group.create_task(killer())
+    print(
+        f"{len(done)} claims ended in a cell, {len(failed)} in an error: {sorted({error.reason for error in failed})}"
+    )
+    assert done
+    assert all(done)
+    assert all(error.reason for error in failed)
+    await asyncio.to_thread(bed.cluster.api.wait, "nothing to be left", lambda: settled(bed), 120)

@@ -1,0 +1,192 @@
+"""Claims over the fleet's port on Kubernetes: who may, what comes back, and that it is one write."""
+
+import asyncio
+import time
+
+import jwt
+import kubernetes_world
+import pytest
+from fleet_on_kubernetes import SYSTEM, Kube, World, new_signing
+from kubernetes_world import pool_object, template_object
+from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
+from sandfleet_api.fleet.v1 import fleet_pb2
+from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
+from sandfleet_operator.effects.contact import Contacts
+from sandfleet_operator.fleet.kubernetes.executors import PodExecutors
+from sandfleet_operator.fleet.kubernetes.serve import Options, listen
+
+ALICE = (("authorization", "Bearer alice"),)
+RIGHTS = [("create", "team", ""), ("create/connect", "team", ""), ("list", "team", ""), ("watch", "team", "")]
+
+
+@pytest.fixture
+async def world():
+    kube = Kube()
+    async with kubernetes_world.World(cluster=kube.cluster) as cluster:
+        await cluster.add(template_object(), pool_object())
+        signing = await new_signing(kube)
+        options = Options(
+            namespace=SYSTEM, settings=kubernetes_world.SETTINGS, identity="fleet-0", host="127.0.0.1", port=0
+        )
+        running = await cluster.fleet()
+        server, port = await listen(kube, signing, options, running)
+        made = World(kube, signing, port)
+        made.cluster, made.running = cluster, running
+        made.stub = FleetServiceStub(made.channel())
+        kube.knows("alice", "alice")
+        kube.allowed |= {("alice", *right) for right in RIGHTS}
+        yield made
+        for channel in made.channels:
+            await channel.close()
+        await server.stop(0)
+
+
+def request(request_id="r1", **fields):
+    return fleet_pb2.ClaimRequest(request_id=request_id, namespace="team", **fields)
+
+
+async def claimed(world, asked=None, metadata=ALICE):
+    answers = [one async for one in world.stub.Claim(asked or request(), metadata=metadata, timeout=10)]
+    assert [one.sequence for one in answers] == list(range(1, len(answers) + 1))
+    return answers[-1].bound
+
+
+async def refusal(call):
+    with pytest.raises(Exception, match="StatusCode") as caught:
+        if hasattr(call, "__aiter__"):
+            _ = [one async for one in call]
+        else:
+            await call
+    return caught.value.code().name, caught.value.details()
+
+
+def allow(world, sandbox, *verbs):
+    namespace, _, name = sandbox.partition("/")
+    world.kube.allowed |= {("alice", verb, namespace, name) for verb in verbs}
+
+
+async def test_a_claim_gives_a_warm_sandbox_and_the_key_to_it(world):
+    await world.cluster.until(lambda: world.running.engine.level("team/fast").warm == 2)
+    bound = await claimed(world, request(labels={"app": "agent"}))
+    sandbox = bound.sandbox
+    assert bound.warm
+    assert (sandbox.template, sandbox.pool, dict(sandbox.labels)) == ("python", "fast", {"app": "agent"})
+    assert (sandbox.state, sandbox.isolation) == (fleet_pb2.SANDBOX_STATE_CLAIMED, ISOLATION_GVISOR)
+    assert bound.egress == fleet_pb2.EGRESS_STATE_DENIED
+    assert bound.access.ca_pem == world.signing.authority.pem
+    assert sandbox.workspace_id.startswith("workspace-fast-")
+    assert (await claimed(world)).sandbox.sandbox_id == sandbox.sandbox_id
+
+
+async def test_the_same_request_of_somebody_else_is_another_claim(world):
+    world.kube.knows("bob", "bob")
+    world.kube.allowed |= {("bob", *right) for right in RIGHTS}
+    first = await claimed(world)
+    second = await claimed(world, metadata=(("authorization", "Bearer bob"),))
+    assert first.sandbox.sandbox_uid != second.sandbox.sandbox_uid
+
+
+async def test_what_the_template_allows_is_opened_by_the_claim_unless_it_wants_nothing(world):
+    egress = {"allow": [{"cidr": "203.0.113.0/24"}]}
+    await world.cluster.add(template_object("open", egress=egress), pool_object("open", 1, "open"))
+    bound = await claimed(world, request("a", pool="open"))
+    assert bound.egress == fleet_pb2.EGRESS_STATE_OPENING
+    none = await claimed(world, request("b", pool="open", egress=fleet_pb2.EGRESS_NONE))
+    assert none.egress == fleet_pb2.EGRESS_STATE_DENIED
+    labels = {one["metadata"]["uid"]: one["metadata"]["labels"] for one in world.cluster.pods("claimed")}
+    assert labels[bound.sandbox.sandbox_uid].get("sandfleet.io/egress-class") == "open"
+    assert "sandfleet.io/egress-class" not in labels[none.sandbox.sandbox_uid]
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [
+        (request(pool="none"), "NOT_FOUND", "there is no pool 'none'"),
+        (request(template="none"), "NOT_FOUND", "there is no SandboxTemplate 'none'"),
+        (request(pool="fast", template="other"), "NOT_FOUND", "of template 'other'"),
+        (fleet_pb2.ClaimRequest(request_id="r", namespace="Team"), "INVALID_ARGUMENT", "not NAMESPACE/NAME"),
+        (request("!"), "INVALID_ARGUMENT", "the request id"),
+        (request(contract="reviewed"), "FAILED_PRECONDITION", "does not let callers run code"),
+        (request(labels={"sandfleet.io/state": "warm"}), "INVALID_ARGUMENT", "is Kubernetes' or Sandfleet's"),
+        (request(envs={"A": "x" * 60_000}), "INVALID_ARGUMENT", "is larger than"),
+        (fleet_pb2.ClaimRequest(request_id="r", namespace="other"), "PERMISSION_DENIED", "may not create"),
+    ],
+)
+async def test_what_cannot_be_claimed_is_refused_in_words(world, asked, code, said):
+    found, details = await refusal(world.stub.Claim(asked, metadata=ALICE))
+    assert (found, said in details) == (code, True), details
+
+
+async def test_who_may_make_objects_but_not_connect_may_not_claim(world):
+    world.kube.allowed.discard(("alice", "create/connect", "team", ""))
+    code, said = await refusal(world.stub.Claim(request(), metadata=ALICE))
+    assert (code, "codesandboxes/connect" in said) == ("PERMISSION_DENIED", True)
+    assert (await refusal(world.stub.Claim(request())))[0] == "UNAUTHENTICATED"
+
+
+async def test_a_session_is_renewed_and_released_by_who_may(world):
+    bound = await claimed(world)
+    name = bound.sandbox.sandbox_id
+    renew = fleet_pb2.RenewRequest(sandbox_id=name)
+    renew.lease.FromSeconds(60)
+    assert (await refusal(world.stub.Renew(renew, metadata=ALICE)))[0] == "PERMISSION_DENIED"
+    allow(world, name, "create/connect", "get", "delete")
+    answer = await world.stub.Renew(renew, metadata=ALICE)
+    assert answer.access.token
+    opened = world.running.pretended.opened.values()
+    assert ("r1", 60.0) in opened
+    found = await world.stub.Get(fleet_pb2.GetRequest(sandbox_id=name, with_access=True), metadata=ALICE)
+    assert found.sandbox.sandbox_uid == bound.sandbox.sandbox_uid
+    released = await world.stub.Release(fleet_pb2.ReleaseRequest(sandbox_id=name), metadata=ALICE)
+    assert released.released
+    await world.cluster.until(lambda: not world.cluster.objects() and not world.cluster.pods("claimed"))
+    code, _ = await refusal(world.stub.Get(fleet_pb2.GetRequest(sandbox_id=name), metadata=ALICE))
+    assert code == "NOT_FOUND"
+
+
+async def test_a_token_opens_one_sandbox_for_its_lease(world):
+    real = PodExecutors(Contacts(world.signing, time.time), world.signing, world.running._store, 50051)
+    world.running.pretended.caller_token = real.caller_token
+    asked = request()
+    asked.lease.FromSeconds(120)
+    bound = await claimed(world, asked)
+    key = world.signing.material.tokens.keys[0].private.public_key()
+    said = jwt.decode(bound.access.token, key, algorithms=["EdDSA"], audience=bound.sandbox.sandbox_uid)
+    assert said["sub"] == "alice"
+    assert said["sid"] == bound.sandbox.sandbox_id.replace("/", ".")
+    assert "admin" not in said["scope"]
+    assert 110 <= said["exp"] - time.time() <= 122
+
+
+async def test_pools_are_listed_with_what_they_lack(world):
+    await world.cluster.until(lambda: world.running.engine.level("team/fast").warm == 2)
+    await claimed(world)
+    (pool,) = (await world.stub.ListPools(fleet_pb2.ListPoolsRequest(namespace="team"), metadata=ALICE)).pools
+    assert (pool.pool_id, pool.template, pool.target_warm, pool.claimed, pool.hit_rate) == (
+        "team/fast",
+        "python",
+        2,
+        1,
+        1.0,
+    )
+    code, _ = await refusal(world.stub.ListPools(fleet_pb2.ListPoolsRequest(), metadata=ALICE))
+    assert code == "PERMISSION_DENIED"
+
+
+async def test_a_watch_says_what_is_there_and_then_what_happens(world):
+    await claimed(world)
+    await world.cluster.until(world.cluster.objects)
+    watching = world.stub.Watch(fleet_pb2.WatchRequest(namespace="team"), metadata=ALICE)
+    first, synced = await watching.read(), await watching.read()
+    assert (first.changed.pool or first.changed.template, synced.synced) == ("python", True)
+    await claimed(world, request("r2"))
+    async with asyncio.timeout(5):
+        while (await watching.read()).changed.sandbox_id == first.changed.sandbox_id:
+            pass
+    watching.cancel()
+
+
+async def test_a_fleet_that_leads_no_more_answers_nobody(world):
+    world.running.state["leading"] = None
+    code, said = await refusal(world.stub.Claim(request(), metadata=ALICE))
+    assert (code, "another fleet leads" in said) == ("UNAVAILABLE", True)
