@@ -64,7 +64,9 @@ class Outbox:
         try:
             self._flush()
             while self._late:
-                waiting, self._late = self._late, []
+                # The same list all along: a frame is appended to the one that was looked up before a handler ran.
+                waiting = tuple(self._late)
+                del self._late[: len(waiting)]
                 self._control.sendall(b"".join(waiting))
         finally:
             self._writing = False
