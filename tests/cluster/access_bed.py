@@ -19,6 +19,7 @@ from typing import Any
 from cluster.harness.api import ApiError, path_of
 from cluster.harness.layout import REPOSITORY, ClusterError
 from cluster.harness.testing import Cluster
+from ports import free_port
 from sandfleet.cluster import SERVICE
 
 Json = dict[str, Any]
@@ -153,7 +154,7 @@ def fleet_bed(
 ) -> Iterator[FleetBed]:
     """Without namespaces it has no sandboxes of its own: it gives access to those of others."""
     name = f"access-{secrets.token_hex(4)}"
-    bed = FleetBed(cluster, name, _free_port(), namespaces or (name,), folder)
+    bed = FleetBed(cluster, name, free_port(""), namespaces or (name,), folder)
     account = (name, "fleet")
     bed.apply(
         an_object("v1", "Namespace", name),
@@ -194,10 +195,3 @@ def _command(bed: FleetBed, folder: Path, *, fakes: bool) -> list[str]:
     command = [sys.executable, "-m", *module, "--port", str(bed.port)]
     command += ["--namespace", bed.namespace, "--kubeconfig", str(_kubeconfig(bed, folder))]
     return [*command, "--settings", str(settings)]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port

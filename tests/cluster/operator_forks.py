@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import IO
 
 from cluster.operator_on_fakes import main
-from cluster.operators import OperatorProcess, free_port
+from cluster.operators import OperatorProcess
+from ports import free_port
 
 
 @dataclass

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from cluster.harness.api import ApiError, path_of
 from cluster.harness.layout import REPOSITORY, ClusterError
 from cluster.harness.testing import Cluster
 from crd_schemas import CRDS
+from ports import free_port
 
 Json = dict[str, Any]
 IMAGE = "localhost/sandfleet-executor:dev"
@@ -42,12 +42,6 @@ def sandbox(namespace: str, name: str, **spec: Any) -> Json:
 def _own(kind: str, namespace: str, name: str, spec: Json) -> Json:
     metadata = {"namespace": namespace, "name": name}
     return {"apiVersion": "sandfleet.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -96,6 +96,7 @@ def run(work: Coroutine[Any, Any, Answer], relay: Relay | None = None) -> Answer
     try:
         return relay.serve(answer) if relay else answer.result()
     except BaseException:
+        # KeyboardInterrupt too: the caller waits no longer.
         answer.cancel()
         raise
 

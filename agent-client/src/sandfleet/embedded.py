@@ -112,6 +112,7 @@ class Process:
         try:
             self._process = self._spawn(ready_write, lifeline_read)
         except BaseException:
+            # Also by Ctrl-C: nobody is left to close them.
             os.close(self._lifeline)
             os.close(ready)
             raise

@@ -74,6 +74,7 @@ def call(name: str, attributes: Mapping[str, str]) -> Iterator[Recorder]:
         try:
             yield recorder
         except BaseException as error:
+            # Cancelled and interrupted calls are failed ones in a trace.
             recorder.fail(type(error).__qualname__)
             raise
 

@@ -10,6 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from ports import free_port
+
 from .layout import ClusterError
 from .processes import wait_until
 
@@ -57,13 +59,6 @@ class S3:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ClusterError(f"cannot {arguments[0]} on the S3 server: {(done.stdout + done.stderr).strip()}")
-
-
-def free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def start(program: Path, directory: Path, host: str) -> tuple[S3, subprocess.Popen[bytes]]:

@@ -19,16 +19,11 @@ from pathlib import Path
 from contract.executor.authority import Authority
 from contract.executor.harness import PATIENCE, ExecutorUnderTest, Exit, until
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from ports import free_port
 
 REPOSITORY = Path(__file__).parents[3]
 is_root = os.geteuid() == 0
 _numbers = itertools.count(1)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class LocalHost:

@@ -141,14 +141,6 @@ async def test_a_session_is_not_opened_with_an_executor_that_is_not_signed(plane
         await plane.contacts.open(whom(fresh))
 
 
-async def test_closing_ends_the_executor_and_once_more_is_no_error(plane, fresh, host):
-    await met(plane, fresh, host)
-    await plane.contacts.open(whom(fresh))
-    await plane.contacts.close(whom(fresh))
-    assert (await fresh.exit()).code is not None
-    await plane.contacts.close(whom(fresh))
-
-
 async def test_a_restart_in_place_is_known_again_without_a_first_contact(plane, fresh, host):
     await met(plane, fresh, host)
     fresh.kill()

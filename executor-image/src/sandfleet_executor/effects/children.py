@@ -182,6 +182,7 @@ class Children:
         try:
             pid = await self._spawner.prepare(kind, theirs.fileno())
         except BaseException:
+            # A cancellation too: no child was made that would own it.
             ours.close()
             raise
         finally:

@@ -68,6 +68,7 @@ class Interpreter:
         try:
             self._child = await namespace.children.start(CONTEXT, request, b"", [stdout_writer, stderr_writer], self)
         except BaseException:
+            # A cancellation too leaves nobody who reads them.
             for pump in self._pumps.values():
                 pump.close()
             raise

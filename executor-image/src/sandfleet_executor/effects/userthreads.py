@@ -52,6 +52,7 @@ class FileThreads:
         try:
             future = self._pool.submit(work)
         except BaseException:
+            # No future will ever say that it is done.
             finish()
             raise
         future.add_done_callback(lambda _: finish())

@@ -27,7 +27,6 @@ from sandfleet_operator.effects.tokens import FLEET_SCOPES, Signer
 
 # Seconds for all of one call of this module.
 DEADLINE = 10.0
-CLOSE_DEADLINE = 2.0
 TOKEN_LIFETIME = 60.0
 HOLDER = "operator"
 # Before the executor is known, it is trusted with no more than taking a certificate.
@@ -167,15 +166,6 @@ class Contacts:
         if said.session_id != executor.session_id:
             raise IdentityInvalid(f"cannot open {executor.session_id}: it serves session {said.session_id[:80]!r}")
         return _contact(said)
-
-    async def close(self, executor: Executor) -> None:
-        """Asks the executor to end its executions and itself. That it is gone already is no error."""
-        with contextlib.suppress(ContactError):
-            async with self._bounded(executor, CLOSE_DEADLINE), self._verified(executor) as channel:
-                call = SessionServiceStub(channel).Close(
-                    session_pb2.CloseRequest(), metadata=self._token(executor, FLEET_SCOPES)
-                )
-                await _reply(executor, "close", call)
 
     async def _introduce(self, executor: Executor, shown: x509.Certificate, authority: Authority) -> None:
         """Gives it a certificate; the connection is to whoever has the key of the certificate that was shown."""
