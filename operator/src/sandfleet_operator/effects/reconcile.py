@@ -268,7 +268,9 @@ class Reconciler:
         if conditions.same(old, plan.status):
             self._quiet.pop(seen.sandbox.meta.uid, None)
             return plan.again
-        if not conditions.urgent(old, plan.status) and (left := self._quiet_left(seen.sandbox.meta.uid)) > 0:
+        # A greeting that is on its way says in a moment what is to be written then.
+        quiet = seen.sandbox.meta.uid in self._greetings or not conditions.urgent(old, plan.status)
+        if quiet and (left := self._quiet_left(seen.sandbox.meta.uid)) > 0:
             return min(left, plan.again if plan.again is not None else left)
         await self._write(seen, plan)
         return plan.again
