@@ -4,7 +4,7 @@ PY := .venv/bin/python
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test lint types proto lock image bench clean
+.PHONY: help setup demo test model lint types proto lock image bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -18,6 +18,10 @@ demo: setup ## Many agent sessions solve real tasks in isolated sandboxes.
 test: setup lint types ## The fast suite: lint, types, generated code, unit and contract tests.
 	@$(PY) -m pytest -q -n 6 --dist loadfile $(ARGS) || { echo "again, one at a time, what failed side by side:"; \
 	    $(PY) -m pytest -q --last-failed --last-failed-no-failures none $(ARGS); }
+
+model: setup ## spin searches all states of the claim protocol (tests/model), about a minute.
+	@scripts/debian.sh spin spin gcc libc6-dev
+	@$(PY) -m pytest -q tests/model $(ARGS)
 
 lint: setup ## ruff, import contracts, buf.
 	@.venv/bin/ruff check -q . && .venv/bin/ruff format -q --check .

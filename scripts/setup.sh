@@ -2,15 +2,8 @@
 # Makes .venv from requirements.lock and looks for bubblewrap. Does nothing when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if ! command -v bwrap >/dev/null; then
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        echo "setup: installing bubblewrap" >&2
-        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap; } >&2
-    else
-        echo "cannot set up: bubblewrap is missing; it isolates the sandboxes (Debian: sudo apt-get install bubblewrap)" >&2
-        exit 1
-    fi
-fi
+# It isolates the sandboxes.
+scripts/debian.sh bwrap bubblewrap
 stamp=.venv/.sandfleet-$(cat requirements.lock pyproject.toml scripts/setup.sh | sha256sum | cut -c1-16)
 [ -e "$stamp" ] && exit 0
 echo "setup: making .venv (about a minute the first time)" >&2
