@@ -1,18 +1,20 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, footprint, sessions, pods, operator.
+`--only NAME` runs one of: cells, commands, footprint, sessions, pods, operator, claims, warm.
 """
 
 import argparse
 import sys
 
 import cells
+import claims
 import commands
 import figures
 import footprint
 import pods
 import reconciler
 import sessions
+import warm
 
 PARTS = {
     "cells": cells,
@@ -21,6 +23,8 @@ PARTS = {
     "sessions": sessions,
     "pods": pods,
     "operator": reconciler,
+    "claims": claims,
+    "warm": warm,
 }
 
 

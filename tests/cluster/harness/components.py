@@ -90,7 +90,6 @@ def apiserver(context: Context) -> Component:
         service_account_issuer="https://kubernetes.default.svc.cluster.local",
         service_account_key_file=context.pki("service-accounts.pub"),
         service_account_signing_key_file=context.pki("service-accounts.key"),
-        profiling="false",
     )
     return Component("kube-apiserver", (str(context.programs["kube-apiserver"]), *flags), after="etcd", ready="api")
 
