@@ -262,7 +262,8 @@ class MemoryKube:
         elif _has_status(ref.kind):
             new = {**_without(new, "status"), **({"status": old["status"]} if "status" in old else {})}
         system = {name: was[name] for name in SYSTEM if name in was}
-        new = {**deepcopy(new), "metadata": {**_without(deepcopy(new["metadata"]), *SYSTEM), **system}}
+        # It keeps no managedFields, whatever is asked of it.
+        new = {**deepcopy(new), "metadata": {**_without(deepcopy(new["metadata"]), *SYSTEM, "managedFields"), **system}}
         if ref.kind == kube.POD and _fixed(new["spec"]) != _fixed(old["spec"]):
             raise Invalid(422, "Invalid", f"cannot update {ref}: pod updates may not change these fields")
         if deleting(old) and set(new["metadata"].get("finalizers", ())) - set(was.get("finalizers", ())):

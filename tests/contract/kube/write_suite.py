@@ -176,6 +176,16 @@ async def test_a_json_patch_can_test_that_something_is_not_there(bed: Bed):
         await bed.api.patch(bed.ref(CONFIG_MAP), claim)
 
 
+async def test_the_books_of_who_set_what_can_be_closed_for_good(bed: Bed):
+    await bed.api.create(bed.pod())
+    closing = [{"op": "add", "path": "/metadata/managedFields", "value": [{}]}]
+    assert "managedFields" not in (await bed.api.patch(bed.ref(POD), closing))["metadata"]
+    label = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
+    done = await bed.api.patch(bed.ref(POD), label)
+    assert "managedFields" not in done["metadata"]
+    assert done["metadata"]["labels"] == {"a": "b"}
+
+
 async def test_a_merge_patch_removes_what_is_null_and_keeps_what_it_does_not_name(bed: Bed):
     await bed.api.create(bed.config(labels={"a": "b", "c": "d"}))
     done = await bed.api.merge(bed.ref(CONFIG_MAP), {"metadata": {"labels": {"a": None, "e": "f"}}})

@@ -131,6 +131,8 @@ def claim_patch(pod_uid: str, record: Record, egress_class: str, copied: Mapping
         *({"op": "add", "path": _annotation(key), "value": value} for key, value in annotations.items()),
         # Neither its pool nor its template takes it away from now on.
         {"op": "replace", "path": "/metadata/ownerReferences", "value": []},
+        # Who has set which field matters to nobody here, and keeping those books is half of what the API server does in a patch.
+        {"op": "add", "path": "/metadata/managedFields", "value": [{}]},
     ]
 
 
