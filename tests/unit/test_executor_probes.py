@@ -1,12 +1,12 @@
 """What is asked of name servers, and who counts as having answered."""
 
 import asyncio
-import os
 import shutil
 import socket
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from sandfleet_executor.core.probes import Target, name_servers, question
@@ -88,16 +88,20 @@ async def test_without_a_name_server_nothing_is_reached(tmp_path):
         assert await reached(RESOLVER, file, port) == [False]
 
 
+def open_files():
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
 async def test_who_leaves_leaves_no_connection_behind(tmp_path):
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.create_connection(full.getsockname()):
         port = full.getsockname()[1]
-        before = set(os.listdir("/proc/self/fd"))
+        before = open_files()
         task = asyncio.create_task(reached([Target("127.0.0.1", port)] * 8))
         await asyncio.sleep(0.05)
-        assert len(set(os.listdir("/proc/self/fd")) - before) == 8
+        assert len(open_files() - before) == 8
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert set(os.listdir("/proc/self/fd")) == before
+        assert open_files() == before
 
 
 REFUSING = """
