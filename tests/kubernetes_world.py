@@ -53,10 +53,11 @@ def sandbox_object(name="mine", pool="fast", template="python", **spec):
 
 
 class Pretended:
-    """Executors that answer everything; `refuses` are the pods whose executor does not."""
+    """Executors that answer everything; `refuses` are the pods whose executor does not. `reaches` says what their networks reach."""
 
     def __init__(self):
-        self.opened, self.refuses = {}, {}
+        self.opened, self.refuses, self.probed = {}, {}, []
+        self.reaches = lambda targets: [True] * len(targets)
 
     async def connect(self, sandbox, address):
         await asyncio.sleep(0)
@@ -69,6 +70,11 @@ class Pretended:
 
     async def answers(self, sandbox):
         return True
+
+    async def probe(self, sandbox, targets):
+        self.probed.append((sandbox.sandbox_uid, tuple(map(str, targets))))
+        found = self.reaches(targets)
+        return await found if asyncio.iscoroutine(found) else found
 
     async def close(self, sandbox):
         pass

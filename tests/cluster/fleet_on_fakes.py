@@ -21,6 +21,9 @@ class Pretended(PodExecutors):
     async def answers(self, _sandbox):
         return True
 
+    async def probe(self, _sandbox, targets):
+        return (True,) * len(targets)
+
 
 def assembled(kube, signing, settings, lease):
     def executors(store):

@@ -190,3 +190,46 @@ async def test_a_fleet_that_leads_no_more_answers_nobody(world):
     world.running.state["leading"] = None
     code, said = await refusal(world.stub.Claim(request(), metadata=ALICE))
     assert (code, "another fleet leads" in said) == ("UNAVAILABLE", True)
+
+
+OPENS = {"allow": [{"cidr": "203.0.113.7/32", "ports": [{"protocol": "TCP", "port": 443}]}]}
+
+
+async def test_egress_is_opening_in_the_reply_and_open_in_whatever_is_asked_later(world):
+    await world.cluster.add(template_object("open", egress=OPENS), pool_object("open", 1, "open"))
+    answer = asyncio.Event()
+
+    async def reaches(_):
+        await answer.wait()
+        return [True]
+
+    world.running.pretended.reaches = reaches
+    bound = await claimed(world, request("a", pool="open"))
+    assert (bound.egress, bound.sandbox.egress.reason) == (fleet_pb2.EGRESS_STATE_OPENING, "Asking")
+    name = bound.sandbox.sandbox_id
+    await world.cluster.until(world.cluster.objects)
+    watching = world.stub.Watch(fleet_pb2.WatchRequest(namespace="team"), metadata=ALICE)
+    first = await watching.read()
+    assert (first.changed.sandbox_id, first.changed.egress.state) == (name, fleet_pb2.EGRESS_STATE_OPENING)
+    before = time.time()
+    answer.set()
+    async with asyncio.timeout(10):
+        while (seen := await watching.read()).changed.egress.state != fleet_pb2.EGRESS_STATE_OPEN:
+            pass
+    watching.cancel()
+    assert before <= seen.changed.egress.since.ToMicroseconds() / 1e6 <= time.time()
+    assert seen.changed.egress.message == "answered: 203.0.113.7:443"
+    allow(world, name, "get", "create/connect")
+    got = await world.stub.Get(fleet_pb2.GetRequest(sandbox_id=name), metadata=ALICE)
+    renewed = await world.stub.Renew(fleet_pb2.RenewRequest(sandbox_id=name), metadata=ALICE)
+    (listed,) = (await world.stub.List(fleet_pb2.ListRequest(namespace="team"), metadata=ALICE)).sandboxes
+    assert got.sandbox.egress == listed.egress == renewed.sandbox.egress == seen.changed.egress
+    # The same request again is the same claim, of which more is known by now.
+    assert (await claimed(world, request("a", pool="open"))).egress == fleet_pb2.EGRESS_STATE_OPEN
+
+
+async def test_of_a_sandbox_that_no_claim_serves_nothing_is_said(world):
+    await world.add()
+    allow(world, "team/one", "get")
+    found = await world.stub.Get(fleet_pb2.GetRequest(sandbox_id="team/one"), metadata=ALICE)
+    assert not found.sandbox.HasField("egress")

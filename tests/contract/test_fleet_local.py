@@ -76,6 +76,7 @@ def test_a_claimed_sandbox_runs_code_and_a_released_one_leaves_nothing(fleet, na
     bound = fleet.claim(name, envs={"GREETING": "hello"}, labels={"team": "blue"})
     assert run(bound.access, "import os; print(os.environ['GREETING'])") == (OK, "hello\n")
     assert describe(bound.access).session_id == bound.sandbox.sandbox_id
+    assert (bound.egress, bound.sandbox.egress.reason) == (pb.EGRESS_STATE_DENIED, "NoNetwork")
     socket_path = Path(bound.access.address.removeprefix("unix://"))
     workspace = fleet.state_dir / "workspaces" / bound.sandbox.workspace_id
     executor = executor_of(fleet, bound)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandfleet.codeact import CodeActAgent as CodeActAgent
     from sandfleet.commands import AsyncCommandHandle as AsyncCommandHandle
+    from sandfleet.egress import EgressInfo as EgressInfo
+    from sandfleet.egress import EgressState as EgressState
     from sandfleet.errors import ClaimError as ClaimError
     from sandfleet.errors import CommandFailed as CommandFailed
     from sandfleet.errors import FileError as FileError
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from sandfleet.errors import UnavailableError as UnavailableError
     from sandfleet.fleet import AsyncFleet as AsyncFleet
     from sandfleet.fleet_values import Bound as Bound
-    from sandfleet.fleet_values import EgressState as EgressState
     from sandfleet.fleet_values import PoolInfo as PoolInfo
     from sandfleet.fleet_values import Queued as Queued
     from sandfleet.fleet_values import SandboxChange as SandboxChange
@@ -50,6 +51,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "codeact": ("CodeActAgent",),
     "commands": ("AsyncCommandHandle",),
+    "egress": ("EgressInfo", "EgressState"),
     "errors": (
         "ClaimError",
         "CommandFailed",
@@ -60,7 +62,7 @@ _HOMES = {
         "UnavailableError",
     ),
     "fleet": ("AsyncFleet",),
-    "fleet_values": ("Bound", "EgressState", "PoolInfo", "Queued", "SandboxChange"),
+    "fleet_values": ("Bound", "PoolInfo", "Queued", "SandboxChange"),
     "sandbox": ("AsyncSandbox",),
     "sync": ("Fleet", "Sandbox"),
     "sync_commands": ("CommandHandle",),

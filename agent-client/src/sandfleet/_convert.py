@@ -9,6 +9,7 @@ from typing import cast
 
 from sandfleet import _api as api
 from sandfleet import fleet_values, values
+from sandfleet.egress import EgressInfo, EgressState
 from sandfleet.errors import InvalidArgument
 
 _NAMES_LIMIT = 100_000
@@ -21,7 +22,7 @@ _STREAMS = dict(enumerate(values.Stream, start=1))
 _FILE_TYPES = {1: values.FileType.FILE, 2: values.FileType.DIRECTORY, 3: values.FileType.SYMLINK}
 _CONTEXT_STATES = {1: "idle", 2: "busy", 3: "ended"}
 _EGRESS = {"none": 1, "template": 2}
-_EGRESS_STATES = dict(enumerate(fleet_values.EgressState))
+_EGRESS_STATES = dict(enumerate(EgressState))
 _SANDBOX_STATES = {1: "starting", 2: "warm", 3: "claimed", 4: "recovering", 5: "ended"}
 
 
@@ -166,7 +167,14 @@ def sandbox(message: api.fleet.Sandbox) -> values.SandboxInfo:
         restarts=message.restarts,
         last_restart_reason=message.last_restart_reason,
         pool=message.pool,
+        egress=egress(message.egress),
     )
+
+
+def egress(message: api.fleet.EgressStatus) -> EgressInfo:
+    """Read what is known of a sandbox's way out."""
+    state = _EGRESS_STATES.get(message.state, EgressState.UNKNOWN)
+    return EgressInfo(state, message.reason, message.message, moment(message.since))
 
 
 def egress_number(wish: fleet_values.Egress | None) -> api.fleet.Egress:
@@ -184,7 +192,7 @@ def queued(message: api.fleet.Queued) -> fleet_values.Queued:
 
 def bound(message: api.fleet.Bound) -> fleet_values.Bound:
     """Read how a claim was served."""
-    return fleet_values.Bound(message.warm, _EGRESS_STATES.get(message.egress, fleet_values.EgressState.UNKNOWN))
+    return fleet_values.Bound(message.warm, _EGRESS_STATES.get(message.egress, EgressState.UNKNOWN))
 
 
 def pool(message: api.fleet.Pool) -> fleet_values.PoolInfo:

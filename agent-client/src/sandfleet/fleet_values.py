@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Literal
 
+from sandfleet.egress import EgressState
 from sandfleet.values import SandboxInfo
 
 # What an egress class of a claim can be; None means as the template says.
 Egress = Literal["none", "template"]
 # The reason of `Queued` while no fleet answers.
 FLEET_UNAVAILABLE = "FleetUnavailable"
-
-
-class EgressState(StrEnum):
-    """Whether a sandbox reaches what its template allows it to reach."""
-
-    UNKNOWN = "unknown"
-    # Nothing, and nothing is meant to be.
-    DENIED = "denied"
-    # Asked for. Until the cluster's network has applied it, nothing can be reached.
-    OPENING = "opening"
-    # Known to work.
-    OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LEASE = 300.0
 RPC_TIMEOUT = 30.0
+# Seconds between two questions to the fleet: the first, and the longest.
+_EGRESS_PAUSES = (0.05, 1.0)
 
 
 class AsyncSandbox:
@@ -105,7 +107,7 @@ class AsyncSandbox:
                         this pod's own, else that of kubectl's present context.
         name            of its CodeSandbox; "" makes one up. A claim with a name costs the fleet a write more.
         contract        "autonomous", "brokered" or "reviewed", of those that the template allows; "" means its first.
-        egress          "none": it reaches nothing. "template" or None: what its template allows; `bound` says what is known.
+        egress          "none": it reaches nothing. "template" or None: what its template allows; `bound` says what is known then, `get_info().egress` what is now.
         timeout         its lease, in seconds; renewed at half of it while `keep_alive` holds (None: as a context manager).
         idle_timeout    seconds without any call after which it ends; None means never.
         isolation       refuse anything weaker; None means what SANDFLEET_ISOLATION says, else a namespace (gVisor is more).
@@ -299,6 +301,24 @@ class AsyncSandbox:
     async def get_info(self) -> SandboxInfo:
         """Say what the sandbox is, its isolation included. Raises SandboxEnded."""
         return await self._link.info()
+
+    async def wait_for_egress(self, timeout: float = 30.0) -> bool:
+        """Wait until it is known that the sandbox reaches what its template allows, at most `timeout` seconds; return whether it is.
+
+        False sooner where waiting does not help: nothing is allowed, nothing of it can be asked, or nothing answers.
+        `get_info().egress` says which. On one machine a sandbox has no network. Raises SandboxEnded.
+        """
+        pause, longest = _EGRESS_PAUSES
+        try:
+            async with late.asyncio.timeout(timeout) as limit:
+                while not (egress := (await self._link.known()).egress).is_settled:
+                    await late.asyncio.sleep(pause)
+                    pause = min(2 * pause, longest)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return False
+        return egress.state is late.egress.EgressState.OPEN
 
     async def set_timeout(self, timeout: float) -> SandboxInfo:
         """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""

@@ -317,6 +317,9 @@ class Sandbox:
     def get_info(self) -> SandboxInfo:
         return run(self._async.get_info())
 
+    def wait_for_egress(self, timeout: float = 30.0) -> bool:
+        return run(self._async.wait_for_egress(timeout))
+
     def set_timeout(self, timeout: float) -> SandboxInfo:
         return run(self._async.set_timeout(timeout))
 

@@ -267,9 +267,13 @@ class Link:
         self._ended = SandboxEnded(f"cannot use sandbox {self.sandbox_id}: it was killed", reason="Killed")
         return released
 
+    async def known(self) -> SandboxInfo:
+        """Say what the fleet knows, without asking the executor."""
+        return await self._fleet.get(self.sandbox_id)
+
     async def info(self) -> SandboxInfo:
         """Join what the fleet knows with what the executor says."""
-        known = await self._fleet.get(self.sandbox_id)
+        known = await self.known()
         said = await self.unary(lambda c: c.session.Describe, api.session.DescribeRequest(), idempotent=True)
         return replace(
             known,

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import Enum, StrEnum
 
 from sandfleet import _show
+from sandfleet.egress import EgressInfo
 
 MimeParts = Mapping[str, "str | bytes"]
 
@@ -364,6 +365,7 @@ class SandboxInfo:
     restarts: int = 0
     last_restart_reason: str = ""
     pool: str = ""
+    egress: EgressInfo = field(default_factory=EgressInfo)
     separations: tuple[str, ...] = ()
     kernel: str = ""
     languages: tuple[str, ...] = ()

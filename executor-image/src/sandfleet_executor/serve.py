@@ -69,7 +69,7 @@ class TouchInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._session = session
 
     async def intercept_service(self, continuation, details):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-        if not details.method.endswith(("/Health", "/Describe", "/Usage")):
+        if not details.method.endswith(("/Health", "/Describe", "/Usage", "/ProbeEgress")):
             self._session.touch()
         return await continuation(details)
 

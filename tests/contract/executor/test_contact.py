@@ -20,8 +20,16 @@ from sandfleet_api.executor.v1.identity_pb2_grpc import IdentityServiceServicer,
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceServicer, add_SessionServiceServicer_to_server
 from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.effects.authority import Authority
-from sandfleet_operator.effects.contact import Contacts, Executor, IdentityInvalid, RuntimeMismatch, Unreachable
+from sandfleet_operator.effects.contact import (
+    ContactError,
+    Contacts,
+    Executor,
+    IdentityInvalid,
+    RuntimeMismatch,
+    Unreachable,
+)
 from sandfleet_operator.effects.tokens import KeyRing, Signer, TokenKey
+from sandfleet_operator.plan.reach import Target
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -148,6 +156,24 @@ async def test_a_restart_in_place_is_known_again_without_a_first_contact(plane, 
     await plane.contacts.contact(whom(fresh), isolation=isolation(host), first=False)
 
 
+async def test_it_is_asked_what_its_network_reaches(plane, starting, host):
+    async with starting(session=None, port=True, signed=False, network="pod") as one:
+        own = Target("127.0.0.1", int(one.config["listen"].rpartition(":")[2]))
+        with pytest.raises(Unreachable):
+            # Not before it is known who answers.
+            await plane.contacts.probe(whom(one), [own])
+        await met(plane, one, host)
+        found = await plane.contacts.probe(whom(one), [own, Target("255.255.255.255", 80)])
+        assert found == (True, False)
+
+
+@pytest.mark.needs("own network")
+async def test_an_executor_that_cannot_tell_says_why(plane, fresh, host):
+    await met(plane, fresh, host)
+    with pytest.raises(ContactError, match=r"cannot probe the network with .* a network of its own"):
+        await plane.contacts.probe(whom(fresh), [Target("127.0.0.1", 80)])
+
+
 # What only says that it is an executor.
 
 
@@ -159,6 +185,8 @@ class Liar(SessionServiceServicer, IdentityServiceServicer):
     asks: object = None
     said: dict = dataclasses.field(default_factory=dict)
     refusal: grpc.StatusCode | None = None
+    # So many targets, whatever was asked.
+    reached: int = 0
 
     def __post_init__(self):
         self.key = ec.generate_private_key(ec.SECP256R1())
@@ -185,6 +213,10 @@ class Liar(SessionServiceServicer, IdentityServiceServicer):
             await context.abort(self.refusal, "x" * 5000)
         asked = self.request() if self.asks is None else self.asks(self)
         return identity_pb2.GetSigningRequestResponse(signing_request_pem=asked)
+
+    async def ProbeEgress(self, request, context):  # noqa: N802 - the API's name
+        self.tokens.append(dict(context.invocation_metadata())["authorization"])
+        return session_pb2.ProbeEgressResponse(reached=[True] * self.reached)
 
     async def InstallCertificate(self, request, context):  # noqa: N802 - the API's name
         self.certificate = request.certificate_pem
@@ -277,6 +309,17 @@ async def test_long_words_are_cut(plane, lying):
     _, there = await lying(said={"kernel": "k" * 5000, "session_id": "s" * 5000, "executor_version": "v" * 5000})
     found = await plane.contacts.contact(there, isolation=Isolation.GVISOR, first=True)
     assert (len(found.kernel), len(found.session_id), len(found.executor_version)) == (256, 256, 256)
+
+
+async def test_what_it_says_of_its_network_is_bounded_and_asked_with_one_scope(plane, lying):
+    liar, there = await lying(reached=3)
+    await plane.contacts.contact(there, isolation=Isolation.GVISOR, first=True)
+    assert await plane.contacts.probe(there, [Target("192.0.2.1", 80)]) == (True, True, True)
+    claims = jwt.decode(liar.tokens[-1].removeprefix("Bearer "), options={"verify_signature": False})
+    assert (claims["scope"], claims["aud"]) == ("admin", "uid-1")
+    liar.reached = 1 << 20
+    with pytest.raises(Unreachable, match="larger than max"):
+        await plane.contacts.probe(there, [Target("192.0.2.1", 80)])
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,7 @@ def _get(options: argparse.Namespace) -> int:
         "lease ends": table.moment(info.lease_expires),
         "workspace": info.workspace_id or "-",
         "isolation": f"{info.isolation} ({', '.join(info.separations) or 'nothing said'})",
+        "egress": f"{info.egress.state} ({info.egress.message or 'nothing said'})",
         "kernel": info.kernel,
         "executor": info.executor_version,
         "restarts": f"{info.restarts} ({info.last_restart_reason})" if info.restarts else "0",

@@ -22,6 +22,7 @@ SCOPES_OF_SERVICES = {
 }
 SCOPES_OF_METHODS = {
     f"/{PACKAGE}.SessionService/Open": "admin",
+    f"/{PACKAGE}.SessionService/ProbeEgress": "admin",
     f"/{PACKAGE}.SessionService/Close": "admin",
 }
 

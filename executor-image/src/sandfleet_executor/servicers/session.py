@@ -3,18 +3,22 @@
 import time
 from typing import Any
 
+import grpc
 from sandfleet_api.executor.v1 import common_pb2, session_pb2_grpc
 from sandfleet_api.executor.v1 import session_pb2 as pb
 
 from sandfleet_executor import __version__
+from sandfleet_executor.core import probes as targets
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.config import Limits
 from sandfleet_executor.core.requests import BadRequest
+from sandfleet_executor.effects import probes
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.session import Lease, Session
 from sandfleet_executor.servicers import convert
 from sandfleet_executor.servicers.convert import typed_failures
+from sandfleet_executor.servicers.errors import ApiError
 
 MAX_LEASE_SECONDS = 30 * 24 * 3600.0
 
@@ -55,9 +59,24 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
             running_executions=self._session.running_executions,
         )
 
+    async def ProbeEgress(self, request: pb.ProbeEgressRequest, context: Any) -> pb.ProbeEgressResponse:
+        with typed_failures():
+            wanted = targets.checked([target_of(one) for one in request.targets])
+        if self._session.config.network != "pod":
+            why = "cannot probe: user code has a network of its own, so that what the executor reaches says nothing"
+            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, "OwnNetwork", why)
+        return pb.ProbeEgressResponse(reached=await probes.reached(wanted))
+
     async def Close(self, request: pb.CloseRequest, context: Any) -> pb.CloseResponse:
         await self._session.close()
         return pb.CloseResponse()
+
+
+def target_of(message: pb.EgressTarget) -> targets.Target:
+    """Raises BadRequest."""
+    if message.WhichOneof("target") == "name_server" and message.name_server:
+        return targets.Target()
+    return targets.tcp_target(message.tcp.address, message.tcp.port)
 
 
 def lease_of(request: pb.OpenRequest) -> Lease:

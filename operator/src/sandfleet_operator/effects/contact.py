@@ -6,7 +6,7 @@ Whatever answers is untrusted, and so is what it says: times and sizes are bound
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, TypeVar, cast
 
@@ -24,6 +24,7 @@ from sandfleet_operator.api.values import Isolation, Limits
 from sandfleet_operator.effects.authority import Authority, RequestRefusedError, self_signed
 from sandfleet_operator.effects.executor import duration, limits_message
 from sandfleet_operator.effects.tokens import FLEET_SCOPES, Signer
+from sandfleet_operator.plan.reach import Target
 
 # Seconds for all of one call of this module.
 DEADLINE = 10.0
@@ -31,6 +32,7 @@ TOKEN_LIFETIME = 60.0
 HOLDER = "operator"
 # Before the executor is known, it is trusted with no more than taking a certificate.
 INTRODUCTION_SCOPES = ("admin",)
+PROBE_SCOPES = ("admin",)
 MAX_MESSAGE = 64 << 10
 MAX_TEXT = 256
 MAX_LEASE = 30 * 86400.0
@@ -167,6 +169,13 @@ class Contacts:
             raise IdentityInvalid(f"cannot open {executor.session_id}: it serves session {said.session_id[:80]!r}")
         return _contact(said)
 
+    async def probe(self, executor: Executor, targets: Sequence[Target]) -> tuple[bool, ...]:
+        """Which of the targets its network reaches, as it says: user code may have changed its mind. Raises ContactError."""
+        request = session_pb2.ProbeEgressRequest(targets=map(_target, targets))
+        async with self._bounded(executor, self._deadline), self._verified(executor) as channel:
+            call = SessionServiceStub(channel).ProbeEgress(request, metadata=self._token(executor, PROBE_SCOPES))
+            return tuple((await _reply(executor, "probe the network with", call)).reached)
+
     async def _introduce(self, executor: Executor, shown: x509.Certificate, authority: Authority) -> None:
         """Gives it a certificate; the connection is to whoever has the key of the certificate that was shown."""
         metadata = self._token(executor, INTRODUCTION_SCOPES)
@@ -286,6 +295,12 @@ def _later(error: grpc.aio.AioRpcError) -> bool:
         return ErrorDetail.FromString(said).reason != "TokenForeign"
     except (DecodeError, TypeError):
         return True
+
+
+def _target(target: Target) -> session_pb2.EgressTarget:
+    if not target.address:
+        return session_pb2.EgressTarget(name_server=True)
+    return session_pb2.EgressTarget(tcp=session_pb2.TcpAddress(address=target.address, port=target.port))
 
 
 def _check_uid(executor: Executor, said: session_pb2.DescribeResponse) -> None:

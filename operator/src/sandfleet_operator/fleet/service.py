@@ -9,7 +9,7 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer
 
 from sandfleet_operator.api.errors import Code, FleetError, Problem, invalid
 from sandfleet_operator.api.validate import MAX_LEASE, check_duration, check_id
-from sandfleet_operator.api.values import Sandbox, Template
+from sandfleet_operator.api.values import Isolation, Sandbox, Template
 from sandfleet_operator.effects.telemetry import ClaimSpan
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.loop import Fleet
@@ -18,6 +18,12 @@ from sandfleet_operator.plan.queue import Queued
 
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
 MAX_SELECTOR_BYTES = 16 << 10
+NO_NETWORK = fleet_pb2.EgressStatus(
+    state=fleet_pb2.EGRESS_STATE_DENIED, reason="NoNetwork", message="it has no network but its own loopback"
+)
+MACHINES_NETWORK = fleet_pb2.EgressStatus(
+    reason="MachinesNetwork", message="nothing keeps it from the machine's network"
+)
 
 Context = grpc.aio.ServicerContext[object, object]
 T = TypeVar("T")
@@ -62,7 +68,10 @@ class FleetServicer(FleetServiceServicer):
         # A claim that is asked again may find its sandbox recovering.
         present = await self._fleet.get(sandbox.sandbox_id, reachable=False)
         return fleet_pb2.Bound(
-            sandbox=convert.sandbox_message(present), access=self._access(present), warm=present.warm
+            sandbox=_message(present),
+            access=self._access(present),
+            warm=present.warm,
+            egress=_message(present).egress.state,
         )
 
     async def Release(self, request: fleet_pb2.ReleaseRequest, context: Context) -> fleet_pb2.ReleaseResponse:  # noqa: N802 - gRPC's name
@@ -81,7 +90,7 @@ class FleetServicer(FleetServiceServicer):
         if lease is not None:
             check_duration(lease, "lease", most=MAX_LEASE, doing="renew the lease")
         sandbox = await self._fleet.renew(request.sandbox_id, lease)
-        return fleet_pb2.RenewResponse(sandbox=convert.sandbox_message(sandbox), access=self._access(sandbox))
+        return fleet_pb2.RenewResponse(sandbox=_message(sandbox), access=self._access(sandbox))
 
     async def Get(self, request: fleet_pb2.GetRequest, context: Context) -> fleet_pb2.GetResponse:  # noqa: N802 - gRPC's name
         return await _or_abort(self._get(request), context)
@@ -90,7 +99,7 @@ class FleetServicer(FleetServiceServicer):
         check_id(request.sandbox_id, "sandbox id", doing="get")
         sandbox = await self._fleet.get(request.sandbox_id, reachable=request.with_access)
         access = self._access(sandbox) if request.with_access else None
-        return fleet_pb2.GetResponse(sandbox=convert.sandbox_message(sandbox), access=access)
+        return fleet_pb2.GetResponse(sandbox=_message(sandbox), access=access)
 
     async def List(self, request: fleet_pb2.ListRequest, context: Context) -> fleet_pb2.ListResponse:  # noqa: N802 - gRPC's name
         return await _or_abort(self._list(request), context)
@@ -106,9 +115,7 @@ class FleetServicer(FleetServiceServicer):
         found = self._fleet.select(request.label_selector, request.page_token, size + 1)
         page = found[:size]
         following = page[-1].sandbox_id if len(found) > size else ""
-        return fleet_pb2.ListResponse(
-            sandboxes=[convert.sandbox_message(one) for one in page], next_page_token=following
-        )
+        return fleet_pb2.ListResponse(sandboxes=[_message(one) for one in page], next_page_token=following)
 
     async def Watch(self, request: fleet_pb2.WatchRequest, context: Context) -> AsyncIterator[fleet_pb2.WatchResponse]:  # noqa: ARG002, N802 - gRPC's name
         why = "cannot watch: on one machine there is List"
@@ -120,6 +127,12 @@ class FleetServicer(FleetServiceServicer):
 
     def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
         return convert.access_message(*self._fleet.access(sandbox))
+
+
+def _message(sandbox: Sandbox) -> fleet_pb2.Sandbox:
+    message = convert.sandbox_message(sandbox)
+    message.egress.CopyFrom(MACHINES_NETWORK if sandbox.isolation is Isolation.NONE else NO_NETWORK)
+    return message
 
 
 async def _or_abort(work: Awaitable[T], context: Context) -> T:

@@ -65,7 +65,6 @@ class Asking:
 def claim_of(sandbox: CodeSandbox) -> Claim:
     """What it asks for. Its sandbox ends with it, not with a lease."""
     spec, meta = sandbox.spec, sandbox.meta
-    allowed = spec.egress is None or bool(spec.egress.allow or spec.egress.dns)
     return Claim(
         key=RequestKey(OBJECT_HOLDER, meta.uid),
         pool=f"{meta.namespace}/{spec.pool}",
@@ -78,5 +77,6 @@ def claim_of(sandbox: CodeSandbox) -> Claim:
         name=meta.name,
         object_uid=meta.uid,
         contract=spec.contract.value if spec.contract else "autonomous",
-        egress=allowed,
+        # A list of its own is opened by the operator: the label of the template's would open more, until that one looks.
+        egress=spec.egress is None,
     )

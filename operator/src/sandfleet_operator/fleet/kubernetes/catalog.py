@@ -7,7 +7,7 @@ from typing import Any
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_POOL, SANDBOX_TEMPLATE, Ref
 from sandfleet_operator.api.parse import sandbox_pool, sandbox_template
-from sandfleet_operator.api.resources import Meta, PoolSpec, SandboxPool, SandboxSpec, SandboxTemplate
+from sandfleet_operator.api.resources import Egress, Meta, PoolSpec, SandboxPool, SandboxSpec, SandboxTemplate
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Isolation, Template
 from sandfleet_operator.effects.store import Store
@@ -179,6 +179,11 @@ class Catalog:
         if not all(is_in_place(one, there) for one in needed) or namespace not in self.keyed:
             return "PolicyMissing"
         return ""
+
+    def egress(self, namespace: str, template: str) -> Egress:
+        """What a template opens; nothing where it is gone, since its policy goes with it."""
+        found = self._template(namespace, template)
+        return found.spec.egress if found else Egress()
 
     def _template(self, namespace: str, name: str) -> SandboxTemplate | None:
         obj = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, name))

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.kube import CODE_SANDBOX, Json
+from sandfleet_operator.api.kube import CODE_SANDBOX, Json, Ref
 from sandfleet_operator.api.parse import code_sandbox
+from sandfleet_operator.api.resources import CodeSandbox
 from sandfleet_operator.effects.store import Store
-from sandfleet_operator.fleet.kubernetes import view
 from sandfleet_operator.fleet.kubernetes.objects import key_of
 
 Matches = Callable[[Mapping[str, str]], bool]
@@ -23,14 +23,24 @@ class _Reader:
 
 
 class Changes:
-    def __init__(self, store: Store) -> None:
+    """`describe` says how callers see a CodeSandbox."""
+
+    def __init__(self, store: Store, describe: Callable[[CodeSandbox], fleet_pb2.Sandbox]) -> None:
         self._store = store
+        self._describe = describe
         self._readers: set[_Reader] = set()
 
     def say(self, obj: Json, *, gone: bool) -> None:
         for reader in self._readers:
             reader.news[key_of(obj)] = (obj, gone)
             reader.came.set()
+
+    def say_again(self, name: str) -> None:
+        """Something is new of a CodeSandbox, NAMESPACE/NAME, that does not stand in it."""
+        namespace, _, own = name.partition("/")
+        obj = self._store.get(Ref(CODE_SANDBOX, namespace, own))
+        if obj is not None:
+            self.say(obj, gone=False)
 
     async def watch(self, namespace: str, matches: Matches) -> AsyncIterator[fleet_pb2.WatchResponse]:
         """Without a namespace: of all. Until it is closed."""
@@ -66,6 +76,6 @@ class Changes:
                 continue
             if not matches(sandbox.meta.labels):
                 continue
-            message = view.message(sandbox)
+            message = self._describe(sandbox)
             found.append(fleet_pb2.WatchResponse(removed=message) if gone else fleet_pb2.WatchResponse(changed=message))
         return found

@@ -6,6 +6,7 @@ from dataclasses import replace
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import Code, FleetError, Problem, invalid
+from sandfleet_operator.api.resources import CodeSandbox
 from sandfleet_operator.api.validate import MAX_LEASE, check_duration
 from sandfleet_operator.api.values import Claim, Sandbox, Template
 from sandfleet_operator.effects.contact import Credentials
@@ -85,13 +86,12 @@ class Claims:
     async def _bound(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Bound:
         self._kubernetes.note_session(sandbox)
         present = await self._kubernetes.fleet.get(sandbox.sandbox_id, reachable=False)
-        recipe = self._kubernetes.catalog.recipe(present.pool)
-        opens = bool(recipe and recipe.egress_class and present.claim and present.claim.egress)
+        message = self.message(present)
         return fleet_pb2.Bound(
-            sandbox=self.message(present),
+            sandbox=message,
             access=self.access(caller, present),
             warm=present.warm,
-            egress=fleet_pb2.EGRESS_STATE_OPENING if opens else fleet_pb2.EGRESS_STATE_DENIED,
+            egress=message.egress.state,
         )
 
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse | None:
@@ -131,7 +131,12 @@ class Claims:
         message.sandbox_uid = pod.uid if pod else ""
         message.workspace_id = pod.workspace_claim if pod else ""
         message.pool = "" if pool.startswith(COLD) else pool
+        if (known := self._kubernetes.egresses.of(message.sandbox_id)) is not None:
+            message.egress.MergeFrom(view.egress_message(known))
         return message
+
+    def described(self, sandbox: CodeSandbox) -> fleet_pb2.Sandbox:
+        return self._kubernetes.egresses.describe(sandbox)
 
     def access(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Access:
         assert sandbox.claim is not None

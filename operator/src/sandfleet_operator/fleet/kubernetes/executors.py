@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Sequence
 
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kube import POD, Ref
@@ -18,6 +19,7 @@ from sandfleet_operator.effects.contact import (
 from sandfleet_operator.effects.store import Store
 from sandfleet_operator.effects.tokens import CALLER_SCOPES, Token
 from sandfleet_operator.fleet.kubernetes.objects import object_of
+from sandfleet_operator.plan.reach import Target
 from sandfleet_operator.plan.sandbox.observed import pod_of
 from sandfleet_operator.plan.session import session_id
 
@@ -30,7 +32,7 @@ MAX_HOLDER = 256
 
 
 class PodExecutors:
-    """A connection for each thing that is said: an executor hears from the fleet three times in its life."""
+    """A connection for each thing that is said: an executor hears from the fleet a few times in its life."""
 
     def __init__(self, contacts: Contacts, credentials: Credentials, store: Store, port: int) -> None:
         self._contacts = contacts
@@ -79,6 +81,13 @@ class PodExecutors:
         except (ContactError, FleetError):
             return False
         return True
+
+    async def probe(self, sandbox: Sandbox, targets: Sequence[Target]) -> tuple[bool, ...]:
+        """What it says of its network. Raises FleetError."""
+        try:
+            return await self._contacts.probe(self._executor(sandbox, self._session(sandbox)), targets)
+        except ContactError as error:
+            raise _failed(error) from error
 
     async def close(self, sandbox: Sandbox) -> None:
         """Its pod is deleted, and with it all that runs in it."""

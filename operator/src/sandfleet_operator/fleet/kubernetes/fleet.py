@@ -33,11 +33,12 @@ from sandfleet_operator.fleet.kubernetes.asking import Asking
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Catalog, Recipe
 from sandfleet_operator.fleet.kubernetes.changes import Changes
+from sandfleet_operator.fleet.kubernetes.egress import Egresses, ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.sizes import Sizes
 from sandfleet_operator.fleet.kubernetes.statuses import Statuses
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.writer import Writer
-from sandfleet_operator.fleet.loop import Executors, Fleet
+from sandfleet_operator.fleet.loop import Fleet
 from sandfleet_operator.plan import names
 from sandfleet_operator.plan.claims import Record
 from sandfleet_operator.plan.engine import Engine
@@ -72,7 +73,7 @@ class KubernetesFleet:
         self,
         kube: KubeApi,
         settings: Settings,
-        executors: Callable[[Store], Executors],
+        executors: Callable[[Store], ProbingExecutors],
         *,
         lease: Ref,
         leading: Callable[[], int | None],
@@ -86,7 +87,7 @@ class KubernetesFleet:
         self._leading = leading
         self._clock = clock
         self._store = Store()
-        self.changes = Changes(self._store)
+        self.changes = Changes(self._store, lambda one: self.egresses.describe(one))  # noqa: PLW0108 - made below
         self._facts = Facts(kube, self._store, wall_clock)
         self.catalog = Catalog(self._store, settings)
         self._writer = Writer(kube, leading)
@@ -111,6 +112,8 @@ class KubernetesFleet:
         self.engine = Engine([], policy, new_id=_new_id)
         self.executors = executors(self._store)
         self.fleet = Fleet(self.engine, self._backend, self.executors, clock)
+        tell = self.changes.say_again
+        self.egresses = Egresses(self.executors, self.catalog, settings, self.session_of, say=tell, clock=wall_clock)
         self._reflectors = [
             Reflector(kube, self._store, kind, self._saw, namespace=namespace, selector=selector)
             for kind, selector in WATCHED.items()
@@ -168,6 +171,7 @@ class KubernetesFleet:
 
     async def close(self) -> None:
         self._asking.close()
+        self.egresses.close()
         for task in self._tasks:
             task.cancel()
         await self.fleet.close()
@@ -187,6 +191,8 @@ class KubernetesFleet:
             self._upkeep.count_nodes()
         else:
             self._upkeep.look_soon()
+            if kind == SANDBOX_TEMPLATE:
+                self.egresses.look_again()
 
     def _pod(self, obj: Json, *, gone: bool) -> None:
         key = objects.key_of(obj)
@@ -284,6 +290,7 @@ class KubernetesFleet:
 
     def _ended(self, name: str, sandbox: CodeSandbox, *, gone: bool) -> None:
         self._asking.drop(name)
+        self.egresses.forget(name)
         reason = "Released" if gone or sandbox.meta.deleting else "Expired"
         known = self.session_of(name)
         if known is None:
@@ -328,6 +335,7 @@ class KubernetesFleet:
             self._spawn(self._reopened(known.sandbox_id), f"open {name}")
         if known is not None:
             self._sessions.setdefault(name, known.sandbox_id)
+        self.egresses.look(name, spec.egress)
 
     async def _reopened(self, sandbox_id: str) -> None:
         """Its lease and environment, as far as the executor has none of this claim."""

@@ -21,10 +21,10 @@ from sandfleet_operator.effects.reviews import REVIEW_KINDS, Reviews
 from sandfleet_operator.effects.signing import ROTATE_EVERY, Signing, SigningError
 from sandfleet_operator.effects.store import Store
 from sandfleet_operator.fleet.kubernetes.backend import has_address
+from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.executors import PodExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.service import KubernetesFleetServicer
-from sandfleet_operator.fleet.loop import Executors
 from sandfleet_operator.plan.sandbox.observed import Pod
 
 SERVICE = "sandfleet-fleet"
@@ -150,12 +150,12 @@ def assembled(
     settings: Settings,
     lease: Lease,
     *,
-    executors: Callable[[Store], Executors] | None = None,
+    executors: Callable[[Store], ProbingExecutors] | None = None,
     listens: Callable[[Pod], bool] = has_address,
 ) -> KubernetesFleet:
     """`executors` and `listens` stand in for pods that only pretend."""
 
-    def real(store: Store) -> Executors:
+    def real(store: Store) -> ProbingExecutors:
         return PodExecutors(Contacts(signing, wall_clock), signing, store, settings.executor_port)
 
     return KubernetesFleet(

@@ -126,7 +126,7 @@ class KubernetesFleetServicer(FleetServiceServicer):
             return fleet_pb2.GetResponse(sandbox=self._claims.message(present), access=access)
         sandbox = await self._read(namespace, name)
         access = self._access(caller, sandbox) if request.with_access else None
-        return fleet_pb2.GetResponse(sandbox=view.message(sandbox), access=access)
+        return fleet_pb2.GetResponse(sandbox=self._claims.described(sandbox), access=access)
 
     async def _read(self, namespace: str, name: str) -> CodeSandbox:
         try:
@@ -163,7 +163,7 @@ class KubernetesFleetServicer(FleetServiceServicer):
         rest = [one for one in after if view.sandbox_id(one) > request.page_token]
         size = min(request.page_size or DEFAULT_PAGE, MAX_PAGE)
         following = view.sandbox_id(rest[size - 1]) if len(rest) > size else ""
-        return fleet_pb2.ListResponse(sandboxes=map(view.message, rest[:size]), next_page_token=following)
+        return fleet_pb2.ListResponse(sandboxes=map(self._claims.described, rest[:size]), next_page_token=following)
 
 
 def _api_server_failed(error: KubeError) -> Problem:

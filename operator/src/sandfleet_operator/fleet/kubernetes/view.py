@@ -10,6 +10,7 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.errors import Code, FleetError, Problem, invalid
 from sandfleet_operator.api.resources import CodeSandbox, Condition, Contract
+from sandfleet_operator.plan.reach import Known, ReachState
 
 # NAMESPACE/NAME, each a DNS label as the schema wants them.
 SANDBOX_ID = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)")
@@ -37,6 +38,11 @@ PASSING = frozenset(
         Reason.DRIFTED,
     )
 )
+EGRESSES = {
+    ReachState.DENIED: fleet_pb2.EGRESS_STATE_DENIED,
+    ReachState.OPENING: fleet_pb2.EGRESS_STATE_OPENING,
+    ReachState.OPEN: fleet_pb2.EGRESS_STATE_OPEN,
+}
 ISOLATIONS = {"gvisor": session_pb2.ISOLATION_GVISOR, "linux": session_pb2.ISOLATION_NAMESPACE}
 
 
@@ -84,7 +90,7 @@ def _closed(name: str, reason: str, why: str) -> FleetError:
     return FleetError(Problem(Code.FAILED_PRECONDITION, reason, message, name, passing=reason in PASSING))
 
 
-def message(sandbox: CodeSandbox) -> fleet_pb2.Sandbox:
+def message(sandbox: CodeSandbox, egress: Known | None) -> fleet_pb2.Sandbox:
     status, created = sandbox.status, Timestamp()
     created.FromMicroseconds(round(sandbox.meta.created * 1e6))
     return fleet_pb2.Sandbox(
@@ -98,7 +104,16 @@ def message(sandbox: CodeSandbox) -> fleet_pb2.Sandbox:
         isolation=ISOLATIONS.get(status.runtime, session_pb2.ISOLATION_UNSPECIFIED),
         restarts=status.restarts,
         last_restart_reason=status.restart_history[-1].reason if status.restart_history else "",
+        egress=egress_message(egress) if egress else None,
     )
+
+
+def egress_message(known: Known) -> fleet_pb2.EgressStatus:
+    found = known.reach
+    message = fleet_pb2.EgressStatus(state=EGRESSES[found.state], reason=found.reason, message=found.message)
+    if known.since is not None:
+        message.since.FromMicroseconds(round(known.since * 1e6))
+    return message
 
 
 def _state(sandbox: CodeSandbox) -> fleet_pb2.SandboxState:

@@ -112,6 +112,34 @@ class UsageResponse(_message.Message):
     running_executions: int
     def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ...) -> None: ...
 
+class EgressTarget(_message.Message):
+    __slots__ = ("name_server", "tcp")
+    NAME_SERVER_FIELD_NUMBER: _ClassVar[int]
+    TCP_FIELD_NUMBER: _ClassVar[int]
+    name_server: bool
+    tcp: TcpAddress
+    def __init__(self, name_server: _Optional[bool] = ..., tcp: _Optional[_Union[TcpAddress, _Mapping]] = ...) -> None: ...
+
+class TcpAddress(_message.Message):
+    __slots__ = ("address", "port")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    port: int
+    def __init__(self, address: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class ProbeEgressRequest(_message.Message):
+    __slots__ = ("targets",)
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    targets: _containers.RepeatedCompositeFieldContainer[EgressTarget]
+    def __init__(self, targets: _Optional[_Iterable[_Union[EgressTarget, _Mapping]]] = ...) -> None: ...
+
+class ProbeEgressResponse(_message.Message):
+    __slots__ = ("reached",)
+    REACHED_FIELD_NUMBER: _ClassVar[int]
+    reached: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, reached: _Optional[_Iterable[bool]] = ...) -> None: ...
+
 class CloseRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SessionServiceStub:
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -57,6 +57,11 @@ class SessionServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageResponse.FromString,
                 _registered_method=True)
+        self.ProbeEgress = channel.unary_unary(
+                '/sandfleet_api.executor.v1.SessionService/ProbeEgress',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ProbeEgressRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ProbeEgressResponse.FromString,
+                _registered_method=True)
         self.Close = channel.unary_unary(
                 '/sandfleet_api.executor.v1.SessionService/Close',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.CloseRequest.SerializeToString,
@@ -65,7 +70,7 @@ class SessionServiceStub:
 
 
 class SessionServiceServicer:
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -95,6 +100,16 @@ class SessionServiceServicer:
 
     def Usage(self, request, context):
         """Says what all its processes use now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ProbeEgress(self, request, context):
+        """Says which of a few targets the sandbox's network reaches now. The executor tries it, all at once and for a second; no user
+        code takes part, and it does not count as use of the sandbox.
+        INVALID_ARGUMENT     no target or more than 8, an address that is none, a port out of range. Not to be retried.
+        FAILED_PRECONDITION  user code has another network than the executor (reason OwnNetwork). Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,6 +145,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageResponse.SerializeToString,
             ),
+            'ProbeEgress': grpc.unary_unary_rpc_method_handler(
+                    servicer.ProbeEgress,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ProbeEgressRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ProbeEgressResponse.SerializeToString,
+            ),
             'Close': grpc.unary_unary_rpc_method_handler(
                     servicer.Close,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.CloseRequest.FromString,
@@ -144,7 +164,7 @@ def add_SessionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SessionService:
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -247,6 +267,33 @@ class SessionService:
             '/sandfleet_api.executor.v1.SessionService/Usage',
             sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ProbeEgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.SessionService/ProbeEgress',
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ProbeEgressRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ProbeEgressResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SessionServiceStub:
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -47,12 +47,18 @@ class SessionServiceStub:
     """Says whether it can run code now."""
     Usage: _grpc.UnaryUnaryMultiCallable[_session_pb2.UsageRequest, _session_pb2.UsageResponse]
     """Says what all its processes use now."""
+    ProbeEgress: _grpc.UnaryUnaryMultiCallable[_session_pb2.ProbeEgressRequest, _session_pb2.ProbeEgressResponse]
+    """Says which of a few targets the sandbox's network reaches now. The executor tries it, all at once and for a second; no user
+    code takes part, and it does not count as use of the sandbox.
+      INVALID_ARGUMENT     no target or more than 8, an address that is none, a port out of range. Not to be retried.
+      FAILED_PRECONDITION  user code has another network than the executor (reason OwnNetwork). Not to be retried.
+    """
     Close: _grpc.UnaryUnaryMultiCallable[_session_pb2.CloseRequest, _session_pb2.CloseResponse]
     """Ends everything in the sandbox, then the executor itself. Calling it twice is no error."""
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -69,11 +75,17 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Says whether it can run code now."""
     Usage: _aio.UnaryUnaryMultiCallable[_session_pb2.UsageRequest, _session_pb2.UsageResponse]  # type: ignore[assignment]
     """Says what all its processes use now."""
+    ProbeEgress: _aio.UnaryUnaryMultiCallable[_session_pb2.ProbeEgressRequest, _session_pb2.ProbeEgressResponse]  # type: ignore[assignment]
+    """Says which of a few targets the sandbox's network reaches now. The executor tries it, all at once and for a second; no user
+    code takes part, and it does not count as use of the sandbox.
+      INVALID_ARGUMENT     no target or more than 8, an address that is none, a port out of range. Not to be retried.
+      FAILED_PRECONDITION  user code has another network than the executor (reason OwnNetwork). Not to be retried.
+    """
     Close: _aio.UnaryUnaryMultiCallable[_session_pb2.CloseRequest, _session_pb2.CloseResponse]  # type: ignore[assignment]
     """Ends everything in the sandbox, then the executor itself. Calling it twice is no error."""
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -112,6 +124,18 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.UsageResponse, _abc.Awaitable[_session_pb2.UsageResponse]]:
         """Says what all its processes use now."""
+
+    @_abc_1.abstractmethod
+    def ProbeEgress(
+        self,
+        request: _session_pb2.ProbeEgressRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ProbeEgressResponse, _abc.Awaitable[_session_pb2.ProbeEgressResponse]]:
+        """Says which of a few targets the sandbox's network reaches now. The executor tries it, all at once and for a second; no user
+        code takes part, and it does not count as use of the sandbox.
+          INVALID_ARGUMENT     no target or more than 8, an address that is none, a port out of range. Not to be retried.
+          FAILED_PRECONDITION  user code has another network than the executor (reason OwnNetwork). Not to be retried.
+        """
 
     @_abc_1.abstractmethod
     def Close(

@@ -49,7 +49,7 @@ EGRESS_STATE_OPENING: EgressState
 EGRESS_STATE_OPEN: EgressState
 
 class Sandbox(_message.Message):
-    __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason", "pool")
+    __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason", "pool", "egress")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,7 @@ class Sandbox(_message.Message):
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     LAST_RESTART_REASON_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
+    EGRESS_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     sandbox_uid: str
     template: str
@@ -81,7 +82,8 @@ class Sandbox(_message.Message):
     restarts: int
     last_restart_reason: str
     pool: str
-    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., template: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., workspace_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ..., pool: _Optional[str] = ...) -> None: ...
+    egress: EgressStatus
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., template: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., workspace_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ..., pool: _Optional[str] = ..., egress: _Optional[_Union[EgressStatus, _Mapping]] = ...) -> None: ...
 
 class Access(_message.Message):
     __slots__ = ("address", "ca_pem", "token", "token_expires")
@@ -94,6 +96,18 @@ class Access(_message.Message):
     token: str
     token_expires: _timestamp_pb2.Timestamp
     def __init__(self, address: _Optional[str] = ..., ca_pem: _Optional[bytes] = ..., token: _Optional[str] = ..., token_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class EgressStatus(_message.Message):
+    __slots__ = ("state", "reason", "message", "since")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    state: EgressState
+    reason: str
+    message: str
+    since: _timestamp_pb2.Timestamp
+    def __init__(self, state: _Optional[_Union[EgressState, str]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ClaimRequest(_message.Message):
     __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation", "namespace", "pool", "name", "contract", "egress")

@@ -1,0 +1,150 @@
+"""Whether sandboxes reach what they may: their executors are asked behind the answer to a claim, and who watches is told.
+
+An executor is not trusted: what it says goes to the holder of its own sandbox, and nothing else is decided by it. Nothing is
+kept: whoever leads next asks again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandfleet_api.fleet.v1 import fleet_pb2
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.resources import CodeSandbox, Egress
+from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.api.values import Sandbox, State
+from sandfleet_operator.fleet.kubernetes import view
+from sandfleet_operator.fleet.kubernetes.catalog import Catalog
+from sandfleet_operator.fleet.loop import Executors
+from sandfleet_operator.plan import reach
+from sandfleet_operator.plan.reach import Known, Target
+
+# Seconds before each time that an executor is asked, each of which takes a second at most: about half a minute.
+PAUSES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0)
+# Executors that are asked at the same time: claims are answered beside this, and a connection costs two handshakes.
+AT_ONCE = 16
+
+_LOG = logging.getLogger(__name__)
+
+
+class ProbingExecutors(Executors, Protocol):
+    """What the fleet on Kubernetes says to executors: sandfleet_operator.fleet.kubernetes.executors.PodExecutors."""
+
+    async def probe(self, sandbox: Sandbox, targets: Sequence[Target]) -> Sequence[bool]: ...
+
+
+@dataclass(slots=True)
+class _Entry:
+    # Of the incarnation that is asked.
+    sandbox_uid: str
+    # What the CodeSandbox itself lists; None: what its template does.
+    own: Egress | None
+    wanted: Egress
+    known: Known
+    task: asyncio.Task[None] | None = None
+
+
+class Egresses:
+    """By the name of the CodeSandbox. `session_of` gives what serves it, `say` hears of which something is new; the clock is the wall's."""
+
+    def __init__(
+        self,
+        executors: ProbingExecutors,
+        catalog: Catalog,
+        settings: Settings,
+        session_of: Callable[[str], Sandbox | None],
+        *,
+        say: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._executors = executors
+        self._catalog = catalog
+        self._settings = settings
+        self._session_of = session_of
+        self._say = say
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def of(self, name: str) -> Known | None:
+        """None where no claim is served."""
+        session = self._session_of(name)
+        if session is None or session.claim is None or not session.bound:
+            return None
+        entry = self._entries.get(name)
+        if entry is None:
+            # Its CodeSandbox is not written yet.
+            wanted = self._of_template(session) if session.claim.egress else Egress()
+        elif _is_of(entry, session):
+            return entry.known
+        else:
+            wanted = entry.wanted
+        return Known(reach.at_first(wanted, self._settings))
+
+    def describe(self, sandbox: CodeSandbox) -> fleet_pb2.Sandbox:
+        """As callers see it."""
+        return view.message(sandbox, self.of(view.sandbox_id(sandbox)))
+
+    def look(self, name: str, own: Egress | None) -> None:
+        """Asks its executor, unless that was done for this incarnation and this list."""
+        session = self._session_of(name)
+        if session is None or session.claim is None or session.state is not State.CLAIMED:
+            return
+        wanted = self._of_template(session) if own is None else own
+        entry = self._entries.get(name)
+        if entry is not None and _is_of(entry, session) and entry.wanted == wanted:
+            entry.own = own
+            return
+        self.forget(name)
+        known = Known(reach.at_first(wanted, self._settings), self._clock())
+        self._entries[name] = entry = _Entry(session.sandbox_uid, own, wanted, known)
+        targets = reach.targets(wanted, self._settings)
+        if targets:
+            entry.task = asyncio.create_task(self._ask(name, entry, session, targets))
+            entry.task.add_done_callback(_report)
+        self._say(name)
+
+    def look_again(self) -> None:
+        """A template has changed."""
+        for name, entry in list(self._entries.items()):
+            self.look(name, entry.own)
+
+    def forget(self, name: str) -> None:
+        entry = self._entries.pop(name, None)
+        if entry is not None and entry.task is not None:
+            entry.task.cancel()
+
+    def close(self) -> None:
+        for name in list(self._entries):
+            self.forget(name)
+
+    def _of_template(self, session: Sandbox) -> Egress:
+        return self._catalog.egress(session.pool.partition("/")[0], session.template)
+
+    async def _ask(self, name: str, entry: _Entry, session: Sandbox, targets: tuple[Target, ...]) -> None:
+        found, why = None, ""
+        for pause in PAUSES:
+            await asyncio.sleep(pause)
+            try:
+                async with self._slots:
+                    reached = await self._executors.probe(session, targets)
+            except FleetError as error:
+                why = str(error)
+                continue
+            why = ""
+            if found := reach.after(targets, reached):
+                break
+        entry.known = Known(found or reach.at_last(targets, why), self._clock())
+        self._say(name)
+
+
+def _is_of(entry: _Entry, session: Sandbox) -> bool:
+    return session.state is State.CLAIMED and entry.sandbox_uid == session.sandbox_uid
+
+
+def _report(done: asyncio.Task[None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        _LOG.error("cannot ask whether egress is open: %r", error)
