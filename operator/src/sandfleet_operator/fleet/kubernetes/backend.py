@@ -20,6 +20,7 @@ from sandfleet_operator.effects.store import Store
 from sandfleet_operator.fleet.backends.base import Event, Exited, Ready, Removed, TakenError
 from sandfleet_operator.fleet.kubernetes import objects
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe
+from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, settle
 from sandfleet_operator.fleet.kubernetes.writer import NotLeadingError, RefusedError, Writer
 from sandfleet_operator.plan import names
 from sandfleet_operator.plan.claims import Record, claim_patch, read_record, record_of, record_text, retire_patch
@@ -79,6 +80,7 @@ class KubernetesBackend:
         self._user_namespaces = user_namespaces
         self._listens = listens
         self._clock = wall_clock
+        self._workspaces = Workspaces(kube)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[str, Run] = {}
         # Hears of a pod that turned out to be somebody else's: what the watches said meanwhile was taken for our own doing.
@@ -196,6 +198,9 @@ class KubernetesBackend:
                 raise _unsettled(str(error)) from error
             run.record = record
             copied = names.copied(record.labels, self._settings.copied_labels)
+            if record.workspace:
+                # The pod is there for others to see: who wants the workspace as well is seen now, or sees it.
+                await self._workspaces.only_for(run.ref, record.workspace)
             if not await self._bind(run, record, claim_patch(run.uid, record, recipe.egress_class, copied)):
                 self._runs.pop(run.key, None)
                 asyncio.get_running_loop().call_soon(self.lost, run.ref)
@@ -253,7 +258,10 @@ class KubernetesBackend:
 
     async def _written(self, run: Run, record: Record, template: str, pool: str) -> None:
         try:
-            owner = await self._writer.write_object(run.ref, run.uid, record, template=template, pool=pool)
+            reserve = self._settings.memory_reserve
+            owner = await self._writer.write_object(
+                run.ref, run.uid, record, template=template, pool=pool, memory_reserve=reserve
+            )
         except RefusedError as error:
             _LOG.error("claim %s ends, since it cannot be written down: %s", run.key, error)
             await self._remove(run)
@@ -265,6 +273,8 @@ class KubernetesBackend:
             self.removed(run.key, "ClaimSuperseded")
             return
         run.object = owner
+        if not record.uid and (record.keep or record.workspace):
+            await settle(self._writer, run.ref, record, owner)
         await self._writer.own_pod(run.ref, run.uid, record, owner)
 
     async def stop(self, sandbox_uid: str) -> None:
