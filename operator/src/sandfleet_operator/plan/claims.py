@@ -79,7 +79,7 @@ def record_of(claim: Claim, fencing: int, now: float) -> Record:
         contract=claim.contract,
         egress=claim.egress,
         keep=claim.keep_workspace,
-        workspace=claim.workspace_id.rpartition("/")[2],
+        workspace=volume_of_workspace(claim.workspace_id),
         limits=claim.limits,
         uid=claim.object_uid,
         traceparent=claim.traceparent,
@@ -109,6 +109,11 @@ def claim_of(record: Record, pool: str) -> Claim:
 def workspace_key(namespace: str, claim: str) -> str:
     """What the engine calls the workspace on this volume claim."""
     return f"{namespace}/{claim}"
+
+
+def volume_of_workspace(key: str) -> str:
+    """Name of the volume claim; empty for a new workspace."""
+    return key.partition("/")[2]
 
 
 def record_text(record: Record) -> str:

@@ -23,7 +23,15 @@ from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, settle
 from sandfleet_operator.fleet.kubernetes.writer import NotLeadingError, RefusedError, Writer
 from sandfleet_operator.plan import names
-from sandfleet_operator.plan.claims import Record, claim_patch, read_record, record_of, record_text, retire_patch
+from sandfleet_operator.plan.claims import (
+    Record,
+    claim_patch,
+    read_record,
+    record_of,
+    record_text,
+    retire_patch,
+    volume_of_workspace,
+)
 from sandfleet_operator.plan.podspec import PodState
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 
@@ -151,7 +159,7 @@ class KubernetesBackend:
         if recipe is None or recipe.wanted is None:
             self._not_started(run, f"its pool cannot be started from: {recipe.closed if recipe else 'it is gone'}")
             return
-        workspace = sandbox.claim.workspace_id.rpartition("/")[2] if sandbox.claim else ""
+        workspace = volume_of_workspace(sandbox.claim.workspace_id) if sandbox.claim else ""
         user_namespace = self._user_namespaces(recipe.wanted.runtime_class)
         manifest = objects.warm_pod(recipe, name, workspace, self._settings, user_namespace=user_namespace)
         async with run.lock:

@@ -23,7 +23,7 @@ from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
 from sandfleet_operator.fleet.watches import Watch
 from sandfleet_operator.plan import names
-from sandfleet_operator.plan.claims import workspace_key
+from sandfleet_operator.plan.claims import volume_of_workspace, workspace_key
 from sandfleet_operator.plan.effective import MAX_ENVS_JSON
 from sandfleet_operator.plan.queue import Queued
 
@@ -80,7 +80,7 @@ class Claims:
         check_duration(claim.max_wait, "longest wait", most=MAX_WAIT, doing="claim", zero=True)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._workspaces.free(namespace, claim.workspace_id.rpartition("/")[2], claim.max_wait)
+        await self._workspaces.free(namespace, volume_of_workspace(claim.workspace_id), claim.max_wait)
         return replace(claim, max_wait=max(0.0, claim.max_wait - (loop.time() - began)))
 
     async def responses(self, caller: Caller, watch: Watch, span: ClaimSpan) -> AsyncIterator[fleet_pb2.ClaimResponse]:
@@ -143,7 +143,7 @@ class Claims:
         message = convert.sandbox_message(sandbox)
         message.sandbox_id = f"{namespace}/{objects.object_of(sandbox.claim)}"
         message.sandbox_uid = pod.uid if pod else ""
-        message.workspace_id = pod.workspace_claim if pod else sandbox.claim.workspace_id.rpartition("/")[2]
+        message.workspace_id = pod.workspace_claim if pod else volume_of_workspace(sandbox.claim.workspace_id)
         message.pool = "" if pool.startswith(COLD) else pool
         return message
 
