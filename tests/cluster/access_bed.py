@@ -32,7 +32,7 @@ RULES = [
     {"apiGroups": ["sandfleet.io"], "resources": ["sandboxtemplates", "sandboxpools"], "verbs": READS},
     {"apiGroups": ["sandfleet.io"], "resources": ["sandboxpools/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": [*READS, *WRITES]},
-    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "create", "patch"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["sandfleet-keys"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": READS},

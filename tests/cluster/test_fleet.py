@@ -8,11 +8,12 @@ import secrets
 
 import pytest
 from cluster.access_bed import a_grant, an_object, fleet_bed
-from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
+from cluster.operators import RESTRICTED_LABELS, OperatorProcess, sandbox, template
 from crd_schemas import CRDS
 from sandfleet import AsyncSandbox
-from sandfleet.errors import SandfleetError
+from sandfleet.errors import ClaimError, SandfleetError
 from sandfleet.fleet import AsyncFleet
+from sandfleet.values import Limits
 
 AGENT = [
     {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "verbs": ["create", "get", "list", "delete"]},
@@ -137,6 +138,57 @@ async def test_a_killed_executor_comes_back_on_its_workspace_under_the_same_clai
                 await asyncio.sleep(0.5)
         assert await one.files.read("kept.txt") == "kept"
         assert (await one.get_info()).restarts == 1
+
+
+async def test_a_workspace_that_was_left_is_claimed_again_with_its_files(bed, fleet):
+    api, work = bed.cluster.api, bed.namespaces[0]
+    async with await AsyncSandbox.create(pool="fast", fleet=fleet, keep_workspace=True) as one:
+        await one.files.write("kept.txt", b"kept")
+        first = await one.get_info()
+        with pytest.raises(ClaimError) as caught:
+            await AsyncSandbox.create(pool="fast", fleet=fleet, workspace_id=first.workspace_id)
+        assert caught.value.reason == "WorkspaceBusy"
+    # Its pod is still ending: the claim waits for it.
+    on_it = {"workspace_id": first.workspace_id, "limits": Limits(processes=64), "max_wait": 120}
+    async with await AsyncSandbox.create(pool="fast", fleet=fleet, **on_it) as one:
+        assert await one.files.read("kept.txt") == "kept"
+        info = await one.get_info()
+        assert (info.isolation, info.workspace_id) == ("gvisor", first.workspace_id)
+        name = info.sandbox_id.partition("/")[2]
+        await asyncio.to_thread(
+            api.wait, "its object to be Ready", lambda: _ready(api.get("CodeSandbox", name, work)), 30
+        )
+        made = api.get("CodeSandbox", name, work)
+        assert made["spec"]["workspace"] == {"claimName": first.workspace_id, "retention": "Delete"}
+        assert made["spec"]["limits"] == {"processes": 64}
+        assert made["status"]["workspaceClaimName"] == first.workspace_id
+    # It was not to stay this time.
+    await asyncio.to_thread(api.wait, "nothing to be left", lambda: settled(bed), 60)
+    with pytest.raises(ClaimError) as caught:
+        await AsyncSandbox.create(pool="fast", fleet=fleet, workspace_id=first.workspace_id)
+    assert caught.value.reason == "WorkspaceNotFound"
+
+
+async def test_a_codesandbox_starts_on_a_workspace_that_a_claim_has_left(bed, fleet):
+    api, work = bed.cluster.api, bed.namespaces[0]
+    async with await AsyncSandbox.create(pool="fast", fleet=fleet, keep_workspace=True) as one:
+        await one.files.write("kept.txt", b"kept")
+        left = (await one.get_info()).workspace_id
+    for name in ("one", "two"):
+        api.create(sandbox(work, name, workspace={"claimName": left, "retention": "Delete"}))
+    await asyncio.to_thread(api.wait, "the first to be Ready", lambda: _ready(api.get("CodeSandbox", "one", work)), 90)
+    assert _reason(api.get("CodeSandbox", "two", work)) == "WorkspaceInUse"
+    opened = await AsyncSandbox.connect(f"{work}/one", fleet=fleet)
+    assert await opened.files.read("kept.txt") == "kept"
+    await opened.close()
+    for name in ("two", "one"):
+        api.delete("CodeSandbox", name, work)
+    await asyncio.to_thread(api.wait, "nothing to be left", lambda: settled(bed), 90)
+
+
+def _reason(sandbox):
+    conditions = sandbox.get("status", {}).get("conditions") or ()
+    return next((one["reason"] for one in conditions if one["type"] == "Ready"), "")
 
 
 async def _info(sandbox):

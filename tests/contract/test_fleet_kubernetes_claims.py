@@ -3,17 +3,21 @@
 import asyncio
 import time
 
+import grpc
 import jwt
 import kubernetes_world
 import pytest
 from fleet_on_kubernetes import SYSTEM, Kube, World, new_signing
 from kubernetes_world import pool_object, template_object
+from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
 from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
+from sandfleet_operator.api.kube import ref_of
 from sandfleet_operator.effects.contact import Contacts
 from sandfleet_operator.fleet.kubernetes.executors import PodExecutors
 from sandfleet_operator.fleet.kubernetes.serve import Options, listen
+from sandfleet_operator.plan.names import RETENTION, SANDBOX, own_labels
 
 ALICE = (("authorization", "Bearer alice"),)
 RIGHTS = [("create", "team", ""), ("create/connect", "team", ""), ("list", "team", ""), ("watch", "team", "")]
@@ -156,6 +160,90 @@ async def test_a_token_opens_one_sandbox_for_its_lease(world):
     assert said["sid"] == bound.sandbox.sandbox_id.replace("/", ".")
     assert "admin" not in said["scope"]
     assert 110 <= said["exp"] - time.time() <= 122
+
+
+async def released(world, sandbox):
+    allow(world, sandbox.sandbox_id, "delete")
+    await world.stub.Release(fleet_pb2.ReleaseRequest(sandbox_id=sandbox.sandbox_id), metadata=ALICE)
+
+
+async def test_a_released_workspace_is_claimed_again_by_its_id(world):
+    first = (await claimed(world, request(keep_workspace=True))).sandbox
+    on_it = request("r2", workspace_id=first.workspace_id, keep_workspace=True)
+    found, said = await refusal(world.stub.Claim(on_it, metadata=ALICE))
+    assert (found, "is in use by" in said) == ("FAILED_PRECONDITION", True), said
+    await released(world, first)
+    # Its pod is still ending: the claim waits for it.
+    bound = await claimed(world, on_it)
+    assert (bound.warm, bound.sandbox.workspace_id) == (False, first.workspace_id)
+    again = await claimed(world, on_it)
+    assert again.sandbox.sandbox_id == bound.sandbox.sandbox_id
+    await released(world, bound.sandbox)
+    assert (await refusal(world.stub.Claim(on_it, metadata=ALICE)))[0] == "FAILED_PRECONDITION"
+    assert (await claimed(world, request("r3", workspace_id=first.workspace_id))).sandbox.workspace_id
+
+
+async def test_a_workspace_is_refused_with_its_reason_while_somebody_is_leaving_it_for_too_long(world):
+    first = (await claimed(world, request(keep_workspace=True))).sandbox
+    world.cluster.cluster.edit(
+        ref_of(next(iter(world.cluster.pods("claimed")))), lambda obj: obj["metadata"].update(finalizers=["x/y"])
+    )
+    await released(world, first)
+    hurried = request("r2", workspace_id=first.workspace_id)
+    hurried.max_wait.FromSeconds(0)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await claimed(world, hurried)
+    detail = ErrorDetail.FromString(dict(caught.value.trailing_metadata())["sandfleet-error-bin"])
+    assert (detail.reason, detail.retryable, detail.subject.decode()) == ("WorkspaceBusy", True, first.workspace_id)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("workspace-none", "NOT_FOUND", "no sandbox has left a workspace 'workspace-none' in namespace team"),
+        ("database", "NOT_FOUND", "no sandbox has left"),
+        ("workspace-to-go", "NOT_FOUND", "no sandbox has left"),
+        ("../other", "INVALID_ARGUMENT", "cannot be the id of a workspace"),
+        ("other/workspace-none", "INVALID_ARGUMENT", "cannot be the id of a workspace"),
+    ],
+)
+async def test_only_what_a_sandbox_has_left_is_a_workspace(world, name, code, said):
+    own = own_labels(**{SANDBOX: "earlier"})
+    await world.kube.create(a_volume("database", {}, "Retain"))
+    await world.kube.create(a_volume("workspace-to-go", own, "Delete"))
+    found, details = await refusal(world.stub.Claim(request(workspace_id=name), metadata=ALICE))
+    assert (found, said in details) == (code, True), details
+    await world.cluster.until(lambda: not world.cluster.pods("claimed"))
+
+
+def a_volume(name, labels, retention):
+    metadata = {"namespace": "team", "name": name, "labels": labels, "annotations": {RETENTION: retention}}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {}}
+
+
+async def test_a_suspended_sandbox_has_its_workspace(world):
+    await world.kube.create(a_volume("workspace-mine", own_labels(**{SANDBOX: "mine"}), "Retain"))
+    await world.add("mine", spec={"operatingMode": "Suspended"})
+    found, said = await refusal(world.stub.Claim(request(workspace_id="workspace-mine"), metadata=ALICE))
+    assert (found, "in use by CodeSandbox mine" in said) == ("FAILED_PRECONDITION", True), said
+
+
+@pytest.mark.parametrize("asked", [{"keep_workspace": True}, {"workspace_id": "workspace-old"}])
+async def test_no_workspace_is_promised_where_it_is_a_directory_of_its_pod(world, asked):
+    workspace = {"size": "1Gi", "ephemeral": True}
+    await world.cluster.add(template_object("quick", workspace=workspace))
+    found, said = await refusal(world.stub.Claim(request(template="quick", **asked), metadata=ALICE))
+    assert (found, "go with them" in said) == ("FAILED_PRECONDITION", True), said
+
+
+async def test_the_template_may_say_that_workspaces_stay(world):
+    await world.cluster.add(
+        template_object("lasting", workspace={"size": "1Gi", "retention": "Retain"}), pool_object("last", 1, "lasting")
+    )
+    sandbox = (await claimed(world, request(pool="last"))).sandbox
+    await released(world, sandbox)
+    bound = await claimed(world, request("r2", pool="last", workspace_id=sandbox.workspace_id))
+    assert bound.sandbox.workspace_id == sandbox.workspace_id
 
 
 async def test_pools_are_listed_with_what_they_lack(world):

@@ -82,6 +82,9 @@ def pods(draw) -> Pod:
     return replace(made, **draw(changes))
 
 
+WORKSPACES = [Workspace(size=1 << 50), Workspace(retention=Retention.RETAIN), Workspace(claim_name="workspace-left")]
+
+
 @st.composite
 def sandboxes(draw) -> CodeSandbox:
     bound = draw(st.sampled_from([None, None, WARM, (WARM[0], "uid-of-another"), ("demo", "uid-1")]))
@@ -92,7 +95,7 @@ def sandboxes(draw) -> CodeSandbox:
             "operating_mode": st.sampled_from(OperatingMode),
             "lifetime": st.sampled_from([10.0, 1000.0, 5000.0]),
             "egress": st.sampled_from([opens(), opens(("203.0.113.0/25", 443)), opens("0.0.0.0/0")]),
-            "workspace": st.sampled_from([Workspace(size=1 << 50), Workspace(retention=Retention.RETAIN)]),
+            "workspace": st.sampled_from(WORKSPACES),
         },
     )
     claim = draw(st.sampled_from(["", record(), record(META.uid), "broken"])) if bound else ""
@@ -120,6 +123,7 @@ VOLUMES = st.sampled_from(
         volume(deleting=True),
         volume(phase="Lost"),
         volume(labels={}),
+        volume(name="workspace-left", owner="", retention="Retain"),
     ]
 )
 NODES = st.sampled_from([node(), node(ready=False, silent_since=NOW - 5), node(ready=False), node(out_of_service=True)])
@@ -133,6 +137,7 @@ SEEN = st.builds(
     volume=st.none() | VOLUMES,
     policies=st.sets(st.sampled_from(sorted(policies()))).map(lambda kept: {name: policies()[name] for name in kept}),
     keys=st.booleans(),
+    workspace_users=st.sampled_from([(), (), ("pod other",)]),
     storage_problem=st.sampled_from(["", "", "cannot make a workspace: no class"]),
     node=st.none() | NODES,
     contact=st.none() | CONTACTS,
@@ -230,6 +235,16 @@ def test_a_second_look_at_the_same_says_the_same_and_counts_nothing_twice(seen):
     again = look(replace(seen, sandbox=replace(seen.sandbox, status=made.status)))
     assert again.status.restarts == made.status.restarts
     assert not again.status_first or same(again.status, made.status)
+
+
+@MANY
+@given(SEEN)
+def test_no_pod_is_made_on_a_workspace_that_somebody_else_uses(seen):
+    made, status = look(seen), seen.sandbox.status
+    if seen.workspace_users and not status.workspace_claim and seen.volume and seen.volume.owner != META.uid:
+        assert not asked(made, CreatePod)
+    if seen.sandbox.spec.workspace.claim_name:
+        assert not asked(made, CreateVolume)
 
 
 @MANY

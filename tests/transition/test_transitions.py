@@ -39,6 +39,10 @@ from transition.builders import (
 DENY = f"EnsurePolicy {names.DEFAULT_DENY}"
 CLASS = "EnsurePolicy sandfleet-egress-python"
 SILENT = node(ready=False, silent_since=NOW - 41)
+NAMED = Workspace(claim_name="workspace-left")
+LEFT = volume(
+    name="workspace-left", owner="", retention="Retain", labels=names.own_labels(**{names.SANDBOX: "earlier"})
+)
 QUOTA = Trouble(reason=Reason.QUOTA_EXCEEDED, message="cannot create pods/demo: exceeded quota", at=NOW)
 
 
@@ -185,6 +189,36 @@ TABLE = {
         without_pod(volume=volume(owner="", retention="Retain")),
         "PodStarting",
         ["AdjustVolume", "CreatePod"],
+    ),
+    "somebody else uses the earlier claim": (
+        without_pod(volume=volume(owner="", retention="Retain"), workspace_users=("pod other",)),
+        "WorkspaceInUse",
+        [],
+    ),
+    "it names a claim that was left": (
+        without_pod(sandbox=sandbox(pool="warm", workspace=NAMED), volume=LEFT),
+        "PodStarting",
+        ["AdjustVolume", "CreatePod"],
+    ),
+    "it names a claim that is not there": (
+        without_pod(sandbox=sandbox(workspace=NAMED), volume=None),
+        "WorkspaceNotFound",
+        [],
+    ),
+    "it names a claim that is nobody's workspace": (
+        without_pod(sandbox=sandbox(workspace=NAMED), volume=replace(LEFT, labels={})),
+        "WorkspaceNotFound",
+        [],
+    ),
+    "it names a claim that goes with its pod": (
+        without_pod(sandbox=sandbox(workspace=NAMED), volume=replace(LEFT, pod_owner="uid-of-warm")),
+        "WorkspaceNotFound",
+        [],
+    ),
+    "it names a claim that another one uses": (
+        without_pod(sandbox=sandbox(workspace=NAMED), volume=LEFT, workspace_users=("CodeSandbox other",)),
+        "WorkspaceInUse",
+        [],
     ),
     # A warm pod, claimed.
     "no pod is bound to it yet": (without_pod(sandbox=sandbox(pool="warm"), volume=None), "WaitingForClaim", []),

@@ -101,9 +101,10 @@ def test_what_of_a_sandbox_is_fixed_when_it_is_made():
     spec = SCHEMAS["CodeSandbox"]["properties"]["spec"]
     fixed = {rule["fieldPath"][1:] for rule in rules(spec) if "oldSelf" in rule["rule"]}
     mutable = {"operatingMode", "egress", "lifetimeSeconds", "idleTimeoutSeconds"}
-    sizes = {"workspace.size", "workspace.storageClassName"}
-    assert fixed == set(spec["properties"]) - mutable - {"workspace"} | sizes
-    assert set(spec["properties"]["workspace"]["properties"]) == {"size", "storageClassName", "retention"}
+    of_volume = {"workspace.size", "workspace.storageClassName", "workspace.claimName"}
+    assert fixed == set(spec["properties"]) - mutable - {"workspace"} | of_volume
+    fields = {"size", "storageClassName", "claimName", "retention"}
+    assert set(spec["properties"]["workspace"]["properties"]) == fields
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,7 @@ def test_what_can_never_be_served_is_refused_at_once():
     assert refusal(engine, a_claim(pool="r")) == (Code.NOT_FOUND, "TemplateNotFound")
     assert refusal(engine, a_claim(lease=-1.0)) == (Code.INVALID_ARGUMENT, "InvalidDuration")
     assert refusal(engine, a_claim(workspace_id="w9")) == (Code.NOT_FOUND, "WorkspaceNotFound")
+    assert refusal(engine, a_claim(workspace_id="../../etc")) == (Code.INVALID_ARGUMENT, "InvalidId")
     gvisor = a_claim(min_isolation=Isolation.GVISOR)
     assert refusal(engine, gvisor) == (Code.FAILED_PRECONDITION, "IsolationUnavailable")
     engine.ask(a_claim("first"), NOW)
@@ -353,6 +354,28 @@ def test_a_full_fleet_ends_a_warm_sandbox_for_a_claim_on_an_old_workspace():
     (stop,) = of_kind(engine.ask(a_claim(workspace_id=workspace), NOW), Stop)
     (start,) = of_kind(engine.exited(stop.sandbox.sandbox_uid, Exit(code=0), NOW), Start)
     assert start.sandbox.workspace_id == workspace
+
+
+def test_where_others_keep_workspaces_one_is_started_on_that_no_sandbox_has():
+    engine = warm_up(an_engine(keeps_workspaces=False, max_kept_workspaces=1))
+    a_kept_workspace(engine)
+    assert not engine.inventory.kept_workspaces
+    (start,) = [one for one in of_kind(engine.ask(a_claim(workspace_id="ns/w"), NOW), Start) if one.sandbox.claim]
+    assert start.sandbox.workspace_id == "ns/w"
+    assert refusal(engine, a_claim("r2", workspace_id="ns/w")) == (Code.FAILED_PRECONDITION, "WorkspaceBusy")
+
+
+def test_a_start_on_a_workspace_that_fails_is_tried_again_and_is_not_the_pools_fault():
+    engine = warm_up(an_engine(keeps_workspaces=False, start_attempts=2))
+    engine.ask(a_claim("others", max_wait=100.0, workspace_id="ns/other"), NOW)
+    actions = engine.ask(a_claim(workspace_id="ns/w"), NOW)
+    for _ in range(2):
+        (start,) = [one for one in of_kind(actions, Start) if one.sandbox.workspace_id == "ns/w"]
+        actions = engine.exited(start.sandbox.sandbox_uid, Exit(message="cannot mount it"), NOW)
+    assert answers(actions)["r1"].reason == "StartFailed"
+    assert engine.knows(a_claim("others").key)
+    assert not engine.knows(a_claim().key)
+    assert engine.level("python").reason == ""
 
 
 def test_kept_workspaces_are_bounded():

@@ -109,7 +109,7 @@ class ClaimError(SandboxError):
     """No sandbox could be had; `reason` says why.
 
     Passing (`retryable`): SandboxLimit, PoolEmpty, ColdStart, PolicyMissing, StartsFail. Not: TemplateNotFound, TemplateInvalid,
-    WorkspaceBusy, IsolationUnavailable, ClaimEnded. The fleet may name others.
+    WorkspaceBusy, WorkspaceNotFound, WorkspaceEphemeral, IsolationUnavailable, ClaimEnded. The fleet may name others.
     """
 
 

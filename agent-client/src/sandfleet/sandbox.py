@@ -111,7 +111,8 @@ class AsyncSandbox:
         timeout         its lease, in seconds; renewed at half of it while `keep_alive` holds (None: as a context manager).
         idle_timeout    seconds without any call after which it ends; None means never.
         isolation       refuse anything weaker; None means what SANDFLEET_ISOLATION says, else a namespace (gVisor is more).
-        workspace_id    bind to this workspace of a released session. keep_workspace: keep it after the release.
+        workspace_id    start on this workspace of a released session (`SandboxInfo.workspace_id`), which takes a cold start.
+        keep_workspace  keep the workspace after the release, to be claimed again; without it an older one goes as well.
         max_wait        seconds to wait for a free sandbox, and for a fleet that is away: on Kubernetes a claim whose
                         connection breaks is sent again under its request id.
         on_queued       called with each piece of news while it waits (a `Queued`: position, eta in seconds, reason), and

@@ -177,6 +177,11 @@ class Reason(Word):
         "The volume of the workspace is not there yet.",
         "Wait; if it lasts, `kubectl describe pvc` says what the storage provider waits for.",
     )
+    WORKSPACE_NOT_FOUND = (
+        "WorkspaceNotFound",
+        "The claim that workspace.claimName names is not there, or is no workspace that an earlier sandbox has left.",
+        "Name one of `kubectl get pvc -l app.kubernetes.io/managed-by=sandfleet` whose sandbox said retention Retain; it cannot be changed, so make another sandbox.",
+    )
     WORKSPACE_IN_USE = (
         "WorkspaceInUse",
         "The workspace may still be used by an older pod or attached to another node; two pods never share one.",

@@ -221,6 +221,7 @@ def _workspace(fields: Fields, default: Workspace) -> Workspace:
         storage_class=fields.text("storageClassName") or default.storage_class,
         retention=fields.choice("retention", Retention) or default.retention,
         ephemeral=fields.flag("ephemeral"),
+        claim_name=fields.text("claimName"),
     )
 
 

@@ -77,6 +77,8 @@ class Workspace:
     retention: Retention | None = None
     # A directory of the pod instead of a volume: quick to have, and lost with the pod. A template's to say.
     ephemeral: bool = False
+    # The volume claim of a released session, instead of a new one. A sandbox's to say.
+    claim_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

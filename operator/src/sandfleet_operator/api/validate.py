@@ -83,8 +83,6 @@ def check_claim(claim: Claim, template: Template) -> None:
     """Everything about a claim that can be said without looking at the fleet."""
     doing = "claim"
     check_id(claim.key.request_id, "request id", doing=doing)
-    if claim.workspace_id:
-        check_id(claim.workspace_id, "workspace id", doing=doing)
     check_labels(claim.labels, doing=doing)
     check_envs(claim.envs, doing=doing)
     # What ends with its object has no lease.

@@ -23,6 +23,7 @@ from sandfleet_operator.api.parse import status_json
 from sandfleet_operator.api.resources import CodeSandbox, SandboxStatus
 from sandfleet_operator.effects.kubeapi import KubeApi
 from sandfleet_operator.effects.store import Store
+from sandfleet_operator.plan import names
 from sandfleet_operator.plan.configmaps import keys_config_map
 from sandfleet_operator.plan.sandbox.actions import (
     Action,
@@ -119,6 +120,10 @@ class Carrier:
             return None
         self._store.put(ref.kind, found)
         return None if self._store.is_buried(found) else found
+
+    async def pods(self, namespace: str) -> list[Json]:
+        """Ours in this namespace as they are now, past all caches."""
+        return list((await self._kube.list(POD, namespace, names.SANDBOX_SELECTOR)).items)
 
     async def _create(self, kind: Kind, manifest: Json) -> None:
         try:

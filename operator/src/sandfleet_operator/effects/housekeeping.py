@@ -24,9 +24,8 @@ from sandfleet_operator.plan.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.sandbox.actions import EnsureKeys, EnsurePolicy, RemovePolicy
 from sandfleet_operator.plan.sandbox.parts import is_in_place
 
-SANDBOX_SELECTOR = f"{names.COMPONENT}={names.SANDBOX_COMPONENT}"
 # What a namespace is closed for, and which of them: a pool's is closed before its first warm pod is made.
-INHABITANTS = {CODE_SANDBOX: "", SANDBOX_POOL: "", POD: SANDBOX_SELECTOR}
+INHABITANTS = {CODE_SANDBOX: "", SANDBOX_POOL: "", POD: names.SANDBOX_SELECTOR}
 # Seconds that a namespace stays closed after its last sandbox.
 EMPTY_SECONDS = 30.0
 

@@ -1,7 +1,8 @@
 """Observe → plan → apply, for one key at a time: a sandbox, a template or a namespace."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,8 +44,9 @@ from sandfleet_operator.plan.sandbox.observed import (
     pod_of,
     volume_of,
 )
-from sandfleet_operator.plan.sandbox.parts import claim_name
+from sandfleet_operator.plan.sandbox.parts import claim_name, is_own
 from sandfleet_operator.plan.sandbox.plan import plan as decide
+from sandfleet_operator.plan.sandbox.workspaces import is_before, users
 
 # Looks in one go: each action may show what the next one has to be.
 MAX_ROUNDS = 6
@@ -165,13 +167,15 @@ class Reconciler:
         meta = sandbox.meta
         pod, gone = await self._pod(sandbox)
         template, problem = self._template(sandbox)
+        volume = await self._volume(Observed(sandbox=sandbox, template=template, pod=pod))
         return Observed(
             sandbox=sandbox,
             template=template,
             template_problem=problem,
             pod=pod,
             pod_gone=gone,
-            volume=await self._volume(Observed(sandbox=sandbox, template=template, pod=pod)),
+            volume=volume,
+            workspace_users=await self._workspace_users(Observed(sandbox=sandbox, pod=pod, volume=volume)),
             policies=self._store.specs(NETWORK_POLICY, meta.namespace),
             keys=self._carrier.has_keys(meta.namespace),
             storage_problem=await self._storage_problem(sandbox, template),
@@ -226,9 +230,28 @@ class Reconciler:
             found = await self._carrier.look(ref)
         return volume_of(found) if found else None
 
+    async def _workspace_users(self, seen: Observed) -> tuple[str, ...]:
+        """Of a workspace that was there before its sandbox, and that it has not got yet."""
+        mine, volume = seen.sandbox, seen.volume
+        has_it = mine.status.workspace_claim or (seen.pod is not None and is_own(seen.pod, seen))
+        if volume is None or volume.owner or volume.pod_owner or has_it:
+            return ()
+        namespace = mine.meta.namespace
+        others = [one for one in self._sandboxes(namespace) if one.meta.uid != mine.meta.uid and is_before(one, mine)]
+        pods = [pod_of(one) for one in await self._carrier.pods(namespace)]
+        # Of its own name there is one at most, which is waited for in any case.
+        found = users(volume.name, others, [one for one in pods if one.name != mine.meta.name])
+        return tuple(one.name for one in found)
+
+    def _sandboxes(self, namespace: str) -> Iterator[CodeSandbox]:
+        for obj in self._store.all(CODE_SANDBOX, namespace):
+            with suppress(FleetError):
+                yield code_sandbox(obj)
+
     async def _storage_problem(self, sandbox: CodeSandbox, template: SandboxTemplate | None) -> str:
         """Of a workspace that is still to be made."""
-        if sandbox.status.workspace_claim or has_no_volume(Observed(sandbox=sandbox, template=template)):
+        there = sandbox.status.workspace_claim or sandbox.spec.workspace.claim_name
+        if there or has_no_volume(Observed(sandbox=sandbox, template=template)):
             return ""
         wanted = effective(template.spec if template else None, sandbox.spec, self._settings)
         # What is refused gets no volume.

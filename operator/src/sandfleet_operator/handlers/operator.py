@@ -19,12 +19,13 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.effects.carry import Carrier
 from sandfleet_operator.effects.events import Events
 from sandfleet_operator.effects.facts import Facts
-from sandfleet_operator.effects.housekeeping import SANDBOX_SELECTOR, Housekeeper
+from sandfleet_operator.effects.housekeeping import Housekeeper
 from sandfleet_operator.effects.kubeapi import KubeApi
 from sandfleet_operator.effects.reconcile import Greeter, Key, Reconciler
 from sandfleet_operator.effects.store import Store
 from sandfleet_operator.effects.workqueue import WorkQueue
 from sandfleet_operator.handlers.routes import keys_of
+from sandfleet_operator.plan import names
 from sandfleet_operator.plan.sandbox.observed import node_of
 
 # What is watched, and which of them: an empty selector means all. Everything else is read when it is needed.
@@ -32,9 +33,9 @@ WATCHED: dict[Kind, str] = {
     CODE_SANDBOX: "",
     SANDBOX_TEMPLATE: "",
     SANDBOX_POOL: "",
-    POD: SANDBOX_SELECTOR,
-    PERSISTENT_VOLUME_CLAIM: SANDBOX_SELECTOR,
-    NETWORK_POLICY: SANDBOX_SELECTOR,
+    POD: names.SANDBOX_SELECTOR,
+    PERSISTENT_VOLUME_CLAIM: names.SANDBOX_SELECTOR,
+    NETWORK_POLICY: names.SANDBOX_SELECTOR,
     NODE: "",
 }
 WORKERS = 32

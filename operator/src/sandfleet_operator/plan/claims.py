@@ -11,15 +11,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from sandfleet_operator.api.resources import API_VERSION, Contract, Meta
+from sandfleet_operator.api.quantities import bytes_text
+from sandfleet_operator.api.resources import API_VERSION, Contract, Meta, Retention
 from sandfleet_operator.api.validate import trace_parent
-from sandfleet_operator.api.values import Claim, RequestKey
+from sandfleet_operator.api.values import MIB, Claim, Limits, RequestKey
 from sandfleet_operator.plan import names
+from sandfleet_operator.plan.effective import LIMIT_FIELDS, MIN_USER_MEMORY
 from sandfleet_operator.plan.podspec import PodState
 
 Json = dict[str, Any]
 NAME_DIGITS = 20
 MAX_RECORD = 192 << 10
+# The least that the schema of a CodeSandbox takes. A claim may ask for less, and its executor keeps to that.
+LEAST = {"tmp": MIB, "output": MIB, "processes": 8, "executions": 1, "maxTimeoutSeconds": 1, "defaultTimeoutSeconds": 1}
+SIZES = {"tmp", "output"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,9 @@ class Record:
     egress: bool = True
     # The workspace stays after the release.
     keep: bool = False
+    # Name of the volume claim of an earlier session; empty: a new workspace.
+    workspace: str = ""
+    limits: Limits = field(default_factory=Limits)
     # Of the CodeSandbox where it was there before the claim; empty: the fleet makes it.
     uid: str = ""
     traceparent: str = ""
@@ -71,13 +79,15 @@ def record_of(claim: Claim, fencing: int, now: float) -> Record:
         contract=claim.contract,
         egress=claim.egress,
         keep=claim.keep_workspace,
+        workspace=volume_of_workspace(claim.workspace_id),
+        limits=claim.limits,
         uid=claim.object_uid,
         traceparent=claim.traceparent,
     )
 
 
 def claim_of(record: Record, pool: str) -> Claim:
-    """The claim again, after a restart."""
+    """The claim again, after a restart. `pool` is NAMESPACE/NAME."""
     return Claim(
         key=record.key,
         pool=pool,
@@ -85,7 +95,9 @@ def claim_of(record: Record, pool: str) -> Claim:
         envs=record.envs,
         lease=record.lease,
         idle_timeout=record.idle,
+        workspace_id=workspace_key(pool.partition("/")[0], record.workspace) if record.workspace else "",
         keep_workspace=record.keep,
+        limits=record.limits,
         traceparent=record.traceparent,
         name=record.object,
         object_uid=record.uid,
@@ -94,9 +106,23 @@ def claim_of(record: Record, pool: str) -> Claim:
     )
 
 
+def workspace_key(namespace: str, claim: str) -> str:
+    """What the engine calls the workspace on this volume claim."""
+    return f"{namespace}/{claim}"
+
+
+def volume_of_workspace(key: str) -> str:
+    """Name of the volume claim; empty for a new workspace."""
+    return key.partition("/")[2]
+
+
 def record_text(record: Record) -> str:
-    """The same record gives the same text."""
+    """The same record gives the same text, also after an update: what an older fleet did not know is said only where it is set."""
     said = asdict(record)
+    if not record.workspace:
+        del said["workspace"]
+    if record.limits == Limits():
+        del said["limits"]
     said["lease"] = None if math.isinf(record.lease) else record.lease
     return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
@@ -110,6 +136,7 @@ def read_record(text: str) -> Record | None:
         known = {one.name for one in fields(Record)}
         given = {name: value for name, value in said.items() if name in known}
         given["lease"] = math.inf if given.get("lease") is None else float(given["lease"])
+        given["limits"] = Limits(**given.get("limits", {}))
         return Record(**given)
     except (ValueError, TypeError):
         return None
@@ -162,8 +189,13 @@ def bound_annotations(pod: str, pod_uid: str, record: Record) -> dict[str, str]:
     return annotations
 
 
-def code_sandbox(namespace: str, pod: str, pod_uid: str, record: Record, *, template: str, pool: str) -> Json:
-    """The CodeSandbox of a claim, which is written behind the reply. `pool` empty: a cold start without one."""
+def code_sandbox(
+    namespace: str, pod: str, pod_uid: str, record: Record, *, template: str, pool: str, memory_reserve: int
+) -> Json:
+    """The CodeSandbox of a claim, which is written behind the reply. `pool` empty: a cold start without one.
+
+    `memory_reserve` is what the executor needs for itself, in bytes.
+    """
     spec: Json = {"template": template, "contract": record.contract}
     if pool:
         spec["pool"] = pool
@@ -171,8 +203,14 @@ def code_sandbox(namespace: str, pod: str, pod_uid: str, record: Record, *, temp
         spec["env"] = [{"name": name, "value": value} for name, value in sorted(record.envs.items())]
     if not record.egress:
         spec["egress"] = {}
-    if record.keep:
-        spec["workspace"] = {"retention": "Retain"}
+    if workspace := _workspace(record):
+        spec["workspace"] = workspace
+    if limits := _limits(record.limits):
+        spec["limits"] = limits
+    if record.limits.memory_bytes:
+        # Memory is said once, of the container: what the executor leaves of it is the user's.
+        memory = memory_reserve + max(record.limits.memory_bytes, MIN_USER_MEMORY)
+        spec["resources"] = {"memory": bytes_text(memory)}
     if record.idle is not None:
         spec["idleTimeoutSeconds"] = math.ceil(record.idle)
     labels = {**record.labels, names.MANAGED_BY: names.PRODUCT}
@@ -185,6 +223,26 @@ def code_sandbox(namespace: str, pod: str, pod_uid: str, record: Record, *, temp
         "annotations": bound_annotations(pod, pod_uid, record),
     }
     return {"apiVersion": API_VERSION, "kind": "CodeSandbox", "metadata": metadata, "spec": spec}
+
+
+def _workspace(record: Record) -> Json:
+    if not record.workspace:
+        return {"retention": Retention.RETAIN.value} if record.keep else {}
+    return {"claimName": record.workspace, "retention": retention(record).value}
+
+
+def retention(record: Record) -> Retention:
+    return Retention.RETAIN if record.keep else Retention.DELETE
+
+
+def _limits(limits: Limits) -> Json:
+    """In the schema's words and whole numbers, rounded up; the default timeout follows the longest, as in the executor."""
+    said = {words: getattr(limits, name) for name, words in LIMIT_FIELDS.items()}
+    longest, default = limits.max_timeout, limits.default_timeout
+    if longest and default:
+        said["defaultTimeoutSeconds"] = min(longest, default)
+    whole = {words: max(LEAST[words], math.ceil(value)) for words, value in said.items() if value}
+    return {words: bytes_text(value) if words in SIZES else value for words, value in whole.items()}
 
 
 def _label(key: str) -> str:

@@ -286,13 +286,16 @@ def _check_ephemeral(template: TemplateSpec) -> None:
 
 
 def _lowered_workspace(wish: Workspace, template: Workspace) -> Workspace:
-    """A storage class is its owner's to choose only where the template names none."""
+    """A storage class is its owner's to choose only where the template names none. An earlier workspace stays unless it is given away."""
+    if wish.claim_name and template.ephemeral:
+        why = "the template's workspaces are directories of their pods"
+        raise _RefusedError(Reason.INVALID_SPEC, f"cannot start on workspace {wish.claim_name}: {why}")
     if None not in {wish.storage_class, template.storage_class} and wish.storage_class != template.storage_class:
         raise _above("workspace.storageClassName", repr(wish.storage_class), repr(template.storage_class))
     return Workspace(
         size=_lowered("workspace.size", wish.size, template.size),
         storage_class=template.storage_class or wish.storage_class,
-        retention=wish.retention or template.retention,
+        retention=wish.retention or (Retention.RETAIN if wish.claim_name else template.retention),
         ephemeral=wish.ephemeral or template.ephemeral,
     )
 

@@ -88,6 +88,10 @@ class Engine:
 
     # What callers do.
 
+    def knows(self, key: RequestKey) -> bool:
+        """Whether this claim waits, was answered, or has ended not long ago."""
+        return any((self.inventory.waiting.get(key), self.inventory.of_session(key), self._ended_claims.get(key)))
+
     def ask(self, claim: Claim, now: float) -> list[Action]:
         """A claim arrives, perhaps not for the first time. Raises FleetError where it can never be served."""
         if claim.key in self.inventory.waiting:
@@ -250,7 +254,7 @@ class Engine:
         else:
             self.inventory.put(after)
         gone = next((one.sandbox for one in step.actions if isinstance(one, Gone)), None)
-        if gone is not None and gone.keeps_workspace:
+        if gone is not None and gone.keeps_workspace and self.policy.keeps_workspaces:
             self.inventory.kept_workspaces.add(gone.workspace_id)
         last = gone or after
         if sandbox.bound and last is not None and last.state is State.ENDED and sandbox.state is not State.ENDED:
@@ -286,7 +290,8 @@ class Engine:
         actions: list[Action] = []
         if lost.claim is not None:
             actions += self._wait_again(lost.claim.key, lost.problem, now)
-        if lost.problem.code is Code.INVALID_ARGUMENT:
+        # What a claim itself brings, such as a workspace, says nothing about its pool.
+        if lost.problem.code is Code.INVALID_ARGUMENT or (lost.claim is not None and lost.claim.workspace_id):
             return actions
         policy, books = self.policy, self._lines.get(sandbox.pool)
         if books is None:
@@ -371,8 +376,7 @@ class Engine:
         return actions
 
     def _startable(self, books: Books) -> Iterator[Waiting]:
-        kept = self.inventory.kept_workspaces
-        return (one for one in books.line if not one.claim.workspace_id or one.claim.workspace_id in kept)
+        return (one for one in books.line if self.stock.has_room_on(one.claim.workspace_id))
 
     def _start(self, pool: Pool, waiting: Waiting | None, now: float) -> list[Action]:
         claim = waiting.claim if waiting else None

@@ -14,6 +14,7 @@ class Inventory:
         # Pool and state → revision → ids.
         self._by_pool: dict[tuple[str, State], dict[str, dict[str, None]]] = {}
         self._by_claim: dict[RequestKey, str] = {}
+        self._by_workspace: dict[str, str] = {}
         self.waiting: dict[RequestKey, Waiting] = {}
         # Workspaces of released sessions that no sandbox has.
         self.kept_workspaces: set[str] = set()
@@ -35,6 +36,7 @@ class Inventory:
         revisions = self._by_pool.setdefault((sandbox.pool, sandbox.state), {})
         revisions.setdefault(sandbox.revision, {})[sandbox.sandbox_id] = None
         self._by_uid[sandbox.sandbox_uid] = sandbox.sandbox_id
+        self._by_workspace[sandbox.workspace_id] = sandbox.sandbox_id
         if sandbox.bound and sandbox.claim is not None and sandbox.state is not State.ENDED:
             self._by_claim[sandbox.claim.key] = sandbox.sandbox_id
 
@@ -77,7 +79,7 @@ class Inventory:
         return len(self._by_pool.get((pool, state), {}).get(revision, ()))
 
     def has_workspace(self, workspace_id: str) -> Sandbox | None:
-        return next((one for one in self._sandboxes.values() if one.workspace_id == workspace_id), None)
+        return self._sandboxes.get(self._by_workspace.get(workspace_id, ""))
 
     def _forget(self, sandbox_id: str) -> None:
         old = self._sandboxes.get(sandbox_id)
@@ -86,6 +88,8 @@ class Inventory:
         del self._by_state[old.state][sandbox_id]
         self._forget_place(old)
         del self._by_uid[old.sandbox_uid]
+        if self._by_workspace.get(old.workspace_id) == sandbox_id:
+            del self._by_workspace[old.workspace_id]
         if old.claim is not None and self._by_claim.get(old.claim.key) == sandbox_id:
             del self._by_claim[old.claim.key]
 

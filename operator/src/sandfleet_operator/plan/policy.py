@@ -7,6 +7,8 @@ from dataclasses import dataclass
 class Policy:
     # Whether the fleet itself replaces executors that crash; where not, others do and say so.
     recovers: bool = True
+    # Whether the fleet itself keeps workspaces of released sessions; where not, who asks knows which ones there are and free.
+    keeps_workspaces: bool = True
     # All sandboxes, warm and ending ones included.
     max_sandboxes: int = 128
     # Starts at the same time.

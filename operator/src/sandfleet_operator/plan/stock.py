@@ -37,6 +37,14 @@ class Stock:
             replacing = sum(1 for one in self._inventory.in_state(State.RECOVERING) if one.running)
         return self.max_starting - self._inventory.count(State.STARTING) - replacing
 
+    def has_room_on(self, workspace_id: str) -> bool:
+        """Whether a sandbox may be started on this workspace (empty: a new one)."""
+        if not workspace_id:
+            return True
+        if self._policy.keeps_workspaces:
+            return workspace_id in self._inventory.kept_workspaces
+        return self._inventory.has_workspace(workspace_id) is None
+
     def supply(self, pool: Pool) -> Supply:
         warm = self._inventory.count_of(pool.name, State.WARM)
         fresh = self._inventory.count_of_revision(pool.name, State.WARM, pool.revision)

@@ -1,5 +1,6 @@
 """The volume that a sandbox's workspace lives on."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sandfleet_operator.api.quantities import bytes_text
@@ -34,3 +35,21 @@ def workspace_claim(
     if wanted.storage_class is not None:
         spec["storageClassName"] = wanted.storage_class
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def kept_patch(found: Mapping[str, Any], owner: Meta, retention: Retention) -> list[dict[str, Any]]:
+    """Gives the claim of a workspace, as it was found, to a CodeSandbox: it goes with that, or stays."""
+    metadata = found["metadata"]
+    owned = retention is Retention.DELETE
+    annotations = {**(metadata.get("annotations") or {}), names.RETENTION: retention.value}
+    labels = {**(metadata.get("labels") or {}), **names.own_labels(**{names.SANDBOX: owner.name})}
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
+        {
+            "op": "add",
+            "path": "/metadata/ownerReferences",
+            "value": [names.owned_by("CodeSandbox", owner)] if owned else [],
+        },
+        {"op": "add", "path": "/metadata/annotations", "value": annotations},
+        {"op": "add", "path": "/metadata/labels", "value": labels},
+    ]

@@ -42,7 +42,9 @@ def fate(pod: Pod, record: Record | None, here: Moment) -> Fate:
     state = pod.labels.get(names.STATE)
     over = pod.deleting or pod.ended is not None
     if state == PodState.WARM.value:
-        return Fate.REMOVE if over else Fate.WARM
+        # One that was started for a claim on an earlier workspace is nobody else's, and its claim is lost.
+        own = pod.workspace_claim in {"", names.workspace_claim_name(pod.name)}
+        return Fate.REMOVE if over or not own else Fate.WARM
     if state == PodState.RETIRING.value:
         return Fate.LEAVE if pod.deleting else Fate.REMOVE
     if record is None or pod.deleting:
@@ -89,19 +91,20 @@ def session(
     record: Record, key: str, uid_key: str, *, pool: str, template: str, isolation: Isolation, now: float, running: bool
 ) -> Sandbox:
     """A claim goes on: its lease begins anew, since nobody knows when it was renewed last; the executor knows, and ends by it."""
+    claim = claim_of(record, pool)
     return Sandbox(
         sandbox_id=key,
         sandbox_uid=uid_key,
         pool=pool,
         template=template,
-        workspace_id=key,
+        workspace_id=claim.workspace_id or key,
         state=State.CLAIMED if running else State.RECOVERING,
         created=record.at,
         started=now,
         isolation=isolation,
         ready=record.at,
-        claim=claim_of(record, pool),
-        warm=True,
+        claim=claim,
+        warm=not claim.workspace_id,
         bound=True,
         lease_expires=now + record.lease,
     )
@@ -112,7 +115,11 @@ def wants_pool(sandbox: CodeSandbox) -> bool:
     meta = sandbox.meta
     mode = sandbox.spec.operating_mode.value
     return (
-        bool(sandbox.spec.pool) and names.BOUND_POD not in meta.annotations and not meta.deleting and mode == "Running"
+        bool(sandbox.spec.pool)
+        and not sandbox.spec.workspace.claim_name
+        and names.BOUND_POD not in meta.annotations
+        and not meta.deleting
+        and mode == "Running"
     )
 
 

@@ -72,6 +72,7 @@ def claim_of(sandbox: CodeSandbox) -> Claim:
         envs=spec.envs,
         lease=math.inf,
         idle_timeout=spec.idle_timeout,
+        limits=spec.limits,
         max_wait=MAX_WAIT,
         traceparent=meta.annotations.get(names.TRACEPARENT, ""),
         name=meta.name,

@@ -20,9 +20,18 @@ from sandfleet_operator.effects.store import Store
 from sandfleet_operator.fleet.backends.base import Event, Exited, Ready, Removed, TakenError
 from sandfleet_operator.fleet.kubernetes import objects
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe
+from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, settle
 from sandfleet_operator.fleet.kubernetes.writer import NotLeadingError, RefusedError, Writer
 from sandfleet_operator.plan import names
-from sandfleet_operator.plan.claims import Record, claim_patch, read_record, record_of, record_text, retire_patch
+from sandfleet_operator.plan.claims import (
+    Record,
+    claim_patch,
+    read_record,
+    record_of,
+    record_text,
+    retire_patch,
+    volume_of_workspace,
+)
 from sandfleet_operator.plan.podspec import PodState
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 
@@ -79,6 +88,7 @@ class KubernetesBackend:
         self._user_namespaces = user_namespaces
         self._listens = listens
         self._clock = wall_clock
+        self._workspaces = Workspaces(kube)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[str, Run] = {}
         # Hears of a pod that turned out to be somebody else's: what the watches said meanwhile was taken for our own doing.
@@ -149,7 +159,7 @@ class KubernetesBackend:
         if recipe is None or recipe.wanted is None:
             self._not_started(run, f"its pool cannot be started from: {recipe.closed if recipe else 'it is gone'}")
             return
-        workspace = sandbox.claim.workspace_id.rpartition("/")[2] if sandbox.claim else ""
+        workspace = volume_of_workspace(sandbox.claim.workspace_id) if sandbox.claim else ""
         user_namespace = self._user_namespaces(recipe.wanted.runtime_class)
         manifest = objects.warm_pod(recipe, name, workspace, self._settings, user_namespace=user_namespace)
         async with run.lock:
@@ -196,6 +206,9 @@ class KubernetesBackend:
                 raise _unsettled(str(error)) from error
             run.record = record
             copied = names.copied(record.labels, self._settings.copied_labels)
+            if record.workspace:
+                # The pod is there for others to see: who wants the workspace as well is seen now, or sees it.
+                await self._workspaces.only_for(run.ref, record.workspace)
             if not await self._bind(run, record, claim_patch(run.uid, record, recipe.egress_class, copied)):
                 self._runs.pop(run.key, None)
                 asyncio.get_running_loop().call_soon(self.lost, run.ref)
@@ -253,7 +266,10 @@ class KubernetesBackend:
 
     async def _written(self, run: Run, record: Record, template: str, pool: str) -> None:
         try:
-            owner = await self._writer.write_object(run.ref, run.uid, record, template=template, pool=pool)
+            reserve = self._settings.memory_reserve
+            owner = await self._writer.write_object(
+                run.ref, run.uid, record, template=template, pool=pool, memory_reserve=reserve
+            )
         except RefusedError as error:
             _LOG.error("claim %s ends, since it cannot be written down: %s", run.key, error)
             await self._remove(run)
@@ -265,6 +281,8 @@ class KubernetesBackend:
             self.removed(run.key, "ClaimSuperseded")
             return
         run.object = owner
+        if not record.uid and (record.keep or record.workspace):
+            await settle(self._writer, run.ref, record, owner)
         await self._writer.own_pod(run.ref, run.uid, record, owner)
 
     async def stop(self, sandbox_uid: str) -> None:

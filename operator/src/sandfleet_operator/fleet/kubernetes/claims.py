@@ -1,15 +1,17 @@
 """Claims of callers on Kubernetes: who may, what is asked for, and what is answered. Decisions are the engine's."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import Code, FleetError, Problem, invalid
-from sandfleet_operator.api.resources import CodeSandbox
-from sandfleet_operator.api.validate import MAX_LEASE, check_duration
+from sandfleet_operator.api.resources import CodeSandbox, Retention
+from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
 from sandfleet_operator.api.values import Claim, Sandbox, Template
 from sandfleet_operator.effects.contact import Credentials
+from sandfleet_operator.effects.kubeapi import KubeApi
 from sandfleet_operator.effects.reviews import Caller, Reviews
 from sandfleet_operator.effects.telemetry import ClaimSpan
 from sandfleet_operator.effects.tokens import Token
@@ -18,8 +20,10 @@ from sandfleet_operator.fleet.kubernetes import objects, view
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.changes import Matches
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
 from sandfleet_operator.fleet.watches import Watch
 from sandfleet_operator.plan import names
+from sandfleet_operator.plan.claims import volume_of_workspace, workspace_key
 from sandfleet_operator.plan.effective import MAX_ENVS_JSON
 from sandfleet_operator.plan.queue import Queued
 
@@ -31,8 +35,9 @@ AUTONOMOUS = "autonomous"
 
 
 class Claims:
-    def __init__(self, kubernetes: KubernetesFleet, reviews: Reviews, credentials: Credentials) -> None:
+    def __init__(self, kube: KubeApi, kubernetes: KubernetesFleet, reviews: Reviews, credentials: Credentials) -> None:
         self._kubernetes = kubernetes
+        self._workspaces = Workspaces(kube)
         self._reviews = reviews
         self._credentials = credentials
 
@@ -45,6 +50,9 @@ class Claims:
         self._check_serving("claim")
         recipe = self._kubernetes.resolve(namespace, request.pool, request.template)
         claim = self._claim(caller, request, recipe, span.traceparent)
+        if claim.workspace_id and not self._kubernetes.engine.knows(claim.key):
+            claim = await self._on_workspace(namespace, claim)
+            self._check_serving("claim")
         return self._kubernetes.fleet.claim(claim)
 
     def _claim(self, caller: Caller, request: fleet_pb2.ClaimRequest, recipe: Recipe, traceparent: str) -> Claim:
@@ -64,11 +72,16 @@ class Claims:
         if size > MAX_ENVS_JSON // 2:
             why = f"the environment of {size} characters is larger than {MAX_ENVS_JSON // 2}"
             raise invalid("InvalidEnvironment", f"cannot claim: {why}")
-        if request.workspace_id:
-            why = "a workspace is claimed again with a CodeSandbox of its name"
-            raise FleetError(Problem(Code.UNIMPLEMENTED, "WorkspaceNotSupported", f"cannot claim: {why}"))
         egress = request.egress != fleet_pb2.EGRESS_NONE
-        return replace(claim, pool=recipe.name, contract=contract, egress=egress)
+        return replace(_on_volume(claim, recipe), pool=recipe.name, contract=contract, egress=egress)
+
+    async def _on_workspace(self, namespace: str, claim: Claim) -> Claim:
+        """The claim once its workspace is free, with what is left of its wait. Raises FleetError."""
+        check_duration(claim.max_wait, "longest wait", most=MAX_WAIT, doing="claim", zero=True)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await self._workspaces.free(namespace, volume_of_workspace(claim.workspace_id), claim.max_wait)
+        return replace(claim, max_wait=max(0.0, claim.max_wait - (loop.time() - began)))
 
     async def responses(self, caller: Caller, watch: Watch, span: ClaimSpan) -> AsyncIterator[fleet_pb2.ClaimResponse]:
         sequence = 0
@@ -129,7 +142,7 @@ class Claims:
         message = convert.sandbox_message(sandbox)
         message.sandbox_id = f"{namespace}/{objects.object_of(sandbox.claim)}"
         message.sandbox_uid = pod.uid if pod else ""
-        message.workspace_id = pod.workspace_claim if pod else ""
+        message.workspace_id = pod.workspace_claim if pod else volume_of_workspace(sandbox.claim.workspace_id)
         message.pool = "" if pool.startswith(COLD) else pool
         if (known := self._kubernetes.egresses.of(message.sandbox_id)) is not None:
             message.egress.MergeFrom(view.egress_message(known))
@@ -162,3 +175,14 @@ class Claims:
             raise FleetError(
                 Problem(Code.UNAVAILABLE, "NotServing", f"cannot {doing}: another fleet leads, or none yet")
             )
+
+
+def _on_volume(claim: Claim, recipe: Recipe) -> Claim:
+    """The claim with its workspace as the engine calls it, which stays where the template or the claim says so. Raises FleetError."""
+    wanted = recipe.wanted
+    if wanted is not None and wanted.ephemeral and (claim.workspace_id or claim.keep_workspace):
+        why = f"workspaces of template {recipe.template!r} are directories of their pods, and go with them"
+        raise FleetError(Problem(Code.FAILED_PRECONDITION, "WorkspaceEphemeral", f"cannot claim: {why}"))
+    key = workspace_key(recipe.namespace, claim.workspace_id) if claim.workspace_id else ""
+    kept = claim.keep_workspace or (wanted is not None and wanted.retention is Retention.RETAIN)
+    return replace(claim, workspace_id=key, keep_workspace=kept)

@@ -23,7 +23,6 @@ from sandfleet_operator.api.resources import CodeSandbox, Meta
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Isolation, Sandbox, State
 from sandfleet_operator.effects.facts import Facts
-from sandfleet_operator.effects.housekeeping import SANDBOX_SELECTOR
 from sandfleet_operator.effects.kubeapi import KubeApi
 from sandfleet_operator.effects.reflector import Reflector
 from sandfleet_operator.effects.store import Store
@@ -47,12 +46,12 @@ from sandfleet_operator.plan.policy import Policy
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 
 WATCHED: dict[Kind, str] = {
-    NETWORK_POLICY: SANDBOX_SELECTOR,
+    NETWORK_POLICY: names.SANDBOX_SELECTOR,
     SANDBOX_TEMPLATE: "",
     SANDBOX_POOL: "",
     NODE: "",
     CODE_SANDBOX: "",
-    POD: SANDBOX_SELECTOR,
+    POD: names.SANDBOX_SELECTOR,
 }
 # Of the Lease: the highest number of a fleet that had looked at everything before it served.
 SERVED = f"{names.POOL.partition('/')[0]}/served"
@@ -108,6 +107,7 @@ class KubernetesFleet:
             max_waiting=MAX_WAITING,
             start_timeout=120.0,
             recovers=False,
+            keeps_workspaces=False,
         )
         self.engine = Engine([], policy, new_id=_new_id)
         self.executors = executors(self._store)

@@ -34,7 +34,7 @@ class KubernetesFleetServicer(FleetServiceServicer):
         self._kube = kube
         self._reviews = reviews
         self._credentials = credentials
-        self._claims = Claims(kubernetes, reviews, credentials)
+        self._claims = Claims(kube, kubernetes, reviews, credentials)
 
     async def Get(self, request: fleet_pb2.GetRequest, context: Context) -> fleet_pb2.GetResponse:  # noqa: N802 - gRPC's name
         return await self._answer(context, lambda caller: self._get(caller, request))

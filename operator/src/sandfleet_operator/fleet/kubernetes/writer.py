@@ -75,12 +75,16 @@ class Writer:
             # Another object has the name by now.
             return
 
-    async def write_object(self, pod: Ref, pod_uid: str, record: Record, *, template: str, pool: str) -> Meta | None:
+    async def write_object(
+        self, pod: Ref, pod_uid: str, record: Record, *, template: str, pool: str, memory_reserve: int
+    ) -> Meta | None:
         """The CodeSandbox of a claim, with the pod that was bound; None where it names another one. Raises RefusedError, NotLeadingError."""
         ref = Ref(CODE_SANDBOX, pod.namespace, record.object)
         if record.uid:
             return await self._insist(f"bind {ref}", lambda: self._annotated(ref, pod.name, pod_uid, record))
-        manifest = code_sandbox(pod.namespace, pod.name, pod_uid, record, template=template, pool=pool)
+        manifest = code_sandbox(
+            pod.namespace, pod.name, pod_uid, record, template=template, pool=pool, memory_reserve=memory_reserve
+        )
         give_up = asyncio.get_running_loop().time() + MAKE_ROOM
         while True:
             made = await self._insist(f"create {ref}", lambda: self._made(manifest))

@@ -113,6 +113,8 @@ class Observed:
     # The pod that the status names is certainly gone: the API server was asked.
     pod_gone: bool = False
     volume: Volume | None = None
+    # Of a workspace that was there before, and is not on record: who else uses it, by the API server's own word.
+    workspace_users: tuple[str, ...] = ()
     # Name → spec of the NetworkPolicies of the namespace that are ours.
     policies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # The public keys are in the namespace.

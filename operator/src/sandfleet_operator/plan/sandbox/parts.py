@@ -21,7 +21,11 @@ from sandfleet_operator.plan.sandbox.actions import (
 )
 from sandfleet_operator.plan.sandbox.observed import Contact, Observed, Pod, Volume, has_no_volume
 from sandfleet_operator.plan.sandbox.status import Finding, holds
+from sandfleet_operator.plan.sandbox.workspaces import is_kept
 from sandfleet_operator.plan.volume import workspace_claim
+
+# Characters of those who use a workspace, as they are told.
+MAX_USERS = 200
 
 
 def is_own(pod: Pod, seen: Observed) -> bool:
@@ -103,16 +107,21 @@ class VolumeRound:
 
 def waits_for_claim(seen: Observed) -> bool:
     """Whether it is to be taken from a pool, and nothing is bound to it."""
-    return bool(seen.sandbox.spec.pool) and seen.claimed_pod is None and not seen.sandbox.status.workspace_claim
+    spec, status = seen.sandbox.spec, seen.sandbox.status
+    # A warm pod has its own workspace: who names an earlier one starts cold on it.
+    has_one = bool(status.workspace_claim or spec.workspace.claim_name)
+    return bool(spec.pool) and seen.claimed_pod is None and not has_one
 
 
 def claim_name(seen: Observed) -> str:
-    """Of the workspace: the one on record, that of the warm pod that was bound, or its own."""
+    """Of the workspace: the one on record, that of the warm pod that was bound, the one that it names, or its own."""
     if seen.sandbox.status.workspace_claim:
         return seen.sandbox.status.workspace_claim
     if seen.pod and seen.pod.workspace_claim and is_bound(seen.pod, seen):
         # Its own, or that of an earlier session.
         return seen.pod.workspace_claim
+    if seen.sandbox.spec.workspace.claim_name:
+        return seen.sandbox.spec.workspace.claim_name
     return names.workspace_claim_name(seen.claimed_pod[0] if seen.claimed_pod else seen.sandbox.meta.name)
 
 
@@ -150,7 +159,21 @@ def volume(seen: Observed, wanted: Effective) -> VolumeRound:
     if not known and seen.claimed_pod and not comes_with_it(found, seen):
         other = Finding(Reason.WORKSPACE_IN_USE, f"claim {name} does not belong to a pod that is bound to this sandbox")
         return VolumeRound("", (), other)
+    if not known and (taken := _taken(seen, found)):
+        return VolumeRound("", (), taken)
     return VolumeRound(name, _adjusted(seen, wanted.retention, found))
+
+
+def _taken(seen: Observed, found: Volume) -> Finding | None:
+    """Why a workspace that was there before cannot be had; None where it can, or is its own already."""
+    if found.owner == seen.sandbox.meta.uid or (seen.pod is not None and is_own(seen.pod, seen)):
+        return None
+    if seen.workspace_users:
+        used = ", ".join(seen.workspace_users)[:MAX_USERS]
+        return Finding(Reason.WORKSPACE_IN_USE, f"claim {found.name} is used by {used}")
+    if seen.sandbox.spec.workspace.claim_name and not is_kept(found):
+        return Finding(Reason.WORKSPACE_NOT_FOUND, f"claim {found.name} is no workspace that a sandbox has left")
+    return None
 
 
 def _without_volume(seen: Observed, wanted: Effective, name: str) -> VolumeRound:
@@ -158,6 +181,8 @@ def _without_volume(seen: Observed, wanted: Effective, name: str) -> VolumeRound
     if seen.sandbox.status.workspace_claim or seen.claimed_pod:
         lost = Finding(Reason.WORKSPACE_LOST, f"claim {name} is gone, and its files with it")
         return VolumeRound(name, (), lost, lost)
+    if seen.sandbox.spec.workspace.claim_name:
+        return VolumeRound("", (), Finding(Reason.WORKSPACE_NOT_FOUND, f"there is no claim {name}"))
     if seen.storage_problem:
         return VolumeRound("", (), Finding(Reason.STORAGE_CLASS_NOT_FOUND, seen.storage_problem))
     manifest = workspace_claim(meta.namespace, meta.name, wanted, owner=meta)
