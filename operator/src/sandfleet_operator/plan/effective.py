@@ -23,6 +23,7 @@ from sandfleet_operator.api.validate import check_envs
 from sandfleet_operator.api.values import MIB, TEMPLATE_LIMITS, Limits
 from sandfleet_operator.plan.egress import check as check_egress
 from sandfleet_operator.plan.egress import first_outside
+from sandfleet_operator.plan.placement import check as check_placement
 
 # Linux takes no environment variable above 128 KiB, and the executor gets all of these in one.
 MAX_ENVS_JSON = 96 << 10
@@ -158,6 +159,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
     _check_ephemeral(template)
     try:
         check_egress(template.egress)
+        check_placement(template.node_selector, template.tolerations)
     except FleetError as error:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {error.problem.message}") from None
     for name, value in _numbers(template.requests).items():
