@@ -15,7 +15,7 @@ from cluster.lease_holder import SHORT
 from contract.kube.bed import Bed
 from contract.kube.lease_suite import *  # noqa: F403 - the sentences are collected here
 from sandfleet_operator.api.kube import LEASE
-from sandfleet_operator.effects.lease import Lease
+from sandfleet_operator.effects.elector import Elector
 from sandfleet_operator.plan.leadership import Decision
 
 
@@ -31,7 +31,7 @@ async def test_a_leader_that_is_killed_is_replaced_and_one_that_lives_is_not(bed
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert await asyncio.to_thread(process.stdout.readline) == "1\n"
-        second = Lease(bed.api, bed.ref(LEASE, "leader"), "second", SHORT)
+        second = Elector(bed.api, bed.ref(LEASE, "leader"), "second", SHORT)
         for _ in range(20):
             assert await second.step() is Decision.WAIT
             assert second.holder == "killed"

@@ -124,6 +124,9 @@ class MemoryKube:
         finally:
             cluster.waiting.pop(news, None)
 
+    def apart(self) -> "MemoryKube":
+        return self
+
     async def version(self) -> Json:
         return {"gitVersion": "v1.35.0"}
 

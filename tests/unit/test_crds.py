@@ -74,10 +74,23 @@ def test_the_kinds_have_their_names(kind: str, names: tuple[str, str]):
     assert has_status == ("status" in spec["versions"][0].get("subresources", {})) == (kind != "SandboxTemplate")
 
 
+def without_defaults(schema: dict) -> dict:
+    inner = {name: without_defaults(one) for name, one in schema.get("properties", {}).items()}
+    return {k: v for k, v in schema.items() if k != "default"} | ({"properties": inner} if inner else {})
+
+
+# What is not written there is the default only where the settings allow so much: the API server is not to fill it in.
+OPEN_INLINE = {"resources", "limits", "contracts"}
+
+
 def test_a_template_in_place_has_what_a_template_has_but_what_is_never_its_owners():
     whole = SCHEMAS["SandboxTemplate"]["properties"]["spec"]
     inline = SCHEMAS["CodeSandbox"]["properties"]["spec"]["properties"]["inline"]
-    assert inline["properties"] == {k: v for k, v in whole["properties"].items() if k not in NEVER_THE_OWNERS}
+    theirs = {k: v for k, v in whole["properties"].items() if k not in NEVER_THE_OWNERS}
+    open_ = {k: without_defaults(v) if k in OPEN_INLINE else v for k, v in theirs.items()}
+    sizeless = {k: v for k, v in theirs["workspace"]["properties"]["size"].items() if k != "default"}
+    workspace = {**theirs["workspace"], "properties": {**theirs["workspace"]["properties"], "size": sizeless}}
+    assert inline["properties"] == {**open_, "workspace": workspace}
     assert inline["required"] == whole["required"]
 
 

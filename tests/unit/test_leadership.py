@@ -37,8 +37,8 @@ def test_one_that_follows_takes_what_is_free_or_has_been_left(record, unchanged_
     ("record", "since_renewal", "decision"),
     [
         (MINE, 0, Decision.WAIT),
-        (MINE, 4.9, Decision.WAIT),
-        (MINE, 5.0, Decision.RENEW),
+        (MINE, 2.9, Decision.WAIT),
+        (MINE, 3.0, Decision.RENEW),
         (MINE, 9.9, Decision.RENEW),
         (MINE, 10.0, Decision.LOST),
         (MINE, 1000.0, Decision.LOST),
@@ -66,12 +66,17 @@ def test_only_a_change_of_the_record_is_a_sign_of_life():
 
 def test_a_look_comes_when_something_is_due():
     leading = View("me", MINE, 0.0, Leading(5, since=100.0))
-    assert pause(leading, 101.0, TERMS) == 4.0
-    assert pause(leading, 107.0, TERMS) == TERMS.retry_every
+    assert pause(leading, 101.0, TERMS) == 2.0
+    assert pause(leading, 107.0, TERMS) == 0.0
+    # After one that failed at once, and after one that took longer than the pause.
+    assert pause(leading, 107.0, TERMS, tried=107.0) == TERMS.retry_every
+    assert pause(leading, 109.0, TERMS, tried=107.0) == 0.0
+    # The end is looked at when it comes.
+    assert pause(leading, 109.5, TERMS, tried=109.5) == 0.5
     assert pause(View("me", THEIRS, 100.0), 100.0, TERMS) == TERMS.retry_every
 
 
-@pytest.mark.parametrize(("duration", "deadline"), [(15, 15), (15, 20), (15, 5), (15, 0)])
+@pytest.mark.parametrize(("duration", "deadline"), [(15, 15), (15, 20), (15, 3), (15, 0)])
 def test_terms_under_which_two_could_lead_are_refused(duration, deadline):
     with pytest.raises(ValueError, match="cannot hold a lease"):
         Terms(duration, deadline)

@@ -18,7 +18,9 @@ from sandfleet_operator.api.resources import (
     Restart,
     Retention,
     SandboxStatus,
+    Workspace,
 )
+from sandfleet_operator.api.values import Limits
 
 PARSERS = {
     "CodeSandbox": code_sandbox,
@@ -109,10 +111,16 @@ def test_an_object_reads_the_same_before_and_after_the_api_server_filled_it_in(k
 
 
 def test_a_template_in_place_reads_as_the_same_template_does():
-    inline = code_sandbox(
-        an_object("CodeSandbox", filled(SCHEMAS["CodeSandbox"]["properties"]["spec"], {"inline": {"image": "a"}}))
-    )
+    written = filled(SCHEMAS["SandboxTemplate"]["properties"]["spec"], {"image": "a"})
+    inline = code_sandbox(an_object("CodeSandbox", {"inline": written}))
     assert inline.spec.inline == sandbox_template(an_object("SandboxTemplate", {"image": "a"})).spec
+
+
+def test_what_is_not_written_of_a_template_in_place_stays_open():
+    schema = SCHEMAS["CodeSandbox"]["properties"]["spec"]
+    inline = code_sandbox(an_object("CodeSandbox", filled(schema, {"inline": {"image": "a"}}))).spec.inline
+    assert (inline.resources, inline.requests, inline.limits) == (Resources(), Resources(), Limits())
+    assert (inline.workspace, inline.contracts) == (Workspace(size=0, retention=Retention.DELETE), ())
 
 
 def test_null_is_absent_and_unknown_fields_are_nobodys():

@@ -287,3 +287,29 @@ async def test_in_a_pod_it_is_the_service_account(tmp_path, monkeypatch: pytest.
     configuration = await configure()
     assert (configuration.host, configuration.ssl_ca_cert) == ("https://[fd00::1]:443", str(tmp_path / "ca.crt"))
     assert await configuration.get_api_key_with_prefix("BearerToken") == "bearer secret"
+
+
+async def test_a_client_apart_is_answered_when_all_connections_of_the_other_are_taken(serve: Serve):
+    waiting, taken = asyncio.Event(), 0
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal taken
+        if request.path.endswith("/slow"):
+            taken += 1
+            await waiting.wait()
+        return web.json_response(CONFIG)
+
+    configuration = Configuration()
+    configuration.connection_pool_maxsize = 2
+    kube = await serve(answer, configuration)
+    apart = kube.apart()
+    slow = [asyncio.create_task(kube.get(Ref(CONFIG_MAP, "here", "slow"))) for _ in range(2)]
+    async with asyncio.timeout(30):
+        while taken < 2:
+            await asyncio.sleep(0.01)
+        behind = asyncio.create_task(kube.get(ONE))
+        assert (await apart.get(ONE))["metadata"]["name"] == "one"
+        assert not behind.done()
+        waiting.set()
+        await asyncio.gather(behind, *slow)
+    await apart.close()

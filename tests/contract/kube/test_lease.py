@@ -9,7 +9,7 @@ from contract.kube.lease_suite import *  # noqa: F403 - the sentences are collec
 from contract.kube.lease_suite import TERMS, Clock, contender
 from fakes.kube_memory import After, Before, MemoryKube
 from sandfleet_operator.api.kube import LEASE, KubeError, Unreachable, failure
-from sandfleet_operator.effects.lease import Lease
+from sandfleet_operator.effects.elector import Elector
 from sandfleet_operator.plan.leadership import Decision
 
 CUT = Before(Unreachable(0, "ConnectionFailed", "cannot write: cut"))
@@ -27,8 +27,7 @@ async def test_a_leader_that_cannot_renew_goes_on_trying_and_stops_at_its_deadli
     bed.api.fault = lambda _write: CUT
     await first.hold(lambda: lost.append(clock.now))
     # The acquisition was at 1000.
-    assert len(lost) == 1
-    assert 1010.0 <= lost[0] <= 1010.0 + TERMS.retry_every
+    assert lost == [1010.0]
     assert first.fencing is None
     assert len(bed.api.writes) > 4
 
@@ -47,10 +46,10 @@ async def test_a_leader_whose_answers_do_not_come_stops_all_the_same(bed: Bed):
     class Silent(MemoryKube):
         silent = False
 
-        async def get(self, ref):
+        async def merge(self, ref, patch, subresource=""):
             if self.silent:
                 await asyncio.Event().wait()
-            return await super().get(ref)
+            return await super().merge(ref, patch, subresource)
 
     clock, api = Clock(), Silent(bed.api.cluster)
     first = contender(bed, "first", clock, api)
@@ -76,7 +75,7 @@ async def test_a_write_that_fails_or_whose_reply_is_lost_costs_one_renewal(bed: 
     clock.now += 1.5
     await first.step()
     assert first.trouble is None
-    clock.now += 9.0
+    clock.now += 8.0
     assert first.fencing == 1
 
 
@@ -96,4 +95,4 @@ async def test_waiting_for_leadership_outlives_an_api_server_that_fails(bed: Bed
 
 async def test_a_record_that_somebody_else_made_up_is_taken_as_it_is(bed: Bed):
     await bed.api.create(bed.make(LEASE, "leader", {}, spec={}))
-    assert await Lease(bed.api, bed.ref(LEASE, "leader"), "first").acquire() == 1
+    assert await Elector(bed.api, bed.ref(LEASE, "leader"), "first").acquire() == 1

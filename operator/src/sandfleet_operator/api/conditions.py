@@ -122,7 +122,7 @@ class Reason(Word):
     )
     ABOVE_TEMPLATE = (
         "AboveTemplate",
-        "The sandbox asks for more than its template allows; the message names the field and both values.",
+        "The sandbox asks for more than its template allows, or the settings allow a sandbox that brings its own; the message names the field and both values.",
         "Ask for less, or use a template that allows more.",
     )
     IMAGE_NOT_ALLOWED = (

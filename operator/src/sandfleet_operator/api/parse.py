@@ -5,6 +5,7 @@ that an object reads the same whether or not an API server has seen it. Bounds a
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sandfleet_operator.api.fields import Fields, unreadable
 from sandfleet_operator.api.resources import (
@@ -148,7 +149,7 @@ def _sandbox_spec(spec: Fields) -> SandboxSpec:
         raise unreadable(spec.path, "exactly one of template and inline has to be there")
     return SandboxSpec(
         template=spec.text("template"),
-        inline=_template_spec(spec.inner("inline")) if spec.has("inline") else None,
+        inline=_inline_spec(spec.inner("inline")) if spec.has("inline") else None,
         pool=spec.text("pool"),
         queue=spec.text("queue"),
         operating_mode=spec.choice("operatingMode", OperatingMode) or OperatingMode.RUNNING,
@@ -183,6 +184,19 @@ def _template_spec(spec: Fields) -> TemplateSpec:
         node_selector=spec.mapping("nodeSelector"),
         tolerations=tuple(dict(one.values) for one in spec.items("tolerations")),
         priority_class=spec.text("priorityClassName"),
+    )
+
+
+def _inline_spec(spec: Fields) -> TemplateSpec:
+    """What is not written stays open, 0 or empty: whether a default fits is said by the settings, and not known here."""
+    resources, workspace = spec.inner("resources"), spec.inner("workspace")
+    return replace(
+        _template_spec(spec),
+        resources=_resources(resources.inner("limits"), Resources()),
+        requests=_resources(resources.inner("requests"), Resources()),
+        limits=_limits(spec.inner("limits"), Limits()),
+        workspace=_workspace(workspace, replace(WORKSPACE, size=0)),
+        contracts=spec.choices("contracts", Contract),
     )
 
 

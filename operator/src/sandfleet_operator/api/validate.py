@@ -16,7 +16,8 @@ MAX_WAIT = 3600.0
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Kubernetes' rules, so that the same labels work there.
 LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-LABEL_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+LABEL_PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+MAX_LABEL_PREFIX = 253
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 # As W3C Trace Context writes it.
@@ -33,7 +34,8 @@ def check_id(value: str, what: str, *, doing: str) -> None:
 
 def check_label(key: str, value: str, *, doing: str) -> None:
     prefix, slash, name = key.rpartition("/")
-    if not LABEL_NAME.fullmatch(name) or (slash and not LABEL_PREFIX.fullmatch(prefix)):
+    is_prefix = len(prefix) <= MAX_LABEL_PREFIX and LABEL_PREFIX.fullmatch(prefix)
+    if not LABEL_NAME.fullmatch(name) or (slash and not is_prefix):
         raise invalid("InvalidLabel", f"cannot {doing}: {key[:100]!r} is no label key", key[:100])
     if not LABEL_VALUE.fullmatch(value):
         why = "is not at most 63 of [A-Za-z0-9._-] with a letter or digit at both ends"

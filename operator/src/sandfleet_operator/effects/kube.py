@@ -102,7 +102,7 @@ class Kube:
         self._manager = manager
         self._kinds = kinds
         self._deadline = deadline
-        self._watch = watch
+        self._watch_seconds = watch
         self._silence = silence
 
     async def get(self, ref: Ref) -> Json:
@@ -173,6 +173,16 @@ class Kube:
             return False
         return True
 
+    def apart(self) -> "Kube":
+        return Kube(
+            self._configuration,
+            self._manager,
+            self._kinds,
+            deadline=self._deadline,
+            watch=self._watch_seconds,
+            silence=self._silence,
+        )
+
     async def version(self) -> dict[str, Any]:
         return await self._call("get the version", "GET", "/version")
 
@@ -186,7 +196,7 @@ class Kube:
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(round(self._watch)),
+            "timeoutSeconds": str(round(self._watch_seconds)),
             "labelSelector": selector,
             "resourceVersion": resource_version,
         }

@@ -67,6 +67,10 @@ class KubeApi(Protocol):
         """
         ...
 
+    def apart(self) -> "KubeApi":
+        """Another client of the same API server with connections of its own, also for another event loop. Close it too."""
+        ...
+
     async def version(self) -> dict[str, Any]:
         """What the API server says of itself, `gitVersion` among it."""
         ...

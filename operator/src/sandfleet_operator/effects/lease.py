@@ -1,167 +1,105 @@
-"""Leadership by a Lease of our own: acquire, hold, release."""
+"""Leadership for a process that has much to do: it is held from a thread with an event loop and connections of its own.
+
+A renewal stands behind nothing then: neither behind what the process computes nor behind what it asks of the API server.
+"""
 
 import asyncio
-import math
-import time
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from datetime import UTC, datetime
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 
-from sandfleet_operator.api.kube import Json, KubeError, NotFound, Ref
-from sandfleet_operator.effects.clock import wall_clock
+from sandfleet_operator.api.kube import Ref
+from sandfleet_operator.effects.elector import Elector, steady
 from sandfleet_operator.effects.kubeapi import KubeApi
-from sandfleet_operator.plan.leadership import Decision, Leading, Record, Terms, View, decide, holds, observe, pause
+from sandfleet_operator.plan.leadership import Terms
 
+# Seconds for which the loop that works under the leadership may stand still: one that does so longer is not to lead.
+STUCK_SECONDS = 60.0
 
-def steady() -> float:
-    """Seconds, those that the machine slept included: a leader that wakes up has to know that its time is over."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+_log = logging.getLogger(__name__)
 
 
 class Lease:
-    """One contender, under a name that no other process has, now or before."""
+    """One contender. `acquire`, `hold` and `release` are for one event loop, `fencing` and `holder` for any thread."""
 
     def __init__(
-        self,
-        api: KubeApi,
-        ref: Ref,
-        identity: str,
-        terms: Terms | None = None,
-        *,
-        clock: Callable[[], float] = steady,
-        wall: Callable[[], float] = wall_clock,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        self, api: KubeApi, ref: Ref, identity: str, terms: Terms | None = None, *, stuck: float = STUCK_SECONDS
     ) -> None:
-        self._api = api
-        self._ref = ref
-        self._terms = terms or Terms()
-        self._clock = clock
-        self._wall = wall
-        self._sleep = sleep
-        self._view = View(identity)
-        self._version = ""
-        self.trouble: KubeError | None = None
-        """Why the last look or write failed, for people."""
-
-    @property
-    def ref(self) -> Ref:
-        return self._ref
+        self.ref = ref
+        self._api = api.apart()
+        self._elector = Elector(self._api, ref, identity, terms, vouch=self._answers)
+        self._stuck = stuck
+        self._answered = steady()
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._acquired: Future[int] = Future()
+        self._lost: Future[None] = Future()
+        self._released: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     @property
     def fencing(self) -> int | None:
         """The number of this leadership, higher than every one before; None as soon as it may be over."""
-        view = self._view
-        return view.leading.fencing if view.leading and holds(view, self._clock(), self._terms) else None
+        return self._elector.fencing
 
     @property
     def holder(self) -> str:
         """Who leads, as last seen; "" for nobody."""
-        return self._view.record.holder if self._view.record else ""
+        return self._elector.holder
 
     async def acquire(self) -> int:
-        """Waits until it leads; the fencing number. Nothing that the API server answers ends the wait."""
-        while True:
-            await self.step()
-            if (number := self.fencing) is not None:
-                return number
-            await self._sleep(pause(self._view, self._clock(), self._terms))
+        """Waits until it leads; the fencing number. It is renewed from then on. Nothing that the API server answers ends the wait."""
+        self._home = asyncio.get_running_loop()
+        self._answer()
+        self._thread.start()
+        return await asyncio.shield(asyncio.wrap_future(self._acquired))
 
     async def hold(self, lost: Callable[[], None]) -> None:
-        """Renews until leadership is lost, calls `lost` then, once, and returns. The process has to end its work at once."""
-        while True:
-            await self._sleep(pause(self._view, self._clock(), self._terms))
-            if await self.step() is Decision.LOST:
-                lost()
-                return
+        """Until leadership is lost: calls `lost` then, once, and returns. The process has to end its work at once."""
+        await asyncio.shield(asyncio.wrap_future(self._lost))
+        lost()
 
     async def release(self) -> None:
-        """Lets the next one begin at once. Call it when all work has ended, and `hold` too; failing is harmless."""
-        leading, self._view = self._view.leading, replace(self._view, leading=None)
-        if leading is None:
-            return
+        """Lets the next one begin at once. Call it once, when all work has ended; failing is harmless."""
+        if self._thread.is_alive():
+            self._released.set_result(None)
+            await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
         try:
-            await self._write({"holderIdentity": "", "renewTime": self._now()})
-        except KubeError as error:
-            self.trouble = error
+            asyncio.run(self._contend())
+        except Exception as error:  # noqa: BLE001 - whoever waits has to hear of it, whatever it is
+            for waited in (self._acquired, self._lost):
+                if not waited.done():
+                    waited.set_exception(error)
 
-    async def step(self) -> Decision:
-        """Look, decide, act."""
-        self.trouble = None
-        began = self._clock()
+    async def _contend(self) -> None:
+        leading = asyncio.create_task(self._lead())
         try:
-            # A leader that waits for an answer does not outlast its time.
-            async with asyncio.timeout(self._left(began)):
-                await self._look()
-                decision = decide(self._view, self._clock(), self._terms)
-                if decision is Decision.ACQUIRE:
-                    await self._acquire()
-                elif decision is Decision.RENEW:
-                    await self._renew()
-        except TimeoutError:
-            pass
-        except KubeError as error:
-            self.trouble = error
-        decision = decide(self._view, self._clock(), self._terms)
-        if decision is Decision.LOST:
-            self._view = replace(self._view, leading=None)
-        return decision
+            await asyncio.wait({leading, asyncio.wrap_future(self._released)}, return_when=asyncio.FIRST_COMPLETED)
+            if leading.done():
+                leading.result()
+                return
+            leading.cancel()
+            await asyncio.wait({leading})
+            await self._elector.release()
+        finally:
+            await self._api.close()
 
-    def _left(self, now: float) -> float | None:
-        leading = self._view.leading
-        return None if leading is None else max(0.0, leading.since + self._terms.renew_deadline - now)
+    async def _lead(self) -> None:
+        self._acquired.set_result(await self._elector.acquire())
+        await self._elector.hold(lambda: _log.warning("leadership is lost"))
+        self._lost.set_result(None)
 
-    async def _look(self) -> None:
+    def _answers(self) -> bool:
+        """Whether the loop that works under the leadership goes on; it is asked again each time."""
         try:
-            found = await self._api.get(self._ref)
-        except NotFound:
-            self._view = observe(self._view, None, self._clock())
-            return
-        self._version = found["metadata"]["resourceVersion"]
-        self._view = observe(self._view, _record(found), self._clock())
+            if self._home:
+                self._home.call_soon_threadsafe(self._answer)
+        except RuntimeError:
+            # It is closed.
+            return False
+        return steady() - self._answered < self._stuck
 
-    async def _acquire(self) -> None:
-        record, sent = self._view.record, self._clock()
-        spec: Json = {
-            "holderIdentity": self._view.identity,
-            "leaseDurationSeconds": math.ceil(self._terms.duration),
-            "acquireTime": self._now(),
-            "renewTime": self._now(),
-            "leaseTransitions": record.transitions + 1 if record else 1,
-        }
-        if record:
-            await self._write(spec)
-        else:
-            metadata = {"namespace": self._ref.namespace, "name": self._ref.name}
-            kind = self._ref.kind
-            self._saw(
-                await self._api.create(
-                    {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
-                )
-            )
-        self._view = replace(self._view, leading=Leading(spec["leaseTransitions"], sent))
-
-    async def _renew(self) -> None:
-        sent, leading = self._clock(), self._view.leading
-        await self._write({"renewTime": self._now()})
-        self._view = replace(self._view, leading=replace(leading, since=sent) if leading else None)
-
-    async def _write(self, spec: Json) -> None:
-        """Only over what was seen: of two that take over at once, one meets a Conflict."""
-        self._saw(await self._api.merge(self._ref, {"metadata": {"resourceVersion": self._version}, "spec": spec}))
-
-    def _saw(self, lease: Json) -> None:
-        self._version = lease["metadata"]["resourceVersion"]
-        self._view = observe(self._view, _record(lease), self._clock())
-
-    def _now(self) -> str:
-        return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _record(lease: Json) -> Record:
-    spec = lease.get("spec") or {}
-    return Record(
-        holder=spec.get("holderIdentity") or "",
-        transitions=spec.get("leaseTransitions") or 0,
-        renewed=spec.get("renewTime") or "",
-        duration=float(spec.get("leaseDurationSeconds") or 0),
-    )
+    def _answer(self) -> None:
+        self._answered = steady()

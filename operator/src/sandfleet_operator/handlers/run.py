@@ -20,9 +20,10 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.effects import kube as kubernetes
 from sandfleet_operator.effects.clock import wall_clock
 from sandfleet_operator.effects.contact import Contacts
+from sandfleet_operator.effects.elector import steady
 from sandfleet_operator.effects.greeting import Greeter
 from sandfleet_operator.effects.kubeapi import KubeApi
-from sandfleet_operator.effects.lease import Lease, steady
+from sandfleet_operator.effects.lease import Lease
 from sandfleet_operator.effects.reconcile import Greeter as Greet
 from sandfleet_operator.effects.signing import Signing
 from sandfleet_operator.handlers.health import Health

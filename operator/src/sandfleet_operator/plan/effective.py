@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.parse import MOST, REQUESTS, WORKSPACE
 from sandfleet_operator.api.resources import (
     Contract,
     Egress,
@@ -23,6 +24,7 @@ from sandfleet_operator.api.validate import check_envs
 from sandfleet_operator.api.values import MIB, TEMPLATE_LIMITS, Limits
 from sandfleet_operator.plan.egress import check as check_egress
 from sandfleet_operator.plan.egress import first_outside
+from sandfleet_operator.plan.placement import check as check_placement
 
 # Linux takes no environment variable above 128 KiB, and the executor gets all of these in one.
 MAX_ENVS_JSON = 96 << 10
@@ -47,6 +49,9 @@ SIZES = {
     "limits.tmp",
     "limits.output",
 }
+
+# Who allows what: the template that a sandbox names, or the installation what a sandbox may bring.
+TEMPLATE, INSTALLATION = "the template", "the installation"
 
 Number = TypeVar("Number", int, float)
 
@@ -121,24 +126,55 @@ def _inlined(sandbox: SandboxSpec, settings: Settings) -> TemplateSpec:
         why = "the installation allows named templates only (Helm value inline)"
         raise _RefusedError(Reason.INLINE_NOT_ALLOWED, f"cannot use an inline template: {why}")
     _check_template(replace(ceiling, image=own.image), settings)
-    contracts = own.contracts or ceiling.contracts
-    for contract in contracts:
-        _check_contract(contract, ceiling.contracts)
-    _check_egress(own.egress, ceiling.egress)
-    resources = _lowered_resources(own.resources, ceiling.resources)
+    own = _filled(own, ceiling)
+    for contract in own.contracts:
+        _check_contract(contract, ceiling.contracts, INSTALLATION)
+    _check_egress(own.egress, ceiling.egress, INSTALLATION)
+    resources = _lowered_resources(own.resources, ceiling.resources, INSTALLATION)
     return replace(
         ceiling,
         image=own.image,
         image_pull_policy=own.image_pull_policy,
         resources=resources,
         requests=_lowered_requests(own.requests, resources),
-        limits=_lowered_limits(own.limits, ceiling.limits, resources.memory),
-        workspace=_lowered_workspace(own.workspace, ceiling.workspace),
+        limits=_lowered_limits(own.limits, ceiling.limits, resources.memory, INSTALLATION),
+        workspace=_lowered_workspace(own.workspace, ceiling.workspace, INSTALLATION),
         envs={**ceiling.envs, **own.envs},
         egress=own.egress,
-        contracts=contracts,
-        max_lifetime=_lowered_time("maxLifetimeSeconds", own.max_lifetime, ceiling.max_lifetime),
-        max_idle_timeout=_lowered_time("maxIdleTimeoutSeconds", own.max_idle_timeout, ceiling.max_idle_timeout),
+        contracts=own.contracts,
+        max_lifetime=_lowered_time("maxLifetimeSeconds", own.max_lifetime, ceiling.max_lifetime, INSTALLATION),
+        max_idle_timeout=_lowered_time(
+            "maxIdleTimeoutSeconds", own.max_idle_timeout, ceiling.max_idle_timeout, INSTALLATION
+        ),
+    )
+
+
+def _filled(own: TemplateSpec, ceiling: TemplateSpec) -> TemplateSpec:
+    """What its owner has not written is a template's default, or the most that the ceiling allows where that is less."""
+    limits = {
+        name: _usual(getattr(own.limits, name), getattr(TEMPLATE_LIMITS, name), getattr(ceiling.limits, name))
+        for name in LIMIT_FIELDS
+    }
+    size = _usual(own.workspace.size, WORKSPACE.size, ceiling.workspace.size)
+    return replace(
+        own,
+        resources=_usual_resources(own.resources, MOST, ceiling.resources),
+        requests=_usual_resources(own.requests, REQUESTS, Resources()),
+        limits=replace(own.limits, **limits),
+        workspace=replace(own.workspace, size=size),
+        contracts=own.contracts or ceiling.contracts,
+    )
+
+
+def _usual(written: Number, default: Number, most: Number) -> Number:
+    return written or (min(default, most) if most else default)
+
+
+def _usual_resources(written: Resources, default: Resources, most: Resources) -> Resources:
+    return Resources(
+        cpu=_usual(written.cpu, default.cpu, most.cpu),
+        memory=_usual(written.memory, default.memory, most.memory),
+        ephemeral_storage=_usual(written.ephemeral_storage, default.ephemeral_storage, most.ephemeral_storage),
     )
 
 
@@ -155,9 +191,11 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         if not value:
             raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: it has no limit for {name}")
     _check_room(template.resources, settings, Reason.TEMPLATE_INVALID)
-    _check_ephemeral(template)
+    if why := _no_room_for(template.workspace.size if template.workspace.ephemeral else 0, template.resources):
+        raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
     try:
         check_egress(template.egress)
+        check_placement(template.node_selector, template.tolerations)
     except FleetError as error:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {error.problem.message}") from None
     for name, value in _numbers(template.requests).items():
@@ -177,6 +215,8 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
     _check_egress(egress, template.egress)
     _check_envs(envs)
     _check_room(resources, settings, Reason.INVALID_SPEC)
+    if why := _no_room_for(workspace.size if workspace.ephemeral else 0, resources):
+        raise _RefusedError(Reason.INVALID_SPEC, f"cannot make a sandbox: {why}")
     return Effective(
         template=name,
         image=template.image,
@@ -203,12 +243,12 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
     )
 
 
-def _lowered(what: str, wish: Number, most: Number) -> Number:
+def _lowered(what: str, wish: Number, most: Number, whose: str = TEMPLATE) -> Number:
     """The wish, or the most where it is 0."""
     if not 0 <= wish < math.inf:
         raise _RefusedError(Reason.INVALID_SPEC, f"cannot set {what} to {wish:g}: it has to be a number above 0")
     if wish > most:
-        raise _above(what, _shown(what, wish), _shown(what, most))
+        raise _above(what, _shown(what, wish), _shown(what, most), whose)
     return wish or most
 
 
@@ -216,27 +256,27 @@ def _shown(what: str, value: float) -> str:
     return f"{value / MIB:.10g}Mi" if what in SIZES else f"{value:.10g}"
 
 
-def _above(what: str, wish: str, most: str) -> _RefusedError:
-    return _RefusedError(Reason.ABOVE_TEMPLATE, f"cannot set {what} to {wish}: the template allows {most}")
+def _above(what: str, wish: str, most: str, whose: str) -> _RefusedError:
+    return _RefusedError(Reason.ABOVE_TEMPLATE, f"cannot set {what} to {wish}: {whose} allows {most}")
 
 
-def _lowered_time(what: str, wish: float | None, most: float | None) -> float | None:
+def _lowered_time(what: str, wish: float | None, most: float | None, whose: str = TEMPLATE) -> float | None:
     if wish is None:
         return most
     if wish == 0:
         raise _RefusedError(Reason.INVALID_SPEC, f"cannot set {what} to 0: it has to be a number above 0")
-    return _lowered(what, wish, math.inf if most is None else most)
+    return _lowered(what, wish, math.inf if most is None else most, whose)
 
 
 def _numbers(resources: Resources) -> dict[str, float]:
     return {one.name: getattr(resources, one.name) for one in fields(Resources)}
 
 
-def _lowered_resources(wish: Resources, most: Resources) -> Resources:
+def _lowered_resources(wish: Resources, most: Resources, whose: str = TEMPLATE) -> Resources:
     return Resources(
-        cpu=_lowered("resources.cpu", wish.cpu, most.cpu),
-        memory=_lowered("resources.memory", wish.memory, most.memory),
-        ephemeral_storage=_lowered("resources.ephemeralStorage", wish.ephemeral_storage, most.ephemeral_storage),
+        cpu=_lowered("resources.cpu", wish.cpu, most.cpu, whose),
+        memory=_lowered("resources.memory", wish.memory, most.memory, whose),
+        ephemeral_storage=_lowered("resources.ephemeralStorage", wish.ephemeral_storage, most.ephemeral_storage, whose),
     )
 
 
@@ -249,7 +289,7 @@ def _lowered_requests(requests: Resources, limits: Resources) -> Resources:
     )
 
 
-def _lowered_limits(wish: Limits, template: Limits, memory: int) -> Limits:
+def _lowered_limits(wish: Limits, template: Limits, memory: int, whose: str = TEMPLATE) -> Limits:
     """As the executor itself lowers them: the default timeout follows the longest.
 
     `memory` is the most that user code gets of the container's: at the container's limit the kernel ends the whole sandbox.
@@ -257,7 +297,7 @@ def _lowered_limits(wish: Limits, template: Limits, memory: int) -> Limits:
     values = {}
     for name, words in LIMIT_FIELDS.items():
         most = getattr(template, name) or getattr(TEMPLATE_LIMITS, name)
-        values[name] = _lowered(f"limits.{words}", getattr(wish, name), most)
+        values[name] = _lowered(f"limits.{words}", getattr(wish, name), most, whose)
     values["default_timeout"] = min(values["default_timeout"], values["max_timeout"])
     given = [one for one in (wish.memory_bytes, template.memory_bytes, memory) if one > 0]
     return Limits(**values, memory_bytes=min(given))
@@ -274,43 +314,40 @@ def _check_room(resources: Resources, settings: Settings, blamed: Reason) -> Non
             raise _RefusedError(blamed, f"cannot run with resources.{name} of {value / MIB:.4g} MiB: {why}")
 
 
-def _check_ephemeral(template: TemplateSpec) -> None:
-    """Its files count as the pod's own: the kubelet evicts a pod that writes more than it may."""
-    workspace, most = template.workspace, template.resources.ephemeral_storage
-    if workspace.ephemeral and workspace.size + MIN_EPHEMERAL_STORAGE > most:
-        needed = (workspace.size + MIN_EPHEMERAL_STORAGE) // MIB
-        why = (
-            f"an ephemeral workspace needs resources.limits.ephemeralStorage of {needed}Mi, and it has {most // MIB}Mi"
-        )
-        raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
+def _no_room_for(files: int, resources: Resources) -> str:
+    """Of an ephemeral workspace: they count as the pod's own, and the kubelet evicts a pod that writes more than it may."""
+    needed, most = files + MIN_EPHEMERAL_STORAGE, resources.ephemeral_storage
+    if not files or needed <= most:
+        return ""
+    return f"an ephemeral workspace needs ephemeralStorage of {needed // MIB}Mi, and it has {most // MIB}Mi"
 
 
-def _lowered_workspace(wish: Workspace, template: Workspace) -> Workspace:
+def _lowered_workspace(wish: Workspace, template: Workspace, whose: str = TEMPLATE) -> Workspace:
     """A storage class is its owner's to choose only where the template names none. An earlier workspace stays unless it is given away."""
     if wish.claim_name and template.ephemeral:
         why = "the template's workspaces are directories of their pods"
         raise _RefusedError(Reason.INVALID_SPEC, f"cannot start on workspace {wish.claim_name}: {why}")
     if None not in {wish.storage_class, template.storage_class} and wish.storage_class != template.storage_class:
-        raise _above("workspace.storageClassName", repr(wish.storage_class), repr(template.storage_class))
+        raise _above("workspace.storageClassName", repr(wish.storage_class), repr(template.storage_class), whose)
     return Workspace(
-        size=_lowered("workspace.size", wish.size, template.size),
+        size=_lowered("workspace.size", wish.size, template.size, whose),
         storage_class=template.storage_class or wish.storage_class,
         retention=wish.retention or (Retention.RETAIN if wish.claim_name else template.retention),
         ephemeral=wish.ephemeral or template.ephemeral,
     )
 
 
-def _check_contract(wish: Contract, allowed: tuple[Contract, ...]) -> None:
+def _check_contract(wish: Contract, allowed: tuple[Contract, ...], whose: str = TEMPLATE) -> None:
     if wish not in allowed:
         names = ", ".join(one.value for one in allowed)
-        message = f"cannot take contract {wish.value}: the template allows {names}"
+        message = f"cannot take contract {wish.value}: {whose} allows {names}"
         raise _RefusedError(Reason.CONTRACT_NOT_ALLOWED, message)
 
 
-def _check_egress(wish: Egress, allowed: Egress) -> None:
+def _check_egress(wish: Egress, allowed: Egress, whose: str = TEMPLATE) -> None:
     outside = first_outside(wish, allowed)
     if outside:
-        message = f"cannot allow egress to {outside}: the template does not allow it"
+        message = f"cannot allow egress to {outside}: {whose} does not allow it"
         raise _RefusedError(Reason.EGRESS_NOT_ALLOWED, message)
 
 

@@ -4,7 +4,8 @@ Clocks of different machines are never compared: a contender takes over when it 
 record promises, and a leader stops earlier than that, counted from before it sent its last renewal.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -26,16 +27,21 @@ class Terms:
         if not self.renew_every < self.renew_deadline < self.duration:
             raise ValueError(
                 f"cannot hold a lease: the renew deadline ({self.renew_deadline} s) is not between "
-                f"a third of the duration and the duration ({self.duration} s)"
+                f"a fifth of the duration and the duration ({self.duration} s)"
             )
 
     @property
     def renew_every(self) -> float:
-        return self.duration / 3
+        return self.duration / 5
 
     @property
     def retry_every(self) -> float:
         return self.duration / 10
+
+    @property
+    def request_timeout(self) -> float:
+        """For one answer: a connection that leads nowhere leaves time for another one."""
+        return self.renew_deadline / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +102,20 @@ def observe(view: View, record: Record | None, now: float) -> View:
     return View(view.identity, record, view.seen if record == view.record and record else now, view.leading)
 
 
-def pause(view: View, now: float, terms: Terms) -> float:
-    """Seconds until the next look."""
+def renewed(view: View, sent: float) -> View:
+    """After a write of this leadership that was done, and was sent at `sent`."""
+    leading = view.leading
+    return replace(view, leading=replace(leading, since=max(leading.since, sent))) if leading else view
+
+
+def left(view: View, now: float, terms: Terms) -> float:
+    """Seconds for which leadership lasts without another renewal."""
+    return max(0.0, view.leading.since + terms.renew_deadline - now) if view.leading else 0.0
+
+
+def pause(view: View, now: float, terms: Terms, tried: float = -math.inf) -> float:
+    """Seconds until the next look. `tried` is when the last one began; the end of leadership is looked at in time."""
     if view.leading is None:
         return terms.retry_every
-    due = view.leading.since + terms.renew_every - now
-    return due if due > 0 else terms.retry_every
+    due = max(view.leading.since + terms.renew_every, tried + terms.retry_every)
+    return min(max(0.0, due - now), left(view, now, terms))
