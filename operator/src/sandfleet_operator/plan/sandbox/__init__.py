@@ -4,4 +4,5 @@ observed.py   what was seen, as values
 ends.py       what ended a pod, and when the next one may start
 plan.py       observed → actions and status
 status.py     conditions from what was found
+workspaces.py who uses a workspace that was there before
 """
