@@ -81,21 +81,6 @@ async def agrees(here: World) -> None:
     here.fault = lambda _number, _write: None
 
 
-@dataclass
-class Node:
-    """What the kubelet or the scheduler says of pods that are so, over and over, as they do."""
-
-    here: World
-    is_so: Callable[[dict], bool]
-    say: Callable[[dict], None]
-
-    def kubelet(self, ref: Ref, pod: dict) -> None:
-        if pod["metadata"].get("deletionTimestamp") or not self.is_so(pod):
-            World._kubelet(self.here, ref, pod)
-        elif not pod["status"].get("containerStatuses") and not pod["status"].get("conditions"):
-            self.here.cluster.edit(ref, self.say)
-
-
 def waiting(reason: str, message: str) -> Callable[[dict], None]:
     def say(pod: dict) -> None:
         pod["spec"]["nodeName"] = world.NODE
@@ -132,8 +117,10 @@ class Mistake:
 
 
 def node_with(is_so: Callable[[dict], bool], say: Callable[[dict], None]) -> Callable[[World], None]:
+    """What the kubelet or the scheduler says of pods that are so."""
+
     def setting(here: World) -> None:
-        here._kubelet = Node(here, is_so, say).kubelet  # type: ignore[method-assign]
+        here.holds_up = lambda pod: say(pod) if is_so(pod) else None
 
     return setting
 
