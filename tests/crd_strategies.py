@@ -5,13 +5,14 @@ A CEL rule is held to here as well, by what RULES says it means: one that is not
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
 from builders import ADDRESSES
 from crd_schemas import SCHEMAS
 from hypothesis import strategies as st
+from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.quantities import parse_quantity
 
 Json = dict[str, Any]
@@ -249,3 +250,32 @@ def _quantities(schema: Json) -> Values:
 
 def _up(value: Fraction) -> int:
     return -int(-value // 1)
+
+
+def refusals(kind: str, spec: Json) -> list[str]:
+    """What the API server says to a spec, as far as the rules of the schema go."""
+    return list(_refusals(SCHEMAS[kind]["properties"]["spec"], spec, "spec"))
+
+
+def _refusals(schema: Json, value: Any, path: str) -> Iterator[str]:
+    for one in schema.get("x-kubernetes-validations", ()):
+        if "oldSelf" not in one["rule"] and not _holds(one["rule"], value):
+            yield f"{path}{one.get('fieldPath', '')}: {one['message']}"
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{path}: supported values: {', '.join(schema['enum'])}"
+    if "properties" in schema:
+        yield from (f"{path}: unknown field {name!r}" for name in value if name not in schema["properties"])
+        yield from (f"{path}.{name}: Required value" for name in schema.get("required", ()) if name not in value)
+        for name, inner in value.items():
+            yield from _refusals(schema["properties"].get(name, {}), inner, f"{path}.{name}")
+    elif "items" in schema:
+        for number, inner in enumerate(value):
+            yield from _refusals(schema["items"], inner, f"{path}[{number}]")
+
+
+def _holds(rule: str, value: Any) -> bool:
+    """What cannot be read as a quantity or a network holds to no rule that asks for one, and to every other."""
+    try:
+        return meaning(rule)(value)
+    except (FleetError, ValueError):
+        return rule.startswith("!isCIDR") or rule == EXCEPT

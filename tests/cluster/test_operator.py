@@ -192,8 +192,8 @@ def test_a_beginner_s_mistake_is_seen_in_kubectl_get(sandboxes, mistake):
     sandboxes.create("one", **spec)
     message = sandboxes.wait("one", reason)
     assert part in message
-    shown = sandboxes.cluster.kubectl("get", "csb", "one", "-n", sandboxes.namespace)
-    assert reason in shown
+    assert reason in sandboxes.cluster.kubectl("get", "csb", "one", "-n", sandboxes.namespace)
+    assert part in sandboxes.cluster.kubectl("get", "csb", "one", "-n", sandboxes.namespace, "-o", "wide")
 
 
 def test_a_full_quota_is_seen_and_waited_for(sandboxes):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from builders import SETTINGS, a_spec, a_template
+from builders import IMAGE, SETTINGS, a_spec, a_template
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     CONFIG_MAP,
@@ -12,6 +12,7 @@ from sandfleet_operator.api.kube import (
     POD,
     SANDBOX_POOL,
     SANDBOX_TEMPLATE,
+    Json,
     Ref,
 )
 from sandfleet_operator.api.parse import code_sandbox
@@ -23,7 +24,7 @@ from sandfleet_operator.plan.networkpolicy import default_deny
 from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
 from sandfleet_operator.plan.sandbox.observed import OUT_OF_SERVICE
 from sandfleet_operator.plan.volume import workspace_claim
-from transition.world import NAME, NAMESPACE, World, claim_of, ended, evicted, node_answers, tainted, unheard
+from transition.world import NAME, NAMESPACE, NODE, World, claim_of, ended, evicted, node_answers, tainted, unheard
 
 DENY = Ref(NETWORK_POLICY, NAMESPACE, names.DEFAULT_DENY)
 KEYS = Ref(CONFIG_MAP, NAMESPACE, names.KEYS_CONFIG_MAP)
@@ -355,6 +356,29 @@ def _is_on_the_workspace_of_the_warm_pod(world: World) -> None:
     assert claim_of(pod) == f"workspace-{WARM}"
 
 
+async def corrected(world: World) -> None:
+    """Of a template whose image is in no registry, until that is mended."""
+    wrong = f"{IMAGE}-no-such"
+    await world.make(SANDBOX_TEMPLATE, "wrong", spec={"image": wrong})
+
+    def cannot_be_pulled(pod: Json) -> None:
+        if pod["spec"]["containers"][0]["image"] == wrong:
+            pod["spec"]["nodeName"] = NODE
+            waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+            pod["status"]["containerStatuses"] = [{"name": "executor", "state": {"waiting": waiting}}]
+
+    world.holds_up = cannot_be_pulled
+
+    async def pulls_in_vain(here: World) -> None:
+        await here.make_sandbox(template="wrong")
+        await here.until(lambda: here.reason() == "ImagePullFailed", "told that there is no image")
+
+    await begin(world, pulls_in_vain)
+    await world.user.merge(Ref(SANDBOX_TEMPLATE, NAMESPACE, "wrong"), {"spec": {"image": IMAGE}})
+    await _is_back(world, after="ImagePullFailed")
+    assert world.status()["crashes"] == 0
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     cold_start,
     cold_start_without_egress,
@@ -363,6 +387,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     executor_crash,
     pod_deleted,
     eviction,
+    corrected,
     node_lost,
     idle,
     egress_changed,

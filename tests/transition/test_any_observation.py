@@ -72,6 +72,7 @@ def pods(draw) -> Pod:
             "address": st.just(""),
             "ready": st.booleans(),
             "labels": st.just({}),
+            "annotations": st.just({names.SPEC_HASH: "of-another"}),
             "waiting": st.sampled_from(["ContainerCreating", "ErrImagePull", "CreateContainerConfigError"]),
             "waiting_message": st.just('secret "tokens" not found'),
             "unschedulable": st.just("no node fits"),

@@ -1,6 +1,7 @@
 """Which keys an object wakes."""
 
 import pytest
+from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     CONFIG_MAP,
@@ -42,6 +43,15 @@ for kind, made in (
 ):
     STORE.put(kind, made)
 
+WAITS = {"type": "Ready", "status": "False", "reason": "WaitingForClaim"}
+for name, message in (
+    ("lost", "cannot take a sandbox of a pool: there is none"),
+    ("waits", Reason.WAITING_FOR_CLAIM.meaning),
+):
+    said = {"conditions": [{**WAITS, "message": message}]}
+    STORE.put(CODE_SANDBOX, obj(name, "team-c", spec={"template": "python", "pool": "warm"}, status=said))
+STORE.put(CODE_SANDBOX, obj("new", "team-c", spec={"template": "python", "pool": "warm"}))
+
 OWNER = ("CodeSandbox", "demo")
 TABLE = [
     (CODE_SANDBOX, obj("demo"), {"sandbox/team-a/demo", "namespace/team-a"}),
@@ -65,6 +75,9 @@ TABLE = [
         {"template/team-a/python", "sandbox/team-a/one", "sandbox/team-a/two"},
     ),
     (SANDBOX_POOL, obj("warm"), {"namespace/team-a"}),
+    # Who was told that there is no such pool looks again; who waits for its turn does not with each change of it.
+    (SANDBOX_POOL, obj("warm", "team-c"), {"namespace/team-c", "sandbox/team-c/lost"}),
+    (SANDBOX_POOL, obj("cold", "team-c"), {"namespace/team-c"}),
     (NODE, obj("node-1", ""), {"sandbox/team-a/one", "sandbox/team-b/one"}),
     (NODE, obj("node-9", ""), set()),
     (CONFIG_MAP, obj(), set()),

@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, Self
 
 from builders import IMAGE, SETTINGS
@@ -84,6 +85,8 @@ class World:
         self.greeted: list[Greet] = []
         # The node does nothing, and nobody hears of it.
         self.silent = False
+        # What the node or the scheduler says of a pod that cannot start.
+        self.holds_up: Callable[[Json], None] = lambda _pod: None
         self._life: asyncio.Task[None] | None = None
         self._addresses = 0
 
@@ -189,12 +192,24 @@ class World:
                 self.cluster.edit(ref, lambda obj: ended(obj, 0))
             else:
                 self.cluster.remove(ref, 0)
+        elif self._is_held_up(ref, pod):
+            return
         elif not pod["spec"].get("nodeName"):
             if Ref(kube.PERSISTENT_VOLUME_CLAIM, ref.namespace, claim_of(pod)) in self.cluster.objects:
                 self.cluster.edit(ref, lambda obj: obj["spec"].update(nodeName=NODE))
         elif pod["status"]["phase"] == "Pending":
             self._addresses += 1
             self.cluster.edit(ref, lambda obj: _started(obj, f"10.0.0.{self._addresses}"))
+
+    def _is_held_up(self, ref: Ref, pod: Json) -> bool:
+        if pod["status"]["phase"] != "Pending":
+            return False
+        said = deepcopy(pod)
+        self.holds_up(said)
+        if said != pod:
+            self.cluster.edit(ref, self.holds_up)
+            return True
+        return bool(pod["status"].get("containerStatuses") or pod["status"].get("conditions"))
 
     # What a user does and sees.
 

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 from builders import IMAGE, SETTINGS, a_meta
 from crd_schemas import SCHEMAS, filled, nodes
-from crd_strategies import NAMES, an_object, meaning, rules_of, specs
+from crd_strategies import NAMES, an_object, meaning, refusals, rules_of, specs
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from sandfleet_executor.core.config import ExecutorConfig
@@ -53,6 +53,7 @@ def test_every_rule_of_the_schemas_is_known() -> None:
 @given(specs("SandboxTemplate"))
 @MANY
 def test_any_template_can_be_read_and_reads_the_same_when_its_defaults_are_filled_in(spec) -> None:
+    assert refusals("SandboxTemplate", spec) == []
     plain = sandbox_template(an_object("SandboxTemplate", spec)).spec
     assert sandbox_template(an_object("SandboxTemplate", filled(SCHEMAS["SandboxTemplate"]["properties"]["spec"], spec))).spec == plain  # fmt: skip
 
@@ -60,6 +61,7 @@ def test_any_template_can_be_read_and_reads_the_same_when_its_defaults_are_fille
 @given(specs("CodeSandbox", **NAMED) | specs("CodeSandbox", **INLINE))
 @MANY
 def test_any_sandbox_can_be_read_and_reads_the_same_when_its_defaults_are_filled_in(spec) -> None:
+    assert refusals("CodeSandbox", spec) == []
     plain = code_sandbox(an_object("CodeSandbox", spec)).spec
     assert code_sandbox(an_object("CodeSandbox", filled(SCHEMAS["CodeSandbox"]["properties"]["spec"], spec))).spec == plain  # fmt: skip
 

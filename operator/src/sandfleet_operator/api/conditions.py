@@ -170,7 +170,7 @@ class Reason(Word):
     WAITING_FOR_CLAIM = (
         "WaitingForClaim",
         "The sandbox is to be taken from a pool, and none is bound to it yet.",
-        "Wait; `kubectl get sbp,sbq` says whether the pool is empty or the queue full.",
+        "Wait; `kubectl get sbp,sbq` says whether the pool is empty or the queue full. Where the message says that there is no such pool, make it, or the sandbox anew.",
     )
     WORKSPACE_PENDING = (
         "WorkspacePending",
@@ -201,7 +201,7 @@ class Reason(Word):
     IMAGE_PULL_FAILED = (
         "ImagePullFailed",
         "The node cannot pull the image; the message is the node's.",
-        "Check the image's name, the registry and imagePullSecrets in the template; the node tries again.",
+        "Check the image's name, the registry and imagePullSecrets in the template; the node tries again, and a template that is corrected gives it another pod.",
     )
     CONTAINER_CREATE_FAILED = (
         "ContainerCreateFailed",

@@ -13,6 +13,7 @@ from sandfleet_operator.api.kube import (
     NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    SANDBOX_POOL,
     SANDBOX_TEMPLATE,
     Conflict,
     Forbidden,
@@ -179,6 +180,7 @@ class Reconciler:
             policies=self._store.specs(NETWORK_POLICY, meta.namespace),
             keys=self._carrier.has_keys(meta.namespace),
             storage_problem=await self._storage_problem(sandbox, template),
+            pool_problem=self._pool_problem(sandbox),
             node=self._node(pod),
             user_namespaces=self._cluster.user_namespaces(template.spec.runtime_class) if template else False,
             contact=self._contacts.get(meta.uid),
@@ -256,6 +258,22 @@ class Reconciler:
         wanted = effective(template.spec if template else None, sandbox.spec, self._settings)
         # What is refused gets no volume.
         return "" if isinstance(wanted, Refusal) else await self._cluster.storage_problem(wanted.storage_class)
+
+    def _pool_problem(self, sandbox: CodeSandbox) -> str:
+        """Why its pool can give it nothing; empty where it can, or where it asks for none."""
+        meta, spec = sandbox.meta, sandbox.spec
+        if not spec.pool:
+            return ""
+        found = self._store.get(Ref(SANDBOX_POOL, meta.namespace, spec.pool))
+        if found is None:
+            return (
+                f"cannot take a sandbox of a pool: there is no SandboxPool {spec.pool!r} in namespace {meta.namespace}"
+            )
+        template = found["spec"].get("template")
+        if template != spec.template:
+            why = f"SandboxPool {spec.pool!r} is of template {template!r}, and the sandbox names {spec.template!r}"
+            return f"cannot take a sandbox of a pool: {why}"
+        return ""
 
     def _node(self, pod: Pod | None) -> Node | None:
         found = self._store.get(Ref(NODE, "", pod.node)) if pod and pod.node else None

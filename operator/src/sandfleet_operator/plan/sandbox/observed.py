@@ -121,6 +121,8 @@ class Observed:
     keys: bool = False
     # Why no volume can be made, such as a StorageClass that is not there.
     storage_problem: str = ""
+    # Why its pool has none for it, whatever happens.
+    pool_problem: str = ""
     # Of the pod.
     node: Node | None = None
     # Every node's runtime can give pods user namespaces.

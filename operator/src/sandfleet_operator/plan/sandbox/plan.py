@@ -132,6 +132,8 @@ def _run(seen: Observed, now: float, settings: Settings) -> Plan:
     volume = parts.volume(seen, wanted)
     lifetime = lifetime_left(seen, now, settings)
     here = running.Moment(seen=seen, wanted=wanted, now=now, settings=settings, lifetime=lifetime, held=volume.blocked)
+    if (corrected := running.correction(here)) is not None:
+        return _book(seen, corrected, now, settings)
     round_ = running.pod_round(here)
     isolated = parts.isolation(seen, round_.proved, policies_complete=not policies)
     found = Findings(

@@ -11,9 +11,10 @@ from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.plan import names
 from sandfleet_operator.plan.claims import read_record
 from sandfleet_operator.plan.effective import Effective
-from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
+from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod, spec_hash
 from sandfleet_operator.plan.sandbox import ends
 from sandfleet_operator.plan.sandbox.actions import Action, AdoptPod, CreatePod, DeletePod, Greet
+from sandfleet_operator.plan.sandbox.ends import End
 from sandfleet_operator.plan.sandbox.observed import NODE_GONE, Contact, Observed, Pod
 from sandfleet_operator.plan.sandbox.parts import claim_name, is_own, waits_for_claim
 from sandfleet_operator.plan.sandbox.status import Finding, holds
@@ -75,16 +76,38 @@ def pod_round(here: Moment) -> PodRound:
         # A warm one is the fleet's, one that another sandbox owns is that one's, whatever an annotation says.
         why = f"cannot make a pod: pod {pod.name} exists and is not this sandbox's"
         return PodRound(status=status, not_ready=Finding(Reason.FORBIDDEN, why), again=REFUSED_AGAIN)
-    if pod.deleting or (pod.ended and pod.uid != status.pod_uid):
+    # One that was counted is on record no more.
+    if pod.deleting or (pod.uid != status.pod_uid and (pod.ended or _is_outdated(here, pod))):
         return _going(seen, pod)
     return _alive(here, pod)
+
+
+def correction(here: Moment) -> End | None:
+    """The end of a pod that cannot start, where what it was made of has been corrected since: nothing ever ran in it."""
+    pod, seen = here.seen.pod, here.seen
+    if pod is None or pod.deleting or pod.uid != seen.sandbox.status.pod_uid or not is_own(pod, seen):
+        return None
+    if not _is_outdated(here, pod):
+        return None
+    found = _not_started(here, pod)
+    return End(
+        found.reason, f"{found.message}; what it is made of has changed since, and another pod follows", crash=False
+    )
+
+
+def _is_outdated(here: Moment, pod: Pod) -> bool:
+    """Whether it cannot start, and another one would be made otherwise. What the fleet has bound has run before."""
+    is_stuck = bool(pod.unschedulable and not pod.node) or pod.waiting in WAITING
+    if not is_stuck or pod.ended or here.seen.claimed_pod == (pod.name, pod.uid):
+        return False
+    return pod.annotations.get(names.SPEC_HASH) not in {None, spec_hash(here.wanted, here.settings)}
 
 
 def _to_make(here: Moment) -> PodRound:
     seen = here.seen
     status = seen.sandbox.status
     if waits_for_claim(seen):
-        return PodRound(status=status, not_ready=Finding(Reason.WAITING_FOR_CLAIM))
+        return PodRound(status=status, not_ready=Finding(Reason.WAITING_FOR_CLAIM, seen.pool_problem))
     if (status.pod_uid or seen.claimed_pod) and not seen.pod_gone:
         # The pod that it had may still be there: the API server has to be asked.
         return PodRound(status=status, not_ready=Finding(Reason.WORKSPACE_IN_USE), again=1.0)
