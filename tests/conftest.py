@@ -1,5 +1,11 @@
 """What every folder of tests may use."""
 
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says more of a busy machine than of what is tested.
+settings.register_profile("sandfleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("sandfleet")
+
 pytest_plugins = ["cluster.fixtures"]
 
 
