@@ -12,6 +12,7 @@ from sandfleet_operator.api.kube import (
     NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    SANDBOX_POOL,
     SANDBOX_TEMPLATE,
     Conflict,
     Forbidden,
@@ -73,7 +74,7 @@ class Cluster(Protocol):
         """Why no volume of this class (None: the default one) can be made; empty when one can."""
         ...
 
-    def user_namespaces(self, runtime_class: str) -> bool:
+    async def user_namespaces(self, runtime_class: str) -> bool:
         """Whether every node's runtime can give pods of this class user namespaces."""
         ...
 
@@ -169,6 +170,7 @@ class Reconciler:
             sandbox=sandbox,
             template=template,
             template_problem=problem,
+            pool_problem=self._pool_problem(sandbox),
             pod=pod,
             pod_gone=gone,
             volume=await self._volume(Observed(sandbox=sandbox, template=template, pod=pod)),
@@ -176,7 +178,7 @@ class Reconciler:
             keys=self._carrier.has_keys(meta.namespace),
             storage_problem=await self._storage_problem(sandbox, template),
             node=self._node(pod),
-            user_namespaces=self._cluster.user_namespaces(template.spec.runtime_class) if template else False,
+            user_namespaces=await self._cluster.user_namespaces(template.spec.runtime_class) if template else False,
             contact=self._contacts.get(meta.uid),
             trouble=self._troubles.get(meta.uid),
         )
@@ -214,6 +216,13 @@ class Reconciler:
             return None, error.problem.message
         self._templates[ref] = found, template
         return template, ""
+
+    def _pool_problem(self, sandbox: CodeSandbox) -> str:
+        namespace, name = sandbox.meta.namespace, sandbox.spec.pool
+        obj = self._store.get(Ref(SANDBOX_POOL, namespace, name)) if name else None
+        if not name or (obj is not None and "deletionTimestamp" not in obj["metadata"]):
+            return ""
+        return f"cannot take it from a pool: there is no SandboxPool {name!r} in namespace {namespace}"
 
     async def _volume(self, seen: Observed) -> Volume | None:
         sandbox = seen.sandbox

@@ -33,7 +33,7 @@ def keys_of(kind: Kind, obj: Json, store: Store) -> Iterator[Key]:
     elif kind == SANDBOX_TEMPLATE:
         yield from (Key("template", namespace, name), *_on_template(namespace, name, store))
     elif kind == SANDBOX_POOL:
-        yield Key("namespace", namespace)
+        yield from (Key("namespace", namespace), *_waiting_for(namespace, name, store))
     elif kind == NODE:
         yield from _on_node(name, store)
 
@@ -42,6 +42,13 @@ def _on_template(namespace: str, name: str, store: Store) -> Iterator[Key]:
     for sandbox in store.all(CODE_SANDBOX, namespace):
         if sandbox["spec"].get("template") == name:
             yield Key("sandbox", namespace, sandbox["metadata"]["name"])
+
+
+def _waiting_for(pool_namespace: str, pool: str, store: Store) -> Iterator[Key]:
+    for sandbox in store.all(CODE_SANDBOX, pool_namespace):
+        meta = sandbox["metadata"]
+        if sandbox["spec"].get("pool") == pool and names.BOUND_POD not in (meta.get("annotations") or {}):
+            yield Key("sandbox", pool_namespace, meta["name"])
 
 
 def _on_node(name: str, store: Store) -> Iterator[Key]:

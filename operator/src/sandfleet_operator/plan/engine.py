@@ -269,7 +269,9 @@ class Engine:
         assert sandbox.claim is not None
         why = f"cannot claim: the sandbox of this request ended: {sandbox.ended_reason}"
         problem = Problem(Code.FAILED_PRECONDITION, "ClaimEnded", why, sandbox.sandbox_id)
-        self._ended_claims.put(sandbox.claim.key, problem)
+        if not sandbox.claim.object_uid:
+            # An object says itself whether it wants another pod.
+            self._ended_claims.put(sandbox.claim.key, problem)
         self._ended_sandboxes.put(sandbox.sandbox_id, sandbox.ended_reason)
 
     def _begin_session(self, sandbox_id: str) -> list[Action]:

@@ -109,6 +109,8 @@ class Observed:
     template: SandboxTemplate | None = None
     # Why the template cannot be read.
     template_problem: str = ""
+    # Why no pool can give it a pod, such as one that is not there.
+    pool_problem: str = ""
     pod: Pod | None = None
     # The pod that the status names is certainly gone: the API server was asked.
     pod_gone: bool = False
