@@ -324,10 +324,11 @@ class Story:
             assert len(requests) == 1, f"{sandbox} was given to {requests}"
 
     async def _replace_dead(self):
-        """A fleet whose takeover failed is started again."""
+        """A fleet whose takeover failed is started again; an older one never leads again under its old number."""
         if self.fleets and self.fleets[-1].task.done():
             await self._kill(self.fleets[-1])
-        if not self.fleets:
+            self.fleets.append(self.world.process())
+        elif not self.fleets:
             self.fleets.append(self.world.process())
 
     async def _kill(self, fleet):

@@ -149,6 +149,8 @@ class KubernetesFleet:
             self._sandbox(obj, gone=False)
         annotations = {"metadata": {"annotations": {SERVED: str(fencing)}}}
         await self._kube.merge(self._lease, annotations)
+        # What has turned up meanwhile: later it is late.
+        await self._unwritten.settled()
         self._moment = replace(self._moment, serving=True)
         self._upkeep.open()
         _LOG.info("serving %d sandboxes", len(self.engine.inventory))
