@@ -151,7 +151,9 @@ async def test_what_the_api_server_refuses_at_a_release_is_tried_again(world):
     fleet = await world.fleet(kube)
     sandbox = await world.claim(fleet)
     await world.until(lambda: is_owned(world))
-    kube.fault, met = first_times(1, lambda write: write.verb == "delete" and write.ref.kind == POD, forbidden())
+    kube.fault, met = first_times(
+        1, lambda write: write.verb == "delete" and write.ref.kind == CODE_SANDBOX, forbidden()
+    )
     assert await fleet.fleet.release(sandbox.sandbox_id)
     await world.until(lambda: not world.pods("claimed") and not world.objects())
     assert met

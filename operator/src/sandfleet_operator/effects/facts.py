@@ -22,6 +22,8 @@ class Facts:
         self._listed = float("-inf")
         # RuntimeClass → the name of its handler on the nodes.
         self._handlers: dict[str, str] = {}
+        # When each was asked for last.
+        self._tried: dict[str, float] = {}
         self._looking = asyncio.Lock()
 
     async def storage_problem(self, storage_class: str | None) -> str:
@@ -46,13 +48,15 @@ class Facts:
     async def user_namespaces(self, runtime_class: str) -> bool:
         """Whether every node's runtime can give pods of this class user namespaces. What cannot be read is taken for unable."""
         async with self._looking:
-            if runtime_class and runtime_class not in self._handlers:
+            tried = self._tried.get(runtime_class, float("-inf"))
+            if runtime_class and runtime_class not in self._handlers and self._clock() - tried > FRESH:
                 await self._look(runtime_class)
         handler = self._handlers.get(runtime_class, "")
         nodes = [node_of(one) for one in self._store.all(NODE)]
         return bool(handler and nodes) and all(handler in node.user_namespaces for node in nodes)
 
     async def _look(self, name: str) -> None:
+        self._tried[name] = self._clock()
         try:
             found = await self._kube.get(Ref(RUNTIME_CLASS, "", name))
         except NotFound:

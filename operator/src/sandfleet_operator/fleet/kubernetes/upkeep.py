@@ -114,6 +114,7 @@ class Upkeep:
             if pool.name not in recipes:
                 self._fleet.do(engine.remove_pool(pool.name, now))
                 self._sizes.forget(pool.name)
+                self._troubles.pop(pool.name, None)
 
     def _forget_idle(self) -> None:
         """Not at each look: one is taken just before a claim asks, while its pool still serves nobody."""
