@@ -94,6 +94,8 @@ class RoughWorld(World):
         return _next(self.faults, write)
 
     def on_its_way(self, write):
+        if write.verb == "delete" and write.ref.kind != POD:
+            return None
         return _next(self.delays, write)
 
     def landed(self, sent):

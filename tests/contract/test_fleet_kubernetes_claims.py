@@ -106,6 +106,7 @@ async def test_what_the_template_allows_is_opened_by_the_claim_unless_it_wants_n
     ("asked", "code", "said"),
     [
         (request(pool="none"), "NOT_FOUND", "there is no pool 'none'"),
+        (request(pool="x" * 100_000), "NOT_FOUND", "there is no pool 'xxx"),
         (request(template="none"), "NOT_FOUND", "there is no SandboxTemplate 'none'"),
         (request(pool="fast", template="other"), "NOT_FOUND", "of template 'other'"),
         (fleet_pb2.ClaimRequest(request_id="r", namespace="Team"), "INVALID_ARGUMENT", "not NAMESPACE/NAME"),
@@ -116,9 +117,23 @@ async def test_what_the_template_allows_is_opened_by_the_claim_unless_it_wants_n
         (fleet_pb2.ClaimRequest(request_id="r", namespace="other"), "PERMISSION_DENIED", "may not create"),
     ],
 )
-async def test_what_cannot_be_claimed_is_refused_in_words(world, asked, code, said):
+async def test_what_cannot_be_claimed_is_refused_in_words_and_no_error_of_the_fleet(world, caplog, asked, code, said):
     found, details = await refusal(world.stub.Claim(asked, metadata=ALICE))
     assert (found, said in details) == (code, True), details
+    assert not [one for one in caplog.records if one.exc_info or one.levelname == "ERROR"]
+
+
+async def test_a_claim_that_waited_in_vain_or_whose_caller_left_is_no_error_of_the_fleet(world, caplog):
+    await world.cluster.add(pool_object("slow", 0))
+    world.cluster.starts = False
+    waits = request("a", pool="slow")
+    waits.max_wait.FromMilliseconds(100)
+    assert (await refusal(world.stub.Claim(waits, metadata=ALICE)))[0] == "DEADLINE_EXCEEDED"
+    left = world.stub.Claim(request("b", pool="slow"), metadata=ALICE)
+    await left.read()
+    left.cancel()
+    await world.cluster.until(lambda: not world.running.engine.inventory.waiting)
+    assert not [one for one in caplog.records if one.exc_info or one.levelname == "ERROR"]
 
 
 async def test_who_may_make_objects_but_not_connect_may_not_claim(world):

@@ -1,7 +1,6 @@
 """What happens to a sandbox, as a user or a cluster does it; each leaves the world as it has to become."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from builders import IMAGE, SETTINGS, a_spec, a_template
 from sandfleet_operator.api.kube import (
@@ -24,27 +23,22 @@ from sandfleet_operator.plan.networkpolicy import default_deny
 from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
 from sandfleet_operator.plan.sandbox.observed import OUT_OF_SERVICE
 from sandfleet_operator.plan.volume import workspace_claim
+from transition.workspace_scenarios import (
+    CLAIM,
+    SANDBOX,
+    Scenario,
+    begin,
+    cold_start,
+    given_away_with_its_sandbox,
+    made_anew_at_once,
+    named_workspace,
+    wanted_by_three,
+)
 from transition.world import NAME, NAMESPACE, NODE, World, claim_of, ended, evicted, node_answers, tainted, unheard
 
 DENY = Ref(NETWORK_POLICY, NAMESPACE, names.DEFAULT_DENY)
 KEYS = Ref(CONFIG_MAP, NAMESPACE, names.KEYS_CONFIG_MAP)
-CLAIM = Ref(PERSISTENT_VOLUME_CLAIM, NAMESPACE, f"workspace-{NAME}")
-LEFT = Ref(PERSISTENT_VOLUME_CLAIM, NAMESPACE, "workspace-first")
-SANDBOX = Ref(CODE_SANDBOX, NAMESPACE, NAME)
 WARM = "warm-1"
-
-Scenario = Callable[[World], Awaitable[None]]
-
-
-async def cold_start(world: World) -> None:
-    await world.make_sandbox()
-    await world.until_ready()
-
-
-async def begin(world: World, scenario: Scenario) -> None:
-    """What goes wrong until then goes wrong in that scenario as well, and is looked at there."""
-    await scenario(world)
-    world.begun = len(world.writes)
 
 
 async def suspend_and_resume(world: World) -> None:
@@ -177,58 +171,6 @@ async def retained(world: World) -> None:
     await world.make_sandbox(workspace={"retention": "Retain"})
     await world.until_ready()
     assert world.cluster.objects[CLAIM]["metadata"]["uid"] == uid
-
-
-async def _left(world: World) -> None:
-    """A workspace whose sandbox is gone."""
-    await world.make_sandbox("first", workspace={"retention": "Retain"})
-    await world.until_ready("first")
-    await world.user.delete(Ref(CODE_SANDBOX, NAMESPACE, "first"))
-
-
-async def named_workspace(world: World) -> None:
-    """A sandbox of another name starts on it, and leaves it again."""
-    await begin(world, _left)
-    await world.make_sandbox(workspace={"claimName": LEFT.name})
-    await world.until_ready()
-    pod = world.there(POD, NAME)
-    assert pod is not None
-    assert claim_of(pod) == LEFT.name
-    await world.user.delete(SANDBOX)
-    await world.until(lambda: not world.there(POD, NAME), "without a pod")
-    assert LEFT in world.cluster.objects
-
-
-async def given_away_with_its_sandbox(world: World) -> None:
-    await begin(world, _left)
-    await world.make_sandbox(workspace={"claimName": LEFT.name, "retention": "Delete"})
-    await world.until_ready()
-    await world.user.delete(SANDBOX)
-    await world.until(lambda: LEFT not in world.cluster.objects, "without its workspace")
-
-
-async def wanted_by_three(world: World) -> None:
-    """The one of the workspace's own name comes last: each gets it when the one before is gone."""
-    await begin(world, _left)
-    for name in (NAME, "second"):
-        await world.make_sandbox(name, workspace={"claimName": LEFT.name})
-        await asyncio.sleep(2)
-    await world.make_sandbox("first", workspace={"retention": "Retain"})
-    for name in (NAME, "second", "first"):
-        await world.until_ready(name)
-        rest = [one for one in (NAME, "second", "first") if world.there(CODE_SANDBOX, one) and one != name]
-        assert {world.reason(one) for one in rest} <= {"", "WorkspaceInUse"}
-        await world.user.delete(Ref(CODE_SANDBOX, NAMESPACE, name))
-
-
-async def made_anew_at_once(world: World) -> None:
-    """Its files are to go with the first one, so that the second one does not get them."""
-    await begin(world, cold_start)
-    uid = world.cluster.objects[CLAIM]["metadata"]["uid"]
-    await world.user.delete(SANDBOX)
-    await world.make_sandbox()
-    await world.until_ready()
-    assert world.cluster.objects[CLAIM]["metadata"]["uid"] != uid
 
 
 async def claimed(world: World) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import random
+from dataclasses import replace
 from unittest import mock
 
 from fakes.kube_memory import After, Before
@@ -18,9 +19,9 @@ from sandfleet_operator.api import kube
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX_POOL, SANDBOX_TEMPLATE, Ref
 from sandfleet_operator.api.values import Claim, RequestKey, State
-from sandfleet_operator.fleet.kubernetes import fleet as fleet_module
+from sandfleet_operator.fleet.kubernetes import objects as objects_module
 from sandfleet_operator.plan import names
-from sandfleet_operator.plan.claims import object_name, read_record
+from sandfleet_operator.plan.claims import object_name, read_record, record_text
 from sandfleet_operator.plan.queue import Queued
 from transition.fake_time import FakeLoop
 
@@ -42,8 +43,9 @@ WRITES = [
     # Of a deletion, Conflict means that another object has the name.
     *(("delete", fault) for fault in FAULTS if fault != "409"),
 ]
-# Deletions are not delayed: one that a dead fleet had sent for a claim that came to nothing may take the pod from the fleet
-# that has taken it over meanwhile.
+# Of deletions only those of pods are delayed: a release that was on its way when its fleet was killed ends the session also
+# where its caller has asked for it again.
+DELAYED = ["patch", "patch", "create", "merge", "delete"]
 REQUESTS = st.sampled_from([f"r{number}" for number in range(6)])
 OBJECTS = st.sampled_from(["mine-0", "mine-1"])
 # Turns of the loop, or seconds.
@@ -67,7 +69,7 @@ STEPS = st.one_of(
     st.tuples(st.just("replace_fleet"), st.booleans()),
     st.tuples(st.just("trouble"), st.sampled_from(WRITES), st.integers(1, 3)),
     st.tuples(st.just("trouble"), st.sampled_from(WRITES), st.integers(1, 3)),
-    st.tuples(st.just("delay"), st.sampled_from(["patch", "create", "merge"]), st.sampled_from([0.05, 0.5, 4.0])),
+    st.tuples(st.just("delay"), st.sampled_from(DELAYED), st.sampled_from([0.05, 0.5, 4.0])),
     st.tuples(st.just("watch_late"), st.sampled_from([POD, CODE_SANDBOX, SANDBOX_POOL]), st.sampled_from([0.0, 0.3])),
 )
 PLANS = st.lists(st.tuples(STEPS, PAUSES), min_size=1, max_size=40)
@@ -179,7 +181,7 @@ class Story:
         """What it has from an older fleet that goes on believing, that one may still undo."""
         pod = self.world.cluster.objects.get(Ref(POD, TEAM, sandbox.sandbox_id.partition("/")[2]))
         record = read_record(((pod or {}).get("metadata", {}).get("annotations") or {}).get(names.CLAIM, ""))
-        return record is not None and record.fencing == fleet.state["leading"]
+        return record is not None and record.number == fleet.state["leading"]
 
     async def _bound(self, fleet, request):
         """As the service does it."""
@@ -310,7 +312,9 @@ class Story:
             if change.ref is None or change.ref.kind != POD or change.after is None:
                 continue
             meta = change.after["metadata"]
-            claim = (meta.get("annotations") or {}).get(names.CLAIM)
+            record = read_record((meta.get("annotations") or {}).get(names.CLAIM, ""))
+            # Whichever fleet has it.
+            claim = record and record_text(replace(record, keeper=0))
             assert claims.setdefault(meta["uid"], claim or None) in {None, claim}, f"{meta['name']} has another claim"
             claims[meta["uid"]] = claim
             for owner in meta.get("ownerReferences") or ():
@@ -320,10 +324,11 @@ class Story:
             assert len(requests) == 1, f"{sandbox} was given to {requests}"
 
     async def _replace_dead(self):
-        """A fleet whose takeover failed is started again."""
+        """A fleet whose takeover failed is started again; an older one never leads again under its old number."""
         if self.fleets and self.fleets[-1].task.done():
             await self._kill(self.fleets[-1])
-        if not self.fleets:
+            self.fleets.append(self.world.process())
+        elif not self.fleets:
             self.fleets.append(self.world.process())
 
     async def _kill(self, fleet):
@@ -366,7 +371,7 @@ def _play(plan):
     logger.addHandler(errors)
     try:
         with (
-            mock.patch.object(fleet_module, "secrets", random.Random(1)),
+            mock.patch.object(objects_module, "secrets", random.Random(1)),
             asyncio.Runner(loop_factory=FakeLoop) as runner,
         ):
             loop = runner.get_loop()

@@ -12,6 +12,7 @@ from sandfleet_operator.api.kube import (
     NETWORK_POLICY,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    SANDBOX_POOL,
     SANDBOX_TEMPLATE,
     Ref,
     failure,
@@ -140,6 +141,19 @@ def test_a_template_that_is_corrected_lets_its_sandboxes_start():
             await here.until(lambda: here.reason() == "ImageNotAllowed", "told why")
             await here.user.merge(Ref(SANDBOX_TEMPLATE, NAMESPACE, "later"), {"spec": python["spec"]})
             await here.until_ready()
+
+    run(go())
+
+
+def test_a_sandbox_of_a_pool_that_is_not_there_says_so_until_it_is():
+    async def go() -> None:
+        async with World() as here:
+            await here.make_sandbox(pool="fast")
+            await here.until(lambda: here.reason() == "PoolNotFound", "told why")
+            await here.make(SANDBOX_POOL, "fast", spec={"template": "python", "size": 1})
+            await here.until(lambda: here.reason() == "WaitingForClaim", "waiting for the pool")
+            await here.user.delete(Ref(SANDBOX_POOL, NAMESPACE, "fast"))
+            await here.until(lambda: here.reason() == "PoolNotFound", "told again")
 
     run(go())
 

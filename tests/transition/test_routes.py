@@ -17,13 +17,14 @@ from sandfleet_operator.handlers.routes import keys_of
 from sandfleet_operator.plan import names
 
 
-def obj(name="x", namespace="team-a", owners=(), labels=None, **fields):
+def obj(name="x", namespace="team-a", owners=(), labels=None, annotations=None, **fields):
     references = [{"kind": kind, "name": owner, "uid": "u"} for kind, owner in owners]
     meta = {
         "namespace": namespace,
         "name": name,
         "ownerReferences": references,
         "labels": labels,
+        "annotations": annotations,
         "resourceVersion": "1",
     }
     return {"metadata": meta, **fields}
@@ -35,6 +36,8 @@ for kind, made in (
     (CODE_SANDBOX, obj("two", spec={"template": "python"})),
     (CODE_SANDBOX, obj("three", spec={"template": "other"})),
     (CODE_SANDBOX, obj("four", spec={"inline": {}})),
+    (CODE_SANDBOX, obj("five", spec={"template": "other", "pool": "warm"})),
+    (CODE_SANDBOX, obj("six", annotations={names.BOUND_POD: "warm-1/u"}, spec={"template": "other", "pool": "warm"})),
     (CODE_SANDBOX, obj("one", "team-b", spec={"template": "python"})),
     (POD, obj("one", labels={names.SANDBOX: "one"}, spec={"nodeName": "node-1"})),
     (POD, obj("two", labels={names.SANDBOX: "two"}, spec={"nodeName": "node-2"})),
@@ -74,10 +77,8 @@ TABLE = [
         obj("python"),
         {"template/team-a/python", "sandbox/team-a/one", "sandbox/team-a/two"},
     ),
-    (SANDBOX_POOL, obj("warm"), {"namespace/team-a"}),
-    # Who was told that there is no such pool looks again; who waits for its turn does not with each change of it.
-    (SANDBOX_POOL, obj("warm", "team-c"), {"namespace/team-c", "sandbox/team-c/lost"}),
-    (SANDBOX_POOL, obj("cold", "team-c"), {"namespace/team-c"}),
+    # What waits for it.
+    (SANDBOX_POOL, obj("warm"), {"namespace/team-a", "sandbox/team-a/five"}),
     (NODE, obj("node-1", ""), {"sandbox/team-a/one", "sandbox/team-b/one"}),
     (NODE, obj("node-9", ""), set()),
     (CONFIG_MAP, obj(), set()),

@@ -222,6 +222,11 @@ TABLE = {
     ),
     # A warm pod, claimed.
     "no pod is bound to it yet": (without_pod(sandbox=sandbox(pool="warm"), volume=None), "WaitingForClaim", []),
+    "there is no such pool": (
+        without_pod(sandbox=sandbox(pool="none"), volume=None, pool_problem="there is no SandboxPool 'none'"),
+        "PoolNotFound",
+        [],
+    ),
     "a warm pod was bound to it": (
         observed(
             sandbox=sandbox(bound=WARM, pool="warm"),

@@ -286,6 +286,7 @@ def refusal(engine, claim):
 def test_what_can_never_be_served_is_refused_at_once():
     engine = an_engine(max_waiting=1, target_warm=0)
     assert refusal(engine, a_claim(pool="r")) == (Code.NOT_FOUND, "TemplateNotFound")
+    assert refusal(engine, a_claim("q", pool="team/r")) == (Code.NOT_FOUND, "PoolNotFound")
     assert refusal(engine, a_claim(lease=-1.0)) == (Code.INVALID_ARGUMENT, "InvalidDuration")
     assert refusal(engine, a_claim(workspace_id="w9")) == (Code.NOT_FOUND, "WorkspaceNotFound")
     assert refusal(engine, a_claim(workspace_id="../../etc")) == (Code.INVALID_ARGUMENT, "InvalidId")

@@ -79,6 +79,26 @@ class PoolReason(Word):
         "Sandboxes end or do not answer before they are warm, or the API server refuses them; the message says how. It is tried again after growing pauses.",
         "Read the message: a quota, an image, a node without room or without the runtime. `kubectl describe pod -l sandfleet.io/pool=NAME` says more.",
     )
+    UNSCHEDULABLE = (
+        "Unschedulable",
+        "No node takes the pods that are being started; the message is the scheduler's.",
+        "Add nodes, free some, or ask for less in the template; the scheduler tries again by itself.",
+    )
+    IMAGE_PULL_FAILED = (
+        "ImagePullFailed",
+        "A node cannot pull the template's image; the message is the node's.",
+        "Check the image's name, the registry and imagePullSecrets in the template; the node tries again.",
+    )
+    CONTAINER_CREATE_FAILED = (
+        "ContainerCreateFailed",
+        "A node cannot create the container; the message is the node's.",
+        "Read the message: a runtime that is not installed on that node is the usual cause.",
+    )
+    SECRET_NOT_FOUND = (
+        "SecretNotFound",
+        "A Secret that the template names, or a key of it, is not in the namespace.",
+        "Make the Secret; the pods then start by themselves.",
+    )
     SANDBOX_LIMIT = (
         "SandboxLimit",
         "No more sandboxes may be started: maxSize, or the most that the fleet holds, is reached by warm and claimed ones together.",
@@ -164,6 +184,12 @@ class Reason(Word):
         "RuntimeClassNotFound",
         "The cluster has no RuntimeClass of the template's name.",
         "Install gVisor on the nodes and make its RuntimeClass (the chart can), or name another in the template.",
+    )
+
+    POOL_NOT_FOUND = (
+        "PoolNotFound",
+        "The namespace has no SandboxPool of the name in spec.pool.",
+        "Make the pool, which is then found by itself, or make the sandbox anew with another name or without a pool.",
     )
 
     # It is on its way.

@@ -1,5 +1,6 @@
 """What is the same for all sandboxes of a cluster and changes seldom: storage classes and what nodes can do."""
 
+import asyncio
 from collections.abc import Callable
 
 from sandfleet_operator.api.kube import NODE, RUNTIME_CLASS, STORAGE_CLASS, Json, KubeError, NotFound, Ref
@@ -21,6 +22,9 @@ class Facts:
         self._listed = float("-inf")
         # RuntimeClass → the name of its handler on the nodes.
         self._handlers: dict[str, str] = {}
+        # When each was asked for last.
+        self._tried: dict[str, float] = {}
+        self._looking = asyncio.Lock()
 
     async def storage_problem(self, storage_class: str | None) -> str:
         """Why no volume of this class (None: the default one) can be made; empty when one can. Raises KubeError."""
@@ -37,17 +41,22 @@ class Facts:
         return "" if storage_class in known else f"cannot make a workspace: there is no StorageClass {storage_class!r}"
 
     async def refresh(self) -> None:
-        """Reads the RuntimeClasses that templates name. What cannot be read is taken for unable."""
+        """Reads again the RuntimeClasses that were asked for."""
         for name in list(self._handlers):
             await self._look(name)
 
-    def user_namespaces(self, runtime_class: str) -> bool:
-        """Whether every node's runtime can give pods of this class user namespaces."""
-        handler = self._handlers.setdefault(runtime_class, "")
+    async def user_namespaces(self, runtime_class: str) -> bool:
+        """Whether every node's runtime can give pods of this class user namespaces. What cannot be read is taken for unable."""
+        async with self._looking:
+            tried = self._tried.get(runtime_class, float("-inf"))
+            if runtime_class and runtime_class not in self._handlers and self._clock() - tried > FRESH:
+                await self._look(runtime_class)
+        handler = self._handlers.get(runtime_class, "")
         nodes = [node_of(one) for one in self._store.all(NODE)]
         return bool(handler and nodes) and all(handler in node.user_namespaces for node in nodes)
 
     async def _look(self, name: str) -> None:
+        self._tried[name] = self._clock()
         try:
             found = await self._kube.get(Ref(RUNTIME_CLASS, "", name))
         except NotFound:

@@ -76,7 +76,7 @@ class Cluster(Protocol):
         """Why no volume of this class (None: the default one) can be made; empty when one can."""
         ...
 
-    def user_namespaces(self, runtime_class: str) -> bool:
+    async def user_namespaces(self, runtime_class: str) -> bool:
         """Whether every node's runtime can give pods of this class user namespaces."""
         ...
 
@@ -182,7 +182,7 @@ class Reconciler:
             storage_problem=await self._storage_problem(sandbox, template),
             pool_problem=self._pool_problem(sandbox),
             node=self._node(pod),
-            user_namespaces=self._cluster.user_namespaces(template.spec.runtime_class) if template else False,
+            user_namespaces=await self._cluster.user_namespaces(template.spec.runtime_class) if template else False,
             contact=self._contacts.get(meta.uid),
             trouble=self._troubles.get(meta.uid),
         )
@@ -265,10 +265,9 @@ class Reconciler:
         if not spec.pool:
             return ""
         found = self._store.get(Ref(SANDBOX_POOL, meta.namespace, spec.pool))
-        if found is None:
-            return (
-                f"cannot take a sandbox of a pool: there is no SandboxPool {spec.pool!r} in namespace {meta.namespace}"
-            )
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            where = f"in namespace {meta.namespace}"
+            return f"cannot take a sandbox of a pool: there is no SandboxPool {spec.pool!r} {where}"
         template = found["spec"].get("template")
         if template != spec.template:
             why = f"SandboxPool {spec.pool!r} is of template {template!r}, and the sandbox names {spec.template!r}"

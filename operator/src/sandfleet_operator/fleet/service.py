@@ -1,6 +1,7 @@
 """The gRPC face of the fleet: messages in and out, no decisions."""
 
 from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 import grpc
@@ -24,6 +25,8 @@ NO_NETWORK = fleet_pb2.EgressStatus(
 MACHINES_NETWORK = fleet_pb2.EgressStatus(
     reason="MachinesNetwork", message="nothing keeps it from the machine's network"
 )
+# Characters of what a refusal says.
+MAX_MESSAGE = 1000
 
 Context = grpc.aio.ServicerContext[object, object]
 T = TypeVar("T")
@@ -143,6 +146,8 @@ async def _or_abort(work: Awaitable[T], context: Context) -> T:
 
 
 async def abort(context: Context, problem: Problem) -> NoReturn:
+    # What a caller has said may stand in it; gRPC gives up a call whose answer does not fit its metadata.
+    problem = replace(problem, message=problem.message[:MAX_MESSAGE], subject=problem.subject[:MAX_MESSAGE])
     detail = convert.error_detail(problem).SerializeToString()
     await context.abort(grpc.StatusCode[problem.code.name], problem.message, (("sandfleet-error-bin", detail),))
     raise AssertionError("abort never returns")

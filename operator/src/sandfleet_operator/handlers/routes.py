@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NETWORK_POLICY,
@@ -34,7 +33,7 @@ def keys_of(kind: Kind, obj: Json, store: Store) -> Iterator[Key]:
     elif kind == SANDBOX_TEMPLATE:
         yield from (Key("template", namespace, name), *_on_template(namespace, name, store))
     elif kind == SANDBOX_POOL:
-        yield from (Key("namespace", namespace), *_without_pool(namespace, name, store))
+        yield from (Key("namespace", namespace), *_waiting_for(namespace, name, store))
     elif kind == NODE:
         yield from _on_node(name, store)
 
@@ -45,19 +44,11 @@ def _on_template(namespace: str, name: str, store: Store) -> Iterator[Key]:
             yield Key("sandbox", namespace, sandbox["metadata"]["name"])
 
 
-def _without_pool(namespace: str, pool: str, store: Store) -> Iterator[Key]:
-    """Those that were told that the pool has none for them: a pool says much, and who merely waits need not hear it."""
-    for sandbox in store.all(CODE_SANDBOX, namespace):
-        if sandbox["spec"].get("pool") == pool and _is_told_why(sandbox, Reason.WAITING_FOR_CLAIM):
-            yield Key("sandbox", namespace, sandbox["metadata"]["name"])
-
-
-def _is_told_why(sandbox: Json, reason: Reason) -> bool:
-    """Whether its status says more than what the reason means."""
-    said = (sandbox.get("status") or {}).get("conditions") or ()
-    return any(
-        one["type"] == "Ready" and one["reason"] == reason.value and one["message"] != reason.meaning for one in said
-    )
+def _waiting_for(pool_namespace: str, pool: str, store: Store) -> Iterator[Key]:
+    for sandbox in store.all(CODE_SANDBOX, pool_namespace):
+        meta = sandbox["metadata"]
+        if sandbox["spec"].get("pool") == pool and names.BOUND_POD not in (meta.get("annotations") or {}):
+            yield Key("sandbox", pool_namespace, meta["name"])
 
 
 def _on_node(name: str, store: Store) -> Iterator[Key]:

@@ -11,7 +11,9 @@ from sandfleet_operator.plan.pool import Pool
 def admit(claim: Claim, pool: Pool | None, inventory: Inventory, policy: Policy) -> None:
     """Raises FleetError for a claim that its pool cannot serve, whatever time it has. None: there is no such pool."""
     if pool is None:
-        raise _refusal(Code.NOT_FOUND, "TemplateNotFound", f"there is no template {claim.pool[:80]!r}", claim.pool[:80])
+        # On Kubernetes a pool is called NAMESPACE/NAME, on one machine as its template.
+        reason, kind = ("PoolNotFound", "pool") if "/" in claim.pool else ("TemplateNotFound", "template")
+        raise _refusal(Code.NOT_FOUND, reason, f"there is no {kind} {claim.pool[:80]!r}", claim.pool[:80])
     template = pool.template
     check_claim(claim, template)
     if template.isolation < claim.min_isolation:

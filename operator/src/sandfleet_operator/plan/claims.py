@@ -53,6 +53,13 @@ class Record:
     # Of the CodeSandbox where it was there before the claim; empty: the fleet makes it.
     uid: str = ""
     traceparent: str = ""
+    # The number of the fleet that took it over before it was written down; 0: it is still that of who bound it.
+    keeper: int = 0
+
+    @property
+    def number(self) -> int:
+        """Of the last fleet that had it."""
+        return max(self.fencing, self.keeper)
 
     @property
     def key(self) -> RequestKey:
@@ -124,6 +131,8 @@ def record_text(record: Record) -> str:
     if record.limits == Limits():
         del said["limits"]
     said["lease"] = None if math.isinf(record.lease) else record.lease
+    if not record.keeper:
+        del said["keeper"]
     return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
 
@@ -163,12 +172,25 @@ def claim_patch(pod_uid: str, record: Record, egress_class: str, copied: Mapping
     ]
 
 
-def retire_patch(pod_uid: str) -> list[Json]:
-    """Takes a warm pod out of the pool: the same compare-and-swap as a claim."""
+def retire_patch(pod_uid: str, record: Record | None = None) -> list[Json]:
+    """Takes a pod out of everybody's reach, by the same compare-and-swap as a claim: a warm one, or one that still is of this very claim."""
+    still = {"op": "test", "path": _label(names.STATE), "value": PodState.WARM.value}
+    if record is not None:
+        still = {"op": "test", "path": _annotation(names.CLAIM), "value": record_text(record)}
     return [
-        {"op": "test", "path": _label(names.STATE), "value": PodState.WARM.value},
+        still,
         {"op": "test", "path": "/metadata/uid", "value": pod_uid},
         {"op": "replace", "path": _label(names.STATE), "value": PodState.RETIRING.value},
+    ]
+
+
+def keep_patch(pod_uid: str, record: Record, kept: Record) -> list[Json]:
+    """Makes the claim of a fleet that is no more that of its successor: what the first one had sent to undo it is refused from now on."""
+    return [
+        {"op": "test", "path": _label(names.STATE), "value": PodState.CLAIMED.value},
+        {"op": "test", "path": "/metadata/uid", "value": pod_uid},
+        {"op": "test", "path": _annotation(names.CLAIM), "value": record_text(record)},
+        {"op": "replace", "path": _annotation(names.CLAIM), "value": record_text(kept)},
     ]
 
 

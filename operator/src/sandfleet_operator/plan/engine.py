@@ -72,8 +72,7 @@ class Engine:
 
     def remove_pool(self, name: str, now: float) -> list[Action]:
         """Its claims are refused, and what serves nobody ends."""
-        books = self._lines.get(name)
-        if books is None:
+        if self._lines.get(name) is None:
             return []
         actions: list[Action] = []
         problem = Problem(Code.NOT_FOUND, "PoolNotFound", f"cannot claim: pool {name} is gone", name)
@@ -99,8 +98,7 @@ class Engine:
         session = self.inventory.of_session(claim.key)
         if session is not None:
             return [Answer(claim.key, self.session(session.sandbox_id, now))]
-        problem = self._ended_claims.get(claim.key)
-        if problem is not None:
+        if (problem := self._ended_claims.get(claim.key)) is not None:
             raise FleetError(problem)
         admit(claim, self.pool(claim.pool), self.inventory, self.policy)
         self._arrivals += 1
@@ -273,7 +271,9 @@ class Engine:
         assert sandbox.claim is not None
         why = f"cannot claim: the sandbox of this request ended: {sandbox.ended_reason}"
         problem = Problem(Code.FAILED_PRECONDITION, "ClaimEnded", why, sandbox.sandbox_id)
-        self._ended_claims.put(sandbox.claim.key, problem)
+        if not sandbox.claim.object_uid:
+            # An object says itself whether it wants another pod.
+            self._ended_claims.put(sandbox.claim.key, problem)
         self._ended_sandboxes.put(sandbox.sandbox_id, sandbox.ended_reason)
 
     def _begin_session(self, sandbox_id: str) -> list[Action]:

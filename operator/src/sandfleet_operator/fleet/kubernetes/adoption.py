@@ -52,10 +52,20 @@ def fate(pod: Pod, record: Record | None, here: Moment) -> Fate:
     if pod.owner:
         # Its CodeSandbox decides, and takes it along when it goes.
         return Fate.SESSION
-    if record.fencing > here.fencing:
+    if record.number > here.fencing:
         # Of who leads now: this fleet's time is over.
         return Fate.LEAVE
-    return Fate.REMOVE if over or record.fencing < here.served or is_late(record, here) else Fate.SESSION
+    return Fate.REMOVE if over or record.number < here.served or is_late(record, here) else Fate.SESSION
+
+
+def is_in_reach(pod: Pod) -> bool:
+    """Whether a fleet may still be about to hand it out, or to go on with its claim."""
+    return not pod.deleting and pod.labels.get(names.STATE) in {PodState.WARM.value, PodState.CLAIMED.value}
+
+
+def may_lack_volume(pod: Pod) -> bool:
+    """Whether whoever made it may have ended before it made the volume of its own: no node takes it without."""
+    return not pod.node and pod.workspace_claim == names.workspace_claim_name(pod.name)
 
 
 def is_late(record: Record, here: Moment) -> bool:
@@ -141,3 +151,13 @@ def incarnation(sandbox: CodeSandbox) -> str | None:
     if not (status.pod and status.pod_uid and holds(status, ConditionType.READY)):
         return None
     return f"{sandbox.meta.namespace}/{status.pod}"
+
+
+def present(sandbox: CodeSandbox, *, first_is_alive: bool) -> tuple[str, str]:
+    """The pod that serves it now, NAMESPACE/POD and uid: the one that was bound while there was no other. No uid: none does."""
+    namespace, status = sandbox.meta.namespace, sandbox.status
+    name, _, uid = sandbox.meta.annotations[names.BOUND_POD].partition("/")
+    if first_is_alive and not status.restarts:
+        return f"{namespace}/{name}", uid
+    serves = incarnation(sandbox)
+    return (serves, status.pod_uid) if serves else (f"{namespace}/{sandbox.meta.name}", "")

@@ -6,12 +6,23 @@ was not confirmed, the API server is asked before anything else is done.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from sandfleet_operator.api.errors import Code, FleetError, Problem
-from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Conflict, Invalid, Json, KubeError, NotFound, Ref
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    POD,
+    AlreadyExists,
+    Conflict,
+    Invalid,
+    Json,
+    KubeError,
+    NotFound,
+    Ref,
+)
 from sandfleet_operator.api.resources import Meta
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Exit, Sandbox
@@ -29,7 +40,6 @@ from sandfleet_operator.plan.claims import (
     read_record,
     record_of,
     record_text,
-    retire_patch,
     volume_of_workspace,
 )
 from sandfleet_operator.plan.podspec import PodState
@@ -76,7 +86,7 @@ class KubernetesBackend:
         writer: Writer,
         *,
         settings: Settings,
-        user_namespaces: Callable[[str], bool],
+        user_namespaces: Callable[[str], Awaitable[bool]],
         listens: Callable[[Pod], bool],
         wall_clock: Callable[[], float],
     ) -> None:
@@ -91,8 +101,12 @@ class KubernetesBackend:
         self._workspaces = Workspaces(kube)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[str, Run] = {}
+        # Pods that were to be ended and turned out to be somebody else's.
+        self._foreign: set[str] = set()
         # Hears of a pod that turned out to be somebody else's: what the watches said meanwhile was taken for our own doing.
         self.lost: Callable[[Ref], None] = lambda _: None
+        # Hears of a CodeSandbox of people's own whose pod was gone before it named it: it waits for another one.
+        self.unbound: Callable[[Ref], None] = lambda _: None
 
     # What the watches show.
 
@@ -145,7 +159,7 @@ class KubernetesBackend:
             self._events.put_nowait(Exited(run.key, Exit(code=ended.code if ended else None, message=message)))
         if not gone and run.object is None and not pod.deleting:
             # Nobody else removes what has no CodeSandbox.
-            self._writer.later(f"remove pod {run.key}", lambda: self._kube.delete(run.ref, uid=pod.uid))
+            self._writer.delete_later(run.ref, pod.uid)
 
     async def next_event(self) -> Event:
         return await self._events.get()
@@ -160,9 +174,9 @@ class KubernetesBackend:
             self._not_started(run, f"its pool cannot be started from: {recipe.closed if recipe else 'it is gone'}")
             return
         workspace = volume_of_workspace(sandbox.claim.workspace_id) if sandbox.claim else ""
-        user_namespace = self._user_namespaces(recipe.wanted.runtime_class)
-        manifest = objects.warm_pod(recipe, name, workspace, self._settings, user_namespace=user_namespace)
         async with run.lock:
+            own_ids = await self._user_namespaces(recipe.wanted.runtime_class)
+            manifest = objects.warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
             try:
                 made = await self._create(run.ref, manifest)
                 run.uid = made["metadata"]["uid"]
@@ -170,8 +184,6 @@ class KubernetesBackend:
                     await self._create_volume(recipe, run)
             except (KubeError, NotLeadingError) as error:
                 self._not_started(run, str(error))
-                if run.uid:
-                    self._writer.later(f"remove pod {run.key}", lambda: self._kube.delete(run.ref, uid=run.uid))
                 return
             self._store.put(POD, made)
         self.saw_pod(self._store.get(run.ref) or made, gone=False)
@@ -186,6 +198,19 @@ class KubernetesBackend:
             # It may be there: its name is nobody else's.
             return await self._kube.get(ref)
 
+    async def complete(self, sandbox: Sandbox) -> None:
+        """A pod that waits since before this fleet: its volume, where whoever made the pod came to its end first."""
+        run, recipe = self._runs.get(sandbox.sandbox_uid), self._catalog.recipe(sandbox.pool)
+        if run is None or recipe is None or recipe.wanted is None:
+            return
+        async with run.lock:
+            try:
+                await self._create_volume(recipe, run)
+            except AlreadyExists:
+                return
+            except (KubeError, NotLeadingError) as error:
+                self._not_started(run, str(error))
+
     async def _create_volume(self, recipe: Recipe, run: Run) -> None:
         self._writer.fencing()
         await self._kube.create(objects.warm_volume(recipe, run.ref.name, run.uid))
@@ -193,6 +218,8 @@ class KubernetesBackend:
     def _not_started(self, run: Run, why: str) -> None:
         if self._runs.pop(run.key, None) is not None:
             self._events.put_nowait(Exited(run.key, Exit(message=why)))
+        if run.uid:
+            self._writer.discard_later(run.ref, run.uid, None)
 
     async def claim(self, sandbox: Sandbox) -> None:
         run = self._runs.get(sandbox.sandbox_uid)
@@ -268,7 +295,13 @@ class KubernetesBackend:
         try:
             reserve = self._settings.memory_reserve
             owner = await self._writer.write_object(
-                run.ref, run.uid, record, template=template, pool=pool, memory_reserve=reserve
+                run.ref,
+                run.uid,
+                record,
+                template=template,
+                pool=pool,
+                memory_reserve=reserve,
+                is_there=lambda: self._runs.get(run.key) is run,
             )
         except RefusedError as error:
             _LOG.error("claim %s ends, since it cannot be written down: %s", run.key, error)
@@ -296,7 +329,7 @@ class KubernetesBackend:
                 return
             try:
                 if not await self._remove(run):
-                    asyncio.get_running_loop().call_soon(self.lost, run.ref)
+                    self._foreign.add(run.key)
             except NotLeadingError as error:
                 _LOG.info("pod %s is left to who leads now: %s", run.key, error)
             if self._runs.pop(sandbox_uid, None) is not None:
@@ -304,33 +337,28 @@ class KubernetesBackend:
 
     async def _remove(self, run: Run) -> bool:
         """The pod, and the CodeSandbox before it; False where the pod is somebody else's."""
-        if not run.claimed and run.uid and not await self._retire(run):
-            return False
         if run.object is not None:
             await self._writer.delete(Ref(CODE_SANDBOX, run.ref.namespace, run.object.name), run.object.uid)
+        # What is not written down may have another fleet by now, which goes on with the claim.
+        elif run.uid and not await self._writer.retire(run.ref, run.uid, run.record, claimed=run.claimed):
+            return False
         if run.uid:
             await self._writer.delete(run.ref, run.uid)
         return True
 
-    async def _retire(self, run: Run) -> bool:
-        """Takes it out of everybody's reach; whether it is ours to remove. Raises NotLeadingError."""
-        if await self._writer.patch(run.ref, retire_patch(run.uid)):
-            return True
-        found = await self._writer.look(run.ref)
-        if found is None or found["metadata"]["uid"] != run.uid:
-            return True
-        said = _claim_of(found)
-        if said is None:
-            # Retired already, by a write whose reply was lost.
-            return bool(found["metadata"]["labels"].get(names.STATE) == PodState.RETIRING.value)
-        return run.record is not None and said == record_text(run.record)
-
     async def gone(self, sandbox: Sandbox) -> None:
+        if sandbox.sandbox_uid in self._foreign:
+            self._foreign.discard(sandbox.sandbox_uid)
+            self.lost(Ref(POD, *sandbox.sandbox_uid.split("/")))
         if not sandbox.bound or sandbox.claim is None:
             return
         namespace = sandbox.sandbox_id.partition("/")[0]
         name = objects.object_of(sandbox.claim)
-        found = self._store.get(Ref(CODE_SANDBOX, namespace, name))
+        ref = Ref(CODE_SANDBOX, namespace, name)
+        found = self._store.get(ref)
+        if found is not None and sandbox.claim.object_uid == found["metadata"]["uid"] and not _pod_of(found):
+            self.unbound(ref)
+            return
         if found is None or _claim_of(found) is None or _pod_of(found) != sandbox.sandbox_id.partition("/")[2]:
             # There is none, or it is another session's.
             return
@@ -338,7 +366,8 @@ class KubernetesBackend:
         # What people have made outlives its pod, but not its release.
         released = sandbox.ended_reason == "Released" and sandbox.claim.object_uid == uid
         if released or not sandbox.claim.object_uid:
-            await self._writer.delete(Ref(CODE_SANDBOX, namespace, name), uid)
+            with suppress(NotLeadingError):
+                await self._writer.delete(ref, uid)
 
     async def drop_workspace(self, workspace_id: str) -> None:
         """It goes with its pod, or with its CodeSandbox."""

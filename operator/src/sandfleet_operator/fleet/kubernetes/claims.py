@@ -167,7 +167,7 @@ class Claims:
 
     def pools(self, namespace: str) -> list[fleet_pb2.Pool]:
         """By name; without a namespace, of all."""
-        found = ((pool, level) for pool, level in self._kubernetes.fleet.pools() if COLD not in pool.name)
+        found = ((pool, level) for pool, level in self._kubernetes.pools() if COLD not in pool.name)
         return [convert.pool_message(*one) for one in found if not namespace or one[0].name.startswith(f"{namespace}/")]
 
     def _check_serving(self, doing: str) -> None:

@@ -2,17 +2,14 @@
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
-    NETWORK_POLICY,
     NODE,
     POD,
-    SANDBOX_POOL,
     SANDBOX_TEMPLATE,
     Json,
     Kind,
@@ -22,41 +19,36 @@ from sandfleet_operator.api.parse import code_sandbox
 from sandfleet_operator.api.resources import CodeSandbox, Meta
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Isolation, Sandbox, State
+from sandfleet_operator.effects.background import Background
 from sandfleet_operator.effects.facts import Facts
 from sandfleet_operator.effects.kubeapi import KubeApi
-from sandfleet_operator.effects.reflector import Reflector
 from sandfleet_operator.effects.store import Store
 from sandfleet_operator.fleet.kubernetes import adoption, objects
 from sandfleet_operator.fleet.kubernetes.adoption import Fate, Moment
 from sandfleet_operator.fleet.kubernetes.asking import Asking
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
-from sandfleet_operator.fleet.kubernetes.catalog import COLD, Catalog, Recipe
+from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, pool_name
 from sandfleet_operator.fleet.kubernetes.changes import Changes
 from sandfleet_operator.fleet.kubernetes.egress import Egresses, ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.sizes import Sizes
 from sandfleet_operator.fleet.kubernetes.statuses import Statuses
+from sandfleet_operator.fleet.kubernetes.unwritten import Found, Unwritten
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
+from sandfleet_operator.fleet.kubernetes.watching import Watching
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.fleet.loop import Fleet
 from sandfleet_operator.plan import names
 from sandfleet_operator.plan.claims import Record
 from sandfleet_operator.plan.engine import Engine
+from sandfleet_operator.plan.lifecycle import ImpossibleEventError
+from sandfleet_operator.plan.lines import Level
 from sandfleet_operator.plan.podspec import PodState
 from sandfleet_operator.plan.policy import Policy
+from sandfleet_operator.plan.pool import Pool
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 
-WATCHED: dict[Kind, str] = {
-    NETWORK_POLICY: names.SANDBOX_SELECTOR,
-    SANDBOX_TEMPLATE: "",
-    SANDBOX_POOL: "",
-    NODE: "",
-    CODE_SANDBOX: "",
-    POD: names.SANDBOX_SELECTOR,
-}
 # Of the Lease: the highest number of a fleet that had looked at everything before it served.
 SERVED = f"{names.POOL.partition('/')[0]}/served"
-ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
-SUFFIX = 8
 # Starts at the same time.
 MAX_STARTING = 300
 MAX_SANDBOXES = 50_000
@@ -101,6 +93,7 @@ class KubernetesFleet:
             wall_clock=wall_clock,
         )
         self._backend.lost = self._lost
+        self._backend.unbound = self._look_at_sandbox
         policy = Policy(
             max_sandboxes=MAX_SANDBOXES,
             max_starting=MAX_STARTING,
@@ -109,24 +102,30 @@ class KubernetesFleet:
             recovers=False,
             keeps_workspaces=False,
         )
-        self.engine = Engine([], policy, new_id=_new_id)
+        self.engine = Engine([], policy, new_id=objects.new_name)
         self.executors = executors(self._store)
         self.fleet = Fleet(self.engine, self._backend, self.executors, clock)
         tell = self.changes.say_again
         self.egresses = Egresses(self.executors, self.catalog, settings, self.session_of, say=tell, clock=wall_clock)
-        self._reflectors = [
-            Reflector(kube, self._store, kind, self._saw, namespace=namespace, selector=selector)
-            for kind, selector in WATCHED.items()
-            for namespace in ((settings.watch_namespaces or (None,)) if kind.namespaced else (None,))
-        ]
+        self._watching = Watching(kube, self._store, self._saw, settings.watch_namespaces)
         # CodeSandbox → the engine's id of what serves it.
         self._sessions: dict[str, str] = {}
+        self._unwritten = Unwritten(self._store, self._writer, take=self._complete, left=self._look_at_sandbox)
         self._asking = Asking(self.fleet)
         sizes = Sizes()
         statuses = Statuses(kube, sizes, leading, wall_clock)
-        self._upkeep = Upkeep(kube, self._store, self.catalog, self.fleet, sizes=sizes, statuses=statuses, clock=clock)
+        self._upkeep = Upkeep(
+            kube,
+            self._store,
+            self.catalog,
+            self.fleet,
+            facts=self._facts,
+            sizes=sizes,
+            statuses=statuses,
+            clock=clock,
+        )
         self._moment: Moment | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
 
     @property
     def serving(self) -> bool:
@@ -137,20 +136,13 @@ class KubernetesFleet:
 
     async def follow(self) -> None:
         """Keeps the store fresh until it is cancelled, also while another one leads."""
-        async with asyncio.TaskGroup() as group:
-            for reflector in self._reflectors:
-                group.create_task(reflector.run())
-
-    async def synced(self) -> None:
-        for reflector in self._reflectors:
-            await reflector.synced.wait()
+        await self._watching.follow()
 
     async def lead(self, fencing: int) -> None:
         """Takes over what is there, then serves until it is cancelled. Raises KubeError where the takeover fails."""
-        await self.synced()
+        await self._watching.synced()
         # What the watches have shown may be older than the last write of who led before.
-        for reflector in self._reflectors:
-            await reflector.refresh()
+        await self._watching.refresh()
         lease = await self._kube.get(self._lease)
         served = int((lease["metadata"].get("annotations") or {}).get(SERVED, "0"))
         self._moment = Moment(fencing, served, serving=False)
@@ -158,10 +150,13 @@ class KubernetesFleet:
         await self._upkeep.begin()
         for obj in list(self._store.all(POD)):
             self._pod(obj, gone=False)
+        await self._unwritten.settled()
         for obj in list(self._store.all(CODE_SANDBOX)):
             self._sandbox(obj, gone=False)
         annotations = {"metadata": {"annotations": {SERVED: str(fencing)}}}
         await self._kube.merge(self._lease, annotations)
+        # What has turned up meanwhile: later it is late.
+        await self._unwritten.settled()
         self._moment = replace(self._moment, serving=True)
         self._upkeep.open()
         _LOG.info("serving %d sandboxes", len(self.engine.inventory))
@@ -172,13 +167,19 @@ class KubernetesFleet:
     async def close(self) -> None:
         self._asking.close()
         self.egresses.close()
-        for task in self._tasks:
-            task.cancel()
+        await self._unwritten.close()
+        self._background.close()
         await self.fleet.close()
 
     # What the watches show.
 
     def _saw(self, kind: Kind, gone: bool, obj: Json) -> None:
+        try:
+            self._see(kind, gone, obj)
+        except (ImpossibleEventError, FleetError) as error:
+            _LOG.error("cannot take in %s %s: %s", kind, obj["metadata"].get("name"), error)
+
+    def _see(self, kind: Kind, gone: bool, obj: Json) -> None:
         if kind == CODE_SANDBOX:
             self.changes.say(obj, gone=gone)
         if self._moment is None:
@@ -209,25 +210,36 @@ class KubernetesFleet:
             case Fate.WARM:
                 self._adopt_warm(key, pod, obj)
             case Fate.SESSION if record is not None and not pod.owner:
-                self._complete(key, pod, record)
+                self._unwritten.add(Found(key, pod, record))
+                if self._moment.serving:
+                    self._unwritten.begin()
             case Fate.REMOVE:
-                ref = Ref(POD, obj["metadata"]["namespace"], pod.name)
-                self._writer.later(f"remove pod {key}", lambda: self._kube.delete(ref, uid=pod.uid))
+                self._discard(key, pod, record)
+
+    def _discard(self, key: str, pod: Pod, record: Record | None) -> None:
+        """Nobody is to have it."""
+        ref = Ref(POD, key.partition("/")[0], pod.name)
+        if adoption.is_in_reach(pod):
+            self._writer.discard_later(ref, pod.uid, record)
+        else:
+            self._writer.delete_later(ref, pod.uid)
 
     def _lost(self, ref: Ref) -> None:
         """A pod is somebody else's: where that one leads no more, nobody else removes it."""
         obj = self._store.get(ref)
         if obj is not None and (obj["metadata"].get("labels") or {}).get(names.STATE) != PodState.WARM.value:
             self._pod(obj, gone=False)
+            record = adoption.record_on(pod_of(obj).annotations)
+            if record is not None:
+                self._look_at_sandbox(Ref(CODE_SANDBOX, ref.namespace, record.object))
 
     def _adopt_warm(self, key: str, pod: Pod, obj: Json) -> None:
         namespace = obj["metadata"]["namespace"]
-        pool = _pool_of(namespace, pod)
+        pool = objects.pool_of(namespace, pod)
         recipe = self.catalog.recipe(pool)
         found = self.engine.pool(pool)
         if recipe is None or found is None:
-            ref = Ref(POD, namespace, pod.name)
-            self._writer.later(f"remove pod {key}", lambda: self._kube.delete(ref, uid=pod.uid))
+            self._discard(key, pod, None)
             return
         self._backend.know(key, pod.uid)
         sandbox = adoption.warm(
@@ -240,16 +252,23 @@ class KubernetesFleet:
             now=self._clock(),
         )
         self.fleet.do(self.engine.adopt(sandbox, self._clock()))
+        if adoption.may_lack_volume(pod):
+            self._background.begin(self._backend.complete(sandbox), f"complete pod {key}")
         self._backend.saw_pod(obj, gone=False)
 
-    def _complete(self, key: str, pod: Pod, record: Record) -> None:
+    def _complete(self, found: Found) -> None:
         """A claim that was not written down yet: its fleet ended after it had bound the pod."""
-        namespace = key.partition("/")[0]
-        self._adopt_session(key, (key, pod.uid), record, (_pool_of(namespace, pod), pod.labels.get(names.TEMPLATE, "")))
+        key, pod, record = found.key, found.pod, found.record
+        if self.engine.inventory.of_session(record.key) is not None:
+            # Its caller has another one by now.
+            self._writer.discard_later(found.ref, pod.uid, record)
+            return
+        made_of = (objects.pool_of(found.ref.namespace, pod), pod.labels.get(names.TEMPLATE, ""))
+        self._adopt_session(key, (key, pod.uid), record, made_of)
         sandbox = self.engine.inventory.get(key)
         if sandbox is not None:
-            self._spawn(self._reopened(key), f"open {key}")
-            self._spawn(self._backend.record(sandbox), f"write down {key}")
+            self._background.begin(self._reopened(key), f"open {key}")
+            self._background.begin(self._backend.record(sandbox), f"write down {key}")
 
     def _adopt_session(
         self, key: str, serves: tuple[str, str], record: Record, made_of: tuple[str, str], owner: Meta | None = None
@@ -301,11 +320,16 @@ class KubernetesFleet:
         record = adoption.record_on(sandbox.meta.annotations)
         if not gone and not sandbox.meta.deleting and record is not None and not record.uid:
             # The fleet has made it, and nobody else would remove it.
-            self._remove_object(name, sandbox)
+            self._remove_object(sandbox)
 
-    def _remove_object(self, name: str, sandbox: CodeSandbox) -> None:
-        ref = Ref(CODE_SANDBOX, sandbox.meta.namespace, sandbox.meta.name)
-        self._writer.later(f"remove {name}", lambda: self._kube.delete(ref, uid=sandbox.meta.uid))
+    def _remove_object(self, sandbox: CodeSandbox) -> None:
+        self._writer.delete_later(Ref(CODE_SANDBOX, sandbox.meta.namespace, sandbox.meta.name), sandbox.meta.uid)
+
+    def _look_at_sandbox(self, ref: Ref) -> None:
+        """What it was waiting for is settled."""
+        obj = self._store.get(ref)
+        if obj is not None:
+            self._sandbox(obj, gone=False)
 
     def _bound(self, name: str, sandbox: CodeSandbox) -> None:
         record = adoption.record_on(sandbox.meta.annotations)
@@ -319,20 +343,21 @@ class KubernetesFleet:
         if known is not None and not adoption.is_of(sandbox, known):
             # Of a fleet that was deposed: whose object stays is settled where ours is written.
             return
+        if known is None and key in self._unwritten:
+            return
         if known is None and self._moment is not None and adoption.is_late(record, self._moment):
-            if record.fencing < self._moment.fencing:
-                self._remove_object(name, sandbox)
+            if record.number < self._moment.fencing:
+                self._remove_object(sandbox)
         elif known is None:
-            pool = f"{namespace}/{spec.pool or COLD + spec.template}"
+            pool = pool_name(namespace, spec.pool, spec.template)
             first = self._store.get(Ref(POD, namespace, pod_name))
-            alive = first is not None and first["metadata"]["uid"] == pod_uid and not sandbox.status.restarts
-            uid_key = key if alive else serves or f"{namespace}/{sandbox.meta.name}"
-            uid = pod_uid if alive else sandbox.status.pod_uid if serves else ""
-            self._adopt_session(key, (uid_key, uid), record, (pool, spec.template), sandbox.meta)
+            alive = first is not None and first["metadata"]["uid"] == pod_uid
+            present = adoption.present(sandbox, first_is_alive=alive)
+            self._adopt_session(key, present, record, (pool, spec.template), sandbox.meta)
         elif known.state is State.RECOVERING and serves and sandbox.status.pod_uid != pod_uid:
             self._backend.know(serves, sandbox.status.pod_uid, record, sandbox.meta)
             self.fleet.do(self.engine.recovered(known.sandbox_id, serves, self._clock()))
-            self._spawn(self._reopened(known.sandbox_id), f"open {name}")
+            self._background.begin(self._reopened(known.sandbox_id), f"open {name}")
         if known is not None:
             self._sessions.setdefault(name, known.sandbox_id)
         self.egresses.look(name, spec.egress)
@@ -363,28 +388,11 @@ class KubernetesFleet:
             self._upkeep.look_at_pools()
         return recipe
 
+    def pools(self) -> list[tuple[Pool, Level]]:
+        """By name, with how full each is."""
+        return [(pool, self._upkeep.level(pool.name)) for pool, _ in self.fleet.pools()]
+
     def pod_of(self, sandbox: Sandbox) -> Pod | None:
         namespace, _, name = sandbox.sandbox_uid.partition("/")
         found = self._store.get(Ref(POD, namespace, name))
         return pod_of(found) if found else None
-
-    def _spawn(self, work: Coroutine[object, object, None], doing: str) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda done: _report(done, doing))
-
-
-def _pool_of(namespace: str, pod: Pod) -> str:
-    return f"{namespace}/{pod.labels.get(names.POOL) or COLD + pod.labels.get(names.TEMPLATE, '')}"
-
-
-def _new_id(pool: str) -> str:
-    namespace, _, name = pool.partition("/")
-    suffix = "".join(secrets.choice(ALPHABET) for _ in range(SUFFIX))
-    return f"{namespace}/{names.pod_name(name.removeprefix(COLD), suffix)}"
-
-
-def _report(done: asyncio.Task[None], doing: str) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        _LOG.warning("cannot %s: %s", doing, error)

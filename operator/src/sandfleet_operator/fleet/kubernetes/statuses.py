@@ -15,6 +15,14 @@ from sandfleet_operator.plan.lines import Level
 
 READY = "Ready"
 MAX_MESSAGE = 500
+# What the level's message is about; all else is said of the template.
+STARTS = {
+    PoolReason.STARTS_FAIL.value,
+    PoolReason.UNSCHEDULABLE.value,
+    PoolReason.IMAGE_PULL_FAILED.value,
+    PoolReason.CONTAINER_CREATE_FAILED.value,
+    PoolReason.SECRET_NOT_FOUND.value,
+}
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,7 +68,7 @@ class Statuses:
             type=READY,
             status="True" if good else "False",
             reason=reason,
-            message=(level.message if reason == PoolReason.STARTS_FAIL.value else recipe.why)[:MAX_MESSAGE],
+            message=(level.message if reason in STARTS else recipe.why)[:MAX_MESSAGE],
             changed=self._clock(),
             observed_generation=recipe.owner.generation,
         )

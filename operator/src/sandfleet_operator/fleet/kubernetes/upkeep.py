@@ -5,8 +5,10 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from sandfleet_operator.api.conditions import PoolReason, Reason
 from sandfleet_operator.api.kube import CONFIG_MAP, NODE, POD, SANDBOX_POOL, KubeError, NotFound, Ref
 from sandfleet_operator.api.values import State
+from sandfleet_operator.effects.facts import Facts
 from sandfleet_operator.effects.kubeapi import KubeApi
 from sandfleet_operator.effects.store import Store
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Catalog, Recipe
@@ -16,14 +18,22 @@ from sandfleet_operator.fleet.loop import Fleet
 from sandfleet_operator.plan import names
 from sandfleet_operator.plan.lines import Level
 from sandfleet_operator.plan.sandbox.observed import node_of, pod_of
+from sandfleet_operator.plan.sandbox.starting import start_trouble
+from sandfleet_operator.plan.sandbox.status import Finding
 
 # Starts at the same time on each node that is ready.
 STARTS_PER_NODE = 10
 # Seconds.
 LOOK_EVERY = 1.0
+# What nodes can do changes seldom.
+LEARN_EVERY = 60.0
 SOON = 0.05
 # So long may a warm pod not be ready before another one takes its place.
 UNHEALTHY_SECONDS = 15.0
+# A pod that finds no node for so long does not only wait for its volume.
+SETTLED_SECONDS = 3.0
+# What the pods that are being started may say more about.
+STARTING = {PoolReason.FILLING.value, PoolReason.STARTS_FAIL.value}
 # Why a pool is closed until then.
 TAKING_OVER = "TakingOver"
 
@@ -38,6 +48,7 @@ class Upkeep:
         catalog: Catalog,
         fleet: Fleet,
         *,
+        facts: Facts,
         sizes: Sizes,
         statuses: Statuses,
         clock: Callable[[], float],
@@ -46,16 +57,20 @@ class Upkeep:
         self._store = store
         self._catalog = catalog
         self._fleet = fleet
+        self._facts = facts
+        self._learned = clock()
         self._sizes = sizes
         self._statuses = statuses
         self._clock = clock
         self._unready: dict[str, float] = {}
+        # Pool → what kept its starts from coming about.
+        self._troubles: dict[str, Finding] = {}
         self._due = False
         # Nothing is started or handed out before all that is there is known.
         self._held = True
 
     async def begin(self) -> None:
-        """Before anything is decided. Raises KubeError."""
+        """Before anything is decided."""
         await self._look_for_keys()
         self.count_nodes()
         self.look_at_pools()
@@ -69,14 +84,14 @@ class Upkeep:
         """Until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            try:
-                await self._look_for_keys()
-            except KubeError as error:
-                _LOG.warning("cannot look for keys: %s", error)
+            await self._look_for_keys()
+            if self._clock() - self._learned >= LEARN_EVERY:
+                self._learned = self._clock()
+                await self._facts.refresh()
             self._forget_idle()
             self.look_at_pools()
             self._discard_unhealthy()
-            await self._statuses.write(self._levels())
+            await self._statuses.write(self.levels())
 
     def look_soon(self) -> None:
         """Something has changed: of many changes at once only the last one counts."""
@@ -99,6 +114,7 @@ class Upkeep:
             if pool.name not in recipes:
                 self._fleet.do(engine.remove_pool(pool.name, now))
                 self._sizes.forget(pool.name)
+                self._troubles.pop(pool.name, None)
 
     def _forget_idle(self) -> None:
         """Not at each look: one is taken just before a claim asks, while its pool still serves nobody."""
@@ -107,9 +123,33 @@ class Upkeep:
             if COLD in pool.name and engine.level(pool.name).is_idle:
                 self._catalog.forget(pool.name)
 
-    def _levels(self) -> list[tuple[Recipe, Level]]:
+    def levels(self) -> list[tuple[Recipe, Level]]:
+        """How full each pool is, and why it is not fuller: as the engine has it, or as scheduler and kubelets say."""
         engine = self._fleet.engine
-        return [(one, engine.level(one.name)) for one in self._catalog.recipes() if engine.pool(one.name) is not None]
+        known = [one for one in self._catalog.recipes() if engine.pool(one.name) is not None]
+        return [(one, self.level(one.name)) for one in known]
+
+    def level(self, pool: str) -> Level:
+        level = self._fleet.engine.level(pool)
+        found = next(self._start_troubles(pool), None) if level.reason in STARTING else None
+        if found is None and level.reason == PoolReason.STARTS_FAIL.value:
+            # Given up for its time, and not tried again yet: what was said of it says more.
+            found = self._troubles.get(pool)
+        if found is None:
+            self._troubles.pop(pool, None)
+            return level
+        self._troubles[pool] = found
+        return replace(level, reason=found.reason.value, message=found.message)
+
+    def _start_troubles(self, pool: str) -> Iterator[Finding]:
+        now = self._clock()
+        for sandbox in self._fleet.engine.inventory.of_pool(pool, State.STARTING):
+            namespace, _, name = sandbox.sandbox_uid.partition("/")
+            obj = self._store.get(Ref(POD, namespace, name))
+            found = start_trouble(pod_of(obj)) if obj else None
+            # The scheduler looks at a pod before its volume is made.
+            if found and (found.reason is not Reason.UNSCHEDULABLE or now - sandbox.started >= SETTLED_SECONDS):
+                yield found
 
     def count_nodes(self) -> None:
         ready = sum(1 for obj in self._store.all(NODE) if node_of(obj).ready)
@@ -124,6 +164,9 @@ class Upkeep:
             try:
                 await self._kube.get(Ref(CONFIG_MAP, namespace, names.KEYS_CONFIG_MAP))
             except NotFound:
+                continue
+            except KubeError as error:
+                _LOG.warning("cannot look for keys: %s", error)
                 continue
             self._catalog.keyed.add(namespace)
 

@@ -20,10 +20,21 @@ from sandfleet_operator.api.parse import code_sandbox as parse
 from sandfleet_operator.api.resources import Meta
 from sandfleet_operator.effects.kubeapi import KubeApi
 from sandfleet_operator.plan import names
-from sandfleet_operator.plan.claims import Record, bound_annotations, code_sandbox, owner_patch, read_record
+from sandfleet_operator.plan.claims import (
+    Record,
+    bound_annotations,
+    code_sandbox,
+    owner_patch,
+    read_record,
+    record_text,
+    retire_patch,
+)
+from sandfleet_operator.plan.podspec import PodState
 
 # Seconds before what failed is tried again; it doubles from failure to failure.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+# The same of what the API server has refused: somebody has to change something first.
+LONGEST_REFUSED_PAUSE = 60.0
 # How long the CodeSandbox of an ended claim may take to go before a new one of the same request is given up.
 MAKE_ROOM = 30.0
 
@@ -75,13 +86,55 @@ class Writer:
             # Another object has the name by now.
             return
 
+    async def retire(self, pod: Ref, pod_uid: str, record: Record | None, *, claimed: bool) -> bool:
+        """Takes it out of everybody's reach; whether it is ours to remove. Raises NotLeadingError.
+
+        `record` is the claim that was sent for it, `claimed` says whether that has certainly arrived.
+        """
+        # In this order: what was sent may arrive between the two.
+        if not claimed and await self.patch(pod, retire_patch(pod_uid)):
+            return True
+        if record is not None and await self.patch(pod, retire_patch(pod_uid, record)):
+            return True
+        found = await self.look(pod)
+        if found is None or found["metadata"]["uid"] != pod_uid:
+            return True
+        meta = found["metadata"]
+        said = (meta.get("annotations") or {}).get(names.CLAIM)
+        mine = record_text(record) if record is not None else None
+        # Retired already, by a write whose reply was lost.
+        return said in {None, mine} and (meta.get("labels") or {}).get(names.STATE) == PodState.RETIRING.value
+
+    def delete_later(self, ref: Ref, uid: str) -> None:
+        self._later(f"delete {ref}", lambda: self._deleted(ref, uid))
+
+    def discard_later(self, pod: Ref, pod_uid: str, record: Record | None) -> None:
+        """A pod that nobody is to have: warm without `record`, of this claim with it. It stays where somebody was faster."""
+
+        async def discarded() -> None:
+            if await self.retire(pod, pod_uid, record, claimed=record is not None):
+                await self.delete(pod, pod_uid)
+
+        self._later(f"discard {pod}", discarded)
+
     async def write_object(
-        self, pod: Ref, pod_uid: str, record: Record, *, template: str, pool: str, memory_reserve: int
+        self,
+        pod: Ref,
+        pod_uid: str,
+        record: Record,
+        *,
+        template: str,
+        pool: str,
+        memory_reserve: int,
+        is_there: Callable[[], bool],
     ) -> Meta | None:
-        """The CodeSandbox of a claim, with the pod that was bound; None where it names another one. Raises RefusedError, NotLeadingError."""
+        """The CodeSandbox of a claim, with the pod that was bound; None where it names another one. Raises RefusedError, NotLeadingError.
+
+        `is_there` says whether the pod is: people's own are never given to one that is gone.
+        """
         ref = Ref(CODE_SANDBOX, pod.namespace, record.object)
         if record.uid:
-            return await self._insist(f"bind {ref}", lambda: self._annotated(ref, pod.name, pod_uid, record))
+            return await self._insist(f"bind {ref}", lambda: self._annotated(ref, pod.name, pod_uid, record, is_there))
         manifest = code_sandbox(
             pod.namespace, pod.name, pod_uid, record, template=template, pool=pool, memory_reserve=memory_reserve
         )
@@ -116,13 +169,17 @@ class Writer:
         except (Forbidden, Invalid, NotFound) as error:
             raise RefusedError(str(error)) from error
 
-    async def _annotated(self, ref: Ref, pod: str, pod_uid: str, record: Record) -> Meta | None:
+    async def _annotated(
+        self, ref: Ref, pod: str, pod_uid: str, record: Record, is_there: Callable[[], bool]
+    ) -> Meta | None:
         while True:
             found = await self._found(ref)
             if found is None or found["metadata"]["uid"] != record.uid or "deletionTimestamp" in found["metadata"]:
                 return None
             if (found["metadata"].get("annotations") or {}).get(names.BOUND_POD):
                 return _meta(found) if _names(found, pod, pod_uid) else None
+            if not is_there():
+                return None
             patch = {
                 "metadata": {
                     "resourceVersion": found["metadata"]["resourceVersion"],
@@ -151,20 +208,20 @@ class Writer:
             return False
         return True
 
-    def later(self, doing: str, work: Callable[[], Awaitable[object]]) -> None:
+    def _later(self, doing: str, work: Callable[[], Awaitable[object]]) -> None:
         """In the background; that nobody leads any more ends it."""
-        task = asyncio.create_task(self._later(doing, work))
+        task = asyncio.create_task(self._done(doing, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _later(self, doing: str, work: Callable[[], Awaitable[object]]) -> None:
+    async def _done(self, doing: str, work: Callable[[], Awaitable[object]]) -> None:
         try:
             await self._insist(doing, work)
-        except (NotLeadingError, KubeError) as error:
-            _LOG.warning("%s", error)
+        except NotLeadingError as error:
+            _LOG.info("%s", error)
 
     async def _insist(self, doing: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Raises NotLeadingError, and KubeError where trying again cannot help."""
+        """Until it is done, also where the API server refuses it: rights and admission change. Raises NotLeadingError, and what `work` makes of an answer."""
         pause = FIRST_PAUSE
         while True:
             self.fencing()
@@ -173,11 +230,9 @@ class Writer:
             except KubeError as error:
                 # Conflict: others wrote the same object faster than the API server could try again.
                 passing = error.unsettled or isinstance(error, Conflict) or error.status == 429
-                if not passing and error.retry_after is None:
-                    raise
-                _LOG.info("cannot %s yet: %s", doing, error)
+                _LOG.log(logging.INFO if passing else logging.WARNING, "cannot %s yet: %s", doing, error)
                 await asyncio.sleep(error.retry_after or pause)
-                pause = min(LONGEST_PAUSE, 2 * pause)
+                pause = min(LONGEST_PAUSE if passing else LONGEST_REFUSED_PAUSE, 2 * pause)
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -109,6 +109,8 @@ class Observed:
     template: SandboxTemplate | None = None
     # Why the template cannot be read.
     template_problem: str = ""
+    # Why no pool can give it a pod, such as one that is not there.
+    pool_problem: str = ""
     pod: Pod | None = None
     # The pod that the status names is certainly gone: the API server was asked.
     pod_gone: bool = False
@@ -121,8 +123,6 @@ class Observed:
     keys: bool = False
     # Why no volume can be made, such as a StorageClass that is not there.
     storage_problem: str = ""
-    # Why its pool has none for it, whatever happens.
-    pool_problem: str = ""
     # Of the pod.
     node: Node | None = None
     # Every node's runtime can give pods user namespaces.

@@ -17,6 +17,7 @@ from sandfleet_operator.plan.sandbox.actions import Action, AdoptPod, CreatePod,
 from sandfleet_operator.plan.sandbox.ends import End
 from sandfleet_operator.plan.sandbox.observed import NODE_GONE, Contact, Observed, Pod
 from sandfleet_operator.plan.sandbox.parts import claim_name, is_own, waits_for_claim
+from sandfleet_operator.plan.sandbox.starting import WAITING, start_trouble
 from sandfleet_operator.plan.sandbox.status import Finding, holds
 
 # Seconds until what failed is tried again.
@@ -27,19 +28,6 @@ MISMATCH_AGAIN = 30.0
 PROBE_SECONDS = 10.0
 # The fleet gives a pod that it has bound to its CodeSandbox: two that do it get in each other's way.
 FLEETS_SECONDS = 5.0
-
-# The kubelet's words for a container that does not start.
-WAITING = {
-    "ErrImagePull": Reason.IMAGE_PULL_FAILED,
-    "ImagePullBackOff": Reason.IMAGE_PULL_FAILED,
-    "InvalidImageName": Reason.IMAGE_PULL_FAILED,
-    "ErrImageNeverPull": Reason.IMAGE_PULL_FAILED,
-    "ImageInspectError": Reason.IMAGE_PULL_FAILED,
-    "RegistryUnavailable": Reason.IMAGE_PULL_FAILED,
-    "CreateContainerConfigError": Reason.CONTAINER_CREATE_FAILED,
-    "CreateContainerError": Reason.CONTAINER_CREATE_FAILED,
-    "RunContainerError": Reason.CONTAINER_CREATE_FAILED,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +95,8 @@ def _to_make(here: Moment) -> PodRound:
     seen = here.seen
     status = seen.sandbox.status
     if waits_for_claim(seen):
-        return PodRound(status=status, not_ready=Finding(Reason.WAITING_FOR_CLAIM, seen.pool_problem))
+        missing = Finding(Reason.POOL_NOT_FOUND, seen.pool_problem)
+        return PodRound(status=status, not_ready=missing if seen.pool_problem else Finding(Reason.WAITING_FOR_CLAIM))
     if (status.pod_uid or seen.claimed_pod) and not seen.pod_gone:
         # The pod that it had may still be there: the API server has to be asked.
         return PodRound(status=status, not_ready=Finding(Reason.WORKSPACE_IN_USE), again=1.0)
@@ -257,17 +246,9 @@ def _grace_left(here: Moment) -> float | None:
 
 
 def _not_started(here: Moment, pod: Pod) -> Finding:
-    if not pod.node:
-        if pod.unschedulable:
-            return Finding(Reason.UNSCHEDULABLE, pod.unschedulable)
-        return Finding(Reason.POD_STARTING, "no node was chosen yet")
-    if silent := _silent(here):
+    if pod.node and (silent := _silent(here)):
         return silent
-    if "secret" in pod.waiting_message and "not found" in pod.waiting_message:
-        return Finding(Reason.SECRET_NOT_FOUND, pod.waiting_message)
-    if reason := WAITING.get(pod.waiting):
-        return Finding(reason, f"{pod.waiting}: {pod.waiting_message}" if pod.waiting_message else pod.waiting)
-    return Finding(Reason.POD_STARTING)
+    return start_trouble(pod) or Finding(Reason.POD_STARTING, "" if pod.node else "no node was chosen yet")
 
 
 def _waits(here: Moment, pod: Pod, found: _Found) -> list[float]:
