@@ -169,6 +169,9 @@ RULES: Mapping[str, Callable[[Any], bool]] = {
         not workspace.get("ephemeral")
         or (workspace.get("retention", "Delete") == "Delete" and "storageClassName" not in workspace)
     ),
+    "!has(self.claimName) || !(has(self.size) || has(self.storageClassName))": lambda workspace: (
+        "claimName" not in workspace or not workspace.keys() & {"size", "storageClassName"}
+    ),
     "!has(self.endPort) || self.endPort >= self.port": lambda port: port.get("endPort", 65536) >= port["port"],
     "isCIDR(self)": lambda text: bool(re.fullmatch(r"[0-9a-f:.]+/(0|[1-9][0-9]*)", text)) and bool(_network(text)),
     "!isCIDR(self) || cidr(self) == cidr(self).masked()": _is_masked,

@@ -194,10 +194,10 @@ MISTAKES = {
         (partial(a_template, nodeSelector={"zone": "the moon"}), sandbox), "TemplateInvalid", "cannot use the template: cannot place pods: the value 'the moon' of label 'zone'", (partial(correct, nodeSelector={"zone": None}),),
     ),
     "a pool that is not there": Mistake(
-        (a_template, partial(sandbox, pool="warm")), "WaitingForClaim", "cannot take a sandbox of a pool: there is no SandboxPool 'warm' in namespace team-a", (a_pool,), ends_as="WaitingForClaim",
+        (a_template, partial(sandbox, pool="warm")), "PoolNotFound", "cannot take a sandbox of a pool: there is no SandboxPool 'warm' in namespace team-a", (a_pool,), ends_as="WaitingForClaim",
     ),
     "a pool of another template": Mistake(
-        (a_template, partial(a_pool, template="python"), partial(sandbox, pool="warm")), "WaitingForClaim", "cannot take a sandbox of a pool: SandboxPool 'warm' is of template 'python', and the sandbox names 'mistaken'",
+        (a_template, partial(a_pool, template="python"), partial(sandbox, pool="warm")), "PoolNotFound", "cannot take a sandbox of a pool: SandboxPool 'warm' is of template 'python', and the sandbox names 'mistaken'",
         (partial(begin_anew, template="python", pool="warm"),), ends_as="WaitingForClaim",
     ),
     "more memory than the template allows": Mistake(
