@@ -162,7 +162,7 @@ def test_the_fleet_has_no_right_that_it_does_not_need(bed: FleetBed) -> None:
     for words in (
         ["list", "secrets"],
         ["get", "secrets"],
-        ["create", "pods"],
+        ["create", "pods", "--subresource=exec"],
         ["update", "codesandboxes.sandfleet.io"],
     ):
         # kubectl says it by its exit code as well.

@@ -280,14 +280,14 @@ def test_a_template_of_an_image_alone_is_filled_in(cluster: Cluster, namespace: 
             "requests": {"cpu": "250m", "memory": "512Mi", "ephemeralStorage": "1Gi"},
         },
         "limits": {"tmp": "256Mi", "output": "16Mi", "processes": 256, "executions": 32, "maxTimeoutSeconds": 3600, "defaultTimeoutSeconds": 300},
-        "workspace": {"size": "1Gi", "retention": "Delete"},
+        "workspace": {"size": "1Gi", "retention": "Delete", "ephemeral": False},
         "egress": {"dns": False},
         "contracts": ["autonomous"],
     }  # fmt: skip
     assert stored == {**filled, "runtimeClassName": "gvisor"}
     sandbox = cluster.api.create(an_object("CodeSandbox", namespace, {"inline": {"image": "python:3"}}))["spec"]
     # What is left open there depends on what the settings allow.
-    inline = {**filled, "workspace": {"retention": "Delete"}}
+    inline = {**filled, "workspace": {"retention": "Delete", "ephemeral": False}}
     for name in ("resources", "limits", "contracts"):
         del inline[name]
     assert sandbox == {"operatingMode": "Running", "inline": inline}

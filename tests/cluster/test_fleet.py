@@ -130,7 +130,10 @@ async def test_code_reaches_nothing_from_the_first_moment_after_a_claim(bed, fle
 async def test_a_killed_executor_comes_back_on_its_workspace_under_the_same_claim(bed, fleet):
     async with await AsyncSandbox.create(pool="fast", fleet=fleet) as one:
         await one.files.write("kept.txt", b"kept")
-        work = bed.namespaces[0]
+        api, work = bed.cluster.api, bed.namespaces[0]
+        name = (await one.get_info()).sandbox_id.partition("/")[2]
+        # A claim whose pod goes before anybody has written down that it had one is over (ADR 14).
+        await asyncio.to_thread(api.wait, "it to be on record", lambda: _ready(api.get("CodeSandbox", name, work)), 30)
         pod = next(one for one in pods(bed, "claimed"))
         await asyncio.to_thread(bed.cluster.api.delete, "Pod", pod["metadata"]["name"], work)
         async with asyncio.timeout(90):

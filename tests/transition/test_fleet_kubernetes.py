@@ -277,6 +277,21 @@ async def test_a_pod_that_ends_under_its_claim_is_waited_for_until_the_operator_
     await world.until(lambda: not world.objects() and len(world.pods()) == 2)
 
 
+async def test_a_pod_that_is_deleted_ends_no_session_though_its_executor_ends_as_it_was_told(world):
+    fleet = await world.fleet()
+    sandbox, pod, made = await _claimed(world, fleet)
+
+    def told_to_end(obj):
+        obj["metadata"]["deletionTimestamp"] = world.cluster.time()
+        _end(obj, {"terminated": {"exitCode": 0, "reason": "Completed"}})
+
+    world.cluster.edit(ref_of(pod), told_to_end)
+    await world.until(lambda: fleet.engine.inventory.count(State.RECOVERING) == 1)
+    await world.recover(made["metadata"]["name"])
+    await world.until(lambda: fleet.engine.inventory.count(State.CLAIMED) == 1)
+    assert fleet.session_of(f"{TEAM}/{made['metadata']['name']}").sandbox_id == sandbox.sandbox_id
+
+
 # What a search over the whole fleet has found.
 
 

@@ -156,7 +156,9 @@ class KubernetesBackend:
             # Nobody replaces the pod of a claim that was not written down.
             self._events.put_nowait(Removed(run.key, "PodLost"))
         else:
-            self._events.put_nowait(Exited(run.key, Exit(code=ended.code if ended else None, message=message)))
+            # Of a pod that is deleted the executor is told to end, and ends as one whose session is over.
+            code = ended.code if ended and not pod.deleting else None
+            self._events.put_nowait(Exited(run.key, Exit(code=code, message=message)))
         if not gone and run.object is None and not pod.deleting:
             # Nobody else removes what has no CodeSandbox.
             self._writer.delete_later(run.ref, pod.uid)
