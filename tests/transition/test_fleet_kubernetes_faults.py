@@ -255,7 +255,8 @@ async def test_a_codesandbox_of_peoples_own_whose_pod_went_before_it_was_written
     await world.kube.delete(ref_of(lost), grace_seconds=0)
     await world.until(lambda: lost["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in world.pods()})
     kube.fault = lambda _: None
-    await world.until(lambda: any(owners(pod) == ["mine"] for pod in world.pods("claimed")))
+    # The next try may be 5 s away.
+    await world.until(lambda: any(owners(pod) == ["mine"] for pod in world.pods("claimed")), 30)
     (made,) = world.objects()
     pods = {f"{pod['metadata']['name']}/{pod['metadata']['uid']}" for pod in world.pods("claimed")}
     assert {made["metadata"]["annotations"][names.BOUND_POD]} == pods

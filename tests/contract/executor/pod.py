@@ -57,7 +57,7 @@ _numbers = itertools.count(1)
 class PodHost:
     """One namespace for the executors of a test run. `cluster` has a node that can be reached into."""
 
-    traits = frozenset()
+    traits = frozenset({"name server"})
     # Namespaces that user code does not share with the executor; gVisor shows these.
     separated = frozenset({"pid", "mnt", "ipc", "uts", "user"})
 

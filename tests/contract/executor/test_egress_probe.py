@@ -130,7 +130,6 @@ async def test_an_executor_whose_user_code_has_another_network_says_nothing(star
     assert "a network of its own" in refused.value.details()
 
 
-async def test_the_name_servers_of_a_pod_answer(executor, host):
-    if "unix socket" in host.traits:
-        pytest.skip("this machine may have none: tests/unit/test_executor_probes.py has one of its own")
+@pytest.mark.needs("name server")
+async def test_the_name_servers_of_a_pod_answer(executor):
     assert await probe(executor, session_pb2.EgressTarget(name_server=True)) == [True]
