@@ -25,6 +25,8 @@ class Facts:
         # When each was asked for last.
         self._tried: dict[str, float] = {}
         self._looking = asyncio.Lock()
+        # By RuntimeClass, with what it follows from: asked at each look at each sandbox.
+        self._able: dict[str, tuple[tuple[str, int], bool]] = {}
 
     async def storage_problem(self, storage_class: str | None) -> str:
         """Why no volume of this class (None: the default one) can be made; empty when one can. Raises KubeError."""
@@ -52,6 +54,13 @@ class Facts:
             if runtime_class and runtime_class not in self._handlers and self._clock() - tried > FRESH:
                 await self._look(runtime_class)
         handler = self._handlers.get(runtime_class, "")
+        basis = (handler, self._store.changes(NODE))
+        known = self._able.get(runtime_class)
+        if known is None or known[0] != basis:
+            known = self._able[runtime_class] = basis, self._all_nodes_have(handler)
+        return known[1]
+
+    def _all_nodes_have(self, handler: str) -> bool:
         nodes = [node_of(one) for one in self._store.all(NODE)]
         return bool(handler and nodes) and all(handler in node.user_namespaces for node in nodes)
 

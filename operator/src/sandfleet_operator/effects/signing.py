@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -38,13 +39,13 @@ class SigningError(Exception):
     """The Secret cannot be used as it is, or not be written. Its message is "cannot X: why"."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Material:
     authority: Authority
     tokens: KeyRing
     resource_version: str
 
-    @property
+    @cached_property
     def public_keys(self) -> str:
         """The JWKS for executors."""
         return self.tokens.public()

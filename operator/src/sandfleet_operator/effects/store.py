@@ -1,7 +1,7 @@
 """What the watches and our own writes have shown, by kind and name: the newest version of each object, never an older one."""
 
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 
 from sandfleet_operator.api.kube import Json, Kind, Ref
@@ -18,6 +18,7 @@ class Store:
         self._objects: dict[Kind, dict[str, dict[str, Json]]] = {}
         # Uid → the version up to which it is not believed any more.
         self._buried: OrderedDict[str, int] = OrderedDict()
+        self._changes: Counter[Kind] = Counter()
 
     def get(self, ref: Ref) -> Json | None:
         return self._objects.get(ref.kind, {}).get(ref.namespace, {}).get(ref.name)
@@ -38,6 +39,10 @@ class Store:
         """By name."""
         return {one["metadata"]["name"]: one["spec"] for one in self.all(kind, namespace)}
 
+    def changes(self, kind: Kind) -> int:
+        """How many there were: while it is the same number, so is all that follows from these objects."""
+        return self._changes[kind]
+
     def put(self, kind: Kind, obj: Json) -> bool:
         """Whether it was news: an object that is older than what is known is not taken."""
         meta = obj["metadata"]
@@ -49,6 +54,7 @@ class Store:
             return False
         slim = {name: value for name, value in meta.items() if name not in DROPPED}
         place[meta["name"]] = {**obj, "metadata": slim}
+        self._changes[kind] += 1
         return True
 
     def is_buried(self, obj: Json) -> bool:
@@ -71,6 +77,7 @@ class Store:
         if known is None or known["metadata"].get("uid") != uid:
             return False
         del place[meta["name"]]
+        self._changes[kind] += 1
         if not place:
             del places[meta.get("namespace", "")]
         return True

@@ -75,7 +75,7 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "namespace": request.namespace,
         "name": request.name,
-        "labels": {**names.copied(request.labels, settings.copied_labels), **_labels(request)},
+        "labels": {**names.copied(request.labels, settings.copied_labels), **own_labels(request)},
         "annotations": annotations,
     }
     if request.owner is not None:
@@ -89,7 +89,8 @@ def spec_hash(wanted: Effective, settings: Settings) -> str:
     return hashlib.sha256(json.dumps(_spec(nobody, settings), sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _labels(request: PodRequest) -> dict[str, str]:
+def own_labels(request: PodRequest) -> dict[str, str]:
+    """Those that the control plane goes by."""
     wanted = request.wanted
     labels = names.own_labels(**{names.SANDBOX: request.name, names.STATE: request.state.value})
     if wanted.template:

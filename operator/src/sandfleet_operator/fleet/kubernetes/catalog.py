@@ -68,23 +68,34 @@ class Catalog:
         self.keyed: set[str] = set()
         # Templates that somebody has claimed without a pool: namespace and name.
         self._cold: set[tuple[str, str]] = set()
+        # By name, with what each follows from: a claim asks for its recipe several times.
+        self._known: dict[str, tuple[tuple[object, ...], Recipe | None]] = {}
 
     def recipes(self) -> Iterator[Recipe]:
         """All that can be claimed from now."""
         for obj in self._store.all(SANDBOX_POOL):
-            if recipe := self._of_pool(obj):
+            meta = obj["metadata"]
+            if recipe := self.recipe(pool_name(meta["namespace"], meta["name"], "")):
                 yield recipe
         for namespace, template in sorted(self._cold):
-            if recipe := self._of_template(namespace, template):
+            if recipe := self.recipe(pool_name(namespace, "", template)):
                 yield recipe
 
     def recipe(self, name: str) -> Recipe | None:
         """By the engine's name."""
         namespace, _, rest = name.partition("/")
-        if rest.startswith(COLD):
-            return self._of_template(namespace, rest.removeprefix(COLD))
-        obj = self._store.get(Ref(SANDBOX_POOL, namespace, rest))
-        return self._of_pool(obj) if obj else None
+        pool = None if rest.startswith(COLD) else self._store.get(Ref(SANDBOX_POOL, namespace, rest))
+        template = pool["spec"]["template"] if pool else rest.removeprefix(COLD)
+        made_from = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, template))
+        if pool is None and (made_from is None or not rest.startswith(COLD)):
+            self._known.pop(name, None)
+            return None
+        basis = (pool, made_from, self._store.changes(NETWORK_POLICY), namespace in self.keyed)
+        known = self._known.get(name)
+        if known is None or known[0] != basis:
+            found = self._of_pool(pool) if pool else self._of_template(namespace, template)
+            known = self._known[name] = basis, found
+        return known[1]
 
     def resolve(self, namespace: str, pool: str, template: str) -> Recipe:
         """What a claim asks for. Raises FleetError where there is no such thing."""
@@ -95,11 +106,12 @@ class Catalog:
                 raise _missing("PoolNotFound", f"there is no {what} in namespace {namespace}", pool)
             return found
         template = template or Template().name
-        pools = (self._of_pool(obj) for obj in self._store.all(SANDBOX_POOL, namespace))
+        named = [pool_name(namespace, obj["metadata"]["name"], "") for obj in self._store.all(SANDBOX_POOL, namespace)]
+        pools = map(self.recipe, named)
         of_template = [one for one in pools if one is not None and one.template == template]
         if of_template:
             return min(of_template, key=lambda one: one.pool)
-        found = self._of_template(namespace, template)
+        found = self.recipe(pool_name(namespace, "", template))
         if found is None:
             raise _missing(
                 "TemplateNotFound", f"there is no SandboxTemplate {template!r} in namespace {namespace}", template
@@ -182,8 +194,8 @@ class Catalog:
 
     def egress(self, namespace: str, template: str) -> Egress:
         """What a template opens; nothing where it is gone, since its policy goes with it."""
-        found = self._template(namespace, template)
-        return found.spec.egress if found else Egress()
+        found = self.recipe(pool_name(namespace, "", template))
+        return found.wanted.egress if found and found.wanted else Egress()
 
     def _template(self, namespace: str, name: str) -> SandboxTemplate | None:
         obj = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, name))

@@ -1,7 +1,6 @@
 """The pod of a sandbox that is to run: made, adopted, watched, greeted."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.resources import SandboxStatus
@@ -11,7 +10,7 @@ from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.plan import names
 from sandfleet_operator.plan.claims import read_record
 from sandfleet_operator.plan.effective import Effective
-from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod, spec_hash
+from sandfleet_operator.plan.podspec import PodRequest, own_labels, sandbox_pod, spec_hash
 from sandfleet_operator.plan.sandbox import ends
 from sandfleet_operator.plan.sandbox.actions import Action, AdoptPod, CreatePod, DeletePod, Greet
 from sandfleet_operator.plan.sandbox.ends import End
@@ -114,7 +113,7 @@ def _to_make(here: Moment) -> PodRound:
     # While it is tried again, the reason of the last refusal stands.
     finding = Finding(trouble.reason, trouble.message) if trouble else Finding(Reason.POD_STARTING)
     known = replace(ends.forget_pod(status), pod=seen.sandbox.meta.name)
-    return PodRound(status=known, not_ready=finding, actions=(CreatePod(_manifest(here)),))
+    return PodRound(status=known, not_ready=finding, actions=(CreatePod(sandbox_pod(_request(here), here.settings)),))
 
 
 def refused_left(seen: Observed, now: float) -> float:
@@ -122,9 +121,9 @@ def refused_left(seen: Observed, now: float) -> float:
     return max(0.0, seen.trouble.at + REFUSED_AGAIN - now) if seen.trouble else 0.0
 
 
-def _manifest(here: Moment) -> dict[str, Any]:
+def _request(here: Moment) -> PodRequest:
     meta = here.seen.sandbox.meta
-    request = PodRequest(
+    return PodRequest(
         namespace=meta.namespace,
         name=meta.name,
         wanted=here.wanted,
@@ -136,7 +135,6 @@ def _manifest(here: Moment) -> dict[str, Any]:
         workspace=claim_name(here.seen),
         user_namespace=here.seen.user_namespaces,
     )
-    return sandbox_pod(request, here.settings)
 
 
 def _going(seen: Observed, pod: Pod) -> PodRound:
@@ -267,7 +265,7 @@ def _fleets_turn(here: Moment) -> float | None:
 def _mended(here: Moment, pod: Pod) -> tuple[Action, ...]:
     """A claimed pod gets its owner; labels that policies go by are put back."""
     meta = here.seen.sandbox.meta
-    right: dict[str, str] = _manifest(here)["metadata"]["labels"]
+    right = own_labels(_request(here))
     wrong = {key: right.get(key) for key in sorted(names.OWN_LABELS) if pod.labels.get(key) != right.get(key)}
     if pod.owner:
         return (AdoptPod(meta.namespace, pod.name, pod.uid, wrong),) if wrong else ()
