@@ -10,6 +10,7 @@ from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
 from sandfleet_operator.effects.tokens import Token
 from sandfleet_operator.fleet.backends.base import Backend, Event, Exited, Ready, Removed, TakenError
+from sandfleet_operator.fleet.turns import Turns
 from sandfleet_operator.fleet.watches import Watch, Watches
 from sandfleet_operator.plan.actions import Action, Answer, Bind, DropWorkspace, Gone, Start, Stop
 from sandfleet_operator.plan.engine import Engine
@@ -25,6 +26,9 @@ RELEASE_TIMEOUT = 15.0
 RECOVERY_WAIT = 60.0
 # A dead executor is dead for so long, at most, before its host reports it.
 NOTICE_WAIT = 1.0
+# Claims are written down behind their answers, so many at the same time, and let others be answered first for so long.
+RECORDS_AT_ONCE = 4
+RECORD_PATIENCE = 1.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,6 +57,7 @@ class Fleet:
         self._watches = Watches(self._left)
         self._changes: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = Turns(RECORDS_AT_ONCE, RECORD_PATIENCE)
         self._standings_due = False
         self._serving = False
 
@@ -225,15 +230,17 @@ class Fleet:
     async def _bind(self, sandbox: Sandbox) -> None:
         assert sandbox.lease_expires is not None
         try:
-            await self._backend.claim(sandbox)
-            await self._executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
+            with self._turns.first():
+                await self._backend.claim(sandbox)
+                await self._executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
         except TakenError:
             self.do(self.engine.taken(sandbox.sandbox_uid, self._clock()))
         except FleetError as error:
             self.do(self.engine.unfit(sandbox.sandbox_uid, error.problem, self._clock()))
         else:
             self.do(self.engine.bound(sandbox.sandbox_uid, self._clock()))
-            await self._record(sandbox.sandbox_uid)
+            async with self._turns.behind():
+                await self._record(sandbox.sandbox_uid)
 
     async def _record(self, sandbox_uid: str) -> None:
         """Behind the answer; what was undone meanwhile has nothing to be remembered by."""
