@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from sandfleet_operator.fleet.turns import Turns
 
 
@@ -12,7 +13,7 @@ async def until(holds):
 
 
 async def test_what_nobody_waits_for_waits_until_nobody_waits():
-    turns, done = Turns(2, patience=60), []
+    turns, done = Turns(60), []
 
     async def behind(number):
         async with turns.behind():
@@ -29,7 +30,7 @@ async def test_what_nobody_waits_for_waits_until_nobody_waits():
 
 
 async def test_where_somebody_always_waits_patience_ends():
-    turns, done = Turns(1, patience=0.05), []
+    turns, done = Turns(0.05), []
 
     async def behind(number):
         async with turns.behind():
@@ -40,32 +41,36 @@ async def test_where_somebody_always_waits_patience_ends():
     assert done == [0, 1, 2, 3, 4]
 
 
-async def test_only_a_few_go_at_once():
-    turns, most, running = Turns(2, patience=60), 0, 0
+@pytest.mark.parametrize(("each", "most", "at_once"), [(50, 16, 2), (5, 16, 5), (1, 4, 4)])
+async def test_only_a_few_go_at_once_and_more_where_many_wait(each, most, at_once):
+    turns, reached, running = Turns(60, each=each, most=most), 0, 0
 
     async def behind():
-        nonlocal most, running
+        nonlocal reached, running
         async with turns.behind():
             running += 1
-            most = max(most, running)
+            reached = max(reached, running)
             await asyncio.sleep(0.001)
             running -= 1
 
-    await asyncio.gather(*(behind() for _ in range(10)))
-    assert most == 2
+    with turns.first():
+        tasks = [asyncio.create_task(behind()) for _ in range(20)]
+        await asyncio.sleep(0.01)
+    await asyncio.gather(*tasks)
+    assert reached == at_once
 
 
 async def test_who_is_cancelled_holds_nobody_up():
-    turns = Turns(1, patience=60)
+    turns = Turns(60)
 
     async def behind():
         async with turns.behind():
             await asyncio.sleep(60)
 
-    first, waiting = asyncio.create_task(behind()), asyncio.create_task(behind())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    first.cancel()
-    await asyncio.wait([first, waiting])
+    tasks = [asyncio.create_task(behind()) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    for task in reversed(tasks):
+        task.cancel()
+    await asyncio.wait(tasks)
     async with asyncio.timeout(1), turns.behind():
         pass

@@ -26,8 +26,7 @@ RELEASE_TIMEOUT = 15.0
 RECOVERY_WAIT = 60.0
 # A dead executor is dead for so long, at most, before its host reports it.
 NOTICE_WAIT = 1.0
-# Claims are written down behind their answers, so many at the same time, and let others be answered first for so long.
-RECORDS_AT_ONCE = 4
+# Claims are written down behind their answers, and let others be answered first for so long.
 RECORD_PATIENCE = 1.0
 
 _LOG = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class Fleet:
         self._watches = Watches(self._left)
         self._changes: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns = Turns(RECORDS_AT_ONCE, RECORD_PATIENCE)
+        self._turns = Turns(RECORD_PATIENCE)
         self._standings_due = False
         self._serving = False
 

@@ -6,11 +6,18 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 
 class Turns:
-    """What nobody waits for lets pass what somebody waits for: a few at once, and each for `patience` seconds at most."""
+    """What nobody waits for lets pass what somebody waits for: two at once, and each for `patience` seconds at most.
 
-    def __init__(self, at_once: int, patience: float) -> None:
-        self._slots = asyncio.Semaphore(at_once)
+    Two disturb others least. For each `each` that have to wait one more goes, up to `most`, so that a slow API server's
+    latency does not bound how many are done in a second.
+    """
+
+    def __init__(self, patience: float, *, each: int = 50, most: int = 16) -> None:
         self._patience = patience
+        self._each = each
+        self._most = most
+        self._turn = asyncio.Condition()
+        self._waiting = self._running = 0
         self._ahead = 0
         self._free = asyncio.Event()
         self._free.set()
@@ -31,8 +38,22 @@ class Turns:
     async def behind(self) -> AsyncIterator[None]:
         """Around what nobody waits for."""
         give_way_until = asyncio.get_running_loop().time() + self._patience
-        async with self._slots:
+        async with self._turn:
+            self._waiting += 1
+            try:
+                await self._turn.wait_for(self._has_room)
+            finally:
+                self._waiting -= 1
+            self._running += 1
+        try:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(give_way_until):
                     await self._free.wait()
             yield
+        finally:
+            self._running -= 1
+            async with self._turn:
+                self._turn.notify(2)
+
+    def _has_room(self) -> bool:
+        return self._running < min(self._most, 2 + self._waiting // self._each)
