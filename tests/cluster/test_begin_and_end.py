@@ -23,7 +23,10 @@ from cluster.harness.processes import alive, kill, wait_until
 from cluster.harness.supervisor import PRIVATE, TUNABLES
 from cluster.harness.testing import Cluster, probe_pod
 
-pytestmark = pytest.mark.skipif("KUBECONFIG" in os.environ, reason="a cluster was given: none is begun here")
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.skipif("KUBECONFIG" in os.environ, reason="a cluster was given: none is begun here"),
+]
 
 
 def run(layout: Layout, command: str) -> subprocess.Popen[str]:

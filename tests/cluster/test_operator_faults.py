@@ -11,6 +11,8 @@ from cluster.many import PodsOfClaims, fake_template, volumes_by_hand, watched
 from cluster.operators import Sandboxes, operator, read, write
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD
 
+pytestmark = pytest.mark.alone
+
 # Kubernetes' own default is five minutes, for which nothing happens.
 MERGE = "application/merge-patch+json"
 EVICTED_AFTER = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}

@@ -20,6 +20,8 @@ from cluster.harness.processes import alive, kill, wait_until
 from cluster.harness.testing import CONTROL_PORT, Cluster, Probe, probe_pod
 from cluster.policy_cases import cases
 
+pytestmark = pytest.mark.alone
+
 Flow = tuple[str, str, str, int]
 NAMESPACES = ("x", "y", "z")
 PORTS = (8080, 9090)

@@ -78,7 +78,7 @@ class PodHost:
         public = base64.urlsafe_b64encode(self.key.public_key().public_bytes_raw()).rstrip(b"=").decode()
         keys = {"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k", "x": public}]}
         await self.do(api.create, {**self._own("v1", "ConfigMap", "keys"), "data": {"keys.json": json.dumps(keys)}})
-        await until(lambda: self.cluster.api.get("ServiceAccount", "default", self.namespace))
+        await until(lambda: self.cluster.api.list("ServiceAccount", self.namespace))
 
     @staticmethod
     async def do(function, *arguments):

@@ -226,7 +226,9 @@ async def test_processor_time_and_memory_of_a_command_are_counted(sandbox):
 
 async def test_commands_that_end_at_once_lose_nothing(sandbox):
     results = await asyncio.gather(*(sandbox.commands.run(f"printf {n}; printf e{n} >&2; exit {n}") for n in range(20)))
-    assert [(each.stdout, each.stderr, each.exit_code) for each in results] == [(f"{n}", f"e{n}", n) for n in range(20)]
+    assert [(each.stdout, each.stderr, each.exit_code) for each in results] == [
+        (f"{n}", f"e{n}", n) for n in range(20)
+    ], results
 
 
 async def test_a_pipe_that_a_daemon_holds_open_does_not_hold_the_command(sandbox):
