@@ -223,7 +223,12 @@ def test_the_question_is_asked_rightly(cluster: Cluster, namespace: str):
             "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
         },
     )
-    assert all(allowed(cluster, f"{namespace}:default", namespace, *what) for what in LEADS_FURTHER)
+
+    def all_allowed() -> bool:
+        return all(allowed(cluster, f"{namespace}:default", namespace, *what) for what in LEADS_FURTHER)
+
+    # The API server learns of the binding by a watch.
+    cluster.api.wait("what was granted to be allowed", all_allowed, 30)
 
 
 def test_kubernetes_own_roles_learn_the_kinds(cluster: Cluster, release: Release):

@@ -137,7 +137,7 @@ async def test_a_killed_executor_comes_back_on_its_workspace_under_the_same_clai
         pod = next(one for one in pods(bed, "claimed"))
         await asyncio.to_thread(bed.cluster.api.delete, "Pod", pod["metadata"]["name"], work)
         async with asyncio.timeout(90):
-            while (await _info(one)) is None or (await _info(one)).restarts == 0:
+            while (info := await _info(one)) is None or info.restarts == 0:
                 await asyncio.sleep(0.5)
         assert await one.files.read("kept.txt") == "kept"
         assert (await one.get_info()).restarts == 1
