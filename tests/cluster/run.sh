@@ -29,7 +29,7 @@ if [ -z "${KUBECONFIG:-}" ] || [ "$(realpath -m "$KUBECONFIG")" = "$(realpath -m
 fi
 failed=0
 # Most of them wait for most of their time: side by side they take a third of it.
-suite tests/cluster -m "not alone" -n 4 --dist loadfile "$@" || failed=$?
+suite tests/cluster -m "not alone" -n 4 --dist loadfile --no-loadscope-reorder "$@" || failed=$?
 suite tests/cluster -m alone "$@" || failed=$?
 pods=(--executor pod --timeout 300)
 suite tests/contract/executor "${pods[@]}" --ignore tests/contract/executor/test_processes.py -n 2 --dist loadfile "$@" || failed=$?

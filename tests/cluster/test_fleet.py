@@ -103,7 +103,7 @@ async def test_a_warm_claim_runs_a_cell_in_gvisor_and_is_gone_after_its_release(
         await asyncio.to_thread(
             api.wait, "its object to be Ready", lambda: _ready(api.get("CodeSandbox", name, work)), 30
         )
-        pod = next(one for one in pods(bed, "claimed"))
+        pod = next(pod for pod in pods(bed, "claimed") if pod["metadata"]["uid"] == info.sandbox_uid)
         assert [one["kind"] for one in pod["metadata"]["ownerReferences"]] == ["CodeSandbox"]
     await asyncio.to_thread(bed.cluster.api.wait, "nothing to be left", lambda: settled(bed), 60)
 
@@ -115,14 +115,17 @@ def _ready(sandbox):
 
 async def test_code_reaches_nothing_from_the_first_moment_after_a_claim(bed, fleet):
     addresses = bed.cluster.addresses
-    other = next(one["status"]["podIP"] for one in pods(bed, "warm"))
-    targets = {
-        "sandbox": (other, 50051),
-        "API server": (addresses.machine, 6443),
-        "metadata": ("169.254.169.254", 80),
-        "fleet": (addresses.machine, bed.port),
-    }
+    warm = {pod["metadata"]["uid"]: pod["status"]["podIP"] for pod in pods(bed, "warm", ready=True)}
     async with await AsyncSandbox.create(pool="fast", fleet=fleet) as one:
+        # What it is itself it may reach.
+        own = (await one.get_info()).sandbox_uid
+        other = next(address for uid, address in warm.items() if uid != own)
+        targets = {
+            "sandbox": (other, 50051),
+            "API server": (addresses.machine, 6443),
+            "metadata": ("169.254.169.254", 80),
+            "fleet": (addresses.machine, bed.port),
+        }
         execution = await one.run_code(PROBE.replace("TARGETS", repr(json.dumps(targets))))
         assert json.loads(execution.text.strip("'")) == dict.fromkeys(targets, False)
 
@@ -131,10 +134,12 @@ async def test_a_killed_executor_comes_back_on_its_workspace_under_the_same_clai
     async with await AsyncSandbox.create(pool="fast", fleet=fleet) as one:
         await one.files.write("kept.txt", b"kept")
         api, work = bed.cluster.api, bed.namespaces[0]
-        name = (await one.get_info()).sandbox_id.partition("/")[2]
+        info = await one.get_info()
+        name = info.sandbox_id.partition("/")[2]
         # A claim whose pod goes before anybody has written down that it had one is over (ADR 14).
         await asyncio.to_thread(api.wait, "it to be on record", lambda: _ready(api.get("CodeSandbox", name, work)), 30)
-        pod = next(one for one in pods(bed, "claimed"))
+        # The one before this test may still be going.
+        pod = next(pod for pod in pods(bed, "claimed") if pod["metadata"]["uid"] == info.sandbox_uid)
         await asyncio.to_thread(bed.cluster.api.delete, "Pod", pod["metadata"]["name"], work)
         async with asyncio.timeout(90):
             while (info := await _info(one)) is None or info.restarts == 0:

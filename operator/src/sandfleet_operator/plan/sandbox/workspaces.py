@@ -53,7 +53,8 @@ def is_before(one: CodeSandbox, other: CodeSandbox) -> bool:
     recorded = bool(one.status.workspace_claim), bool(other.status.workspace_claim)
     if recorded[0] != recorded[1]:
         return recorded[0]
-    return (one.meta.created, one.meta.uid) < (other.meta.created, other.meta.uid)
+    # Made within one second, they go by their names.
+    return (one.meta.created, one.meta.name) < (other.meta.created, other.meta.name)
 
 
 def is_kept(found: Volume) -> bool:
