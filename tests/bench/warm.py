@@ -20,6 +20,7 @@ from figures import Figure, progress, quantile
 from pods import running_cluster
 from sandfleet import AsyncSandbox
 from sandfleet.fleet import AsyncFleet
+from sandfleet_operator.plan import names
 
 POOL, RUNS, COLD = 20, 3, 5
 
@@ -93,7 +94,9 @@ async def measured(bed: FleetBed, work: str) -> list[Figure]:
 
 
 def is_warm(bed: FleetBed, work: str) -> bool:
-    return len([pod for pod in bed.cluster.api.list("Pod", work) if has_condition(pod, "Ready")]) == POOL
+    """Those that were claimed before may still be going."""
+    labelled = [pod for pod in bed.cluster.api.list("Pod", work) if pod["metadata"]["labels"][names.STATE] == "warm"]
+    return len([pod for pod in labelled if has_condition(pod, "Ready")]) == POOL
 
 
 async def one(held: AsyncExitStack, claim: Awaitable[AsyncSandbox]) -> tuple[float, float]:
