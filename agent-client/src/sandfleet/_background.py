@@ -95,8 +95,7 @@ def run(work: Coroutine[Any, Any, Answer], relay: Relay | None = None) -> Answer
     answer = late.asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return relay.serve(answer) if relay else answer.result()
-    except BaseException:
-        # KeyboardInterrupt too: the caller waits no longer.
+    except BaseException:  # KeyboardInterrupt too: the caller waits no longer.
         answer.cancel()
         raise
 

@@ -53,8 +53,7 @@ async def claim(
                     return response.bound
                 if response.WhichOneof("event") == "queued":
                     await tell(convert.queued(response.queued))
-        except BaseException:
-            # Nobody waits any more: the fleet undoes it.
+        except BaseException:  # Nobody waits any more: the fleet undoes it.
             call.cancel()
             raise
         raise ProtocolError("cannot claim a sandbox: the fleet ended the claim without an answer", reason="NoEnd")

@@ -251,8 +251,7 @@ class AsyncCommands:
             handle = await self._start(request, deadline, listeners, stdin)
             try:
                 result = await handle.wait()
-            except BaseException:
-                # Cancelled, or a listener raised: nobody waits for it any more.
+            except BaseException:  # Cancelled, or a listener raised: nobody waits for it any more.
                 self._link.spawn(handle.kill())
                 raise
             span.set("process.exit.code", result.exit_code)

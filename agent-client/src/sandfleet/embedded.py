@@ -111,8 +111,7 @@ class Process:
         lifeline_read, self._lifeline = os.pipe()
         try:
             self._process = self._spawn(ready_write, lifeline_read)
-        except BaseException:
-            # Also by Ctrl-C: nobody is left to close them.
+        except BaseException:  # Also by Ctrl-C: nobody is left to close them.
             os.close(self._lifeline)
             os.close(ready)
             raise

@@ -99,8 +99,7 @@ class AsyncFiles:
             except (api.aio.UsageError, late.asyncio.InvalidStateError):
                 # The server has answered already; its status says why.
                 pass
-            except BaseException:
-                # Cancelled, or the caller's data raised: half an upload is never stored.
+            except BaseException:  # Cancelled, or the caller's data raised: half an upload is never stored.
                 call.cancel()
                 raise
             return await late.transport.within(patience, call)

@@ -73,8 +73,7 @@ def call(name: str, attributes: Mapping[str, str]) -> Iterator[Recorder]:
         recorder = Recorder(span)
         try:
             yield recorder
-        except BaseException as error:
-            # Cancelled and interrupted calls are failed ones in a trace.
+        except BaseException as error:  # Cancelled and interrupted calls are failed ones in a trace.
             recorder.fail(type(error).__qualname__)
             raise
 

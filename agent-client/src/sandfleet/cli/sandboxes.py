@@ -191,8 +191,7 @@ def _run(sandbox: Sandbox, options: argparse.Namespace) -> CommandResult:
                 stream = sys.stderr if piece.stream is Stream.STDERR else sys.stdout
                 stream.buffer.write(piece.data)
                 stream.buffer.flush()
-    except BaseException:
-        # Ctrl-C, or nobody reads what it says.
+    except BaseException:  # Ctrl-C, or nobody reads what it says.
         handle.kill()
         raise
     return handle.wait()

@@ -181,8 +181,7 @@ class Children:
         ours, theirs = socket.socketpair()
         try:
             pid = await self._spawner.prepare(kind, theirs.fileno())
-        except BaseException:
-            # A cancellation too: no child was made that would own it.
+        except BaseException:  # A cancellation too: no child was made that would own it.
             ours.close()
             raise
         finally:

@@ -42,8 +42,7 @@ class Download:
             try:
                 status = os.fstat(self._fd)
                 _check_regular(status)
-            except BaseException:
-                # Whatever it was: an object that was never made closes nothing.
+            except BaseException:  # Whatever it was: an object that was never made closes nothing.
                 os.close(self._fd)
                 raise
             self.info = describe(spot.path, status, spot.directory_fd, None)
@@ -239,8 +238,7 @@ def _move_across(old: Spot, new: Spot, *, overwrite: bool) -> None:
     try:
         copied = trees.copy_tree(old.directory_fd, name, new.directory_fd, partial)
         _rename(new.directory_fd, partial, new, overwrite=overwrite)
-    except BaseException:
-        # Interrupted or not, a partial copy is nobody's.
+    except BaseException:  # Interrupted or not, a partial copy is nobody's.
         trees.remove_any(new.directory_fd, partial)
         raise
     trees.remove_any(old.directory_fd, name, copied)

@@ -67,8 +67,7 @@ class Interpreter:
         request = {"cwd": cwd, "envs": envs, "options": options}
         try:
             self._child = await namespace.children.start(CONTEXT, request, b"", [stdout_writer, stderr_writer], self)
-        except BaseException:
-            # A cancellation too leaves nobody who reads them.
+        except BaseException:  # A cancellation too leaves nobody who reads them.
             for pump in self._pumps.values():
                 pump.close()
             raise

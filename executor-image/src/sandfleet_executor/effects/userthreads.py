@@ -51,8 +51,7 @@ class FileThreads:
     def _submit(self, finish: Callable[[], None], work: Callable[[], T]) -> Future[T]:
         try:
             future = self._pool.submit(work)
-        except BaseException:
-            # No future will ever say that it is done.
+        except BaseException:  # No future will ever say that it is done.
             finish()
             raise
         future.add_done_callback(lambda _: finish())

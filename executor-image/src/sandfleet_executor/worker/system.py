@@ -32,8 +32,7 @@ def run(argv: Sequence[str], feed: bytes | None = None, *, capture: bool, env: d
         if process.stdout is not None:
             _copy(process.stdout)
         return exit_code(process.wait())
-    except BaseException:
-        # An interrupt, or what a handler of the user's raises.
+    except BaseException:  # An interrupt, or what a handler of the user's raises.
         end_group(process)
         raise
     finally:
@@ -46,8 +45,7 @@ def output_of(argv: Sequence[str]) -> tuple[str, int]:
     process = _start(argv, None, subprocess.PIPE, None)
     try:
         data, _ = process.communicate()
-    except BaseException:
-        # An interrupt, or what a handler of the user's raises.
+    except BaseException:  # An interrupt, or what a handler of the user's raises.
         end_group(process)
         raise
     return data.decode("utf-8", "replace"), exit_code(process.returncode)
