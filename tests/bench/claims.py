@@ -29,7 +29,7 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from cluster.access_bed import FleetBed, a_grant, an_object, fleet_bed
+from cluster.access_bed import FleetBed, an_agent, an_object, fleet_bed
 from cluster.harness import fake_nodes
 from cluster.harness.layout import ClusterError
 from cluster.harness.plan import recorded
@@ -48,10 +48,6 @@ RUNS = 3
 NODES = 20
 # A claim that takes longer is a failed one.
 PATIENCE = 60.0
-AGENT = [
-    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "verbs": ["create", "get", "list", "delete"]},
-    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/connect"], "verbs": ["create"]},
-]
 
 
 def figures() -> Iterator[Figure]:
@@ -131,7 +127,7 @@ class _bench:  # noqa: N801 - a context manager, written as one
             fake_nodes.run(cluster.programs["kwok"], cluster.kubeconfig, cluster.api, kwok, NODES, start)
         )
         bed = self._stack.enter_context(fleet_bed(cluster, self._folder, (work,), fakes=True))
-        bed.apply(an_object("v1", "ServiceAccount", "agent", work), *a_grant("", "agent", AGENT, (work, "agent"), work))
+        bed.apply(*an_agent(work))
         operator = OperatorProcess(cluster, self._folder, bed.namespace, (work,), fakes=True).start()
         self._stack.callback(operator.end)
         placed = {

@@ -9,8 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from claims import AGENT
-from cluster.access_bed import FleetBed, a_grant, an_object, fleet_bed
+from cluster.access_bed import FleetBed, an_agent, an_object, fleet_bed
 from cluster.harness.api import has_condition
 from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
@@ -54,7 +53,7 @@ async def measure(cluster: Cluster, folder: Path) -> list[Figure]:
 
 async def measured(bed: FleetBed, work: str) -> list[Figure]:
     api = bed.cluster.api
-    bed.apply(an_object("v1", "ServiceAccount", "agent", work), *a_grant("", "agent", AGENT, (work, "agent"), work))
+    bed.apply(*an_agent(work))
     # A pool of 20 has to fit on one small machine.
     tiny = {
         "limits": {"cpu": "1", "memory": "512Mi", "ephemeralStorage": "512Mi"},

@@ -48,6 +48,29 @@ OWN_RULES = [
 ]
 
 
+# What an agent service may do in its namespace.
+AGENT_RULES = [
+    {
+        "apiGroups": ["sandfleet.io"],
+        "resources": ["codesandboxes"],
+        "verbs": ["create", "get", "list", "watch", "delete"],
+    },
+    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/connect"], "verbs": ["create"]},
+]
+# For user code in a sandbox: to which of TARGETS (JSON: name → host and port) it can open a connection.
+PROBE = """
+import json, socket
+said = {}
+for name, (host, port) in json.loads(TARGETS).items():
+    try:
+        socket.create_connection((host, port), 2).close()
+        said[name] = True
+    except OSError:
+        said[name] = False
+json.dumps(said)
+"""
+
+
 def an_object(version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> Json:
     metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
@@ -59,6 +82,12 @@ def a_grant(kind: str, name: str, rules: list[Json], account: tuple[str, str], n
     reference = {"apiGroup": RBAC, "kind": f"{kind}Role", "name": name}
     role = an_object(f"{RBAC}/v1", f"{kind}Role", name, namespace, rules=rules)
     return [role, an_object(f"{RBAC}/v1", f"{kind}RoleBinding", name, namespace, roleRef=reference, subjects=[subject])]
+
+
+def an_agent(namespace: str) -> list[Json]:
+    """The service account "agent", with its rights."""
+    account = an_object("v1", "ServiceAccount", "agent", namespace)
+    return [account, *a_grant("", "agent", AGENT_RULES, (namespace, "agent"), namespace)]
 
 
 class FleetProcess:

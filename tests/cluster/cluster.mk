@@ -1,7 +1,7 @@
 # A real Kubernetes with gVisor; included by the Makefile.
 HARNESS := PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests $(PY) -m cluster.harness
 
-.PHONY: cluster cluster-down cluster-test cluster-binaries base-image kind-up
+.PHONY: cluster cluster-down cluster-test cluster-scale cluster-binaries base-image kind-up
 
 cluster: setup ## A real Kubernetes with gVisor on this machine (root); SANDFLEET_CLUSTER_DIR says where.
 	@$(HARNESS) up
@@ -11,6 +11,9 @@ cluster-down: setup ## End it and leave nothing behind.
 
 cluster-test: setup ## The tests on a real cluster (of KUBECONFIG, or one of their own), and the executor's in its pods.
 	@tests/cluster/run.sh $(ARGS)
+
+cluster-scale: setup ## The operator by the hundred: killed fifty times, sandboxes that come and go, 300 on pretended nodes.
+	@tests/cluster/run.sh scale $(ARGS)
 
 cluster-binaries: setup ## Build the cluster's programs into the cache.
 	@$(HARNESS) binaries

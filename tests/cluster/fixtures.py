@@ -9,7 +9,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -182,19 +182,21 @@ def s3(
 @pytest.fixture
 def fake_nodes(cluster: Cluster, program: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable[..., None]]:
     """`fake_nodes(200)`: so many nodes that pretend, for pods that say `PLACEMENT`."""
-    running = []
+    made = 0
 
     def make(count: int, start: fakes.StartTime | None = None) -> None:
-        if running:
+        nonlocal made
+        if made:
             raise ValueError("cannot make fake nodes twice in one test")
-        running.append(
+        made = count
+        # Each kwok takes all nodes that pretend for its own.
+        stack.enter_context(_alone("fake-nodes"))
+        stack.enter_context(
             fakes.run(program("kwok"), cluster.kubeconfig, cluster.api, tmp_path, count, start or fakes.StartTime())
         )
-        running[0].__enter__()
 
-    yield make
-    if running:
-        running[0].__exit__(None, None, None)
+    with ExitStack() as stack:
+        yield make
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import random
 import secrets
 
 import pytest
-from cluster.access_bed import a_grant, an_object, fleet_bed
+from cluster.access_bed import PROBE, an_agent, an_object, fleet_bed
+from cluster.harness.api import has_condition
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, sandbox, template
 from crd_schemas import CRDS
 from sandfleet import AsyncSandbox
@@ -15,23 +16,7 @@ from sandfleet.errors import ClaimError, SandfleetError
 from sandfleet.fleet import AsyncFleet
 from sandfleet.values import Limits
 
-AGENT = [
-    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "verbs": ["create", "get", "list", "delete"]},
-    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/connect"], "verbs": ["create"]},
-]
 POOL = 3
-# What a sandbox must not reach, as it is tried from inside.
-PROBE = """
-import json, socket
-said = {}
-for name, (host, port) in json.loads(TARGETS).items():
-    try:
-        socket.create_connection((host, port), 2).close()
-        said[name] = True
-    except OSError:
-        said[name] = False
-json.dumps(said)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +29,7 @@ def bed(images, tmp_path_factory):
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     folder = tmp_path_factory.mktemp("fleet")
     with fleet_bed(images, folder, (work,)) as made:
-        made.apply(
-            an_object("v1", "ServiceAccount", "agent", work), *a_grant("", "agent", AGENT, (work, "agent"), work)
-        )
+        made.apply(*an_agent(work))
         operator = OperatorProcess(images, tmp_path_factory.mktemp("operator"), made.namespace, (work,)).start()
         made.operator = operator
         api.create(template(work))
@@ -63,12 +46,7 @@ def bed(images, tmp_path_factory):
 def pods(bed, state=None, *, ready=False):
     found = bed.cluster.api.list("Pod", bed.namespaces[0])
     states = [one for one in found if state in {None, one["metadata"]["labels"].get("sandfleet.io/state")}]
-    return [one for one in states if not ready or _is_ready(one)]
-
-
-def _is_ready(pod):
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return [one for one in states if not ready or has_condition(one, "Ready")]
 
 
 @pytest.fixture
@@ -101,16 +79,11 @@ async def test_a_warm_claim_runs_a_cell_in_gvisor_and_is_gone_after_its_release(
         api, work = bed.cluster.api, bed.namespaces[0]
         name = info.sandbox_id.partition("/")[2]
         await asyncio.to_thread(
-            api.wait, "its object to be Ready", lambda: _ready(api.get("CodeSandbox", name, work)), 30
+            api.wait, "its object to be Ready", lambda: has_condition(api.get("CodeSandbox", name, work), "Ready"), 30
         )
         pod = next(pod for pod in pods(bed, "claimed") if pod["metadata"]["uid"] == info.sandbox_uid)
         assert [one["kind"] for one in pod["metadata"]["ownerReferences"]] == ["CodeSandbox"]
     await asyncio.to_thread(bed.cluster.api.wait, "nothing to be left", lambda: settled(bed), 60)
-
-
-def _ready(sandbox):
-    conditions = (sandbox or {}).get("status", {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 async def test_code_reaches_nothing_from_the_first_moment_after_a_claim(bed, fleet):
@@ -137,7 +110,9 @@ async def test_a_killed_executor_comes_back_on_its_workspace_under_the_same_clai
         info = await one.get_info()
         name = info.sandbox_id.partition("/")[2]
         # A claim whose pod goes before anybody has written down that it had one is over (ADR 14).
-        await asyncio.to_thread(api.wait, "it to be on record", lambda: _ready(api.get("CodeSandbox", name, work)), 30)
+        await asyncio.to_thread(
+            api.wait, "it to be on record", lambda: has_condition(api.get("CodeSandbox", name, work), "Ready"), 30
+        )
         # The one before this test may still be going.
         pod = next(pod for pod in pods(bed, "claimed") if pod["metadata"]["uid"] == info.sandbox_uid)
         await asyncio.to_thread(bed.cluster.api.delete, "Pod", pod["metadata"]["name"], work)
@@ -164,7 +139,7 @@ async def test_a_workspace_that_was_left_is_claimed_again_with_its_files(bed, fl
         assert (info.isolation, info.workspace_id) == ("gvisor", first.workspace_id)
         name = info.sandbox_id.partition("/")[2]
         await asyncio.to_thread(
-            api.wait, "its object to be Ready", lambda: _ready(api.get("CodeSandbox", name, work)), 30
+            api.wait, "its object to be Ready", lambda: has_condition(api.get("CodeSandbox", name, work), "Ready"), 30
         )
         made = api.get("CodeSandbox", name, work)
         assert made["spec"]["workspace"] == {"claimName": first.workspace_id, "retention": "Delete"}
@@ -184,7 +159,9 @@ async def test_a_codesandbox_starts_on_a_workspace_that_a_claim_has_left(bed, fl
         left = (await one.get_info()).workspace_id
     for name in ("one", "two"):
         api.create(sandbox(work, name, workspace={"claimName": left, "retention": "Delete"}))
-    await asyncio.to_thread(api.wait, "the first to be Ready", lambda: _ready(api.get("CodeSandbox", "one", work)), 90)
+    await asyncio.to_thread(
+        api.wait, "the first to be Ready", lambda: has_condition(api.get("CodeSandbox", "one", work), "Ready"), 90
+    )
     assert _reason(api.get("CodeSandbox", "two", work)) == "WorkspaceInUse"
     opened = await AsyncSandbox.connect(f"{work}/one", fleet=fleet)
     assert await opened.files.read("kept.txt") == "kept"

@@ -7,33 +7,13 @@ import secrets
 import socket
 
 import pytest
-from cluster.access_bed import a_grant, an_object, fleet_bed
+from cluster.access_bed import PROBE, an_agent, an_object, fleet_bed
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
 from crd_schemas import CRDS
 from sandfleet import AsyncSandbox
 from sandfleet.egress import EgressState
 from sandfleet.fleet import AsyncFleet
 
-AGENT = [
-    {
-        "apiGroups": ["sandfleet.io"],
-        "resources": ["codesandboxes"],
-        "verbs": ["create", "get", "list", "watch", "delete"],
-    },
-    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/connect"], "verbs": ["create"]},
-]
-# Which of them user code can open a connection to, now.
-PROBE = """
-import json, socket
-said = {}
-for name, (host, port) in json.loads(TARGETS).items():
-    try:
-        socket.create_connection((host, port), 2).close()
-        said[name] = True
-    except OSError:
-        said[name] = False
-json.dumps(said)
-"""
 RESOLVE = "import socket; bool(socket.getaddrinfo('kubernetes.default.svc.cluster.local', 443))"
 
 
@@ -45,9 +25,7 @@ def bed(images, tmp_path_factory):
     work = f"egress-work-{secrets.token_hex(4)}"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": work, "labels": RESTRICTED_LABELS}})
     with fleet_bed(images, tmp_path_factory.mktemp("fleet"), (work,)) as made:
-        made.apply(
-            an_object("v1", "ServiceAccount", "agent", work), *a_grant("", "agent", AGENT, (work, "agent"), work)
-        )
+        made.apply(*an_agent(work))
         operator = OperatorProcess(images, tmp_path_factory.mktemp("operator"), made.namespace, (work,)).start()
         yield made
         operator.end()

@@ -11,13 +11,12 @@ from cluster.many import PodsOfClaims, fake_template, volumes_by_hand, watched
 from cluster.operators import Sandboxes, operator, read, write
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD
 
-pytestmark = pytest.mark.alone
-
 # Kubernetes' own default is five minutes, for which nothing happens.
 MERGE = "application/merge-patch+json"
 EVICTED_AFTER = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
 
 
+@pytest.mark.alone
 def test_a_sandbox_outlives_a_kubelet_that_is_killed(images, tmp_path):
     said = []
 

@@ -29,8 +29,7 @@ from cluster.operator_forks import lives
 from cluster.operators import Sandboxes, operator
 from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD
 
-# Takes all cores for minutes.
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.scale
 
 KILLS = int(os.environ.get("SANDFLEET_KILLS", "50"))
 SANDBOXES_PER_KILL = 2

@@ -20,8 +20,6 @@ from cluster.harness.layout import TESTKIT_IMAGE, ClusterError
 from cluster.harness.s3 import S3, Account
 from cluster.harness.testing import Cluster, Probe, probe_pod
 
-pytestmark = pytest.mark.alone
-
 
 def client(server: S3, account: Account) -> Any:
     settings = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1})

@@ -48,7 +48,8 @@ def test_on_linux_nobody_takes_a_port_that_is_taken_on_all_addresses():
     assert [address for address in left if not address.startswith("[")] == []
 
 
-def test_a_port_that_is_free_could_be_taken():
+def test_a_port_that_is_free_could_be_taken_and_is_never_seen_open_meanwhile(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
+    monkeypatch.setattr(socket.socket, "listen", lambda *_: pytest.fail("somebody could have called"))
     assert ports.can_be_taken("127.0.0.1", port)

@@ -123,9 +123,16 @@ def bind(server: grpc.aio.Server, config: ExecutorConfig, identity: Identity | N
     if identity is None:
         server.add_insecure_port(f"unix:{config.socket}")
         return
-    number = int(str(config.listen).rpartition(":")[2])
-    for address in (str(config.listen), *ports.left_open(str(config.listen))):
+    listen = str(config.listen)
+    number = int(listen.rpartition(":")[2])
+
+    def take(address: str) -> None:
         server.add_secure_port(address, identity.credentials(lambda: ports.send_at_once(number)))
+
+    take(listen)
+    # Only beside a taken port shows what the kernel still gives away.
+    for address in ports.left_open(listen):
+        take(address)
 
 
 def utc_now() -> dt.datetime:

@@ -47,12 +47,12 @@ def own_addresses() -> Iterator[str]:
 
 
 def can_be_taken(address: str, port: int) -> bool:
+    """Never listens: whoever called in that moment would take the port for open, and find it closed in the next."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             attempt.bind((address, port))
-            attempt.listen()
         except OSError:
             return False
         return True

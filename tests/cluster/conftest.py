@@ -1,0 +1,51 @@
+"""What several files of this folder share: an operator of their own, and the order in which files begin."""
+
+import time
+
+import pytest
+from cluster.operators import RESTRICTED_LABELS, OperatorProcess, Sandboxes, template
+from crd_schemas import CRDS
+
+# A file goes to one worker: the longest ones begin first, so that none is left over at the end.
+LONGEST = (
+    "test_chart",
+    "test_fleet",
+    "test_operator_faults",
+    "test_operator_recovery",
+    "test_operator",
+    "test_fleet_egress",
+    "test_operator_network",
+)
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
+
+
+@pytest.fixture(scope="module")
+def bed(images, tmp_path_factory):
+    """An operator for one namespace that enforces PodSecurity `restricted`."""
+    api = images.api
+    api.apply_all(CRDS.values())
+    names = [f"operator-{kind}-{time.time_ns() % 10**9}" for kind in ("home", "work")]
+    for name, labels in zip(names, ({}, RESTRICTED_LABELS), strict=True):
+        metadata = {"name": name, "labels": labels}
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    quick = {"recovery": {"backoffBase": 0.5, "backoffMax": 2.0, "maxCrashes": 2}}
+    folder = tmp_path_factory.mktemp("operator")
+    operator = OperatorProcess(images, folder, names[0], (names[1],), settings=quick).start()
+    api.create(template(names[1]))
+    yield operator
+    operator.end()
+    for name in names:
+        api.delete("Namespace", name)
+
+
+@pytest.fixture
+def sandboxes(bed):
+    made = Sandboxes(bed.cluster, bed.namespaces[0])
+    yield made
+    for one in bed.cluster.api.list("CodeSandbox", made.namespace):
+        made.delete(one["metadata"]["name"])
+    bed.cluster.api.wait("the pods to be gone", lambda: made.count("Pod") == 0, 60)

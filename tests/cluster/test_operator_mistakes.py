@@ -1,0 +1,71 @@
+"""What people with kubectl get to read where a sandbox cannot be what they wrote, on the real cluster."""
+
+import pytest
+from cluster.harness.layout import ClusterError
+from cluster.operators import template
+
+MISTAKES = {
+    "unknown template": ({"template": "no-such"}, "TemplateNotFound", "no SandboxTemplate 'no-such'"),
+    "above the template": ({"resources": {"memory": "4Gi"}}, "AboveTemplate", "the template allows 768Mi"),
+    "no such runtime class": ({"template": "no-runtime"}, "RuntimeClassNotFound", "no-such-runtime"),
+    "image that is not there": ({"template": "no-image"}, "ImagePullFailed", "localhost/nowhere"),
+    "image that is not allowed": ({"template": "foreign"}, "ImageNotAllowed", "docker.example/x:1"),
+    "no such storage class": ({"template": "no-storage"}, "StorageClassNotFound", "no-such-class"),
+    "no such secret": ({"template": "no-secret"}, "SecretNotFound", "no-such-secret"),
+    "no node fits": ({"template": "nowhere"}, "Unschedulable", "node"),
+    "egress that the template has not": (
+        {"egress": {"allow": [{"cidr": "192.0.2.0/24"}]}},
+        "EgressNotAllowed",
+        "192.0.2.0/24",
+    ),
+}
+TEMPLATES = {
+    "no-runtime": {"runtimeClassName": "no-such-runtime"},
+    "no-image": {"image": "localhost/nowhere:1"},
+    "foreign": {"image": "docker.example/x:1"},
+    "no-storage": {"workspace": {"storageClassName": "no-such-class"}},
+    "no-secret": {"envFrom": [{"secretRef": {"name": "no-such-secret"}}]},
+    "nowhere": {"nodeSelector": {"nowhere": "at-all"}},
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_beginner_s_mistake_is_seen_in_kubectl_get(sandboxes, mistake):
+    spec, reason, part = MISTAKES[mistake]
+    if made := TEMPLATES.get(spec.get("template", "")):
+        sandboxes.cluster.api.apply(template(sandboxes.namespace, spec["template"], **made))
+    sandboxes.create("one", **spec)
+    message = sandboxes.wait("one", reason)
+    assert part in message
+    assert reason in sandboxes.cluster.kubectl("get", "csb", "one", "-n", sandboxes.namespace)
+    assert part in sandboxes.cluster.kubectl("get", "csb", "one", "-n", sandboxes.namespace, "-o", "wide")
+
+
+def test_a_full_quota_is_seen_and_waited_for(sandboxes):
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"namespace": sandboxes.namespace, "name": "none"},
+        "spec": {"hard": {"pods": "0"}},
+    }
+    sandboxes.cluster.api.apply(quota)
+    sandboxes.create("one")
+    assert "pods" in sandboxes.wait("one", "QuotaExceeded")
+    sandboxes.cluster.api.delete("ResourceQuota", "none", sandboxes.namespace)
+    sandboxes.ready("one")
+
+
+def test_a_sandbox_that_is_not_ready_is_not_waited_for_in_vain(sandboxes):
+    sandboxes.create("one", template="no-such")
+    sandboxes.wait("one", "TemplateNotFound")
+    with pytest.raises(ClusterError):
+        sandboxes.cluster.kubectl("wait", "--for=condition=Ready", "csb/one", "-n", sandboxes.namespace, "--timeout=1s")
+
+
+def test_describe_shows_why_in_a_few_events(sandboxes):
+    sandboxes.create("one")
+    sandboxes.ready("one")
+    shown = sandboxes.cluster.kubectl("describe", "csb", "one", "-n", sandboxes.namespace)
+    events = shown[shown.index("Events:") :]
+    assert "ExecutorAnswers" in events
+    assert len(events.splitlines()) < 10
