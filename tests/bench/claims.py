@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +59,10 @@ def figures() -> Iterator[Figure]:
         return
     with ExitStack() as stack:
         bench = stack.enter_context(_bench(cluster, Path(stack.enter_context(tempfile.TemporaryDirectory()))))
-        yield from asyncio.run(measure(bench))
+        with asyncio.Runner() as runner:
+            part = measure(bench)
+            while (found := runner.run(anext(part, None))) is not None:
+                yield from found
 
 
 @dataclass
@@ -149,19 +152,14 @@ class _bench:  # noqa: N801 - a context manager, written as one
         self._stack.close()
 
 
-async def measure(bench: Bench) -> list[Figure]:
+async def measure(bench: Bench) -> AsyncIterator[list[Figure]]:
     ca = bench.cluster.api.get("ConfigMap", "sandfleet-ca", bench.bed.namespace)["data"]["ca.crt"].encode()
     options = [("grpc.ssl_target_name_override", "127.0.0.1")]
     target = f"127.0.0.1:{bench.bed.port}"
     async with grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca), options=options) as channel:
         bench.stub = FleetServiceStub(channel)
-        found = await refill(bench)
-        found += await writes_of_a_cycle(bench)
-        found += await held_back(bench)
-        found += await cycles(bench)
-        if LARGE:
-            found += await large(bench)
-    return found
+        for part in (refill, writes_of_a_cycle, arrivals, bursts, cycles, *((large,) if LARGE else ())):
+            yield await part(bench)
 
 
 async def refill(bench: Bench) -> list[Figure]:
@@ -194,8 +192,9 @@ async def writes_of_a_cycle(bench: Bench) -> list[Figure]:
     return [Figure("API writes of a full cycle", total, "writes", note=f"{listed}; ≤ 11")]
 
 
-async def held_back(bench: Bench) -> list[Figure]:
+async def arrivals(bench: Bench) -> list[Figure]:
     """No refill while it is measured: maxSize is the pool's size."""
+    progress("claims: by arrivals, refill held back")
     found: list[Figure] = []
     bench.pool(size=ARRIVALS, maxSize=ARRIVALS)
     await bench.filled(ARRIVALS, 600)
@@ -209,10 +208,15 @@ async def held_back(bench: Bench) -> list[Figure]:
             samples = [quantile(run, share) * 1e3 for run in runs]
             target = "≤ 10 ms" if name == "p50" else "≤ 50 ms"
             found.append(_figure(f"claim at {rate}/s, {name}", samples, "ms", target, floor * 1e3))
+    return found
+
+
+async def bursts(bench: Bench) -> list[Figure]:
+    progress("claims: bursts and the highest rate, refill held back")
     bench.pool(size=POOL, maxSize=POOL)
     await bench.filled(POOL)
-    bursts = [await _burst(bench, POOL) for _ in range(RUNS)]
-    found.append(_figure(f"burst of {POOL} claims on a pool of {POOL}, all bound", bursts, "s", "≤ 1.5 s"))
+    taken = [await _burst(bench, POOL) for _ in range(RUNS)]
+    found = [_figure(f"burst of {POOL} claims on a pool of {POOL}, all bound", taken, "s", "≤ 1.5 s")]
     best = 0.0
     for rate in (100, 150, 200, 300, 400):
         await bench.filled(POOL)

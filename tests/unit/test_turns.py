@@ -19,8 +19,8 @@ async def test_what_nobody_waits_for_waits_until_nobody_waits():
         async with turns.behind():
             done.append(number)
 
-    with turns.first():
-        with turns.first():
+    async with turns.first():
+        async with turns.first():
             tasks = [asyncio.create_task(behind(number)) for number in range(3)]
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.02)
@@ -36,7 +36,7 @@ async def test_where_somebody_always_waits_patience_ends():
         async with turns.behind():
             done.append(number)
 
-    with turns.first():
+    async with turns.first():
         await asyncio.gather(*(behind(number) for number in range(5)))
     assert done == [0, 1, 2, 3, 4]
 
@@ -53,7 +53,7 @@ async def test_only_a_few_go_at_once_and_more_where_many_wait(each, most, at_onc
             await asyncio.sleep(0.001)
             running -= 1
 
-    with turns.first():
+    async with turns.first():
         tasks = [asyncio.create_task(behind()) for _ in range(20)]
         await asyncio.sleep(0.01)
     await asyncio.gather(*tasks)
@@ -74,3 +74,20 @@ async def test_who_is_cancelled_holds_nobody_up():
     await asyncio.wait(tasks)
     async with asyncio.timeout(1), turns.behind():
         pass
+
+
+async def test_what_somebody_waits_for_goes_in_order_and_not_all_of_it_at_once():
+    turns, begun, going_on = Turns(60, at_once=2), [], asyncio.Event()
+
+    async def first(number):
+        async with turns.first():
+            begun.append(number)
+            await going_on.wait()
+
+    tasks = [asyncio.create_task(first(number)) for number in range(5)]
+    await until(lambda: len(begun) == 2)
+    await asyncio.sleep(0.02)
+    assert begun == [0, 1]
+    going_on.set()
+    await asyncio.gather(*tasks)
+    assert begun == [0, 1, 2, 3, 4]

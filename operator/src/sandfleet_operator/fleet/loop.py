@@ -229,7 +229,7 @@ class Fleet:
     async def _bind(self, sandbox: Sandbox) -> None:
         assert sandbox.lease_expires is not None
         try:
-            with self._turns.first():
+            async with self._turns.first():
                 await self._backend.claim(sandbox)
                 await self._executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
         except TakenError:

@@ -1,8 +1,12 @@
 """Who goes first where the API server is what everybody waits for."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+# What somebody waits for goes in the order of its coming, so many at once: more would wait for a connection all the same, and for
+# that their time with the API server would run.
+AT_ONCE = 64
 
 
 class Turns:
@@ -12,8 +16,9 @@ class Turns:
     latency does not bound how many are done in a second.
     """
 
-    def __init__(self, patience: float, *, each: int = 50, most: int = 16) -> None:
+    def __init__(self, patience: float, *, each: int = 50, most: int = 16, at_once: int = AT_ONCE) -> None:
         self._patience = patience
+        self._places = asyncio.Semaphore(at_once)
         self._each = each
         self._most = most
         self._turn = asyncio.Condition()
@@ -22,13 +27,14 @@ class Turns:
         self._free = asyncio.Event()
         self._free.set()
 
-    @contextmanager
-    def first(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def first(self) -> AsyncIterator[None]:
         """Around what somebody waits for."""
         self._ahead += 1
         self._free.clear()
         try:
-            yield
+            async with self._places:
+                yield
         finally:
             self._ahead -= 1
             if not self._ahead:
