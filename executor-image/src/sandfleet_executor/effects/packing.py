@@ -38,7 +38,7 @@ class Packer:
         self.bytes = 0
         self._lock = threading.Lock()
         self._closed = False
-        with find(roots, path, follow_last=False) as spot:
+        with find(roots, path, follow_last=True) as spot:
             status = spot.stat()
             if stat.S_ISDIR(status.st_mode):
                 trail = Trail(spot.open(os.O_PATH | os.O_DIRECTORY))
