@@ -1,7 +1,7 @@
 """A local tree as a tar stream, piece by piece."""
 
 # Names are the kernel's bytes, which pathlib does not take.
-# ruff: noqa: PTH103, PTH115, PTH118, PTH123, PTH208
+# ruff: noqa: PTH115, PTH118, PTH123, PTH208
 
 from __future__ import annotations
 
