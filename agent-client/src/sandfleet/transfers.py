@@ -59,7 +59,7 @@ async def upload(link: Link, local: bytes, path: bytes, on_progress: OnProgress 
             await _send(stream, packer, link.rpc_timeout, on_progress)
             await stream.done_writing()
         except (api.aio.UsageError, asyncio.InvalidStateError):
-            # The server has answered already; its answer says why.
+            # The server has turned it down already; its status says why.
             pass
         except BaseException:  # Cancelled, or the local tree cannot be read: the rest is never written.
             stream.cancel()

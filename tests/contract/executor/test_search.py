@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import pytest_asyncio
 from sandfleet.errors import FileNotFound, InvalidArgument, InvalidPath
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -11,7 +12,7 @@ TREE = r"""mkdir -p g/src/pkg/deep g/.git g/docs && cd g && touch top.py src/a.p
   && touch "$(printf 'src/odd\377\n.py')" src/.hidden.py && ln -s /etc out && ln -s src loop"""
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest_asyncio.fixture(scope="module", loop_scope="session", autouse=True)
 async def tree(sandbox):
     assert (await sandbox.commands.run(TREE)).ok
 

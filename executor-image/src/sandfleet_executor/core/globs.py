@@ -66,11 +66,8 @@ class Glob:
                 matches = matches or place == len(self._names) - 1
             elif wanted.expression.fullmatch(text):
                 after.add(place + 1)
-                matches = matches or self._ends(place + 1)
+                matches = matches or place == len(self._names) - 1
         return matches, self._close(after)
-
-    def _ends(self, place: int) -> bool:
-        return all(name.expression is None for name in self._names[place:])
 
     def leads_on(self, state: State) -> bool:
         """Whether anything below a directory of that state can match."""

@@ -84,14 +84,16 @@ class TreeMethods:
                 return _extracted(unpacker)
 
     async def _receive_archive(self, requests: AsyncIterator[pb.ExtractRequest], unpacker: Unpacker) -> None:
-        """Takes the data up to the end that the client has to say, or until there is no use in more."""
-        size = 0
+        """Takes the data up to the end that the client has to say.
+
+        Also what there is no use in any more: a client that is still writing loses an answer that comes early.
+        """
+        size, wanted = 0, True
         async for request in requests:
             match request.WhichOneof("part"):
                 case "data":
                     size += len(request.data)
-                    if not await self._threads.run(unpacker.feed, request.data):
-                        return
+                    wanted = wanted and await self._threads.run(unpacker.feed, request.data)
                 case "end" if request.end.size == size:
                     await self._threads.run(unpacker.finish)
                     return
