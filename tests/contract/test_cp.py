@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from sandfleet import FileEventType, cli
+from sandfleet.cli.cp import check_names
 from sandfleet.embedded import Options, Process
+from sandfleet.errors import ProtocolError
 from sandfleet.sync import Fleet, Sandbox
 
 
@@ -77,6 +79,13 @@ def test_patterns_are_the_sandbox_s(cp, sandbox, tmp_path):
     assert (code, "no directory" in said) == (1, True)
     code, out, _ = cp("--json", "S:p/*.none", "one")
     assert (code, json.loads(out)["error"]["reason"]) == (1, "FileNotFound")
+
+
+@pytest.mark.parametrize("name", ["p/.bashrc", "p/a.csv/..", "p/x.csv/", "..", "p/\0.csv", "p/a.csv.sh"])
+def test_names_that_were_not_asked_for_are_not_taken_from_a_sandbox(name):
+    """As scp once took what a server sent (CVE-2019-6111)."""
+    with pytest.raises(ProtocolError):
+        check_names(["p/a.csv", name], "*.csv")
 
 
 @pytest.mark.parametrize("words", [("a", "b"), ("S:a", "S:b"), ("S:a", "b", "c")])

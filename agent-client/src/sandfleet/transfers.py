@@ -49,10 +49,10 @@ async def tell(on_progress: OnProgress | None, progress: Progress) -> None:
 
 async def upload(link: Link, local: bytes, path: bytes, on_progress: OnProgress | None) -> Transfer:
     """Copy what is in a local directory into one of the sandbox."""
-    packer = Packer(local)
     header = api.filesystem.ExtractHeader(path=path)
 
-    async def attempt(connection: Connection) -> api.filesystem.ExtractResponse:
+    async def attempt(connection: Connection) -> Transfer:
+        packer = Packer(local)
         stream = connection.filesystem.Extract(None, metadata=connection.metadata())
         try:
             await stream.write(api.filesystem.ExtractRequest(header=header))
@@ -64,10 +64,10 @@ async def upload(link: Link, local: bytes, path: bytes, on_progress: OnProgress 
         except BaseException:  # Cancelled, or the local tree cannot be read: the rest is never written.
             stream.cancel()
             raise
-        return await within(link.rpc_timeout, stream)
+        return _uploaded(await within(link.rpc_timeout, stream), packer, path)
 
     with call(*rpc(api.filesystem.ExtractRequest.DESCRIPTOR)):
-        return _uploaded(await link.run(attempt, resend=False), packer, path)
+        return await link.run(attempt, resend=False)
 
 
 async def _send(
@@ -99,14 +99,22 @@ def _uploaded(answer: api.filesystem.ExtractResponse, packer: Packer, path: byte
         reason = _EXTRACT_STOPS.get(answer.stop, "Stopped")
         name = os.fsdecode(path)
         raise TransferIncomplete(
-            f"cannot upload everything to {name!r}: {answer.message[:1000]}", transfer, reason=reason, subject=name
+            f"cannot upload everything to {name!r}: {_printable(answer.message[:1000])}",
+            transfer,
+            reason=reason,
+            subject=name,
         )
     return transfer
 
 
 def _skipped(entries: Iterable[api.filesystem.SkippedEntry]) -> list[Skipped]:
     listed = zip(entries, range(_LISTED), strict=False)
-    return [Skipped(os.fsdecode(entry.path[:4096]), entry.reason[:500]) for entry, _ in listed]
+    return [Skipped(os.fsdecode(entry.path[:4096]), _printable(entry.reason[:500])) for entry, _ in listed]
+
+
+def _printable(text: str) -> str:
+    """Take out what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 async def download(link: Link, path: bytes, local: bytes, limit: int, on_progress: OnProgress | None) -> Transfer:

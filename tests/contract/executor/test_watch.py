@@ -113,7 +113,7 @@ async def test_what_cannot_be_watched_is_refused(sandbox):
 
 
 async def test_there_are_so_many_watches_and_one_that_ends_makes_room(fresh):
-    watches = [await fresh.sandbox.files.watch_dir() for _ in range(32)]
+    watches = [await fresh.sandbox.files.watch_dir() for _ in range(16)]
     with pytest.raises(LimitReached) as caught:
         await fresh.sandbox.files.watch_dir()
     assert caught.value.reason == "TooManyWatches"

@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sandfleet import _show
 from sandfleet.cli import FAILED, OK, USAGE, report
-from sandfleet.errors import FileError, FileNotFound, InvalidArgument
+from sandfleet.errors import FileError, FileNotFound, InvalidArgument, ProtocolError
 from sandfleet.file_values import OnProgress, Progress, Transfer
 from sandfleet.sync import Sandbox
 
@@ -91,9 +92,19 @@ def _expand(sandbox: Sandbox, path: str) -> list[str]:
     fixed = next(number for number, name in enumerate(names) if _PATTERN.search(name))
     top = "/".join(names[:fixed]) or ("/" if path.startswith("/") else ".")
     found = [info.path for info in sandbox.files.glob("/".join(names[fixed:]), top, max_matches=10_000)]
+    check_names(found, names[-1])
     if not found:
         raise FileNotFound(f"cannot copy {path!r}: nothing matches", reason="FileNotFound", subject=path)
     return found
+
+
+def check_names(found: Sequence[str], pattern: str) -> None:
+    """See that they end in what was asked for: local files get these names. Raises ProtocolError."""
+    for path in found:
+        name = path.rpartition("/")[2]
+        matches = pattern == "**" or fnmatchcase(name, pattern)
+        if not matches or name in ("", ".", "..") or "\0" in name:
+            raise ProtocolError(f"cannot copy {path!r}: the sandbox named it, but it does not match {pattern!r}")
 
 
 def _is_directory(sandbox: Sandbox, place: _Place) -> bool:

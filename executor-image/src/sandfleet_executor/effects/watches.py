@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from sandfleet_executor.core.filewatch import Feed, FileEvent
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 
-MAX_WATCHES = 32
+MAX_WATCHES = 16
 # So long events gather: what happens within it to one file is one event.
 GATHER_SECONDS = 0.02
 READY_SECONDS = 10.0
