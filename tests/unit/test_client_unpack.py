@@ -129,5 +129,6 @@ def test_whatever_comes_nothing_appears_outside(tmp_path_factory, members):
         assert not isinstance(error, OSError) or error.errno
     assert names(base)[:1] == ["to"]
     assert all(name.startswith("to/here") for name in names(base)[1:])
-    inside = top.resolve()
-    assert all(inside in path.resolve().parents or path.resolve() == inside for path in top.rglob("*"))
+    # Wherever a link leads: inside, or in a circle.
+    inside = os.path.realpath(top)
+    assert all(os.path.realpath(path).startswith(inside) for path in top.rglob("*"))

@@ -112,6 +112,15 @@ class Unpacker:
         del self._buffer[:count]
         return taken
 
+    def _some(self, most: int) -> bytearray:
+        """Take what is there, without a copy where it is all wanted."""
+        if len(self._buffer) <= most:
+            part, self._buffer = self._buffer, bytearray()
+        else:
+            part = self._buffer[:most]
+            del self._buffer[:most]
+        return part
+
     def _entry(self, letter: bytes, block: bytes, said: dict[bytes, bytes], size: int) -> Steps[None]:
         path = said.get(b"path", block[:100].partition(b"\0")[0])
         mode = _octal(block[100:108]) & 0o777
@@ -137,8 +146,7 @@ class Unpacker:
             while left:
                 while not self._buffer:
                     yield
-                part = self._buffer[:left]
-                del self._buffer[:left]
+                part = self._some(left)
                 left -= len(part)
                 self._bytes += len(part)
                 if file is not None:

@@ -20,7 +20,7 @@ from sandfleet_executor.effects.walk import Pins, Trail, find, names_in
 STEP_SECONDS = 0.05
 MAX_SECONDS = 30.0
 # Names that are looked at, in all; of one directory no more are kept.
-MAX_NAMES = 1_000_000
+MAX_NAMES = 500_000
 # Of one answer.
 MAX_ANSWER_BYTES = 4 << 20
 MAX_SEARCHED_BYTES = 4 << 30

@@ -171,6 +171,9 @@ def _gather(blocks: Blocks) -> Blocks:
     """Small pieces to larger ones."""
     held = bytearray()
     for block in blocks:
+        if not held and len(block) >= PIECE_BYTES:
+            yield block
+            continue
         held += block
         if len(held) >= PIECE_BYTES:
             yield bytes(held)

@@ -27,6 +27,8 @@ from sandfleet_executor.servicers.errors import ApiError
 from sandfleet_executor.servicers.fileerrors import invalid, translated
 
 EVENTS_AT_ONCE = 256
+# What a thread takes at once: compressed, it may be a thousand times as much.
+FEED_BYTES = 128 << 10
 DEFAULT_MATCHES = 1000
 MAX_MATCHES = 10_000
 # Each takes a thread for a moment, again and again; there are four.
@@ -93,7 +95,9 @@ class TreeMethods:
             match request.WhichOneof("part"):
                 case "data":
                     size += len(request.data)
-                    wanted = wanted and await self._threads.run(unpacker.feed, request.data)
+                    for start in range(0, len(request.data), FEED_BYTES):
+                        part = request.data[start : start + FEED_BYTES]
+                        wanted = wanted and await self._threads.run(unpacker.feed, part)
                 case "end" if request.end.size == size:
                     await self._threads.run(unpacker.finish)
                     return
