@@ -118,6 +118,17 @@ def test_long_names_fill_a_feed_too():
     assert world.feed.take(20_000)[-1].dropped == 10_000 - filewatch.MAX_PENDING_BYTES // 255
 
 
+def test_departures_without_an_arrival_are_not_kept():
+    world = World()
+    for cookie in range(1, 500):
+        for number in range(2):
+            world.event(CREATE, b"%d" % number)
+        world.event(MOVED_FROM, b"0", cookie=cookie)
+        world.event(MOVED_FROM, b"1", cookie=1000 + cookie)
+        world.feed.take(3)
+    assert len(world.feed._departed) <= len(world.feed._pending)
+
+
 @pytest.mark.parametrize("lose", [lambda world: world.index.lose(), lambda world: world.index.adopt(Index())])
 def test_lost_events_are_an_overflow_of_which_nobody_knows_how_many(lose):
     world = World()

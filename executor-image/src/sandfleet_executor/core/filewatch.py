@@ -136,11 +136,11 @@ class Feed:
     def take(self, limit: int) -> list[FileEvent]:
         """The next events; after all that were kept, the overflow."""
         events = [self._take(key) for key in list(islice(self._pending, limit))]
-        if not self._pending:
-            self._departed.clear()
-            if self._overflow and len(events) < limit:
-                events.append(FileEvent(EventKind.OVERFLOW, dropped=self._dropped))
-                self._dropped, self._overflow = 0, False
+        # A departure that was told cannot become a move any more.
+        self._departed = {cookie: key for cookie, key in self._departed.items() if key in self._pending}
+        if not self._pending and self._overflow and len(events) < limit:
+            events.append(FileEvent(EventKind.OVERFLOW, dropped=self._dropped))
+            self._dropped, self._overflow = 0, False
         numbered = [replace(event, sequence=self._sequence + count) for count, event in enumerate(events, start=1)]
         self._sequence += len(numbered)
         return numbered

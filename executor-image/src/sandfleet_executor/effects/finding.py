@@ -24,7 +24,7 @@ MAX_NAMES = 500_000
 # Of one answer.
 MAX_ANSWER_BYTES = 4 << 20
 MAX_SEARCHED_BYTES = 4 << 30
-# What is searched at once. A longer line is searched in parts; the worst pattern takes about a second for this much.
+# What is searched at once. A longer line is searched in parts; the worst pattern takes a second or two for this much.
 BLOCK_BYTES = 32 << 10
 # The automaton of a pattern.
 PATTERN_MEMORY = 256 << 10
