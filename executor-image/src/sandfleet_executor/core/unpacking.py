@@ -6,7 +6,7 @@ from sandfleet_executor.core.paths import MAX_NAME_BYTES, MAX_PATH_BYTES, PARTIA
 
 MAX_DEPTH = 256
 MAX_LISTED = 1000
-# More would be two different things on a case-blind disk, or one on none; 0777 leaves out the set-id bits and the sticky one.
+# Without the set-id bits and the sticky one.
 PERMISSIONS = 0o777
 
 
