@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, footprint, sessions, pods, operator, claims, warm.
+`--only NAME` runs one of: cells, commands, files, footprint, sessions, pods, operator, claims, warm.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import cells
 import claims
 import commands
 import figures
+import files
 import footprint
 import pods
 import reconciler
@@ -19,6 +20,7 @@ import warm
 PARTS = {
     "cells": cells,
     "commands": commands,
+    "files": files,
     "footprint": footprint,
     "sessions": sessions,
     "pods": pods,

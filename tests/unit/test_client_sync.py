@@ -13,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sandfleet import _background
 from sandfleet.commands import AsyncCommandHandle, AsyncCommands
+from sandfleet.file_watch import AsyncFileWatch
 from sandfleet.files import AsyncFiles
 from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
-from sandfleet.sync import Files, Fleet, Sandbox
+from sandfleet.sync import Fleet, Sandbox
 from sandfleet.sync_commands import CommandHandle, Commands
+from sandfleet.sync_files import Files, FileWatch
 from sandfleet.testing import FakeFleet, Hangs, finished, output
 from sandfleet.values import Outcome
 
@@ -26,10 +28,11 @@ PAIRS = [
     (AsyncCommands, Commands),
     (AsyncCommandHandle, CommandHandle),
     (AsyncFiles, Files),
+    (AsyncFileWatch, FileWatch),
     (AsyncFleet, Fleet),
 ]
 # What the async classes use among themselves, with protobuf in it.
-INNER = {"access", "renew", "open_claim", "list_within", "get_within", "spans"}
+INNER = {"access", "renew", "open_claim", "list_within", "get_within", "spans", "begin"}
 
 
 def public(cls: type) -> dict[str, object]:

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from sandfleet.errors import SandboxEnded as SandboxEnded
     from sandfleet.errors import SandboxError as SandboxError
     from sandfleet.errors import SandfleetError as SandfleetError
+    from sandfleet.errors import TransferIncomplete as TransferIncomplete
     from sandfleet.errors import UnavailableError as UnavailableError
+    from sandfleet.file_values import FileEvent as FileEvent
+    from sandfleet.file_values import FileEventType as FileEventType
+    from sandfleet.file_values import Found as Found
+    from sandfleet.file_values import Match as Match
+    from sandfleet.file_values import Progress as Progress
+    from sandfleet.file_values import Transfer as Transfer
+    from sandfleet.file_watch import AsyncFileWatch as AsyncFileWatch
     from sandfleet.fleet import AsyncFleet as AsyncFleet
     from sandfleet.fleet_values import Bound as Bound
     from sandfleet.fleet_values import PoolInfo as PoolInfo
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
     from sandfleet.sync import Fleet as Fleet
     from sandfleet.sync import Sandbox as Sandbox
     from sandfleet.sync_commands import CommandHandle as CommandHandle
+    from sandfleet.sync_files import FileWatch as FileWatch
     from sandfleet.values import Blame as Blame
     from sandfleet.values import CommandResult as CommandResult
     from sandfleet.values import Execution as Execution
@@ -59,13 +68,17 @@ _HOMES = {
         "SandboxEnded",
         "SandboxError",
         "SandfleetError",
+        "TransferIncomplete",
         "UnavailableError",
     ),
+    "file_values": ("FileEvent", "FileEventType", "Found", "Match", "Progress", "Transfer"),
+    "file_watch": ("AsyncFileWatch",),
     "fleet": ("AsyncFleet",),
     "fleet_values": ("Bound", "PoolInfo", "Queued", "SandboxChange"),
     "sandbox": ("AsyncSandbox",),
     "sync": ("Fleet", "Sandbox"),
     "sync_commands": ("CommandHandle",),
+    "sync_files": ("FileWatch",),
     "values": (
         "Blame",
         "CommandResult",

@@ -35,6 +35,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sandfleet.file_values import Transfer
     from sandfleet.values import CommandResult
 
 
@@ -155,6 +156,16 @@ class TooManyLinks(FileError):  # noqa: N818  the reason's word
 
 class NoSpace(FileError):  # noqa: N818  the reason's word
     """No space is left."""
+
+
+class TransferIncomplete(FileError):  # noqa: N818  the name says what happened
+    """A tree was not copied to its end; `transfer` says what was. Reasons: NoSpace, TooLarge, TooManyEntries, …"""
+
+    def __init__(self, message: str, transfer: Transfer, *, reason: str = "", subject: str = "") -> None:
+        super().__init__(message, reason=reason, retryable=reason == "NoSpace", subject=subject)
+        self.transfer = transfer
+        # What pickle calls the class with.
+        self.args = (message, transfer)
 
 
 class CommandFailed(SandfleetError):  # noqa: N818  the name says what happened

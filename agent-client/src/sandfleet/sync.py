@@ -5,22 +5,21 @@ Every method is the one of the async class, run on that loop. Callbacks run in t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, cast, overload
+from typing import TYPE_CHECKING, Self
 
 from sandfleet._background import Relay, iterate, mirrors, run
-from sandfleet.files import DEFAULT_READ_LIMIT, AsyncFiles, Data, Format, PathLike
 from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import DEFAULT_LEASE, RPC_TIMEOUT, AsyncSandbox
 from sandfleet.sync_commands import Commands
+from sandfleet.sync_files import Files
 
 if TYPE_CHECKING:
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
     from sandfleet.values import (
         Context,
         Execution,
-        FileInfo,
         Health,
         Isolation,
         Limits,
@@ -29,69 +28,6 @@ if TYPE_CHECKING:
         SandboxInfo,
         SandboxUsage,
     )
-
-
-@mirrors(AsyncFiles)
-class Files:
-    def __init__(self, files: AsyncFiles) -> None:
-        self._async = files
-
-    @overload
-    def read(
-        self,
-        path: PathLike,
-        *,
-        format: Literal["text"] = "text",
-        offset: int = 0,
-        length: int | None = None,
-        limit: int = ...,
-    ) -> str: ...
-    @overload
-    def read(
-        self, path: PathLike, *, format: Literal["bytes"], offset: int = 0, length: int | None = None, limit: int = ...
-    ) -> bytes: ...
-    @overload
-    def read(
-        self, path: PathLike, *, format: Literal["stream"], offset: int = 0, length: int | None = None, limit: int = ...
-    ) -> Iterator[bytes]: ...
-    def read(
-        self,
-        path: PathLike,
-        *,
-        format: Format = "text",  # noqa: A002  the name that users of other sandboxes know
-        offset: int = 0,
-        length: int | None = None,
-        limit: int = DEFAULT_READ_LIMIT,
-    ) -> str | bytes | Iterator[bytes]:
-        data = run(self._async.read(path, format=format, offset=offset, length=length, limit=limit))
-        return data if isinstance(data, (str, bytes)) else iterate(cast("AsyncIterator[bytes]", data))
-
-    def write(self, path: PathLike, data: Data, *, mode: int = 0) -> FileInfo:
-        return run(self._async.write(path, data, mode=mode))
-
-    def list(self, path: PathLike = ".", *, depth: int = 1) -> tuple[FileInfo, ...]:
-        return run(self._async.list(path, depth=depth))
-
-    def exists(self, path: PathLike) -> bool:
-        return run(self._async.exists(path))
-
-    def get_info(self, path: PathLike) -> FileInfo:
-        return run(self._async.get_info(path))
-
-    def make_dir(self, path: PathLike) -> bool:
-        return run(self._async.make_dir(path))
-
-    def rename(self, source: PathLike, target: PathLike, *, overwrite: bool = False) -> FileInfo:
-        return run(self._async.rename(source, target, overwrite=overwrite))
-
-    def remove(self, path: PathLike, *, recursive: bool = False) -> None:
-        return run(self._async.remove(path, recursive=recursive))
-
-    def upload(self, local: PathLike, path: PathLike, *, mode: int = 0) -> FileInfo:
-        return run(self._async.upload(local, path, mode=mode))
-
-    def download(self, path: PathLike, local: PathLike) -> int:
-        return run(self._async.download(path, local))
 
 
 @mirrors(AsyncFleet)

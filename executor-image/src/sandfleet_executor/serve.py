@@ -20,7 +20,7 @@ from sandfleet_api.executor.v1 import (
 )
 
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.effects import cgroup, ports, watchdog
+from sandfleet_executor.effects import cgroup, files, ports, watchdog
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.identity import Identity
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
@@ -28,6 +28,7 @@ from sandfleet_executor.effects.session import Session
 from sandfleet_executor.effects.tokens import TokenVerifier
 from sandfleet_executor.effects.userthreads import FileThreads
 from sandfleet_executor.effects.walk import Roots
+from sandfleet_executor.effects.watches import Watches
 from sandfleet_executor.servicers.auth import AuthInterceptor
 from sandfleet_executor.servicers.errors import ErrorInterceptor
 from sandfleet_executor.servicers.filesystem import FilesystemServicer
@@ -102,11 +103,15 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     )
     interpreter_pb2_grpc.add_InterpreterServiceServicer_to_server(InterpreterService(session), server)
     process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(session), server)
-    filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(FilesystemServicer(roots, threads), server)
+    filesystem = FilesystemServicer(roots, threads, Watches(watcher))
+    filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(filesystem, server)
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session), server)
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
     identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)
     await asyncio.gather(session.namespace(), asyncio.to_thread(watcher.scan))
+    if leftovers := watcher.leftovers():
+        pins = roots.pin()
+        await threads.run_then(pins.close, lambda: files.remove_leftovers(pins, leftovers))
     # Bound before any user code exists, and only now: a port that is open says that the sandbox is ready.
     bind(server, config, identity)
     await server.start()

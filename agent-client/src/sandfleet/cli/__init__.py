@@ -18,6 +18,7 @@ OK, FAILED, USAGE, PLATFORM, INTERRUPTED = 0, 1, 2, 3, 130
 
 _COMMANDS = {
     "run": ("sandfleet.cli.run", "run a file in a fresh sandbox, or in one that is there"),
+    "cp": ("sandfleet.cli.cp", "copy files between this machine and a sandbox"),
     "sandboxes": ("sandfleet.cli.sandboxes", "list, describe and end sandboxes, and run commands in them"),
     "pool": ("sandfleet.cli.pool", "the pools of warm sandboxes of a cluster"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
