@@ -16,8 +16,10 @@ from sandfleet.commands import AsyncCommandHandle, AsyncCommands
 from sandfleet.files import AsyncFiles
 from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
+from sandfleet.services import AsyncServices
 from sandfleet.sync import Files, Fleet, Sandbox
 from sandfleet.sync_commands import CommandHandle, Commands
+from sandfleet.sync_services import Services
 from sandfleet.testing import FakeFleet, Hangs, finished, output
 from sandfleet.values import Outcome
 
@@ -26,6 +28,7 @@ PAIRS = [
     (AsyncCommands, Commands),
     (AsyncCommandHandle, CommandHandle),
     (AsyncFiles, Files),
+    (AsyncServices, Services),
     (AsyncFleet, Fleet),
 ]
 # What the async classes use among themselves, with protobuf in it.

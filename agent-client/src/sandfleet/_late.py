@@ -18,6 +18,8 @@ __all__ = [
     "embedded",
     "follow",
     "interpreter",
+    "service_values",
+    "serviceconvert",
     "status",
     "telemetry",
     "transport",
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandfleet import _convert as convert
+    from sandfleet import _serviceconvert as serviceconvert
     from sandfleet import _status as status
     from sandfleet import (
         claiming,
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
         embedded,
         follow,
         interpreter,
+        service_values,
         telemetry,
         transport,
         values,
@@ -47,7 +51,12 @@ if TYPE_CHECKING:
 else:
     from importlib import import_module
 
-    _MODULES = {"asyncio": "asyncio", "convert": "sandfleet._convert", "status": "sandfleet._status"}
+    _MODULES = {
+        "asyncio": "asyncio",
+        "convert": "sandfleet._convert",
+        "serviceconvert": "sandfleet._serviceconvert",
+        "status": "sandfleet._status",
+    }
 
     def __getattr__(name: str) -> object:
         if name not in __all__:
