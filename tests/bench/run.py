@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, footprint, sessions, pods, operator, claims, warm.
+`--only NAME` runs one of: cells, commands, footprint, services, sessions, pods, operator, claims, warm.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import figures
 import footprint
 import pods
 import reconciler
+import services
 import sessions
 import warm
 
@@ -20,6 +21,7 @@ PARTS = {
     "cells": cells,
     "commands": commands,
     "footprint": footprint,
+    "services": services,
     "sessions": sessions,
     "pods": pods,
     "operator": reconciler,

@@ -214,6 +214,8 @@ def _config(request: PodRequest, settings: Settings) -> str:
         "idle_timeout": wanted.idle_timeout if claimed else None,
         "envs": dict(wanted.envs),
     }
+    if wanted.services:
+        config["services"] = list(wanted.services)
     return json.dumps(config, sort_keys=True)
 
 

@@ -59,14 +59,14 @@ def _service(values: Any, workspace: str) -> ServiceSpec:
     if not all(isinstance(name, str) for name in found.get("after", [])):
         raise BadRequest("cannot declare a service: what it comes after has to be a list of names")
     envs = found.get("envs", {})
-    if not all(isinstance(value, str) for value in envs.values()):
+    if not all(isinstance(value, str) and _encoded(value) is not None for value in envs.values()):
         raise BadRequest("cannot declare a service: the values of its envs have to be texts")
     return ServiceSpec(
         **found
         | {
             "payload": payload,
             "shell": shell,
-            "cwd": check_cwd(found.get("cwd", "").encode(), workspace),
+            "cwd": check_cwd(_encoded(found.get("cwd", "")), workspace),
             "envs": check_envs(envs),
             "after": tuple(dict.fromkeys(found.get("after", ()))),
         }
@@ -90,10 +90,17 @@ def _probe(values: Any) -> Probe:
 
 def _command(value: str | list[Any]) -> tuple[bytes, bool]:
     if isinstance(value, str):
-        return command_payload((), value.encode()), True
+        return command_payload((), _encoded(value)), True
     if not all(isinstance(word, str) for word in value):
         raise BadRequest("cannot take a command: it is a line or a list of words")
-    return command_payload([word.encode() for word in value], b""), False
+    return command_payload([_encoded(word) for word in value], b""), False
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise BadRequest(f"cannot declare a service: {text[:80]!r} is no text") from None
 
 
 def _checked(values: Any, kinds: Mapping[str, type | tuple[type, ...]], what: str) -> dict[str, Any]:
