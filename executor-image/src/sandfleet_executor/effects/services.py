@@ -24,6 +24,8 @@ from sandfleet_executor.effects.serviceprobes import Target
 # Until it is ready for the first time a service is asked sooner than its interval says: the pause grows to that.
 FIRST_PAUSE = 0.02
 PAUSE_GROWTH = 1.5
+# How long a supervisor may take to start the program.
+START_SECONDS = 10.0
 # At the end of the sandbox, for all of them together, before everything is killed.
 CLOSE_SECONDS = 1.0
 
@@ -158,6 +160,11 @@ class Services:
         self._check([name])
         return self._log(name)
 
+    def log_problem(self, name: str) -> str:
+        """Why its log does not get into its file; also of one that is on its way out."""
+        log = self._logs.get(name)
+        return log.problem if log else ""
+
     async def ports(self) -> dict[str, tuple[list[int], bool]]:
         """By name: (TCP ports that it listens on, whether they are known)."""
         roots = {name: program.root for name, program in self._programs.items() if program.root}
@@ -238,7 +245,11 @@ class Services:
         self._turn()
 
     async def _attend(self, name: str, program: Program, target: Target) -> Exit:
-        await asyncio.wait((program.running, program.ended), return_when=asyncio.FIRST_COMPLETED)
+        first = (program.running, program.ended)
+        await asyncio.wait(first, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not any(one.done() for one in first):
+            # User code has stopped its supervisor, or the machine is at its end.
+            program.kill()
         probes: list[asyncio.Task[None]] = []
         try:
             if program.running.done():

@@ -1,6 +1,6 @@
 """ServiceManagerService."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from sandfleet_api.executor.v1 import service_pb2 as pb
@@ -109,7 +109,7 @@ class ServiceManagerService(service_pb2_grpc.ServiceManagerServiceServicer):
         shown = self._message(one, [], known=False)
         return pb.WaitReadyResponse(ready=ready, service=shown, log_tail=b"" if ready else log.ring.last_lines())
 
-    def _message(self, one: Service, ports: "list[int]", known: bool) -> pb.Service:
+    def _message(self, one: Service, ports: Sequence[int], known: bool) -> pb.Service:
         life = one.life
         started = convert.timestamp(int(self._services.since(one) * 1e9)) if life.pid else None
         return pb.Service(
@@ -125,11 +125,11 @@ class ServiceManagerService(service_pb2_grpc.ServiceManagerServiceServicer):
             ports_known=known,
             from_template=one.from_template,
             log_path=log_path(one.name),
-            log_problem=self._services.log(one.name).problem,
+            log_problem=self._services.log_problem(one.name),
         )
 
 
-def names_of(names: "list[str]") -> list[str]:
+def names_of(names: Sequence[str]) -> list[str]:
     """Raises BadRequest."""
     if len(names) > MAX_NAMES:
         raise BadRequest(f"cannot take {len(names)} names: the most is {MAX_NAMES}")

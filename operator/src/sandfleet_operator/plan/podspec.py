@@ -201,7 +201,7 @@ def _volumes(request: PodRequest) -> list[dict[str, Any]]:
 def _config(request: PodRequest, settings: Settings) -> str:
     """What the executor is told; it adds the pod's uid itself."""
     wanted, claimed = request.wanted, request.state is PodState.CLAIMED
-    config = {
+    config: dict[str, Any] = {
         "sandbox_id": request.name,
         "workspace": WORKSPACE,
         "private_dir": PRIVATE,
