@@ -2,6 +2,7 @@
 
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from sandfleet import Sandbox, tcp
 RUNS = 20
 PORT = 18765
 SERVER = f"import socket, time; s = socket.create_server(('127.0.0.1', {PORT})); time.sleep(1e6)"
-COMMAND = ["python3", "-S", "-c", SERVER]
+OPTIONS = ["-S", "-c", SERVER]
 POLL_SECONDS = 0.001
 
 
@@ -30,7 +31,7 @@ def figures() -> Iterator[Figure]:
 def ready(sandbox: Sandbox) -> float:
     """Milliseconds."""
     start = time.perf_counter()
-    sandbox.services.start("server", COMMAND, ready=tcp(PORT), grace=0.0)
+    sandbox.services.start("server", ["python3", *OPTIONS], ready=tcp(PORT), grace=0.0)
     sandbox.services.wait_ready("server")
     taken = (time.perf_counter() - start) * 1e3
     sandbox.services.stop("server")
@@ -39,7 +40,7 @@ def ready(sandbox: Sandbox) -> float:
 
 def ready_locally() -> float:
     start = time.perf_counter()
-    with subprocess.Popen(COMMAND) as process:
+    with subprocess.Popen([sys.executable, *OPTIONS]) as process:
         try:
             while True:
                 try:

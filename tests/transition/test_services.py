@@ -319,7 +319,7 @@ def test_a_set_that_cannot_be_is_refused_with_why(specs, error, said):
         lambda: spec(".hidden"),
         lambda: spec("a/b"),
         lambda: spec("x" * 65),
-        lambda: spec("a", backoff=0),
+        lambda: spec("a", backoff=0.01),
         lambda: spec("a", backoff=float("nan")),
         lambda: spec("a", backoff=10, backoff_cap=5),
         lambda: spec("a", grace=-1),

@@ -165,7 +165,7 @@ def test_the_command_line_lists_services_and_shows_a_log(
     listed = pb.ServiceManagerServiceListResponse(
         services=[
             pb.Service(name="web", state=pb.SERVICE_STATE_READY, pid=7, ports=[80, 81], ports_known=True),
-            pb.Service(name="db", state=pb.SERVICE_STATE_BACK_OFF, message="it ended"),
+            pb.Service(name="db", state=pb.SERVICE_STATE_BACK_OFF, message="it \x1b[2J ended\n"),
         ]
     )
     fake.answer_call("List", listed)
@@ -176,6 +176,7 @@ def test_the_command_line_lists_services_and_shows_a_log(
         ["web", "ready", "0", "7", "80,81"],
         ["db", "back-off"],
     )
+    assert "\x1b" not in db
     fake.answer_call("List", listed)
     assert main(["sandboxes", "services", "s-1", "--json"]) == 0
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["web", "db"]

@@ -17,6 +17,8 @@ MAX_THRESHOLD = 100
 MAX_FAILURES = 1000
 MAX_PATH = 2048
 LEAST_INTERVAL = 0.05
+# Who crashes at once keeps PID 1 busy with starting it.
+LEAST_BACKOFF = 0.1
 # Printable ASCII without blanks: nothing that could end the line of a request.
 HTTP_PATH = re.compile(r"/[\x21-\x7e]*")
 UNCATCHABLE = (signal.SIGKILL, signal.SIGSTOP)
@@ -109,7 +111,7 @@ class ServiceSpec:
                 f"cannot declare a service {self.name[:80]!r}: a name is 1 to 64 of A-Z a-z 0-9 . _ -, "
                 "and begins with no dot"
             )
-        check_seconds("a back-off", self.backoff)
+        check_seconds("a back-off", self.backoff, least=LEAST_BACKOFF)
         check_seconds("a back-off's cap", self.backoff_cap, least=self.backoff)
         check_seconds("a grace", self.grace, least=0.0)
         if not 1 <= self.max_failures <= MAX_FAILURES:
