@@ -283,6 +283,8 @@ BAD_SERVICES = [
     ([a_service(readiness={"http": {"port": 1, "path": "x", "status": 0}})], "begins with no /"),
     ([a_service(liveness={"http": {"port": 1, "path": "/", "status": 42}})], "the status 42"),
     ([a_service(command=["a\0b"])], "NUL"),
+    ([a_service(command=[""])], "no program"),
+    ([a_service(liveness={"exec": []})], "no program"),
     ([a_service(envs={"1": "x"})], "variable"),
     ([a_service(command=["x" * 30_000])], "more than 20480 bytes"),
 ]

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from sandfleet_operator.api.errors import FleetError, invalid
-from sandfleet_operator.api.fields import Fields, unreadable
+from sandfleet_operator.api.fields import Fields
 from sandfleet_operator.api.validate import check_envs
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
@@ -50,10 +50,7 @@ def _service(fields: Fields) -> Service:
 
 
 def _command(fields: Fields) -> list[str]:
-    words = list(fields.texts("command"))
-    if not words or not words[0]:
-        raise unreadable(fields.at("command"), "it is missing")
-    return words
+    return list(fields.texts("command"))
 
 
 def _probe(fields: Fields) -> dict[str, Any]:
@@ -95,6 +92,8 @@ def _check_one(one: Service, names: Sequence[str]) -> None:
     if names.count(name) > 1:
         raise _refusal(f"{name} is there twice")
     check_envs(one["envs"], doing=f"declare service {name}")
+    if not any(one["command"][:1]):
+        raise _refusal(f"{name} has no program in its command")
     if any("\0" in text for text in (*one["command"], one["cwd"])):
         raise _refusal(f"the command of {name} or its folder has a NUL byte")
     for kind in ("readiness", "liveness"):
@@ -108,8 +107,8 @@ def _check_probe(probe: Mapping[str, Any] | None, what: str) -> None:
         return
     if sum(name in probe for name in CHECKS) != 1:
         raise _refusal(f"{what} needs exactly one of tcp, http and exec")
-    if "exec" in probe and any("\0" in word for word in probe["exec"]):
-        raise _refusal(f"{what} has a NUL byte")
+    if "exec" in probe and (not any(probe["exec"][:1]) or any("\0" in word for word in probe["exec"])):
+        raise _refusal(f"{what} has no program in its command, or a NUL byte")
     if http := probe.get("http"):
         if not HTTP_PATH.fullmatch(http["path"]):
             raise _refusal(f"{what} asks for a path that begins with no / or has blanks")
