@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, files, footprint, sessions, pods, operator, claims, warm.
+`--only NAME` runs one of: cells, commands, files, footprint, services, sessions, pods, operator, claims, warm.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import files
 import footprint
 import pods
 import reconciler
+import services
 import sessions
 import warm
 
@@ -22,6 +23,7 @@ PARTS = {
     "commands": commands,
     "files": files,
     "footprint": footprint,
+    "services": services,
     "sessions": sessions,
     "pods": pods,
     "operator": reconciler,

@@ -17,9 +17,11 @@ from sandfleet.file_watch import AsyncFileWatch
 from sandfleet.files import AsyncFiles
 from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
+from sandfleet.services import AsyncServices
 from sandfleet.sync import Fleet, Sandbox
 from sandfleet.sync_commands import CommandHandle, Commands
 from sandfleet.sync_files import Files, FileWatch
+from sandfleet.sync_services import Services
 from sandfleet.testing import FakeFleet, Hangs, finished, output
 from sandfleet.values import Outcome
 
@@ -29,6 +31,7 @@ PAIRS = [
     (AsyncCommandHandle, CommandHandle),
     (AsyncFiles, Files),
     (AsyncFileWatch, FileWatch),
+    (AsyncServices, Services),
     (AsyncFleet, Fleet),
 ]
 # What the async classes use among themselves, with protobuf in it.

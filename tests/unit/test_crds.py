@@ -21,6 +21,7 @@ NEVER_THE_OWNERS = {
     "nodeSelector",
     "tolerations",
     "priorityClassName",
+    "services",
 }
 EVERY = [pytest.param(path, schema, id=f"{kind}:{path}") for kind in SCHEMAS for path, schema in nodes(SCHEMAS[kind])]
 

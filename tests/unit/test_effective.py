@@ -267,3 +267,36 @@ def test_what_a_sandbox_gets_is_never_more_than_its_template(pair) -> None:
     assert template.max_lifetime is None or result.lifetime <= template.max_lifetime
     assert result.contract in template.contracts
     assert not first_outside(result.egress, template.egress)
+
+
+def a_service(name="db", **rest):
+    return {"name": name, "command": ["db"], "cwd": "", "envs": {}, "after": [], **rest}
+
+
+BAD_SERVICES = [
+    ([a_service(), a_service()], "db is there twice"),
+    ([a_service(".x")], "is no name"),
+    ([a_service(after=["nobody"])], "comes after nobody"),
+    ([a_service("a", after=["b"]), a_service("b", after=["a"])], "a, b wait for each other"),
+    ([a_service(readiness={})], "exactly one of tcp, http and exec"),
+    ([a_service(readiness={"tcp": {"port": 1}, "exec": ["x"]})], "exactly one of tcp, http and exec"),
+    ([a_service(readiness={"http": {"port": 1, "path": "x", "status": 0}})], "begins with no /"),
+    ([a_service(liveness={"http": {"port": 1, "path": "/", "status": 42}})], "the status 42"),
+    ([a_service(command=["a\0b"])], "NUL"),
+    ([a_service(command=[""])], "no program"),
+    ([a_service(liveness={"exec": []})], "no program"),
+    ([a_service(envs={"1": "x"})], "variable"),
+    ([a_service(command=["x" * 30_000])], "more than 20480 bytes"),
+]
+
+
+@pytest.mark.parametrize(("services", "said"), BAD_SERVICES)
+def test_services_that_no_executor_would_take_are_the_template_s_mistake(services, said) -> None:
+    refusal = refused(a_template(services=tuple(services)), a_spec())
+    assert refusal.reason is Reason.TEMPLATE_INVALID
+    assert said in refusal.message
+
+
+def test_a_template_s_services_count_and_are_no_owner_s() -> None:
+    services = (a_service("db"), a_service("app", after=["db"]))
+    assert made(a_template(services=services), a_spec()).services == services

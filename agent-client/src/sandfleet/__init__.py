@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sandfleet.errors import SandboxEnded as SandboxEnded
     from sandfleet.errors import SandboxError as SandboxError
     from sandfleet.errors import SandfleetError as SandfleetError
+    from sandfleet.errors import ServiceNotReadyError as ServiceNotReadyError
     from sandfleet.errors import TransferIncomplete as TransferIncomplete
     from sandfleet.errors import UnavailableError as UnavailableError
     from sandfleet.file_values import FileEvent as FileEvent
@@ -39,6 +40,13 @@ if TYPE_CHECKING:
     from sandfleet.fleet_values import Queued as Queued
     from sandfleet.fleet_values import SandboxChange as SandboxChange
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
+    from sandfleet.service_values import Probe as Probe
+    from sandfleet.service_values import Service as Service
+    from sandfleet.service_values import ServiceSpec as ServiceSpec
+    from sandfleet.service_values import ServiceState as ServiceState
+    from sandfleet.service_values import exec_ as exec_
+    from sandfleet.service_values import http as http
+    from sandfleet.service_values import tcp as tcp
     from sandfleet.sync import Fleet as Fleet
     from sandfleet.sync import Sandbox as Sandbox
     from sandfleet.sync_commands import CommandHandle as CommandHandle
@@ -69,6 +77,7 @@ _HOMES = {
         "SandboxError",
         "SandfleetError",
         "TransferIncomplete",
+        "ServiceNotReadyError",
         "UnavailableError",
     ),
     "file_values": ("FileEvent", "FileEventType", "Found", "Match", "Progress", "Transfer"),
@@ -76,6 +85,7 @@ _HOMES = {
     "fleet": ("AsyncFleet",),
     "fleet_values": ("Bound", "PoolInfo", "Queued", "SandboxChange"),
     "sandbox": ("AsyncSandbox",),
+    "service_values": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
     "sync": ("Fleet", "Sandbox"),
     "sync_commands": ("CommandHandle",),
     "sync_files": ("FileWatch",),

@@ -20,6 +20,8 @@ __all__ = [
     "file_watch",
     "follow",
     "interpreter",
+    "service_values",
+    "serviceconvert",
     "status",
     "telemetry",
     "transfers",
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandfleet import _convert as convert
+    from sandfleet import _serviceconvert as serviceconvert
     from sandfleet import _status as status
     from sandfleet import (
         claiming,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
         file_watch,
         follow,
         interpreter,
+        service_values,
         telemetry,
         transfers,
         transport,
@@ -53,7 +57,12 @@ if TYPE_CHECKING:
 else:
     from importlib import import_module
 
-    _MODULES = {"asyncio": "asyncio", "convert": "sandfleet._convert", "status": "sandfleet._status"}
+    _MODULES = {
+        "asyncio": "asyncio",
+        "convert": "sandfleet._convert",
+        "serviceconvert": "sandfleet._serviceconvert",
+        "status": "sandfleet._status",
+    }
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

@@ -25,6 +25,7 @@ SandfleetError                  .reason .retryable .message .subject
 │   ├── NotARegularFile
 │   ├── TooManyLinks
 │   └── NoSpace
+├── ServiceNotReadyError        a service is not ready; .service says why, .log has the last lines that it wrote
 └── CommandFailed               a command did not end with exit code 0, and `check=True`; .result
 
 What the code in a sandbox does is never an error here: it is the `outcome` of an `Execution` or `CommandResult`.
@@ -36,6 +37,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandfleet.file_values import Transfer
+    from sandfleet.service_values import Service
     from sandfleet.values import CommandResult
 
 
@@ -176,3 +178,25 @@ class CommandFailed(SandfleetError):  # noqa: N818  the name says what happened
         self.result = result
         # What pickle calls the class with.
         self.args = (message, result)
+
+
+class ServiceNotReadyError(SandfleetError):
+    """A service is not ready, and either the time is over or waiting does not help.
+
+    service  as it is now: its state, and why.
+    log      the last lines that it wrote.
+    """
+
+    def __init__(self, service: Service, log: str) -> None:
+        why = service.message or f"it is {service.state}"
+        last = f"\nthe last that it wrote:\n{log}" if log.strip() else "\nit wrote nothing"
+        super().__init__(
+            f"cannot use service {service.name}: it is not ready ({service.state}): {why}{last}",
+            reason=service.reason or "ServiceNotReady",
+            retryable=True,
+            subject=service.name,
+        )
+        self.service = service
+        self.log = log
+        # What pickle calls the class with.
+        self.args = (service, log)

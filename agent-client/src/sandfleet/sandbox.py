@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandfleet.files import AsyncFiles
     from sandfleet.fleet import AsyncFleet
     from sandfleet.fleet_values import Bound, Egress, OnQueued
+    from sandfleet.services import AsyncServices
     from sandfleet.transport import Link
     from sandfleet.values import (
         Context,
@@ -52,6 +53,7 @@ class AsyncSandbox:
         from sandfleet.commands import AsyncCommands
         from sandfleet.files import AsyncFiles
         from sandfleet.interpreter import Interpreter
+        from sandfleet.services import AsyncServices
 
         self._link = link
         self._lease = lease
@@ -61,6 +63,7 @@ class AsyncSandbox:
         self._keeper: late.asyncio.Task[None] | None = None
         self._commands = AsyncCommands(link)
         self._files = AsyncFiles(link)
+        self._services = AsyncServices(link)
         if keep_alive:
             self._start_keeper()
 
@@ -73,6 +76,11 @@ class AsyncSandbox:
     def files(self) -> AsyncFiles:
         """Files below /workspace and /tmp."""
         return self._files
+
+    @property
+    def services(self) -> AsyncServices:
+        """Programs that go on without their client."""
+        return self._services
 
     @classmethod
     async def create(

@@ -14,6 +14,7 @@ from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import DEFAULT_LEASE, RPC_TIMEOUT, AsyncSandbox
 from sandfleet.sync_commands import Commands
 from sandfleet.sync_files import Files
+from sandfleet.sync_services import Services
 
 if TYPE_CHECKING:
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
@@ -99,6 +100,7 @@ class Sandbox:
         self._async = sandbox
         self._commands = Commands(sandbox.commands)
         self._files = Files(sandbox.files)
+        self._services = Services(sandbox.services)
 
     @property
     def commands(self) -> Commands:
@@ -107,6 +109,10 @@ class Sandbox:
     @property
     def files(self) -> Files:
         return self._files
+
+    @property
+    def services(self) -> Services:
+        return self._services
 
     @property
     def sandbox_id(self) -> str:

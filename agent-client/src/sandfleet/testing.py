@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
-from sandfleet_api.executor.v1 import common_pb2, filesystem_pb2, interpreter_pb2, process_pb2, session_pb2
+from sandfleet_api.executor.v1 import common_pb2, filesystem_pb2, interpreter_pb2, process_pb2, service_pb2, session_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 Event = common_pb2.ExecutionEvent
@@ -156,7 +156,7 @@ class FakeFleet:
         self._failures.setdefault(method, []).extend(failures)
 
     def answer_call(self, method: str, *steps: Any) -> None:
-        """Say what the next call of a method of the fleet answers: messages, and what goes wrong between them."""
+        """Say what the next call of a method of the fleet, or of services, answers: messages, and what goes wrong between them."""
         self._answers.setdefault(method, []).append(steps)
 
     def next_answer(self, method: str) -> tuple[Any, ...] | None:
@@ -217,6 +217,8 @@ class FakeFleet:
     async def _serve_executor(self) -> None:
         modules = (interpreter_pb2, process_pb2, filesystem_pb2, session_pb2)
         server = self._server(modules, FakeExecutor(self))
+        # Its calls have names of others; they answer what `answer_call` says.
+        self._add(server, service_pb2, None)
         server.add_insecure_port(self.executor_address)
         await server.start()
         self._servers.append(server)
@@ -224,10 +226,13 @@ class FakeFleet:
     def _server(self, modules: Any, service: object) -> grpc.aio.Server:
         server = grpc.aio.server()
         for module in modules if isinstance(modules, tuple) else (modules,):
-            for described in module.DESCRIPTOR.services_by_name.values():
-                handlers = {method.name: _handler(self, method, service) for method in described.methods}
-                server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(described.full_name, handlers),))
+            self._add(server, module, service)
         return server
+
+    def _add(self, server: grpc.aio.Server, module: Any, service: object) -> None:
+        for described in module.DESCRIPTOR.services_by_name.values():
+            handlers = {method.name: _handler(self, method, service) for method in described.methods}
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(described.full_name, handlers),))
 
 
 class FakeFleetService:

@@ -69,6 +69,11 @@ class Connection:
         return api.filesystem_grpc.FilesystemServiceStub(self.channel)
 
     @cached_property
+    def services(self) -> api.service_grpc.ServiceManagerServiceAsyncStub:
+        """Services."""
+        return api.service_grpc.ServiceManagerServiceStub(self.channel)
+
+    @cached_property
     def session(self) -> api.session_grpc.SessionServiceAsyncStub:
         """The sandbox as a whole."""
         return api.session_grpc.SessionServiceStub(self.channel)

@@ -16,6 +16,7 @@ from sandfleet_api.executor.v1 import (
     identity_pb2_grpc,
     interpreter_pb2_grpc,
     process_pb2_grpc,
+    service_pb2_grpc,
     session_pb2_grpc,
 )
 
@@ -24,6 +25,7 @@ from sandfleet_executor.effects import cgroup, files, ports, watchdog
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.identity import Identity
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
+from sandfleet_executor.effects.servicelogs import LogFiles
 from sandfleet_executor.effects.session import Session
 from sandfleet_executor.effects.tokens import TokenVerifier
 from sandfleet_executor.effects.userthreads import FileThreads
@@ -35,6 +37,7 @@ from sandfleet_executor.servicers.filesystem import FilesystemServicer
 from sandfleet_executor.servicers.identity import IdentityService
 from sandfleet_executor.servicers.interpreter import InterpreterService
 from sandfleet_executor.servicers.process import ProcessService
+from sandfleet_executor.servicers.service import ServiceManagerService
 from sandfleet_executor.servicers.session import SessionService
 
 EXIT_CLOSED = 0
@@ -70,7 +73,9 @@ class TouchInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._session = session
 
     async def intercept_service(self, continuation, details):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-        if not details.method.endswith(("/Health", "/Describe", "/Usage", "/ProbeEgress")):
+        if not details.method.endswith(
+            ("/Health", "/Describe", "/Usage", "/ProbeEgress", "ServiceManagerService/List")
+        ):
             self._session.touch()
         return await continuation(details)
 
@@ -105,6 +110,8 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(session), server)
     filesystem = FilesystemServicer(roots, threads, Watches(watcher))
     filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(filesystem, server)
+    service_pb2_grpc.add_ServiceManagerServiceServicer_to_server(ServiceManagerService(session), server)
+    session.services.keep_logs(LogFiles(roots, threads))
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session), server)
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
     identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)

@@ -5,8 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
+from contract.executor.harness import until
 from contract.executor.local import LocalHost
 from contract.executor.pod import PodHost
+from contract.executor.service_tools import back_to, gone
 
 MIB = 1 << 20
 
@@ -75,6 +77,17 @@ async def context(sandbox):
     made = await sandbox.create_context(f"c-{secrets.token_hex(4)}")
     yield made.context_id
     await sandbox.delete_context(made)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def services(sandbox):
+    """Of the file's sandbox; nothing is left of them afterwards."""
+    before = (await sandbox.usage()).processes
+    yield sandbox.services
+    await sandbox.services.apply([])
+    await until(lambda: gone(sandbox))
+    # A probe's command may be on its way out.
+    await until(lambda: back_to(sandbox, before))
 
 
 @pytest.fixture(autouse=True)

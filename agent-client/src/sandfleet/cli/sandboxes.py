@@ -1,4 +1,4 @@
-"""`sandfleet sandboxes ls|get|kill|exec`: the sandboxes of a cluster, or of this machine."""
+"""`sandfleet sandboxes ls|get|kill|exec|services|logs`: the sandboxes of a cluster, or of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 
 from sandfleet import _background, _show, cluster, finding
-from sandfleet.cli import FAILED, OK, USAGE, report, table
+from sandfleet.cli import FAILED, OK, USAGE, report, services, table
 from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
 from sandfleet.fleet_values import SandboxChange
 from sandfleet.sync import Fleet, Sandbox
@@ -36,6 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _action(actions, "kill", "end them, with everything in them", "print a JSON object").add_argument(
         "sandboxes", metavar="ID", nargs="+"
     )
+    _action(actions, "services", "list the services of one", "print a JSON array").add_argument("sandbox", metavar="ID")
+    logs = _action(
+        actions,
+        "logs",
+        "show what a service of one has written",
+        "print a JSON object; with --follow one for each piece",
+    )
+    logs.add_argument("-f", "--follow", action="store_true", help="go on with what it writes, until Ctrl-C")
+    logs.add_argument("--tail", type=int, metavar="LINES", help="only so many of the last lines")
+    logs.add_argument("sandbox", metavar="ID")
+    logs.add_argument("service", metavar="SERVICE")
     execute = _action(actions, "exec", "run a command in one", "print one JSON object at the end, and nothing else")
     execute.add_argument("-i", "--stdin", action="store_true", help="give it what is on standard input, to its end")
     execute.add_argument("--cwd", default="", metavar="DIR", help="where, relative to /workspace")
@@ -65,6 +76,10 @@ def run(options: argparse.Namespace) -> int:
             return _get(options)
         case "kill":
             return _kill(options)
+        case "services":
+            return services.show(_full(options.sandbox, options), options)
+        case "logs":
+            return services.logs(_full(options.sandbox, options), options)
     return _exec(options)
 
 

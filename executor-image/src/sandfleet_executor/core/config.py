@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -95,6 +95,8 @@ class ExecutorConfig:
     cgroup: bool = False
     # Variables that every interpreter and command starts with; those of the session come over them.
     envs: Mapping[str, str] = field(default_factory=dict)
+    # Started with the session; as core/services/parse.py reads them.
+    services: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
         for name in ("socket", "workspace", "private_dir", "keys_file"):
@@ -112,6 +114,14 @@ class ExecutorConfig:
         for name, value in self.envs.items():
             if not ENV_NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
                 raise ConfigError(f"cannot take the variable {name[:100]!r} of envs: it is no name with a text")
+        # Late: what checks them knows the limits from here.
+        from sandfleet_executor.core.requests import BadRequest
+        from sandfleet_executor.core.services import parse
+
+        try:
+            parse.services(list(self.services), self.workspace)
+        except BadRequest as error:
+            raise ConfigError(str(error)) from error
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -124,6 +134,8 @@ class ExecutorConfig:
             raise ConfigError("cannot take the configuration: limits is no object")
         if unknown := sorted(set(limits) - {field.name for field in fields(Limits)}):
             raise ConfigError(f"cannot take the configuration: unknown limits {', '.join(unknown)}")
+        if not isinstance(values.get("services", []), list):
+            raise ConfigError("cannot take the configuration: services is no list")
         if not isinstance(values.get("envs", {}), Mapping):
             raise ConfigError("cannot take the configuration: envs is no object")
         for name in REQUIRED:

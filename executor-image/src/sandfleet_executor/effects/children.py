@@ -123,14 +123,23 @@ class Children:
         """Their pids."""
         return [child.pid for child in self._spares.values()]
 
-    async def start(self, kind: str, request: dict[str, Any], payload: bytes, fds: Sequence[int], user: User) -> Child:
-        """A child that has begun. Raises NamespaceError, and BadRequest for what cannot be."""
+    async def start(
+        self,
+        kind: str,
+        request: dict[str, Any],
+        payload: bytes,
+        fds: Sequence[int],
+        user: User,
+        *,
+        lasting: bool = False,
+    ) -> Child:
+        """A child that has begun; one that is `lasting` does not come back soon. Raises NamespaceError, and BadRequest for what cannot be."""
         if self._filled:
             # Until then the spawner imports, and could neither guard nor kill.
             await asyncio.wait((self._filled,))
             self._filled = None
         child = await self._take(kind)
-        if kind == CONTEXT:
+        if kind == CONTEXT or lasting:
             self._refill_soon(kind)
         if child is None or not await self._begins(child, child.begin(request, payload, fds, user, SPARE_SECONDS)):
             child = await self._prepare(kind)

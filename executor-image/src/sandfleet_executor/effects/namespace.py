@@ -122,6 +122,29 @@ class Namespace:
         spares = set(self.children.spares)
         return used | {"processes": sum(count for pid, count in used["processes"].items() if int(pid) not in spares)}
 
+    async def connect(self, port: int, seconds: float) -> socket.socket:
+        """A connection to a port of user code, made in its own network. Raises NamespaceError, ConnectionError.
+
+        Whoever answers there is hostile.
+        """
+        ours, theirs = socket.socketpair()
+        with ours:
+            request = {"op": "connect", "port": port, "seconds": seconds}
+            with theirs:
+                answer = await self._ask(request, (theirs.fileno(),), seconds + ANSWER_SECONDS)
+            if answer["event"] != "connected":
+                raise ConnectionError(f"cannot connect to port {port}: {answer.get('message', '')}")
+            # It was sent before the answer.
+            _, fds, _, _ = socket.recv_fds(ours, 1, 1, socket.MSG_DONTWAIT)
+        made = socket.socket(fileno=fds[0])
+        made.setblocking(False)
+        return made
+
+    async def ports(self, pids: Sequence[int]) -> dict[int, tuple[list[int], bool]]:
+        """By child: (TCP ports that its tree listens on, whether that is known completely). Raises NamespaceError."""
+        trees = (await self._ask({"op": "ports", "pids": list(pids)}))["trees"]
+        return {int(pid): ([int(port) for port in ports], bool(known)) for pid, (ports, known) in trees.items()}
+
     async def ping(self) -> None:
         """Raises NamespaceError when the spawner does not answer."""
         await self._ask({"op": "ping"})

@@ -11,6 +11,8 @@ from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig, Limits
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
+from sandfleet_executor.core.services import parse
+from sandfleet_executor.effects import services
 from sandfleet_executor.effects.accounting import Surroundings
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.commands import Command, CommandRequest
@@ -69,6 +71,8 @@ class Session:
         now = time.monotonic()
         self.lease = Lease(now + config.lease if config.lease else None, config.idle_timeout)
         self._around = Surroundings(self.namespace, watch.begin, watch.since)
+        service_around = services.Surroundings(self.namespace, self.environment, lambda: self.limits.memory_bytes)
+        self.services = services.Services(service_around, parse.services(list(config.services), self.workdir))
 
     # The namespace
 
@@ -117,7 +121,9 @@ class Session:
             if self.limits != before and self._namespace:
                 # No user code has run yet: what was made with the template's limits is made again with lower ones.
                 await self._namespace.close()
-        return await self.namespace()
+        namespace = await self.namespace()
+        self.services.begin()
+        return namespace
 
     def touch(self) -> None:
         """Something was asked of the sandbox."""
@@ -228,8 +234,10 @@ class Session:
             context.stop(Cause.CLOSE, 0)
         for command in self._commands.values():
             command.execution.stop(Cause.CLOSE, 0)
+        await self.services.close()
         if self._namespace:
             await self._namespace.close()
+        await self.services.end()
         if self._running:
             await asyncio.wait(self._running, timeout=5.0)
         self.closed.set()

@@ -16,6 +16,7 @@ PACKAGE = "sandfleet_api.executor.v1"
 SCOPES_OF_SERVICES = {
     f"{PACKAGE}.InterpreterService": "interpreter",
     f"{PACKAGE}.ProcessService": "process",
+    f"{PACKAGE}.ServiceManagerService": "process",
     f"{PACKAGE}.FilesystemService": "filesystem",
     f"{PACKAGE}.SessionService": "session",
     f"{PACKAGE}.IdentityService": "admin",

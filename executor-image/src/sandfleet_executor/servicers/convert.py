@@ -13,16 +13,24 @@ from sandfleet_api.executor.v1 import common_pb2 as pb
 from sandfleet_executor.core.config import ConfigError
 from sandfleet_executor.core.events import STDERR, STDOUT, Error, Event, Finished, Gap, Output, Result, Span, Started
 from sandfleet_executor.core.requests import BadRequest
+from sandfleet_executor.core.services.plan import TakenError, TooManyError
+from sandfleet_executor.core.services.spec import CycleError, UnknownServiceError
 from sandfleet_executor.core.tracing import TraceParent, parse_traceparent
 from sandfleet_executor.effects.children import NamespaceError
+from sandfleet_executor.effects.services import UnknownNameError
 from sandfleet_executor.effects.session import BusyError, ExistsError, MismatchError, NotFoundError
 from sandfleet_executor.servicers.errors import ApiError
 
 # (exception, status, reason, retryable)
 FAILURES: tuple[tuple[type[Exception], grpc.StatusCode, str, bool], ...] = (
+    (UnknownServiceError, grpc.StatusCode.INVALID_ARGUMENT, "UnknownService", False),
+    (CycleError, grpc.StatusCode.INVALID_ARGUMENT, "ServiceCycle", False),
     (BadRequest, grpc.StatusCode.INVALID_ARGUMENT, "InvalidArgument", False),
     (ConfigError, grpc.StatusCode.INVALID_ARGUMENT, "InvalidLimits", False),
     (NotFoundError, grpc.StatusCode.NOT_FOUND, "NotFound", False),
+    (UnknownNameError, grpc.StatusCode.NOT_FOUND, "ServiceNotFound", False),
+    (TakenError, grpc.StatusCode.ALREADY_EXISTS, "TemplateService", False),
+    (TooManyError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooManyServices", False),
     (ExistsError, grpc.StatusCode.ALREADY_EXISTS, "AlreadyExists", False),
     (BusyError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooMany", True),
     (MismatchError, grpc.StatusCode.FAILED_PRECONDITION, "SessionMismatch", False),

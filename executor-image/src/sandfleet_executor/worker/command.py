@@ -33,10 +33,11 @@ class Supervisor:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def run(self, request: dict[str, Any], payload: bytes) -> None:
-        """Takes a command to its end. `request` {cwd, envs, shell: bool}, payload = NUL-joined argv or the shell line.
+        """Takes a command to its end. `request` {cwd, envs, shell: bool, tell: bool}, payload = NUL-joined argv or the shell line.
 
         Standard input, output and error are in place. Says {"event":"failed","code":126|127,"message"}, or at the end
-        {"event":"exited","code","signal","leftover","cpu","peak"}; nothing of the command is left then.
+        {"event":"exited","code","signal","leftover","cpu","peak"}; nothing of the command is left then. With `tell` it says
+        {"event":"running","pid"} before.
         """
         try:
             pid = start(request, payload)
@@ -48,6 +49,8 @@ class Supervisor:
         else:
             # The program has its own copies; holding these would keep its pipes open after its end.
             self.let_go()
+            if request.get("tell"):
+                frames.send(self.control, {"event": "running", "pid": pid})
             end = {"event": "exited", **self.attend(pid)}
         frames.send(self.control, end)
 

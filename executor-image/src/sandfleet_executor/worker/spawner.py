@@ -4,10 +4,13 @@ One thread, one loop. Nothing of the same user can kill, stop or trace it (PID 1
 
 Requests on the control socket, descriptors beside the prefix of the frame:
   {"op":"prepare","id","kind":"context"|"command"}  fd: control, on which the child is told what it is to be (child.py)
+  {"op":"connect","id","port","seconds"?}  fd: a socket, on which a connected descriptor comes back (connect.py)
+  {"op":"ports","id","pids"} (ports.py)
   {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id"} · {"op":"ping","id"}
 Answers (with the request's id) and events:
   {"event":"hello","kernel","python","separated"} fd: /tmp
   {"event":"forked","id","pid"} · {"event":"failed","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"}
+  {"event":"connected","id"} · {"event":"ports","id","trees":{pid:[ports, known]}}
   {"event":"exited","pid","code","signal","memory":bool} · {"event":"sample","trees":{pid:[rss, processes, cpu]}}
 """
 
@@ -22,7 +25,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import child, command, frames, guard, linux, machine, tree
+from . import child, command, connect, frames, guard, linux, machine, ports, tree
 
 # A Python context's address space ends here above the memory limit: the second line, for one huge allocation.
 ADDRESS_HEADROOM = 1 << 30
@@ -45,6 +48,8 @@ class Spawner:
         self.used = 0
         self.machine = machine.Machine()
         self.shown: dict[int, list[float]] = {}
+        self.poller = select.poll()
+        self.connections = connect.Connections(self.poller, self.say)
         self.woken, self.wake = os.pipe()
         os.set_blocking(self.woken, False)
         os.set_blocking(self.wake, False)
@@ -53,17 +58,20 @@ class Spawner:
 
     def loop(self) -> None:
         """Returns when the executor has gone."""
-        poller = select.poll()
-        poller.register(self.control, select.POLLIN)
-        poller.register(self.woken, select.POLLIN)
+        self.poller.register(self.control, select.POLLIN)
+        self.poller.register(self.woken, select.POLLIN)
         sampled = time.monotonic()
         while True:
             due = sampled + guard.interval(busy=self.busy > 0, used=self.used, limit=self.memory_limit)
-            ready = {fd for fd, _ in poller.poll(max(0.0, due - time.monotonic()) * 1000)}
+            wait = min(due, self.connections.due) - time.monotonic()
+            ready = {fd for fd, _ in self.poller.poll(max(0.0, wait) * 1000)}
             if self.woken in ready:
                 self.reap()
             if self.control.fileno() in ready and not self.serve():
                 return
+            for fd in ready:
+                self.connections.ready(fd)
+            self.connections.expire()
             if time.monotonic() >= due:
                 self.sample()
                 sampled = time.monotonic()
@@ -89,6 +97,8 @@ class Spawner:
         match request["op"]:
             case "prepare":
                 self.fork(request["id"], request["kind"], fds)
+            case "connect":
+                self.connections.begin(request["id"], request["port"], fds[0], request.get("seconds", connect.PATIENCE))
             case "signal":
                 if request["pid"] in self.children:
                     tree.send_signal([request["pid"]], request["signal"])
@@ -97,10 +107,19 @@ class Spawner:
                     tree.kill_tree(request["pid"])
             case "busy":
                 self.busy = request["count"]
+            case _:
+                self.say({**self.told(request), "id": request["id"]})
+
+    def told(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a question."""
+        match request["op"]:
             case "usage":
-                self.say({"event": "usage", "id": request["id"], **self.usage()})
+                return {"event": "usage", **self.usage()}
             case "ping":
-                self.say({"event": "pong", "id": request["id"]})
+                return {"event": "pong"}
+            case "ports":
+                roots = [pid for pid in request["pids"] if pid in self.children]
+                return {"event": "ports", "trees": ports.of_trees(roots)}
             case unknown:
                 raise frames.FrameError(f"cannot serve {unknown!r}: no such operation")
 
@@ -135,6 +154,7 @@ class Spawner:
         for fd in (self.woken, self.wake):
             os.close(fd)
         self.control.close()
+        self.connections.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.setsid()

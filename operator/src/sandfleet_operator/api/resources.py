@@ -105,6 +105,8 @@ class TemplateSpec:
     workspace: Workspace
     envs: Mapping[str, str] = field(default_factory=dict)
     secret_envs: tuple[SecretEnv, ...] = ()
+    # As the executor is told them: api/services.py.
+    services: tuple[Mapping[str, object], ...] = ()
     egress: Egress = Egress()
     contracts: tuple[Contract, ...] = (Contract.AUTONOMOUS,)
     max_lifetime: float | None = None

@@ -19,6 +19,7 @@ from sandfleet_operator.api.resources import (
     TemplateSpec,
     Workspace,
 )
+from sandfleet_operator.api.services import check as check_services
 from sandfleet_operator.api.settings import Settings, image_allowed
 from sandfleet_operator.api.validate import check_envs
 from sandfleet_operator.api.values import MIB, TEMPLATE_LIMITS, Limits
@@ -85,6 +86,8 @@ class Effective:
     ephemeral: bool
     envs: Mapping[str, str]
     secret_envs: tuple[SecretEnv, ...]
+    # As the executor is told them.
+    services: tuple[Mapping[str, object], ...]
     egress: Egress
     # The egress is not the one of the template's class.
     own_egress: bool
@@ -195,6 +198,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
     try:
         check_egress(template.egress)
+        check_services(template.services)
         check_placement(template.node_selector, template.tolerations)
     except FleetError as error:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {error.problem.message}") from None
@@ -232,6 +236,7 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
         ephemeral=workspace.ephemeral,
         envs=envs,
         secret_envs=template.secret_envs,
+        services=template.services,
         egress=egress,
         own_egress=not name or egress != template.egress,
         contract=contract,

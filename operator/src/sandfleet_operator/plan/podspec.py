@@ -201,7 +201,7 @@ def _volumes(request: PodRequest) -> list[dict[str, Any]]:
 def _config(request: PodRequest, settings: Settings) -> str:
     """What the executor is told; it adds the pod's uid itself."""
     wanted, claimed = request.wanted, request.state is PodState.CLAIMED
-    config = {
+    config: dict[str, Any] = {
         "sandbox_id": request.name,
         "workspace": WORKSPACE,
         "private_dir": PRIVATE,
@@ -214,6 +214,8 @@ def _config(request: PodRequest, settings: Settings) -> str:
         "idle_timeout": wanted.idle_timeout if claimed else None,
         "envs": dict(wanted.envs),
     }
+    if wanted.services:
+        config["services"] = list(wanted.services)
     return json.dumps(config, sort_keys=True)
 
 
