@@ -69,6 +69,11 @@ class Connection:
         return api.filesystem_grpc.FilesystemServiceStub(self.channel)
 
     @cached_property
+    def port(self) -> api.port_grpc.PortServiceAsyncStub:
+        """Ports inside the sandbox."""
+        return api.port_grpc.PortServiceStub(self.channel)
+
+    @cached_property
     def session(self) -> api.session_grpc.SessionServiceAsyncStub:
         """The sandbox as a whole."""
         return api.session_grpc.SessionServiceStub(self.channel)

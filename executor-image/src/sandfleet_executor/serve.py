@@ -15,6 +15,7 @@ from sandfleet_api.executor.v1 import (
     filesystem_pb2_grpc,
     identity_pb2_grpc,
     interpreter_pb2_grpc,
+    port_pb2_grpc,
     process_pb2_grpc,
     session_pb2_grpc,
 )
@@ -26,6 +27,7 @@ from sandfleet_executor.effects.identity import Identity
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.session import Session
 from sandfleet_executor.effects.tokens import TokenVerifier
+from sandfleet_executor.effects.tunnels import Tunnels
 from sandfleet_executor.effects.userthreads import FileThreads
 from sandfleet_executor.effects.walk import Roots
 from sandfleet_executor.servicers.auth import AuthInterceptor
@@ -33,6 +35,7 @@ from sandfleet_executor.servicers.errors import ErrorInterceptor
 from sandfleet_executor.servicers.filesystem import FilesystemServicer
 from sandfleet_executor.servicers.identity import IdentityService
 from sandfleet_executor.servicers.interpreter import InterpreterService
+from sandfleet_executor.servicers.port import PortService
 from sandfleet_executor.servicers.process import ProcessService
 from sandfleet_executor.servicers.session import SessionService
 
@@ -104,6 +107,8 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(session), server)
     filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(FilesystemServicer(roots, threads), server)
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session), server)
+    tunnels = Tunnels(session.namespace, own_port(config), session.touch)
+    port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
     identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)
     await asyncio.gather(session.namespace(), asyncio.to_thread(watcher.scan))
@@ -126,6 +131,12 @@ def bind(server: grpc.aio.Server, config: ExecutorConfig, identity: Identity | N
     number = int(str(config.listen).rpartition(":")[2])
     for address in (str(config.listen), *ports.left_open(str(config.listen))):
         server.add_secure_port(address, identity.credentials(lambda: ports.send_at_once(number)))
+
+
+def own_port(config: ExecutorConfig) -> int | None:
+    """The executor's port as user code could reach it; None where that has a network of its own."""
+    apart = config.isolation == "namespace" and config.network == "none"
+    return None if apart or config.listen is None else int(config.listen.rpartition(":")[2])
 
 
 def utc_now() -> dt.datetime:

@@ -16,7 +16,7 @@ from typing import Any
 import sandfleet_executor.worker
 from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.effects.channel import FrameChannel
+from sandfleet_executor.effects.channel import FrameChannel, take_descriptor
 from sandfleet_executor.effects.children import Children, Exit, NamespaceError
 from sandfleet_executor.worker import tree
 from sandfleet_executor.worker.frames import Frame, FrameError
@@ -91,6 +91,19 @@ class Namespace:
         if answer["event"] != "forked":
             raise NamespaceError(str(answer.get("message", "cannot start a process")))
         return int(answer["pid"])
+
+    async def connect(self, port: int) -> dict[str, Any] | socket.socket:
+        """A connection to the port on the session's loopback, or the answer that says why there is none. Raises NamespaceError."""
+        ours, theirs = socket.socketpair()
+        try:
+            answer = await self._ask({"op": "connect", "port": port}, (theirs.fileno(),))
+            return answer if answer["event"] != "connected" else socket.socket(fileno=take_descriptor(ours))
+        except (FrameError, OSError) as error:
+            raise NamespaceError(f"cannot connect: {error}") from error
+        finally:
+            # A descriptor that comes when nobody waits any more goes with these.
+            ours.close()
+            theirs.close()
 
     def watch(self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[int, int, float], None]) -> None:
         """Tells of the end of a child, and of (resident bytes, processes, cpu seconds) of its tree while it is busy."""

@@ -18,6 +18,7 @@ SCOPES_OF_SERVICES = {
     f"{PACKAGE}.ProcessService": "process",
     f"{PACKAGE}.FilesystemService": "filesystem",
     f"{PACKAGE}.SessionService": "session",
+    f"{PACKAGE}.PortService": "ports",
     f"{PACKAGE}.IdentityService": "admin",
 }
 SCOPES_OF_METHODS = {

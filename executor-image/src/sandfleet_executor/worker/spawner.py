@@ -4,10 +4,11 @@ One thread, one loop. Nothing of the same user can kill, stop or trace it (PID 1
 
 Requests on the control socket, descriptors beside the prefix of the frame:
   {"op":"prepare","id","kind":"context"|"command"}  fd: control, on which the child is told what it is to be (child.py)
+  {"op":"connect","id","port"}  fd: a socket, on which a connected descriptor comes back (connect.py)
   {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id"} · {"op":"ping","id"}
 Answers (with the request's id) and events:
   {"event":"hello","kernel","python","separated"} fd: /tmp
-  {"event":"forked","id","pid"} · {"event":"failed","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"}
+  {"event":"forked","id","pid"} · {"event":"connected","id"} · {"event":"failed","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"}
   {"event":"exited","pid","code","signal","memory":bool} · {"event":"sample","trees":{pid:[rss, processes, cpu]}}
 """
 
@@ -22,7 +23,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import child, command, frames, guard, linux, machine, tree
+from . import child, command, connect, frames, guard, linux, machine, tree
 
 # A Python context's address space ends here above the memory limit: the second line, for one huge allocation.
 ADDRESS_HEADROOM = 1 << 30
@@ -45,6 +46,8 @@ class Spawner:
         self.used = 0
         self.machine = machine.Machine()
         self.shown: dict[int, list[float]] = {}
+        self.poller = select.poll()
+        self.connections = connect.Connections(self.poller, self.say)
         self.woken, self.wake = os.pipe()
         os.set_blocking(self.woken, False)
         os.set_blocking(self.wake, False)
@@ -53,17 +56,20 @@ class Spawner:
 
     def loop(self) -> None:
         """Returns when the executor has gone."""
-        poller = select.poll()
-        poller.register(self.control, select.POLLIN)
-        poller.register(self.woken, select.POLLIN)
+        self.poller.register(self.control, select.POLLIN)
+        self.poller.register(self.woken, select.POLLIN)
         sampled = time.monotonic()
         while True:
             due = sampled + guard.interval(busy=self.busy > 0, used=self.used, limit=self.memory_limit)
-            ready = {fd for fd, _ in poller.poll(max(0.0, due - time.monotonic()) * 1000)}
+            wait = min(due, self.connections.due) - time.monotonic()
+            ready = {fd for fd, _ in self.poller.poll(max(0.0, wait) * 1000)}
             if self.woken in ready:
                 self.reap()
             if self.control.fileno() in ready and not self.serve():
                 return
+            for fd in ready:
+                self.connections.ready(fd)
+            self.connections.expire()
             if time.monotonic() >= due:
                 self.sample()
                 sampled = time.monotonic()
@@ -89,6 +95,8 @@ class Spawner:
         match request["op"]:
             case "prepare":
                 self.fork(request["id"], request["kind"], fds)
+            case "connect":
+                self.connections.begin(request["id"], request["port"], fds[0])
             case "signal":
                 if request["pid"] in self.children:
                     tree.send_signal([request["pid"]], request["signal"])
@@ -135,6 +143,7 @@ class Spawner:
         for fd in (self.woken, self.wake):
             os.close(fd)
         self.control.close()
+        self.connections.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.setsid()
