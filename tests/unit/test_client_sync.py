@@ -15,9 +15,13 @@ from sandfleet import _background
 from sandfleet.commands import AsyncCommandHandle, AsyncCommands
 from sandfleet.files import AsyncFiles
 from sandfleet.fleet import AsyncFleet
+from sandfleet.ports import AsyncForward
+from sandfleet.pty import AsyncPty, AsyncPtyHandle
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.sync import Files, Fleet, Sandbox
 from sandfleet.sync_commands import CommandHandle, Commands
+from sandfleet.sync_ports import Forward
+from sandfleet.sync_pty import Pty, PtyHandle
 from sandfleet.testing import FakeFleet, Hangs, finished, output
 from sandfleet.values import Outcome
 
@@ -27,6 +31,9 @@ PAIRS = [
     (AsyncCommandHandle, CommandHandle),
     (AsyncFiles, Files),
     (AsyncFleet, Fleet),
+    (AsyncForward, Forward),
+    (AsyncPty, Pty),
+    (AsyncPtyHandle, PtyHandle),
 ]
 # What the async classes use among themselves, with protobuf in it.
 INNER = {"access", "renew", "open_claim", "list_within", "get_within", "spans"}

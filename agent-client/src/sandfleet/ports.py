@@ -122,7 +122,8 @@ class AsyncForward:
         """A call whose connection is open. Raises SandfleetError."""
 
         async def attempt(connection: Connection) -> Any:
-            call = connection.port.Tunnel(metadata=connection.metadata())
+            # The stubs want the requests here; they are written to the call.
+            call = connection.port.Tunnel(None, metadata=connection.metadata())  # type: ignore[arg-type]
             try:
                 async with late.asyncio.timeout(self._link.rpc_timeout):
                     await _write(call, api.port.TunnelRequest(open=api.port.TunnelOpen(port=self._port)))

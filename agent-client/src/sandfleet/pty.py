@@ -10,7 +10,6 @@ from sandfleet import _api as api
 from sandfleet import _late as late
 from sandfleet.collect import Output
 from sandfleet.commands import AsyncCommandHandle, Command
-from sandfleet.errors import NotFoundError
 
 if TYPE_CHECKING:
     from sandfleet.follow import Follower
@@ -48,7 +47,7 @@ class AsyncPtyHandle:
                 return piece.data
 
     async def send(self, data: str | bytes) -> None:
-        """Type: Ctrl-C is the byte 3, Ctrl-D the byte 4, Enter is \\r. Returns when the terminal has taken everything.
+        """Type: Ctrl-C is the byte 3, Ctrl-D the byte 4, Enter the byte 13. Returns when the terminal has taken everything.
 
         Raises NotFoundError when it ended.
         """

@@ -337,7 +337,9 @@ def rpc_timeout_error(seconds: float) -> RpcTimeout:
     return RpcTimeout(f"cannot go on: no answer for {seconds:g} s", reason="RpcTimeout", retryable=True)
 
 
-async def receive(call: api.aio.UnaryStreamCall[Any, Answer]) -> Answer | None:
+async def receive(
+    call: api.aio.UnaryStreamCall[Any, Answer] | api.aio.StreamStreamCall[Any, Answer],
+) -> Answer | None:
     """Read the next message of a stream; None at its end."""
     message = await call.read()
     return None if message is api.aio.EOF else cast("Answer", message)  # type: ignore[attr-defined]  # the stubs lack it

@@ -13,10 +13,11 @@ import termios
 import threading
 import tty
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 
 from sandfleet.cli import FAILED, OK, report, sandboxes
 from sandfleet.cli.escapes import Leaving, Plain
-from sandfleet.errors import NotFoundError, SandfleetError
+from sandfleet.errors import SandfleetError
 from sandfleet.pty import AsyncPtyHandle
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values import Blame, CommandResult, Outcome
@@ -31,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.add_argument("-n", "--namespace", metavar="NS", help="of this namespace of a cluster")
     parser.add_argument("--cwd", default="", metavar="DIR", help="where, relative to /workspace")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="deadline (the longest that the sandbox allows)")
+    parser.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="deadline (the longest that the sandbox allows)"
+    )
     parser.add_argument("--json", action="store_true", help="print errors of the platform as a JSON object")
     parser.add_argument("sandbox", metavar="ID")
     parser.add_argument("words", metavar="-- CMD", nargs="*", help="what to run, behind -- (bash)")
@@ -56,13 +59,13 @@ async def _run(options: argparse.Namespace) -> int:
             command=[*options.words, *options.behind] or None,
             cwd=options.cwd,
             term=os.environ.get("TERM", "") if sys.stdout.isatty() else "dumb",
-            timeout=options.timeout or (limits.max_timeout if limits else None),
+            timeout=options.timeout or limits.max_timeout,
         )
         return await _Attached(handle).run()
 
 
 class _Attached:
-    """This terminal, and the one in the sandbox."""
+    """The terminal here, and the one in the sandbox."""
 
     def __init__(self, handle: AsyncPtyHandle) -> None:
         self._handle = handle
@@ -73,8 +76,15 @@ class _Attached:
 
     async def run(self) -> int:
         shown = asyncio.ensure_future(self._show())
+
+        def type_in(data: bytes) -> None:
+            asyncio.run_coroutine_threadsafe(self._type(data), self._loop).result()
+
+        def leave() -> None:
+            self._loop.call_soon_threadsafe(self._end, 0)
+
         try:
-            with self._signals(), _raw(), _typing(self._loop, self._type):
+            with self._signals(), _raw(), _typing(type_in, leave):
                 await asyncio.wait({shown, self._ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not shown.done():
@@ -101,7 +111,7 @@ class _Attached:
 
     async def _type(self, data: bytes) -> None:
         # It may have ended since, which what it shows will say.
-        with contextlib.suppress(NotFoundError):
+        with contextlib.suppress(SandfleetError):
             await self._handle.send(data)
 
     def _end(self, number: int) -> None:
@@ -158,8 +168,29 @@ def _raw() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _typing(loop: asyncio.AbstractEventLoop, send: Callable[[bytes], object]) -> Iterator[None]:
-    yield
+def _typing(type_in: Callable[[bytes], None], leave: Callable[[], None]) -> Iterator[None]:
+    """Reads what is typed, or piped in, in a thread: files cannot be waited for otherwise, and a terminal stays as it is."""
+    stop, stopping = os.pipe()
+    thread = threading.Thread(target=_read, args=(sys.stdin.fileno(), stop, type_in, leave), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        os.close(stopping)
+
+
+def _read(source: int, stop: int, type_in: Callable[[bytes], None], leave: Callable[[], None]) -> None:
+    leaving = Leaving() if os.isatty(source) else None
+    with contextlib.suppress(OSError, CancelledError, RuntimeError), contextlib.closing(os.fdopen(stop, "rb")):
+        while stop not in select.select([source, stop], [], [])[0]:
+            data = os.read(source, _READ)
+            sent = leaving.feed(data) if leaving else data or _CTRL_D
+            if sent:
+                type_in(sent)
+            if leaving and (leaving.left or not data):
+                leave()
+            if not data:
+                return
 
 
 def _write(data: bytes) -> None:
