@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, footprint, sessions, pods, operator, claims, warm.
+`--only NAME` runs one of: cells, commands, tunnel, pty, footprint, sessions, pods, operator, claims, warm.
 """
 
 import argparse
@@ -14,11 +14,15 @@ import footprint
 import pods
 import reconciler
 import sessions
+import terminals
+import tunnels
 import warm
 
 PARTS = {
     "cells": cells,
     "commands": commands,
+    "tunnel": tunnels,
+    "pty": terminals,
     "footprint": footprint,
     "sessions": sessions,
     "pods": pods,

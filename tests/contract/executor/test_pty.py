@@ -270,15 +270,13 @@ async def test_a_program_that_nobody_reads_waits_and_costs_the_executor_nothing(
 
 
 async def test_twenty_at_once_do_not_mix(sandbox):
-    async def one(number):
-        handle = await sandbox.pty.create(command="read a; echo $(tty) $a")
-        await handle.send(f"n{number}\r")
-        shown = await everything(handle)
-        return re.search(rb"(/dev/pts/\d+) n(\d+)\r\n$", shown).groups()
-
-    found = await asyncio.gather(*(one(number) for number in range(20)))
-    assert [int(number) for _, number in found] == list(range(20))
-    assert len({name for name, _ in found}) == 20
+    made = [sandbox.pty.create(command="tty; read a; echo got $a") for _ in range(20)]
+    screens = [Screen(handle) for handle in await asyncio.gather(*made)]
+    names = {(await screen.until(rb"(/dev/pts/\d+)\r\n"))[1] for screen in screens}
+    assert len(names) == 20
+    await asyncio.gather(*(screen.type(f"n{number}\r") for number, screen in enumerate(screens)))
+    shown = await asyncio.gather(*(everything(screen.handle) for screen in screens))
+    assert shown == [f"n{number}\r\ngot n{number}\r\n".encode() for number in range(20)]
 
 
 async def test_typing_into_another_terminal_is_impossible(sandbox):
