@@ -118,6 +118,8 @@ def test_a_window_that_changes_changes_there(sandbox):
         # What a terminal's kernel does for the group in front of it; here nobody is.
         one.process.send_signal(signal.SIGWINCH)
         one.sees(rb"40 120")
+        one.types("\x03")
+        assert one.ends() == 130
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

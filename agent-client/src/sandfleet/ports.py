@@ -123,7 +123,7 @@ class AsyncForward:
 
         async def attempt(connection: Connection) -> Any:
             # The stubs want the requests here; they are written to the call.
-            call = connection.port.Tunnel(None, metadata=connection.metadata())  # type: ignore[arg-type]
+            call = connection.port.Tunnel(None, metadata=connection.metadata())
             try:
                 async with late.asyncio.timeout(self._link.rpc_timeout):
                     await _write(call, api.port.TunnelRequest(open=api.port.TunnelOpen(port=self._port)))

@@ -317,7 +317,8 @@ class AsyncSandbox:
         port        in the sandbox, on its loopback; whether somebody listens shows with each connection.
         local_port  on 127.0.0.1; 0 means a free one.
         on_error    called with each SandfleetError that ended a connection (PreconditionFailed: nobody listens, LimitReached:
-                    100 are open, …); the program that connected sees a reset.
+                    100 are open, …), in the thread of the event loop: in the sync class it may not call the sandbox. The program
+                    that connected sees a reset.
 
         It ends with `close`, as a context manager, or with this object. Raises InvalidArgument (no such port), OSError (the
         local port is taken).

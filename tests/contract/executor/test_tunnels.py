@@ -469,7 +469,7 @@ async def test_a_sandbox_ends_with_its_tunnels_open(starting):
             # A reset, or an end where the server ended first: never silence.
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
-        assert not ending.processes()
+        await until(lambda: not ending.processes())
 
 
 async def test_only_bytes_keep_a_sandbox_from_being_idle(starting):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
@@ -47,7 +48,9 @@ def run(options: argparse.Namespace) -> int:
             try:
                 made = opened.enter_context(sandbox.forward(port, local_port=local_port, on_error=_say))
             except OSError as error:
-                print(f"sandfleet: cannot listen on port {local_port}: {error.strerror}", file=sys.stderr)
+                print(
+                    f"sandfleet: cannot listen on port {local_port}: {os.strerror(error.errno or 0)}", file=sys.stderr
+                )
                 return USAGE
             said = {"port": port, "address": made.address}
             print(json.dumps(said) if options.json else f"{made.address} -> {port}", flush=True)

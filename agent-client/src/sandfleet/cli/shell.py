@@ -85,7 +85,8 @@ class _Attached:
 
         try:
             with self._signals(), _raw(), _typing(type_in, leave):
-                await asyncio.wait({shown, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+                ends: set[asyncio.Future[None] | asyncio.Future[int]] = {shown, self._ended}
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not shown.done():
                 await self._hang_up(shown)
