@@ -29,6 +29,8 @@ _BACKLOG = 128
 _PIECE = 256 * 1024
 # After accept() failed for want of descriptors or memory, in seconds.
 _PAUSE = 0.1
+# How long what a program sent may take to arrive after it has gone, in seconds.
+_LINGER = 5.0
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -37,6 +39,7 @@ class AsyncForward:
 
     def __init__(self, link: Link, port: int, listener: socket.socket, on_error: OnError | None) -> None:
         """Use `sandbox.forward`."""
+        self._closed = False
         self._link = link
         self._port = port
         self._listener = listener
@@ -61,6 +64,11 @@ class AsyncForward:
         """Where to connect: "127.0.0.1:PORT"."""
         return f"{_LOCALHOST}:{self._local_port}"
 
+    @property
+    def closed(self) -> bool:
+        """Whether it listens no more."""
+        return self._closed
+
     async def close(self) -> None:
         """Listen no more and reset the connections that are open. Closing twice is no error."""
         tasks = [self._accepting, *self._connections]
@@ -68,6 +76,7 @@ class AsyncForward:
             task.cancel()
         await late.asyncio.gather(*tasks, return_exceptions=True)
         self._listener.close()
+        self._closed = True
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,14 +176,32 @@ class _Tunnel:
         await _write(self._call, api.port.TunnelRequest(end=api.port.TunnelEnd()))
 
     async def _down(self) -> None:
+        """To the end of the call, not of the bytes: it says that what went up has arrived."""
+        ended = False
         while (message := await late.transport.receive(self._call)) is not None:
-            match message.WhichOneof("message"):
-                case "data":
-                    await self._loop.sock_sendall(self._sock, message.data)
-                case "end":
-                    self._sock.shutdown(socket.SHUT_WR)
-                    return
-        raise ProtocolError("cannot go on with the connection: it ended without its end", reason="NoEnd")
+            kind = message.WhichOneof("message")
+            if ended or kind == "opened":
+                raise ProtocolError(f"cannot take {kind!r} here: out of order", reason="BadOrder")
+            ended = kind == "end"
+            try:
+                await self._deliver(message.data, ended=ended)
+            except OSError:
+                # The program here has gone, or reads no more. What it sent before is still to arrive.
+                await self._discard()
+                raise
+        if not ended:
+            raise ProtocolError("cannot go on with the connection: it ended without its end", reason="NoEnd")
+
+    async def _deliver(self, data: bytes, *, ended: bool) -> None:
+        await self._loop.sock_sendall(self._sock, data)
+        if ended:
+            self._sock.shutdown(socket.SHUT_WR)
+
+    async def _discard(self) -> None:
+        with suppress(TimeoutError):
+            async with late.asyncio.timeout(_LINGER):
+                while await late.transport.receive(self._call) is not None:
+                    pass
 
 
 async def _all(tasks: set[asyncio.Task[None]]) -> None:
@@ -211,7 +238,7 @@ class Forwards:
         listener = socket.create_server((_LOCALHOST, local_port), backlog=_BACKLOG)
         listener.setblocking(False)
         made = AsyncForward(self._link, port, listener, on_error)
-        self._open.append(made)
+        self._open = [one for one in self._open if not one.closed] + [made]
         return made
 
     async def host(self, port: int) -> str:

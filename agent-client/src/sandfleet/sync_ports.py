@@ -26,6 +26,10 @@ class Forward:
     def address(self) -> str:
         return self._async.address
 
+    @property
+    def closed(self) -> bool:
+        return self._async.closed
+
     def close(self) -> None:
         return run(self._async.close())
 

@@ -165,7 +165,7 @@ def _raw() -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
 @contextlib.contextmanager

@@ -137,7 +137,10 @@ class Command:
             await self._begun.wait()
         if not self.request.terminal or self._stdin < 0:
             raise NoTerminalError
-        termios.tcsetwinsize(self._stdin, (rows, cols))
+        try:
+            termios.tcsetwinsize(self._stdin, (rows, cols))
+        except termios.error as error:
+            raise NoTerminalError from error
         if self._child and "gvisor" in os.uname().release:
             # Its kernel tells nobody of that, nor does it say who is in the foreground.
             self._child.channel.send({"op": "signal", "signal": int(signal.SIGWINCH), "all": True})
@@ -196,6 +199,7 @@ class Command:
             child = await namespace.children.start(COMMAND, header, self.request.payload, [theirs.fileno()], self)
             try:
                 master = take_descriptor(ours)
+                os.set_blocking(master, False)
             except FrameError as error:
                 namespace.kill(child.pid)
                 raise NamespaceError(f"cannot start the command: its terminal is missing ({error})") from error

@@ -96,7 +96,8 @@ class Namespace:
         """A connection to the port on the session's loopback, or the answer that says why there is none. Raises NamespaceError."""
         ours, theirs = socket.socketpair()
         try:
-            answer = await self._ask({"op": "connect", "port": port}, (theirs.fileno(),))
+            # Early in a session the spawner imports.
+            answer = await self._ask({"op": "connect", "port": port}, (theirs.fileno(),), START_SECONDS)
             return answer if answer["event"] != "connected" else socket.socket(fileno=take_descriptor(ours))
         except (FrameError, OSError) as error:
             raise NamespaceError(f"cannot connect: {error}") from error
