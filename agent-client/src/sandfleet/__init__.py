@@ -30,10 +30,14 @@ if TYPE_CHECKING:
     from sandfleet.fleet_values import PoolInfo as PoolInfo
     from sandfleet.fleet_values import Queued as Queued
     from sandfleet.fleet_values import SandboxChange as SandboxChange
+    from sandfleet.ports import AsyncForward as AsyncForward
+    from sandfleet.pty import AsyncPtyHandle as AsyncPtyHandle
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
     from sandfleet.sync import Fleet as Fleet
     from sandfleet.sync import Sandbox as Sandbox
     from sandfleet.sync_commands import CommandHandle as CommandHandle
+    from sandfleet.sync_ports import Forward as Forward
+    from sandfleet.sync_pty import PtyHandle as PtyHandle
     from sandfleet.values import Blame as Blame
     from sandfleet.values import CommandResult as CommandResult
     from sandfleet.values import Execution as Execution
@@ -63,9 +67,13 @@ _HOMES = {
     ),
     "fleet": ("AsyncFleet",),
     "fleet_values": ("Bound", "PoolInfo", "Queued", "SandboxChange"),
+    "ports": ("AsyncForward",),
+    "pty": ("AsyncPtyHandle",),
     "sandbox": ("AsyncSandbox",),
     "sync": ("Fleet", "Sandbox"),
     "sync_commands": ("CommandHandle",),
+    "sync_ports": ("Forward",),
+    "sync_pty": ("PtyHandle",),
     "values": (
         "Blame",
         "CommandResult",
