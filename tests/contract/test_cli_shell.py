@@ -16,14 +16,24 @@ import termios
 import time
 
 import pytest
-from sandfleet import Sandbox
+from sandfleet import Fleet, Sandbox
+from sandfleet.embedded import Options, Process
 
 PATIENCE = 60
 
 
 @pytest.fixture(scope="module")
-def sandbox():
-    with Sandbox.create() as made:
+def fleet():
+    # Of its own process: one that this process had would stay for other tests.
+    process = Process(Options(pool_size=1))
+    with Fleet.connect(process.address) as connected:
+        yield connected
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def sandbox(fleet):
+    with Sandbox.create(fleet=fleet) as made:
         yield made
 
 
@@ -105,21 +115,15 @@ def test_keys_go_to_the_program_and_not_to_the_client(sandbox):
 
 
 def test_a_window_that_changes_changes_there(sandbox):
-    with person(
-        "shell",
-        sandbox.sandbox_id,
-        "--",
-        "bash",
-        "-c",
-        "trap 'stty size' WINCH; echo ready; while :; do sleep 0.1; done",
-    ) as one:
+    code = "import os, signal; signal.signal(28, lambda *_: print(*os.get_terminal_size())); print('ready'); input()"
+    with person("shell", sandbox.sandbox_id, "--", "python3", "-u", "-c", code) as one:
         one.sees(rb"ready")
         one.resize(40, 120)
         # What a terminal's kernel does for the group in front of it; here nobody is.
         one.process.send_signal(signal.SIGWINCH)
-        one.sees(rb"40 120")
-        one.types("\x03")
-        assert one.ends() == 130
+        one.sees(rb"120 40")
+        one.types("\r")
+        assert one.ends() == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -242,8 +246,8 @@ def test_what_is_no_port_is_wrong_usage(sandbox, word):
     assert "cannot forward" in err
 
 
-def test_the_end_of_the_sandbox_is_the_end_of_its_forwards():
-    with Sandbox.create() as mine:
+def test_the_end_of_the_sandbox_is_the_end_of_its_forwards(fleet):
+    with Sandbox.create(fleet=fleet) as mine:
         process = forward(mine, mine.sandbox_id, "8100")
         process.stdout.readline()
     _, err = process.communicate(timeout=PATIENCE)

@@ -149,7 +149,7 @@ async def test_a_program_here_that_resets_resets_there(sandbox):
     code = (
         "import socket\n"
         "s = socket.create_server(('127.0.0.1', 7101)); print('ready', flush=True); c, _ = s.accept()\n"
-        "c.recv(1)\n"
+        "c.sendall(c.recv(1))\n"
         "try: print(repr(c.recv(1)))\n"
         "except ConnectionResetError: print('reset')\n"
     )
@@ -158,6 +158,8 @@ async def test_a_program_here_that_resets_resets_there(sandbox):
     async with await sandbox.forward(7101) as forward:
         here = socket.create_connection(("127.0.0.1", forward.local_port))
         here.sendall(b"x")
+        # There and back: from now on nothing is under way.
+        assert await asyncio.to_thread(here.recv, 1) == b"x"
         here.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         here.close()
         assert (await handle.wait()).stdout.endswith("reset\n")
