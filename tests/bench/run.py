@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, files, footprint, services, sessions, pods, operator, claims, warm.
+`--only NAME` runs one of: cells, commands, files, footprint, services, tunnel, pty, sessions, pods, operator, claims, warm.
 """
 
 import argparse
@@ -16,12 +16,16 @@ import pods
 import reconciler
 import services
 import sessions
+import terminals
+import tunnels
 import warm
 
 PARTS = {
     "cells": cells,
     "commands": commands,
     "files": files,
+    "tunnel": tunnels,
+    "pty": terminals,
     "footprint": footprint,
     "services": services,
     "sessions": sessions,

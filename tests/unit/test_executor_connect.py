@@ -46,7 +46,7 @@ def test_whoever_listens_on_either_address_is_found(made, said, pair, family, ad
     except OSError:
         pytest.skip(f"this machine has no {address}")
     with server:
-        made.begin(7, server.getsockname()[1], theirs.fileno())
+        made.begin(7, server.getsockname()[1], theirs.fileno(), 5)
         made.settle()
         assert said == [{"event": "connected", "id": 7}]
         _, fds, _, _ = socket.recv_fds(ours, 1, 1)
@@ -58,7 +58,7 @@ def test_whoever_listens_on_either_address_is_found(made, said, pair, family, ad
 def test_where_nobody_listens_it_is_refused_at_once(made, said, pair):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    made.begin(7, port, pair[1].fileno())
+    made.begin(7, port, pair[1].fileno(), 5)
     made.settle()
     assert [(one["event"], one["id"], one["reason"]) for one in said] == [("failed", 7, connect.REFUSED)]
 
@@ -77,7 +77,7 @@ def test_whoever_does_not_answer_is_given_up_at_the_moment_that_was_asked_for(ma
 
 def test_there_are_never_more_under_way_than_there_may_be(made, said, pair, monkeypatch):
     monkeypatch.setattr(connect, "MOST", 0)
-    made.begin(7, 1, pair[1].fileno())
+    made.begin(7, 1, pair[1].fileno(), 5)
     assert [one["reason"] for one in said] == [connect.TOO_MANY]
 
 
@@ -85,7 +85,7 @@ def test_what_nobody_waits_for_any_more_is_closed(made, said, pair):
     ours, theirs = pair
     with socket.create_server(("127.0.0.1", 0)) as server:
         ours.close()
-        made.begin(7, server.getsockname()[1], theirs.fileno())
+        made.begin(7, server.getsockname()[1], theirs.fileno(), 5)
         made.settle()
         with server.accept()[0] as other:
             assert other.recv(1) == b""

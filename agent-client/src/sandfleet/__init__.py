@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from sandfleet.fleet_values import PoolInfo as PoolInfo
     from sandfleet.fleet_values import Queued as Queued
     from sandfleet.fleet_values import SandboxChange as SandboxChange
+    from sandfleet.ports import AsyncForward as AsyncForward
+    from sandfleet.pty import AsyncPtyHandle as AsyncPtyHandle
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
     from sandfleet.service_values import Probe as Probe
     from sandfleet.service_values import Service as Service
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from sandfleet.sync import Sandbox as Sandbox
     from sandfleet.sync_commands import CommandHandle as CommandHandle
     from sandfleet.sync_files import FileWatch as FileWatch
+    from sandfleet.sync_ports import Forward as Forward
+    from sandfleet.sync_pty import PtyHandle as PtyHandle
     from sandfleet.values import Blame as Blame
     from sandfleet.values import CommandResult as CommandResult
     from sandfleet.values import Execution as Execution
@@ -84,11 +88,15 @@ _HOMES = {
     "file_watch": ("AsyncFileWatch",),
     "fleet": ("AsyncFleet",),
     "fleet_values": ("Bound", "PoolInfo", "Queued", "SandboxChange"),
+    "ports": ("AsyncForward",),
+    "pty": ("AsyncPtyHandle",),
     "sandbox": ("AsyncSandbox",),
     "service_values": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
     "sync": ("Fleet", "Sandbox"),
     "sync_commands": ("CommandHandle",),
     "sync_files": ("FileWatch",),
+    "sync_ports": ("Forward",),
+    "sync_pty": ("PtyHandle",),
     "values": (
         "Blame",
         "CommandResult",

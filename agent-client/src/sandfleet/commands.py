@@ -69,7 +69,7 @@ class AsyncCommandHandle:
         if self._feeding is not None:
             # The command has ended: what it did not read nobody will.
             self._feeding.cancel()
-        return _checked(_result(self._follower.collector), check=check)
+        return _checked(result_of(self._follower.collector), check=check)
 
     async def kill(self) -> bool:
         """Kill it with all its processes. Returns whether it was still running."""
@@ -259,7 +259,8 @@ class AsyncCommands:
         return _checked(result, check=check)
 
 
-def _result(collector: Collector) -> CommandResult:
+def result_of(collector: Collector) -> CommandResult:
+    """Return what became of a command that ended."""
     ending = collector.ending
     assert ending is not None
     said, out, err = (

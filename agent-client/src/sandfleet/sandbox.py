@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from sandfleet.files import AsyncFiles
     from sandfleet.fleet import AsyncFleet
     from sandfleet.fleet_values import Bound, Egress, OnQueued
+    from sandfleet.ports import AsyncForward, OnError
+    from sandfleet.pty import AsyncPty
     from sandfleet.services import AsyncServices
     from sandfleet.transport import Link
     from sandfleet.values import (
@@ -53,6 +55,8 @@ class AsyncSandbox:
         from sandfleet.commands import AsyncCommands
         from sandfleet.files import AsyncFiles
         from sandfleet.interpreter import Interpreter
+        from sandfleet.ports import Forwards
+        from sandfleet.pty import AsyncPty
         from sandfleet.services import AsyncServices
 
         self._link = link
@@ -64,6 +68,8 @@ class AsyncSandbox:
         self._commands = AsyncCommands(link)
         self._files = AsyncFiles(link)
         self._services = AsyncServices(link)
+        self._pty = AsyncPty(link)
+        self._forwards = Forwards(link)
         if keep_alive:
             self._start_keeper()
 
@@ -81,6 +87,11 @@ class AsyncSandbox:
     def services(self) -> AsyncServices:
         """Programs that go on without their client."""
         return self._services
+
+    @property
+    def pty(self) -> AsyncPty:
+        """Terminals."""
+        return self._pty
 
     @classmethod
     async def create(
@@ -232,6 +243,7 @@ class AsyncSandbox:
         if self._keeper is not None:
             self._keeper.cancel()
             self._keeper = None
+        await self._forwards.close()
         await self._link.close()
 
     async def run_code(
@@ -306,6 +318,27 @@ class AsyncSandbox:
         Returns whether something was running. Raises NotFoundError.
         """
         return await self._interpreter.interrupt(context, grace=grace)
+
+    async def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> AsyncForward:
+        """Make a TCP port of the sandbox one of this machine: what connects to `address` talks to what listens there.
+
+        port        in the sandbox, on its loopback; whether somebody listens shows with each connection.
+        local_port  on 127.0.0.1; 0 means a free one.
+        on_error    called with each SandfleetError that ended a connection (PreconditionFailed: nobody listens, LimitReached:
+                    100 are open, …), in the thread of the event loop: in the sync class it may not call the sandbox. The program
+                    that connected sees a reset.
+
+        It ends with `close`, as a context manager, or with this object. Raises InvalidArgument (no such port), OSError (the
+        local port is taken).
+        """
+        return await self._forwards.open(port, local_port=local_port, on_error=on_error)
+
+    async def get_host(self, port: int) -> str:
+        """Return the "127.0.0.1:PORT" at which a port of the sandbox is reached while this object is used.
+
+        As `forward`, which it calls once for each port.
+        """
+        return await self._forwards.host(port)
 
     async def get_info(self) -> SandboxInfo:
         """Say what the sandbox is, its isolation included. Raises SandboxEnded."""

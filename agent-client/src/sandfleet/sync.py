@@ -14,10 +14,13 @@ from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import DEFAULT_LEASE, RPC_TIMEOUT, AsyncSandbox
 from sandfleet.sync_commands import Commands
 from sandfleet.sync_files import Files
+from sandfleet.sync_ports import Forward
+from sandfleet.sync_pty import Pty
 from sandfleet.sync_services import Services
 
 if TYPE_CHECKING:
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
+    from sandfleet.ports import OnError
     from sandfleet.values import (
         Context,
         Execution,
@@ -101,6 +104,7 @@ class Sandbox:
         self._commands = Commands(sandbox.commands)
         self._files = Files(sandbox.files)
         self._services = Services(sandbox.services)
+        self._pty = Pty(sandbox.pty)
 
     @property
     def commands(self) -> Commands:
@@ -113,6 +117,10 @@ class Sandbox:
     @property
     def services(self) -> Services:
         return self._services
+
+    @property
+    def pty(self) -> Pty:
+        return self._pty
 
     @property
     def sandbox_id(self) -> str:
@@ -255,6 +263,12 @@ class Sandbox:
 
     def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
         return run(self._async.interrupt(context, grace=grace))
+
+    def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> Forward:
+        return Forward(run(self._async.forward(port, local_port=local_port, on_error=on_error)))
+
+    def get_host(self, port: int) -> str:
+        return run(self._async.get_host(port))
 
     def get_info(self) -> SandboxInfo:
         return run(self._async.get_info())

@@ -74,6 +74,11 @@ class Connection:
         return api.service_grpc.ServiceManagerServiceStub(self.channel)
 
     @cached_property
+    def port(self) -> api.port_grpc.PortServiceAsyncStub:
+        """Ports inside the sandbox."""
+        return api.port_grpc.PortServiceStub(self.channel)
+
+    @cached_property
     def session(self) -> api.session_grpc.SessionServiceAsyncStub:
         """The sandbox as a whole."""
         return api.session_grpc.SessionServiceStub(self.channel)
@@ -337,7 +342,9 @@ def rpc_timeout_error(seconds: float) -> RpcTimeout:
     return RpcTimeout(f"cannot go on: no answer for {seconds:g} s", reason="RpcTimeout", retryable=True)
 
 
-async def receive(call: api.aio.UnaryStreamCall[Any, Answer]) -> Answer | None:
+async def receive(
+    call: api.aio.UnaryStreamCall[Any, Answer] | api.aio.StreamStreamCall[Any, Answer],
+) -> Answer | None:
     """Read the next message of a stream; None at its end."""
     message = await call.read()
     return None if message is api.aio.EOF else cast("Answer", message)  # type: ignore[attr-defined]  # the stubs lack it

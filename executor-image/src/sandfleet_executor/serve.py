@@ -15,6 +15,7 @@ from sandfleet_api.executor.v1 import (
     filesystem_pb2_grpc,
     identity_pb2_grpc,
     interpreter_pb2_grpc,
+    port_pb2_grpc,
     process_pb2_grpc,
     service_pb2_grpc,
     session_pb2_grpc,
@@ -28,6 +29,7 @@ from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.servicelogs import LogFiles
 from sandfleet_executor.effects.session import Session
 from sandfleet_executor.effects.tokens import TokenVerifier
+from sandfleet_executor.effects.tunnels import Tunnels
 from sandfleet_executor.effects.userthreads import FileThreads
 from sandfleet_executor.effects.walk import Roots
 from sandfleet_executor.effects.watches import Watches
@@ -36,6 +38,7 @@ from sandfleet_executor.servicers.errors import ErrorInterceptor
 from sandfleet_executor.servicers.filesystem import FilesystemServicer
 from sandfleet_executor.servicers.identity import IdentityService
 from sandfleet_executor.servicers.interpreter import InterpreterService
+from sandfleet_executor.servicers.port import PortService
 from sandfleet_executor.servicers.process import ProcessService
 from sandfleet_executor.servicers.service import ServiceManagerService
 from sandfleet_executor.servicers.session import SessionService
@@ -113,6 +116,8 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     service_pb2_grpc.add_ServiceManagerServiceServicer_to_server(ServiceManagerService(session), server)
     session.services.keep_logs(LogFiles(roots, threads))
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session), server)
+    tunnels = Tunnels(session.namespace, own_port(config), session.touch)
+    port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
     identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)
     await asyncio.gather(session.namespace(), asyncio.to_thread(watcher.scan))
@@ -145,6 +150,12 @@ def bind(server: grpc.aio.Server, config: ExecutorConfig, identity: Identity | N
     # Only beside a taken port shows what the kernel still gives away.
     for address in ports.left_open(listen):
         take(address)
+
+
+def own_port(config: ExecutorConfig) -> int | None:
+    """The executor's port as user code could reach it; None where that has a network of its own."""
+    apart = config.isolation == "namespace" and config.network == "none"
+    return None if apart or config.listen is None else int(config.listen.rpartition(":")[2])
 
 
 def utc_now() -> dt.datetime:

@@ -233,6 +233,10 @@ class LocalExecutor(ExecutorUnderTest):
         """Bytes resident in the executor itself."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def descriptors(self):
+        """How many the executor itself has open."""
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
     def processes(self):
         """Pids of everything that the executor has started and that is left, however it hides."""
         self._look()

@@ -41,6 +41,7 @@ import os
 print([int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and int(pid) not in (1, os.getpid())])
 """
 NAMESPACES = "import json, os; print(json.dumps({n: os.readlink(f'/proc/1/ns/{n}') for n in os.listdir('/proc/1/ns')}))"
+DESCRIPTORS = "import os; print(len(os.listdir('/proc/1/fd')))"
 RESIDENT = "print(int(open('/proc/1/statm').read().split()[1]) * 4096)"
 # Until the end of its input: a process that `runsc exec` has started outlives that.
 WATCH_PEAK = """
@@ -270,6 +271,9 @@ class PodExecutor(ExecutorUnderTest):
 
     def memory(self):
         return int(self._run(RESIDENT))
+
+    def descriptors(self):
+        return int(self._run(DESCRIPTORS))
 
     def processes(self):
         """Pids (in the container) of everything but the executor."""

@@ -77,9 +77,9 @@ def run(options: argparse.Namespace) -> int:
         case "kill":
             return _kill(options)
         case "services":
-            return services.show(_full(options.sandbox, options), options)
+            return services.show(full_id(options.sandbox, options), options)
         case "logs":
-            return services.logs(_full(options.sandbox, options), options)
+            return services.logs(full_id(options.sandbox, options), options)
     return _exec(options)
 
 
@@ -120,7 +120,7 @@ def _show_changes(changes: Iterable[SandboxChange]) -> None:
 
 
 def _get(options: argparse.Namespace) -> int:
-    sandbox_id = _full(options.sandbox, options)
+    sandbox_id = full_id(options.sandbox, options)
     fleet = Fleet(_background.run(finding.find_fleet_of(sandbox_id)))
     info, silent = fleet.get(sandbox_id), ""
     try:
@@ -156,7 +156,7 @@ def _get(options: argparse.Namespace) -> int:
 
 def _kill(options: argparse.Namespace) -> int:
     """End all of them, whatever becomes of one; return 1 when one had ended before."""
-    was_there = {one: _end(_full(one, options)) for one in options.sandboxes}
+    was_there = {one: _end(full_id(one, options)) for one in options.sandboxes}
     if options.json:
         print(json.dumps({"killed": was_there}))
     else:
@@ -179,7 +179,7 @@ def _exec(options: argparse.Namespace) -> int:
         print("sandfleet: cannot run a command: there is none; sandboxes exec ID -- CMD…", file=sys.stderr)
         return USAGE
     try:
-        with Sandbox.connect(_full(options.sandbox, options)) as sandbox:
+        with Sandbox.connect(full_id(options.sandbox, options)) as sandbox:
             ended = _run(sandbox, options)
     except SandfleetError as error:
         report(error, as_json=options.json)
@@ -216,7 +216,7 @@ def _namespace(options: argparse.Namespace) -> str | None:
     return "" if options.all_namespaces else options.namespace
 
 
-def _full(name: str, options: argparse.Namespace) -> str:
+def full_id(name: str, options: argparse.Namespace) -> str:
     """Return the id of a sandbox: in a cluster a name alone is one of the namespace."""
     if "/" in name:
         return name

@@ -16,13 +16,15 @@ from typing import Any
 import sandfleet_executor.worker
 from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.effects.channel import FrameChannel
+from sandfleet_executor.effects.channel import FrameChannel, take_descriptor
 from sandfleet_executor.effects.children import Children, Exit, NamespaceError
 from sandfleet_executor.worker import tree
 from sandfleet_executor.worker.frames import Frame, FrameError
 
 START_SECONDS = 30.0
 ANSWER_SECONDS = 10.0
+# How long whoever listens on a port may take.
+CONNECT_SECONDS = 5.0
 # How long after the last execution the memory guard still looks often.
 IDLE_SECONDS = 0.5
 # How long something has to run before it looks often.
@@ -37,6 +39,12 @@ class Hello:
     kernel: str
     python: str
     separated_user: bool
+
+
+def connection(fd: int) -> socket.socket:
+    made = socket.socket(fileno=fd)
+    made.setblocking(False)
+    return made
 
 
 class Namespace:
@@ -92,6 +100,24 @@ class Namespace:
             raise NamespaceError(str(answer.get("message", "cannot start a process")))
         return int(answer["pid"])
 
+    async def connect(self, port: int, seconds: float = CONNECT_SECONDS) -> dict[str, Any] | socket.socket:
+        """A connection to the port on the session's loopback, or the answer that says why there is none. Raises NamespaceError.
+
+        Whoever answers there is hostile. `seconds` is how long it may take to take the connection.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            # Early in a session the spawner imports.
+            request = {"op": "connect", "port": port, "seconds": seconds}
+            answer = await self._ask(request, (theirs.fileno(),), START_SECONDS)
+            return answer if answer["event"] != "connected" else connection(take_descriptor(ours))
+        except (FrameError, OSError) as error:
+            raise NamespaceError(f"cannot connect: {error}") from error
+        finally:
+            # A descriptor that comes when nobody waits any more goes with these.
+            ours.close()
+            theirs.close()
+
     def watch(self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[int, int, float], None]) -> None:
         """Tells of the end of a child, and of (resident bytes, processes, cpu seconds) of its tree while it is busy."""
         if early := self._early_exits.pop(pid, None):
@@ -121,24 +147,6 @@ class Namespace:
         used = await self._ask({"op": "usage"})
         spares = set(self.children.spares)
         return used | {"processes": sum(count for pid, count in used["processes"].items() if int(pid) not in spares)}
-
-    async def connect(self, port: int, seconds: float) -> socket.socket:
-        """A connection to a port of user code, made in its own network. Raises NamespaceError, ConnectionError.
-
-        Whoever answers there is hostile.
-        """
-        ours, theirs = socket.socketpair()
-        with ours:
-            request = {"op": "connect", "port": port, "seconds": seconds}
-            with theirs:
-                answer = await self._ask(request, (theirs.fileno(),), seconds + ANSWER_SECONDS)
-            if answer["event"] != "connected":
-                raise ConnectionError(f"cannot connect to port {port}: {answer.get('message', '')}")
-            # It was sent before the answer.
-            _, fds, _, _ = socket.recv_fds(ours, 1, 1, socket.MSG_DONTWAIT)
-        made = socket.socket(fileno=fds[0])
-        made.setblocking(False)
-        return made
 
     async def ports(self, pids: Sequence[int]) -> dict[int, tuple[list[int], bool]]:
         """By child: (TCP ports that its tree listens on, whether that is known completely). Raises NamespaceError."""

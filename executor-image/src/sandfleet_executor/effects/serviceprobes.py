@@ -43,13 +43,21 @@ async def trouble(probe: Probe, target: Target, *, owned: bool) -> str:
 async def _check(probe: Probe, target: Target) -> str:
     match probe.check:
         case Tcp(port):
-            with await target.namespace.connect(port, probe.timeout):
+            with await _connected(target, port, probe.timeout):
                 return ""
         case Http() as check:
-            with await target.namespace.connect(check.port, probe.timeout) as sock:
+            with await _connected(target, check.port, probe.timeout) as sock:
                 return http.trouble(check, await _asked(sock, http.question(check)))
         case Exec() as check:
             return await _run(check, target)
+
+
+async def _connected(target: Target, port: int, seconds: float) -> socket.socket:
+    """Raises NamespaceError, ConnectionError."""
+    made = await target.namespace.connect(port, seconds)
+    if isinstance(made, socket.socket):
+        return made
+    raise ConnectionError(f"cannot connect to port {port}: {made.get('message', '')}")
 
 
 async def _asked(sock: socket.socket, question: bytes) -> bytes:

@@ -4,6 +4,7 @@ It is forked ahead of its use, because a fork under gVisor takes longer than all
 supervises a command is told the next one after its end. Request, descriptors beside the prefix:
   {"op":"begin","cwd","envs","options"}  fds: stdout, stderr          a context
   {"op":"begin","cwd","envs","shell"}    fds: stdin, stdout, stderr   a command; payload as command.run takes it
+  {…,"terminal":{"rows","cols"}}         fds: a socket for its master   the same, with a terminal
 Answers: {"event":"begun"} before anything of the user's runs, or {"event":"refused","message"} and the end.
 """
 
@@ -37,7 +38,6 @@ def supervise(control: socket.socket) -> NoReturn:
     """One command after the other."""
     supervisor = command.Supervisor(control)
     while frame := receive(control):
-        frames.send(control, {"event": "begun"})
         supervisor.run(frame.header, frame.payload)
     os._exit(0)
 

@@ -15,8 +15,7 @@ from typing import Any
 
 # In this order: what listens on one of them alone is found.
 ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
-# How long whoever listens may take, in seconds, and how many may be under way.
-PATIENCE = 5.0
+# How many may be under way.
 MOST = 128
 REFUSED, TIMED_OUT, TOO_MANY = "refused", "timeout", "many"
 
@@ -40,8 +39,8 @@ class Connections:
         self._say = say
         self._attempts: dict[int, Attempt] = {}
 
-    def begin(self, number: int, port: int, reply: int, patience: float = PATIENCE) -> None:
-        """`reply` is the socket for the descriptor; it is copied. `patience` in seconds."""
+    def begin(self, number: int, port: int, reply: int, patience: float) -> None:
+        """`reply` is the socket for the descriptor; it is copied. `patience`: how long whoever listens may take, in seconds."""
         if len(self._attempts) >= MOST:
             self._fail(number, TOO_MANY, "too many connections are being made")
             return

@@ -4,7 +4,7 @@ One thread, one loop. Nothing of the same user can kill, stop or trace it (PID 1
 
 Requests on the control socket, descriptors beside the prefix of the frame:
   {"op":"prepare","id","kind":"context"|"command"}  fd: control, on which the child is told what it is to be (child.py)
-  {"op":"connect","id","port","seconds"?}  fd: a socket, on which a connected descriptor comes back (connect.py)
+  {"op":"connect","id","port","seconds"}  fd: a socket, on which a connected descriptor comes back (connect.py)
   {"op":"ports","id","pids"} (ports.py)
   {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id"} · {"op":"ping","id"}
 Answers (with the request's id) and events:
@@ -98,7 +98,7 @@ class Spawner:
             case "prepare":
                 self.fork(request["id"], request["kind"], fds)
             case "connect":
-                self.connections.begin(request["id"], request["port"], fds[0], request.get("seconds", connect.PATIENCE))
+                self.connections.begin(request["id"], request["port"], fds[0], request["seconds"])
             case "signal":
                 if request["pid"] in self.children:
                     tree.send_signal([request["pid"]], request["signal"])

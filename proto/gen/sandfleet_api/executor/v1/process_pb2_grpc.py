@@ -57,6 +57,11 @@ class ProcessServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalResponse.FromString,
                 _registered_method=True)
+        self.Resize = channel.unary_unary(
+                '/sandfleet_api.executor.v1.ProcessService/Resize',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeResponse.FromString,
+                _registered_method=True)
         self.List = channel.unary_unary(
                 '/sandfleet_api.executor.v1.ProcessService/List',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ListRequest.SerializeToString,
@@ -94,7 +99,8 @@ class ProcessServiceServicer:
 
     def CloseInput(self, request, context):
         """Closes the standard input. Closing it twice is no error.
-        NOT_FOUND  no such command is running. Not to be retried.
+        NOT_FOUND            no such command is running. Not to be retried.
+        FAILED_PRECONDITION  it is a terminal's, which has no end: send the byte 4, Ctrl-D (reason IsTerminal). Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,6 +110,16 @@ class ProcessServiceServicer:
         """Sends a signal to the command; SIGKILL goes to all its processes.
         NOT_FOUND         no such command is running. Not to be retried.
         INVALID_ARGUMENT  no such signal. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resize(self, request, context):
+        """Sets the size of a command's terminal; its foreground programs get SIGWINCH.
+        NOT_FOUND            no such command is running. Not to be retried.
+        FAILED_PRECONDITION  it has no terminal (reason NoTerminal). Not to be retried.
+        INVALID_ARGUMENT     a size out of range. Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,6 +154,11 @@ def add_ProcessServiceServicer_to_server(servicer, server):
                     servicer.Signal,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalResponse.SerializeToString,
+            ),
+            'Resize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resize,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeResponse.SerializeToString,
             ),
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
@@ -256,6 +277,33 @@ class ProcessService:
             '/sandfleet_api.executor.v1.ProcessService/Signal',
             sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.ProcessService/Resize',
+            sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeResponse.FromString,
             options,
             channel_credentials,
             insecure,

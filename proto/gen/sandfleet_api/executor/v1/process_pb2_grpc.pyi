@@ -52,12 +52,19 @@ class ProcessServiceStub:
     """
     CloseInput: _grpc.UnaryUnaryMultiCallable[_process_pb2.CloseInputRequest, _process_pb2.CloseInputResponse]
     """Closes the standard input. Closing it twice is no error.
-      NOT_FOUND  no such command is running. Not to be retried.
+      NOT_FOUND            no such command is running. Not to be retried.
+      FAILED_PRECONDITION  it is a terminal's, which has no end: send the byte 4, Ctrl-D (reason IsTerminal). Not to be retried.
     """
     Signal: _grpc.UnaryUnaryMultiCallable[_process_pb2.SignalRequest, _process_pb2.SignalResponse]
     """Sends a signal to the command; SIGKILL goes to all its processes.
       NOT_FOUND         no such command is running. Not to be retried.
       INVALID_ARGUMENT  no such signal. Not to be retried.
+    """
+    Resize: _grpc.UnaryUnaryMultiCallable[_process_pb2.ResizeRequest, _process_pb2.ResizeResponse]
+    """Sets the size of a command's terminal; its foreground programs get SIGWINCH.
+      NOT_FOUND            no such command is running. Not to be retried.
+      FAILED_PRECONDITION  it has no terminal (reason NoTerminal). Not to be retried.
+      INVALID_ARGUMENT     a size out of range. Not to be retried.
     """
     List: _grpc.UnaryUnaryMultiCallable[_process_pb2.ListRequest, _process_pb2.ListResponse]
     """Lists the commands that are running."""
@@ -86,12 +93,19 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     """
     CloseInput: _aio.UnaryUnaryMultiCallable[_process_pb2.CloseInputRequest, _process_pb2.CloseInputResponse]  # type: ignore[assignment]
     """Closes the standard input. Closing it twice is no error.
-      NOT_FOUND  no such command is running. Not to be retried.
+      NOT_FOUND            no such command is running. Not to be retried.
+      FAILED_PRECONDITION  it is a terminal's, which has no end: send the byte 4, Ctrl-D (reason IsTerminal). Not to be retried.
     """
     Signal: _aio.UnaryUnaryMultiCallable[_process_pb2.SignalRequest, _process_pb2.SignalResponse]  # type: ignore[assignment]
     """Sends a signal to the command; SIGKILL goes to all its processes.
       NOT_FOUND         no such command is running. Not to be retried.
       INVALID_ARGUMENT  no such signal. Not to be retried.
+    """
+    Resize: _aio.UnaryUnaryMultiCallable[_process_pb2.ResizeRequest, _process_pb2.ResizeResponse]  # type: ignore[assignment]
+    """Sets the size of a command's terminal; its foreground programs get SIGWINCH.
+      NOT_FOUND            no such command is running. Not to be retried.
+      FAILED_PRECONDITION  it has no terminal (reason NoTerminal). Not to be retried.
+      INVALID_ARGUMENT     a size out of range. Not to be retried.
     """
     List: _aio.UnaryUnaryMultiCallable[_process_pb2.ListRequest, _process_pb2.ListResponse]  # type: ignore[assignment]
     """Lists the commands that are running."""
@@ -135,7 +149,8 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_process_pb2.CloseInputResponse, _abc.Awaitable[_process_pb2.CloseInputResponse]]:
         """Closes the standard input. Closing it twice is no error.
-          NOT_FOUND  no such command is running. Not to be retried.
+          NOT_FOUND            no such command is running. Not to be retried.
+          FAILED_PRECONDITION  it is a terminal's, which has no end: send the byte 4, Ctrl-D (reason IsTerminal). Not to be retried.
         """
 
     @_abc_1.abstractmethod
@@ -147,6 +162,18 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         """Sends a signal to the command; SIGKILL goes to all its processes.
           NOT_FOUND         no such command is running. Not to be retried.
           INVALID_ARGUMENT  no such signal. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def Resize(
+        self,
+        request: _process_pb2.ResizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_process_pb2.ResizeResponse, _abc.Awaitable[_process_pb2.ResizeResponse]]:
+        """Sets the size of a command's terminal; its foreground programs get SIGWINCH.
+          NOT_FOUND            no such command is running. Not to be retried.
+          FAILED_PRECONDITION  it has no terminal (reason NoTerminal). Not to be retried.
+          INVALID_ARGUMENT     a size out of range. Not to be retried.
         """
 
     @_abc_1.abstractmethod
