@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sandfleet.values import Limits as Limits
     from sandfleet.values import Outcome as Outcome
     from sandfleet.values import Result as Result
+    from sandfleet.values import Rollback as Rollback
     from sandfleet.values import SandboxInfo as SandboxInfo
     from sandfleet.values import Usage as Usage
 
@@ -76,6 +77,7 @@ _HOMES = {
         "Limits",
         "Outcome",
         "Result",
+        "Rollback",
         "SandboxInfo",
         "Usage",
     ),

@@ -5,7 +5,7 @@ Every method is the one of the async class, run on that loop. Callbacks run in t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, cast, overload
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Health,
         Isolation,
         Limits,
+        OnFailure,
         OnResult,
         OnText,
         SandboxInfo,
@@ -274,6 +275,7 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
         output_limit: int | None = None,
         execution_id: str | None = None,
+        on_failure: str | OnFailure = "keep",
     ) -> Execution:
         relay = Relay()
         return run(
@@ -288,6 +290,7 @@ class Sandbox:
                 envs=envs,
                 output_limit=output_limit,
                 execution_id=execution_id,
+                on_failure=on_failure,
             ),
             relay,
         )
@@ -301,6 +304,11 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
     ) -> Context:
         return run(self._async.create_context(context_id, language=language, cwd=cwd, envs=envs))
+
+    def fork_context(
+        self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
+    ) -> tuple[Context, ...]:
+        return run(self._async.fork_context(context, count, context_ids=context_ids))
 
     def list_contexts(self) -> tuple[Context, ...]:
         return run(self._async.list_contexts())

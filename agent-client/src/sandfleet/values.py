@@ -26,6 +26,13 @@ class Outcome(StrEnum):
     LOST = "lost"
 
 
+class OnFailure(StrEnum):
+    """What becomes of the variables when a cell raises."""
+
+    KEEP = "keep"
+    ROLLBACK = "rollback"
+
+
 class Blame(StrEnum):
     """Whose doing an outcome is."""
 
@@ -191,6 +198,29 @@ OnResult = Callable[[Result], object]
 
 
 @dataclass(frozen=True, slots=True)
+class Rollback:
+    """What became of the variables when a cell did not end well.
+
+    done          the context is as it was after cell `cell_number` (0: as new); `restored` says what of it.
+    kept          what is as the cell left it: "files", "tmp", "offsets" of open files, "sockets".
+    refused       why it was not rolled back, one CamelCase word: "ThreadsRunning", …; "" where it was.
+    cells_undone  cells before this one that are undone as well, because they came too fast to be copied between them.
+    """
+
+    done: bool
+    message: str = ""
+    restored: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    refused: str = ""
+    cell_number: int = 0
+    cells_undone: int = 0
+
+    def __bool__(self) -> bool:
+        """Say whether it was rolled back."""
+        return self.done
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """One cell that was run: exactly one outcome, whatever the code did.
 
@@ -199,6 +229,7 @@ class Execution:
     results          what was shown, in order; `text` is the plain text of the last expression's value.
     error            the code's exception, where there was one.
     lost             what the session had before and has no more: "variables", "processes", "tmp".
+    rollback         of a cell that was killed, ended its interpreter, or raised where `on_failure` is "rollback"; else None.
     """
 
     execution_id: str
@@ -217,6 +248,7 @@ class Execution:
     exit_code: int = 0
     signal: str = ""
     leftover_processes_killed: int = 0
+    rollback: Rollback | None = None
 
     @property
     def ok(self) -> bool:
@@ -296,13 +328,17 @@ class RunningCommand:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A live interpreter. `generation` counts the interpreters it has had; `state` is idle, busy or ended."""
+    """A live interpreter. `generation` counts the interpreters it has had; `state` is idle, busy or ended.
+
+    `copied_cell`: the state after that cell is kept, and a cell that is killed is rolled back to it; 0 where none is (yet).
+    """
 
     context_id: str
     language: str
     state: str
     generation: int
     executions: int
+    copied_cell: int = 0
 
 
 class FileType(Enum):

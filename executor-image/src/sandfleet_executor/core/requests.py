@@ -12,6 +12,8 @@ MAX_ARGV_BYTES = 1 << 20
 MAX_ENV_BYTES = 256 << 10
 MAX_CODE_BYTES = 8 << 20
 DEFAULT_CONTEXT = "default"
+# Contexts that one fork makes.
+MAX_FORKS = 63
 
 
 class BadRequest(ValueError):  # noqa: N818 - what it is, not that it is an error
@@ -22,6 +24,14 @@ def check_id(kind: str, value: str) -> str:
     if not ID.fullmatch(value):
         raise BadRequest(f"cannot use {value[:80]!r} as {kind}: it has to be 1 to 64 of A-Z a-z 0-9 . _ -")
     return value
+
+
+def check_new_contexts(ids: Sequence[str]) -> list[str]:
+    if not 1 <= len(ids) <= MAX_FORKS:
+        raise BadRequest(f"cannot make {len(ids)} contexts: it has to be 1 to {MAX_FORKS}")
+    if len(set(ids)) != len(ids):
+        raise BadRequest("cannot make contexts: an id is given twice")
+    return [check_id("context id", each) for each in ids]
 
 
 def check_envs(envs: Mapping[str, str]) -> dict[str, str]:

@@ -57,6 +57,8 @@ class Namespace:
         self._channel: FrameChannel
         self.children = Children(self)
         self.hello: Hello
+        # Pids of what waits to be needed, beside the spares.
+        self.waiting: set[int] = set()
         self.tmp_fd = -1
         self.ended = False
 
@@ -92,6 +94,12 @@ class Namespace:
             raise NamespaceError(str(answer.get("message", "cannot start a process")))
         return int(answer["pid"])
 
+    async def adopt(self, pids: Sequence[int], parent: int) -> None:
+        """Has the spawner take processes below its child `parent` for children of its own. Raises NamespaceError."""
+        answer = await self._ask({"op": "adopt", "pids": list(pids), "parent": parent})
+        if answer["event"] != "adopted":
+            raise NamespaceError(str(answer.get("message", "cannot adopt a copy")))
+
     def watch(self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[int, int, float], None]) -> None:
         """Tells of the end of a child, and of (resident bytes, processes, cpu seconds) of its tree while it is busy."""
         if early := self._early_exits.pop(pid, None):
@@ -119,7 +127,7 @@ class Namespace:
     async def usage(self) -> dict[str, Any]:
         """{memory, tmp, processes, cpu} of everything in the namespace; what waits for its use is no process of the user's."""
         used = await self._ask({"op": "usage"})
-        spares = set(self.children.spares)
+        spares = {*self.children.spares, *self.waiting}
         return used | {"processes": sum(count for pid, count in used["processes"].items() if int(pid) not in spares)}
 
     async def ping(self) -> None:
