@@ -10,7 +10,7 @@ RESTORED = ("variables", "imports", "cwd", "environment", "random")
 KEPT = ("files", "tmp", "offsets", "sockets")
 CRASH = "import ctypes; ctypes.string_at(0)"
 EXIT = "import os; os._exit(3)"
-STUCK = "import ctypes; ctypes.CDLL(None).sleep(1000); ctypes.CDLL(None).sleep(1000)"
+STUCK = "import collections, itertools; collections.deque(itertools.repeat(0), maxlen=0)"
 LOCKED = "lock = __import__('threading').Lock(); lock.acquire()\nimport signal; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nwhile True: pass"
 
 

@@ -191,7 +191,8 @@ class Context:
             account.close(verdict, facts, lost=lost, rollback=rolled_back)
             return
         if request.rolls_back and verdict.outcome != "ok":
-            account.close(verdict, facts, rollback=await self._undo(namespace, interpreter))
+            rolled_back = await self._undo(namespace, interpreter)
+            account.close(verdict, facts, lost=self._lost, rollback=rolled_back)
         else:
             account.close(verdict, facts)
             self._has_changed()

@@ -220,12 +220,14 @@ class Session:
         await self._check_room(len(new_ids))
         made: list[Context] = []
         try:
-            made.extend(self._add_context(origin.sibling(each)) for each in new_ids)
+            for each in new_ids:
+                made.append(self._add_context(origin.sibling(each)))  # noqa: PERF401 what was added is known when the next fails
             await origin.fork(made)
         except BaseException:  # A cancellation too: all of them, or none.
-            for each in made:
-                self._contexts.pop(each.id, None)
-                await each.end(Cause.RESTART)
+            for half_made in made:
+                self._contexts.pop(half_made.id, None)
+                half_made.deleted = True
+                await half_made.end(Cause.RESTART)
             raise
         return made
 
