@@ -35,7 +35,7 @@ def others():
         "import sys; sys.modules.clear()",
         "import builtins; builtins.len = builtins.open = None; del builtins.__import__",
         "import os, random, signal, socket\nos.fork = os._exit = os.getpid = os.listdir = None; random.setstate = None; signal.sigtimedwait = None; socket.socket = None",
-        "for name in list(globals()): del globals()[name]",
+        "for name in globals().keys() - {'exit_now'}: del globals()[name]",
         "import os; os.register_at_fork(before=lambda: 1 / 0, after_in_child=lambda: 1 / 0, after_in_parent=lambda: 1 / 0)",
         "import resource; resource.setrlimit(resource.RLIMIT_NPROC, (1, 1)); resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))",
         "import os; os.killpg(0, 9)",

@@ -121,8 +121,6 @@ class Context:
             made = await copies.make(namespace, interpreter, len(others), self._around.memory_bytes())
             begun = [Interpreter.resume(namespace, copy, each.id) for copy, each in zip(made, others, strict=True)]
             went_on = await asyncio.gather(*begun, return_exceptions=True)
-            for copy in made:
-                namespace.waiting.discard(copy.pid)
             if failed := [each for each in went_on if isinstance(each, BaseException)]:
                 for copy in made:
                     copies.end(namespace, copy)

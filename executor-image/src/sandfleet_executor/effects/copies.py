@@ -146,7 +146,6 @@ class Keeper:
         except NamespaceError:
             end(namespace, copy.child)
             return rollback.COPY_BROKEN
-        namespace.waiting.discard(copy.child.pid)
         # It is the one that goes on: the next copy is still to be made.
         self._why_not, self.undone = rollback.NOT_YET, UNCOPIED
         return interpreter, copy.cell, undone

@@ -80,8 +80,7 @@ class Interpreter:
         """A copy that goes on from where it was taken; with a `seed` its chance is its own. Raises NamespaceError."""
 
         async def begin(self: Interpreter, fds: Sequence[int]) -> Child:
-            # Code may have stopped it.
-            namespace.signal(copy.pid, signal.SIGCONT)
+            namespace.wake_copy(copy.pid)
             if not await copy.begin({"seed": seed}, b"", fds, self, RESUME_SECONDS):
                 raise NamespaceError("cannot go on with a copy: it does not answer")
             return copy

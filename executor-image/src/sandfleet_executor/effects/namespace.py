@@ -108,6 +108,11 @@ class Namespace:
         self._exits[pid] = on_exit
         self._samples[pid] = on_sample
 
+    def wake_copy(self, pid: int) -> None:
+        """It is to go on as a context."""
+        self.waiting.discard(pid)
+        self._send({"op": "wake", "pid": pid})
+
     def signal(self, pid: int, number: int) -> None:
         self._send({"op": "signal", "pid": pid, "signal": number})
 

@@ -5,6 +5,7 @@ One thread, one loop. Nothing of the same user can kill, stop or trace it (PID 1
 Requests on the control socket, descriptors beside the prefix of the frame:
   {"op":"prepare","id","kind":"context"|"command"}  fd: control, on which the child is told what it is to be (child.py)
   {"op":"adopt","id","pids","parent"}  a context's copies, which are below it and come to the spawner when their middleman ends
+  {"op":"wake","pid"}  a copy is to go on as a context
   {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id"} · {"op":"ping","id"}
 Answers (with the request's id) and events:
   {"event":"hello","kernel","python","separated"} fd: /tmp
@@ -93,6 +94,11 @@ class Spawner:
                 self.fork(request["id"], request["kind"], fds)
             case "adopt":
                 self.adopt(request["id"], request["pids"], request["parent"])
+            case "wake":
+                if self.children.get(request["pid"]) == child.COPY:
+                    self.children[request["pid"]] = child.CONTEXT
+                    # Code may have stopped it.
+                    tree.send_signal([request["pid"]], signal.SIGCONT)
             case "signal":
                 if request["pid"] in self.children:
                     tree.send_signal([request["pid"]], request["signal"])
@@ -213,6 +219,10 @@ class Spawner:
     ) -> None:
         """Ends what has to go. Before that: the exact figures, which cost too much for every sample."""
         copies = [pid for pid, kind in self.children.items() if kind == child.COPY]
+        if self.condemned:
+            # What is ending still holds its memory, and its copy seems to hold alone what both have: that one is to be used.
+            trees = {pid: each for pid, each in trees.items() if pid not in copies}
+            copies = []
         if self.machine.known:
             # What nobody who runs has is the copies'.
             used = self.machine.used()
@@ -220,7 +230,7 @@ class Spawner:
             ended = guard.to_end(trees, alone, tmp, self.memory_limit, used=used)
         else:
             exact = tree.proportional(processes)
-            trees = {pid: tree.measure(exact, pid) for pid in self.children}
+            trees = {pid: tree.measure(exact, pid) for pid in trees}
             ended = guard.to_end(trees, {pid: tree.alone(pid) for pid in copies}, tmp, self.memory_limit)
         for pid in ended:
             self.condemned.add(pid)
