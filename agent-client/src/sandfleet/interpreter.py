@@ -171,9 +171,7 @@ class Interpreter:
         self._made[request.context_id] = _Made(request, self._link.uid)
         return convert.context(answer.context)
 
-    async def fork(
-        self, context: str | Context, count: int, context_ids: Sequence[str] | None
-    ) -> tuple[Context, ...]:
+    async def fork(self, context: str | Context, count: int, context_ids: Sequence[str] | None) -> tuple[Context, ...]:
         """Copy a context."""
         ids = list(context_ids) if context_ids is not None else [f"f-{uuid.uuid4().hex[:12]}" for _ in range(count)]
         if len(ids) != count:

@@ -13,6 +13,7 @@ async def executor(starting):
     async with starting(rollback={"enabled": False}) as made:
         yield made
 
+
 LOST = ("variables", "processes")
 
 

@@ -17,6 +17,7 @@ async def executor(starting):
     async with starting(rollback={"enabled": False}) as made:
         yield made
 
+
 EVERYTHING_OF_A_CONTEXT = ("variables", "processes")
 
 

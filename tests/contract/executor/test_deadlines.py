@@ -16,6 +16,7 @@ async def executor(starting):
     async with starting(rollback={"enabled": False}) as made:
         yield made
 
+
 DEAF = """
 import signal
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM): signal.signal(number, signal.SIG_IGN)

@@ -17,7 +17,9 @@ async def delete(sandbox, contexts):
 
 
 async def test_each_fork_has_all_variables_and_changes_only_its_own(sandbox, context):
-    await sandbox.run_code("import json, os\nvalue = {'a': [1]}\ndef double(x): return 2 * x\nos.chdir('/tmp')", context=context)
+    await sandbox.run_code(
+        "import json, os\nvalue = {'a': [1]}\ndef double(x): return 2 * x\nos.chdir('/tmp')", context=context
+    )
     forks = await sandbox.fork_context(context, 3)
     assert [(each.state, each.generation, each.executions) for each in forks] == [("idle", 1, 1)] * 3
     for number, fork in enumerate(forks):
@@ -40,7 +42,9 @@ async def test_forks_write_to_streams_of_their_own_and_run_at_the_same_time(sand
 
 
 async def test_forks_draw_different_numbers_and_the_same_ones_at_every_run(sandbox, context):
-    await sandbox.run_code("import random\nimport numpy as np\nrandom.seed(1); np.random.seed(1)", context=context, timeout=120)
+    await sandbox.run_code(
+        "import random\nimport numpy as np\nrandom.seed(1); np.random.seed(1)", context=context, timeout=120
+    )
     draw = "(random.random(), float(np.random.rand()))"
     first, second = await sandbox.fork_context(context, 2, context_ids=["seed-a", "seed-b"])
     drawn = [(await sandbox.run_code(draw, context=each)).text for each in (first, second)]
@@ -91,7 +95,10 @@ async def test_top_level_await_has_a_loop_of_its_own_in_each_fork(sandbox, conte
 
 async def test_a_fork_waits_for_the_cell_that_runs(sandbox, context):
     running = asyncio.create_task(
-        sandbox.run_code("open('/tmp/begun', 'w').close()\nimport time, os\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)\nvalue = 9", context=context)
+        sandbox.run_code(
+            "open('/tmp/begun', 'w').close()\nimport time, os\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)\nvalue = 9",
+            context=context,
+        )
     )
     await until(lambda: sandbox.files.exists("/tmp/begun"))
     forking = asyncio.create_task(sandbox.fork_context(context))
@@ -103,7 +110,10 @@ async def test_a_fork_waits_for_the_cell_that_runs(sandbox, context):
 
 
 async def test_threads_are_a_typed_refusal_that_names_one(sandbox, context):
-    await sandbox.run_code("import threading\nstop = threading.Event()\nthreading.Thread(target=stop.wait, name='keeper', daemon=True).start()", context=context)
+    await sandbox.run_code(
+        "import threading\nstop = threading.Event()\nthreading.Thread(target=stop.wait, name='keeper', daemon=True).start()",
+        context=context,
+    )
     before = len(await sandbox.list_contexts())
     with pytest.raises(PreconditionFailed, match="'keeper'") as raised:
         await sandbox.fork_context(context, 2)

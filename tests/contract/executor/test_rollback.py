@@ -47,7 +47,13 @@ def is_rolled_back(execution, cell):
 
 @pytest.mark.parametrize(
     ("code", "outcome"),
-    [(CRASH, "killed"), (EXIT, "killed"), ("import os; os.kill(os.getpid(), 9)", "killed"), (STUCK, "timeout"), (LOCKED, "timeout")],
+    [
+        (CRASH, "killed"),
+        (EXIT, "killed"),
+        ("import os; os.kill(os.getpid(), 9)", "killed"),
+        (STUCK, "timeout"),
+        (LOCKED, "timeout"),
+    ],
     ids=["crash", "exit", "signal", "in C", "deaf"],
 )
 async def test_whatever_ends_the_interpreter_the_next_cell_has_what_was_there_before(sandbox, context, code, outcome):
@@ -56,7 +62,9 @@ async def test_whatever_ends_the_interpreter_the_next_cell_has_what_was_there_be
         context,
         "import json, os, random, pathlib\nvalue = {'a': [1, 2]}\ndef double(x): return 2 * x\nos.chdir('/tmp')\nos.environ['MINE'] = 'yes'\nrandom.seed(7)",
     )
-    execution = await sandbox.run_code(f"value.clear(); del double\nrandom.random()\n{code}", context=context, timeout=0.5)
+    execution = await sandbox.run_code(
+        f"value.clear(); del double\nrandom.random()\n{code}", context=context, timeout=0.5
+    )
     assert execution.outcome == outcome
     assert is_rolled_back(execution, 1)
     after = await sandbox.run_code(
@@ -104,7 +112,9 @@ async def test_nothing_is_left_of_a_context_and_its_copies(sandbox):
     made = await sandbox.create_context("left")
     for _ in range(3):
         await run(sandbox, "left", "x = 1")
-        assert is_rolled_back(await sandbox.run_code(EXIT, context=made), (await state_of(sandbox, "left")).executions - 1)
+        assert is_rolled_back(
+            await sandbox.run_code(EXIT, context=made), (await state_of(sandbox, "left")).executions - 1
+        )
     await run(sandbox, "left", "x")
     await sandbox.delete_context(made)
 
@@ -132,7 +142,11 @@ async def is_kept(sandbox, context):
 
 
 async def test_top_level_await_works_before_and_after(sandbox, context):
-    await run(sandbox, context, "import asyncio\nqueue = asyncio.Queue(); await queue.put(5); loop = asyncio.get_running_loop()")
+    await run(
+        sandbox,
+        context,
+        "import asyncio\nqueue = asyncio.Queue(); await queue.put(5); loop = asyncio.get_running_loop()",
+    )
     assert is_rolled_back(await sandbox.run_code(f"await asyncio.sleep(0)\n{EXIT}", context=context), 1)
     after = await sandbox.run_code("await asyncio.sleep(0)\n(await queue.get(), loop.is_closed())", context=context)
     assert (after.text, after.logs.stderr) == ("(5, True)", "")
@@ -161,7 +175,9 @@ async def test_figures_are_drawn_after_a_rollback(sandbox, context):
 
 async def test_files_stay_as_the_cell_left_them(sandbox, context):
     await run(sandbox, context, "file = open('/tmp/log', 'w'); file.write('before\\n'); file.flush()")
-    assert is_rolled_back(await sandbox.run_code(f"file.write('lost cell\\n'); file.flush()\n{EXIT}", context=context), 1)
+    assert is_rolled_back(
+        await sandbox.run_code(f"file.write('lost cell\\n'); file.flush()\n{EXIT}", context=context), 1
+    )
     await sandbox.run_code("file.write('after\\n'); file.flush()", context=context)
     assert await sandbox.files.read("/tmp/log") == "before\nlost cell\nafter\n"
 

@@ -41,17 +41,35 @@ def others():
         "import os; os.killpg(0, 9)",
         "import sys; sys.setrecursionlimit(10**9)\ndef f(): f()\nimport ctypes; ctypes.memset(id(f), 0, 4096); f()",
     ],
-    ids=["forks", "threads", "ignores", "handlers", "closes", "modules", "builtins", "patches", "deletes", "hooks", "rlimits", "killpg", "recursion"],
+    ids=[
+        "forks",
+        "threads",
+        "ignores",
+        "handlers",
+        "closes",
+        "modules",
+        "builtins",
+        "patches",
+        "deletes",
+        "hooks",
+        "rlimits",
+        "killpg",
+        "recursion",
+    ],
 )
 async def test_what_a_cell_does_before_it_is_killed_does_not_keep_it_from_being_rolled_back(sandbox, context, code):
     await run(sandbox, context, "import json\nvalue = [1, 2]")
-    execution = await sandbox.run_code(f"exit_now = __import__('os')._exit\n{code}\nexit_now(1)", context=context, timeout=60)
+    execution = await sandbox.run_code(
+        f"exit_now = __import__('os')._exit\n{code}\nexit_now(1)", context=context, timeout=60
+    )
     assert execution.outcome in ("killed", "error")
     if execution.outcome == "error":
         # What it did keeps the cell itself from ending the interpreter.
         execution = await sandbox.run_code("x = __import__('ctypes').string_at(0)", context=context, timeout=60)
     assert execution.rollback.done, execution.rollback
-    after = await sandbox.run_code("import sys\n(json.dumps(value), len(sys.modules) > 50)", context=context, timeout=60)
+    after = await sandbox.run_code(
+        "import sys\n(json.dumps(value), len(sys.modules) > 50)", context=context, timeout=60
+    )
     assert (after.outcome, after.text) == (Outcome.OK, "('[1, 2]', True)")
     assert (await sandbox.run_code("while True: pass", context=context, timeout=0.3)).outcome is Outcome.TIMEOUT
 

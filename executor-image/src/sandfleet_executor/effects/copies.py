@@ -157,4 +157,3 @@ class Keeper:
         self._why_not = rollback.FIRST_CELL if self._most_bytes else rollback.DISABLED
         if copy:
             end(copy.namespace, copy.child)
-

@@ -62,7 +62,9 @@ def check(most_bytes: int) -> None:
         raise CannotCopyError("ThreadsRunning", f"the thread {name[:100]!r} was running, and threads cannot be copied")
     used = int(Path("/proc/self/statm").read_bytes().split()[1]) * PAGE_BYTES
     if used > most_bytes:
-        raise CannotCopyError("TooLarge", f"the interpreter had {used >> 20} MiB, and the limit of copies is {most_bytes >> 20}")
+        raise CannotCopyError(
+            "TooLarge", f"the interpreter had {used >> 20} MiB, and the limit of copies is {most_bytes >> 20}"
+        )
 
 
 def make(count: int) -> Made | Born:
@@ -240,5 +242,3 @@ def _native_thread() -> str | None:
 def _has_harmless_pools() -> bool:
     maps = Path("/proc/self/maps").read_text(errors="replace")
     return any(name in maps for name in HARMLESS_POOLS)
-
-

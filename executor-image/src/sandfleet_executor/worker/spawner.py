@@ -214,9 +214,7 @@ class Spawner:
                 self.shown = shown
                 self.say({"event": "sample", "trees": shown})
 
-    def condemn(
-        self, processes: dict[int, tree.Process], trees: dict[int, tree.Tree], tmp: int, running: int
-    ) -> None:
+    def condemn(self, processes: dict[int, tree.Process], trees: dict[int, tree.Tree], tmp: int, running: int) -> None:
         """Ends what has to go. Before that: the exact figures, which cost too much for every sample."""
         copies = [pid for pid, kind in self.children.items() if kind == child.COPY]
         if self.condemned:
