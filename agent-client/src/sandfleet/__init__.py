@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sandfleet.fleet_values import PoolInfo as PoolInfo
     from sandfleet.fleet_values import Queued as Queued
     from sandfleet.fleet_values import SandboxChange as SandboxChange
+    from sandfleet.rollback import OnFailure as OnFailure
+    from sandfleet.rollback import Rollback as Rollback
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
     from sandfleet.sync import Fleet as Fleet
     from sandfleet.sync import Sandbox as Sandbox
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from sandfleet.values import Limits as Limits
     from sandfleet.values import Outcome as Outcome
     from sandfleet.values import Result as Result
-    from sandfleet.values import Rollback as Rollback
     from sandfleet.values import SandboxInfo as SandboxInfo
     from sandfleet.values import Usage as Usage
 
@@ -64,6 +65,7 @@ _HOMES = {
     ),
     "fleet": ("AsyncFleet",),
     "fleet_values": ("Bound", "PoolInfo", "Queued", "SandboxChange"),
+    "rollback": ("OnFailure", "Rollback"),
     "sandbox": ("AsyncSandbox",),
     "sync": ("Fleet", "Sandbox"),
     "sync_commands": ("CommandHandle",),
@@ -77,7 +79,6 @@ _HOMES = {
         "Limits",
         "Outcome",
         "Result",
-        "Rollback",
         "SandboxInfo",
         "Usage",
     ),

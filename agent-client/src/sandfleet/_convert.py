@@ -108,12 +108,12 @@ def lost(*parts: Iterable[str]) -> tuple[str, ...]:
     return tuple(seen)[:_LOST_LIMIT]
 
 
-def rollback(message: api.common.ExecutionFinished) -> values.Rollback | None:
+def rollback(message: api.common.ExecutionFinished) -> Rollback | None:
     """Read what became of the variables."""
     if not message.HasField("rollback"):
         return None
     said = message.rollback
-    return values.Rollback(
+    return Rollback(
         said.done,
         said.message[:_MESSAGE_LIMIT],
         restored=lost(said.restored),

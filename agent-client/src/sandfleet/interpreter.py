@@ -14,8 +14,9 @@ from sandfleet import telemetry
 from sandfleet.collect import Collector, Piece
 from sandfleet.errors import AlreadyExistsError, InvalidArgument, NotFoundError
 from sandfleet.follow import EVERYTHING, Follower
+from sandfleet.rollback import OnFailure
 from sandfleet.transport import Link
-from sandfleet.values import CommandOutput, Context, Execution, Logs, OnFailure, OnResult, OnText, Stream
+from sandfleet.values import CommandOutput, Context, Execution, Logs, OnResult, OnText, Stream
 
 DEFAULT_CONTEXT = "default"
 _INTERRUPT_GRACE = 2.0

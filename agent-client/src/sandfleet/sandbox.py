@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandfleet.files import AsyncFiles
     from sandfleet.fleet import AsyncFleet
     from sandfleet.fleet_values import Bound, Egress, OnQueued
+    from sandfleet.rollback import OnFailure
     from sandfleet.transport import Link
     from sandfleet.values import (
         Context,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         Health,
         Isolation,
         Limits,
-        OnFailure,
         OnResult,
         OnText,
         SandboxInfo,
@@ -258,6 +258,7 @@ class AsyncSandbox:
         platform is the outcome `lost`. Cancelling interrupts the code.
         """
         from sandfleet.interpreter import Cell, Listeners
+        from sandfleet.rollback import OnFailure
 
         cell = Cell(
             code,
@@ -267,7 +268,7 @@ class AsyncSandbox:
             envs=dict(envs or {}),
             output_limit=output_limit,
             execution_id=execution_id or os.urandom(16).hex(),
-            on_failure=late.values.OnFailure(on_failure),
+            on_failure=OnFailure(on_failure),
         )
         return await self._interpreter.run(cell, Listeners(on_stdout, on_stderr, on_result))
 

@@ -17,6 +17,7 @@ from sandfleet.sync_commands import Commands
 
 if TYPE_CHECKING:
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
+    from sandfleet.rollback import OnFailure
     from sandfleet.values import (
         Context,
         Execution,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         Health,
         Isolation,
         Limits,
-        OnFailure,
         OnResult,
         OnText,
         SandboxInfo,

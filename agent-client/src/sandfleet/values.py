@@ -9,6 +9,7 @@ from enum import Enum, StrEnum
 
 from sandfleet import _show
 from sandfleet.egress import EgressInfo
+from sandfleet.rollback import Rollback
 
 MimeParts = Mapping[str, "str | bytes"]
 
@@ -24,13 +25,6 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"
     DENIED = "denied"
     LOST = "lost"
-
-
-class OnFailure(StrEnum):
-    """What becomes of the variables when a cell raises."""
-
-    KEEP = "keep"
-    ROLLBACK = "rollback"
 
 
 class Blame(StrEnum):
@@ -195,29 +189,6 @@ class Result:
 # Called with each piece as it comes; what they return is awaited where it can be.
 OnText = Callable[[str], object]
 OnResult = Callable[[Result], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """What became of the variables when a cell did not end well.
-
-    done          the context is as it was after cell `cell_number` (0: as new); `restored` says what of it.
-    kept          what is as the cell left it: "files", "tmp", "offsets" of open files, "sockets".
-    refused       why it was not rolled back, one CamelCase word: "ThreadsRunning", …; "" where it was.
-    cells_undone  cells before this one that are undone as well, because they came too fast to be copied between them.
-    """
-
-    done: bool
-    message: str = ""
-    restored: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    refused: str = ""
-    cell_number: int = 0
-    cells_undone: int = 0
-
-    def __bool__(self) -> bool:
-        """Say whether it was rolled back."""
-        return self.done
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
+from contract.executor.copies import EXIT, copied, count, is_rolled_back, run, state_of
 from contract.executor.harness import until
-from contract.executor.test_rollback import EXIT, copied, count, is_rolled_back, run, state_of
 from sandfleet import Outcome
 from sandfleet.errors import AlreadyExistsError, InvalidArgument, LimitReached, NotFoundError, PreconditionFailed
 

@@ -1,48 +1,14 @@
 """A cell that is killed costs no variables: its context goes on from a copy of the state before it."""
 
 import pytest
+from contract.executor.copies import CRASH, EXIT, copied, count, is_kept, is_rolled_back, refused, run, state_of
 from contract.executor.harness import until
 from sandfleet import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-RESTORED = ("variables", "imports", "cwd", "environment", "random")
-KEPT = ("files", "tmp", "offsets", "sockets")
-CRASH = "import ctypes; ctypes.string_at(0)"
-EXIT = "import os; os._exit(3)"
 STUCK = "import collections, itertools; collections.deque(itertools.repeat(0), maxlen=0)"
 LOCKED = "lock = __import__('threading').Lock(); lock.acquire()\nimport signal; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nwhile True: pass"
-
-
-async def state_of(sandbox, context):
-    return next(each for each in await sandbox.list_contexts() if each.context_id == context)
-
-
-async def copied(sandbox, context):
-    """Waits until the state after the last cell is kept."""
-
-    async def is_copied():
-        found = await state_of(sandbox, context)
-        return found.copied_cell == found.executions
-
-    await until(is_copied)
-
-
-async def run(sandbox, context, code, **options):
-    """A cell whose state is kept before the next one runs."""
-    execution = await sandbox.run_code(code, context=context, timeout=options.pop("timeout", 60), **options)
-    assert execution.outcome is Outcome.OK, execution.error
-    await copied(sandbox, context)
-    return execution
-
-
-def is_rolled_back(execution, cell):
-    said = execution.rollback
-    assert said is not None, execution
-    assert (said.done, said.refused, said.cell_number, said.cells_undone) == (True, "", cell, 0), said
-    assert (said.restored, said.kept) == (RESTORED, KEPT)
-    assert execution.lost == ("processes",)
-    return True
 
 
 @pytest.mark.parametrize(
@@ -100,11 +66,6 @@ async def test_background_processes_are_the_context_s_own_all_along(sandbox, con
     assert (await sandbox.run_code("child.wait(30)", context=context, timeout=60)).text == "0"
 
 
-async def count(sandbox):
-    """Processes of the namespace, whatever they are for, once no more come."""
-    return int((await sandbox.commands.run("ls -d /proc/[0-9]* | wc -l", check=True)).stdout)
-
-
 async def test_nothing_is_left_of_a_context_and_its_copies(sandbox):
     await sandbox.run_code("1")
     await copied(sandbox, "default")
@@ -135,10 +96,6 @@ async def test_rolled_back_twice_in_a_row_and_a_third_time_after_another_cell(sa
     await run(sandbox, context, "value += 10")
     assert is_rolled_back(await sandbox.run_code(f"value = 2\n{EXIT}", context=context), 4)
     assert (await sandbox.run_code("value", context=context)).text == "11"
-
-
-async def is_kept(sandbox, context):
-    return (await state_of(sandbox, context)).copied_cell
 
 
 async def test_top_level_await_works_before_and_after(sandbox, context):
@@ -233,14 +190,6 @@ async def test_cells_that_come_too_fast_to_be_copied_are_counted_when_they_are_u
 
 
 # What makes a copy impossible
-
-
-async def refused(sandbox, context, reason, code=EXIT):
-    execution = await sandbox.run_code(code, context=context, timeout=60)
-    assert (execution.rollback.done, execution.rollback.refused) == (False, reason), execution.rollback
-    assert execution.lost == ("variables", "processes")
-    assert (await sandbox.run_code("1 + 1", context=context)).text == "2"
-    return execution.rollback.message
 
 
 async def test_a_thread_makes_a_copy_impossible_and_the_result_names_it(sandbox, context):

@@ -1,7 +1,7 @@
 """Code that works against its own rollback: whatever it does, the result says what is so and the session goes on."""
 
 import pytest
-from contract.executor.test_rollback import CRASH, EXIT, copied, is_kept, is_rolled_back, refused, run, state_of
+from contract.executor.copies import CRASH, EXIT, copied, is_kept, is_rolled_back, refused, run, state_of
 from contract.executor.harness import until
 from sandfleet import Outcome
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from sandfleet.rollback import Rollback
 from sandfleet.values import (
     Blame,
     CommandResult,
@@ -12,7 +13,6 @@ from sandfleet.values import (
     Gap,
     Outcome,
     Result,
-    Rollback,
     Stream,
     Usage,
 )

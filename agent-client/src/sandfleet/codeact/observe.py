@@ -7,7 +7,8 @@ counts; then files and, in one line, usage.
 from dataclasses import dataclass
 
 from sandfleet.codeact.evidence import Evidence
-from sandfleet.values import FileChanges, Frame, Outcome, Rollback, Usage
+from sandfleet.rollback import Rollback
+from sandfleet.values import FileChanges, Frame, Outcome, Usage
 
 _LOSSES = {
     "variables": "all variables and imports of earlier steps: define again what you need",

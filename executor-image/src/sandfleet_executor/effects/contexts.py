@@ -127,12 +127,12 @@ class Context:
                 raise failed[0]
             for each, new in zip(others, went_on, strict=True):
                 if isinstance(new, Interpreter):
-                    each._take_over(self, new)  # noqa: SLF001 of its own kind
+                    each._take_over(new, self.executions, self._state)  # noqa: SLF001 of its own kind
 
-    def _take_over(self, origin: "Context", interpreter: Interpreter) -> None:
+    def _take_over(self, interpreter: Interpreter, executions: int, state: int) -> None:
         self._interpreter = interpreter
         self.generation = 1
-        self.executions, self._state = origin.executions, origin._state
+        self.executions, self._state = executions, state
         if self.deleted:
             interpreter.kill()
             return

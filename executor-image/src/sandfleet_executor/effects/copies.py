@@ -1,6 +1,5 @@
 """Copies of interpreters: made by them, adopted by the spawner, kept until one of them is needed."""
 
-import asyncio
 import contextlib
 import socket
 import time
@@ -12,7 +11,6 @@ from sandfleet_executor.core.rollback import Budget, Refusal
 from sandfleet_executor.effects.children import Child, NamespaceError
 from sandfleet_executor.effects.interpreter import Interpreter
 from sandfleet_executor.effects.namespace import Namespace
-
 
 # Nothing is to be undone, and a copy is due all the same.
 UNCOPIED = 1

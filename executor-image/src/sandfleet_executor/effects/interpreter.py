@@ -14,7 +14,7 @@ from sandfleet_executor.core.events import STDERR, STDOUT, Error, Gap, Output, R
 from sandfleet_executor.core.output import HeadAndTail
 from sandfleet_executor.core.rollback import Refusal
 from sandfleet_executor.effects.accounting import Account
-from sandfleet_executor.effects.children import CONTEXT, Child, Exit
+from sandfleet_executor.effects.children import CONTEXT, Child, Exit, NamespaceError
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.pump import Pump, make_pipe
@@ -132,9 +132,7 @@ class Interpreter:
         await asyncio.wait((self._copying, self.ended), timeout=COPY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         answer, self._copying = self._copying, None
         try:
-            if not answer.done():
-                raise BadFrame("the interpreter does not answer")
-            return rollback.copied(answer.result(), len(sockets))
+            return rollback.copied(answer.result() if answer.done() else {}, len(sockets))
         except BadFrame:
             self.broken = True
             self.kill()

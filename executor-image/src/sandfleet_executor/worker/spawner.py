@@ -94,25 +94,29 @@ class Spawner:
                 self.fork(request["id"], request["kind"], fds)
             case "adopt":
                 self.adopt(request["id"], request["pids"], request["parent"])
-            case "wake":
-                if self.children.get(request["pid"]) == child.COPY:
-                    self.children[request["pid"]] = child.CONTEXT
-                    # Code may have stopped it.
-                    tree.send_signal([request["pid"]], signal.SIGCONT)
-            case "signal":
-                if request["pid"] in self.children:
-                    tree.send_signal([request["pid"]], request["signal"])
-            case "kill":
-                if request["pid"] in self.children:
-                    tree.kill_tree(request["pid"])
-            case "busy":
-                self.busy = request["count"]
             case "usage":
                 self.say({"event": "usage", "id": request["id"], **self.usage()})
             case "ping":
                 self.say({"event": "pong", "id": request["id"]})
+            case "busy":
+                self.busy = request["count"]
+            case "wake" | "signal" | "kill":
+                if request["pid"] in self.children:
+                    self.act(request["op"], request["pid"], request)
             case unknown:
                 raise frames.FrameError(f"cannot serve {unknown!r}: no such operation")
+
+    def act(self, op: str, pid: int, request: dict[str, Any]) -> None:
+        """On one of the children."""
+        match op:
+            case "wake":
+                self.children[pid] = child.CONTEXT
+                # Code may have stopped it.
+                tree.send_signal([pid], signal.SIGCONT)
+            case "signal":
+                tree.send_signal([pid], request["signal"])
+            case "kill":
+                tree.kill_tree(pid)
 
     def fork(self, number: int, kind: str, fds: list[int]) -> None:
         if kind == child.CONTEXT:

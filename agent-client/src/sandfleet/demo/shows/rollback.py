@@ -73,7 +73,7 @@ async def _run(stage: Stage) -> tuple[list[Seen], Seen]:
 async def _until_copied(sandbox: AsyncSandbox) -> None:
     """The copy is made behind the answer, while a model would be thinking."""
     async with asyncio.timeout(_PATIENCE):
-        while not (await sandbox.list_contexts())[0].copied_cell:
+        while not (await sandbox.list_contexts())[0].copied_cell:  # noqa: ASYNC110 nothing tells of it, and nobody but a show waits for it
             await asyncio.sleep(0.01)
 
 
