@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, footprint, sessions, pods, operator, claims, warm.
+`--only NAME` runs one of: cells, commands, footprint, sessions, pods, operator, claims, warm, rollback.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import figures
 import footprint
 import pods
 import reconciler
+import rollback
 import sessions
 import warm
 
@@ -25,6 +26,7 @@ PARTS = {
     "operator": reconciler,
     "claims": claims,
     "warm": warm,
+    "rollback": rollback,
 }
 
 

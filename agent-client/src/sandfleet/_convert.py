@@ -11,6 +11,7 @@ from sandfleet import _api as api
 from sandfleet import fleet_values, values
 from sandfleet.egress import EgressInfo, EgressState
 from sandfleet.errors import InvalidArgument
+from sandfleet.rollback import Rollback
 
 _NAMES_LIMIT = 100_000
 _MESSAGE_LIMIT = 4096

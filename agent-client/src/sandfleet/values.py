@@ -200,7 +200,6 @@ class Execution:
     results          what was shown, in order; `text` is the plain text of the last expression's value.
     error            the code's exception, where there was one.
     lost             what the session had before and has no more: "variables", "processes", "tmp".
-    rollback         of a cell that was killed, ended its interpreter, or raised where `on_failure` is "rollback"; else None.
     """
 
     execution_id: str
@@ -299,10 +298,7 @@ class RunningCommand:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A live interpreter. `generation` counts the interpreters it has had; `state` is idle, busy or ended.
-
-    `copied_cell`: the state after that cell is kept, and a cell that is killed is rolled back to it; 0 where none is (yet).
-    """
+    """A live interpreter: `state` is idle, busy or ended, `generation` counts from 1, `copied_cell`'s state is kept (0: none)."""
 
     context_id: str
     language: str

@@ -39,9 +39,13 @@ async def make(namespace: Namespace, interpreter: Interpreter, count: int, most_
     made = [Child(pid, ours) for pid, (ours, _) in zip(pids, pairs, strict=True)]
     for each in made:
         namespace.watch(each.pid, each.on_exit, each.on_sample)
-        namespace.waiting.add(each.pid)
-        each.gone.add_done_callback(lambda _, pid=each.pid: namespace.waiting.discard(pid))
+        _count_as_waiting(namespace, each)
     return made
+
+
+def _count_as_waiting(namespace: Namespace, copy: Child) -> None:
+    namespace.waiting.add(copy.pid)
+    copy.gone.add_done_callback(lambda _: namespace.waiting.discard(copy.pid))
 
 
 async def _ask(
