@@ -9,9 +9,9 @@ from sandfleet_executor.core.events import Rollback
 
 # How long a context has to be idle before it is copied: cells that follow each other are not held up.
 IDLE_SECONDS = 0.01
-# Of a context's time, how much may go into copies that a cell has to wait for; what is saved up for that, and what there is at first.
+# Of a context's time, how much may go into copies that a cell has to wait for, and for how many copies that is saved up.
 SHARE = 0.1
-MOST_SAVED = 0.25
+MOST_SAVED = 4
 # What the first copy is taken to cost.
 FIRST_COST = 0.05
 
@@ -46,28 +46,25 @@ class Budget:
     """
 
     def __init__(self, now: float) -> None:
-        self.cost = FIRST_COST
-        self._saved = MOST_SAVED
+        self._cost = FIRST_COST
+        self._saved = MOST_SAVED * self._cost
         self._at = now
 
     def allows(self, now: float) -> bool:
         """Whether a cell may wait for a copy now."""
-        self._saved = min(MOST_SAVED, self._saved + (now - self._at) * SHARE)
+        self._saved = min(MOST_SAVED * self._cost, self._saved + (now - self._at) * SHARE)
         self._at = now
-        # One that takes longer than all that can be saved may be waited for when all is saved.
-        return self._saved >= min(self.cost, MOST_SAVED)
+        return self._saved >= self._cost
 
-    def spend(self, seconds: float) -> None:
-        """A cell has waited."""
-        self._saved -= seconds
-
-    def learn(self, seconds: float) -> None:
-        """What a copy took."""
-        self.cost = seconds
+    def took(self, seconds: float, *, waited: bool) -> None:
+        """What a copy took, and whether a cell has waited for it."""
+        self._cost = seconds
+        if waited:
+            self._saved -= seconds
 
     def refill(self) -> None:
         """After a rollback: what has just gone wrong may do so again."""
-        self._saved = MOST_SAVED
+        self._saved = MOST_SAVED * self._cost
 
 
 def copied(header: Mapping[str, Any], count: int) -> list[int] | Refusal:

@@ -119,10 +119,7 @@ class Keeper:
             # An old one would bring back what nobody expects.
             if before:
                 end(before.namespace, before.child)
-        took = time.monotonic() - started
-        self._budget.learn(took)
-        if waited:
-            self._budget.spend(took)
+        self._budget.took(time.monotonic() - started, waited=waited)
 
     def why_not(self) -> Refusal | None:
         """Why the context cannot be rolled back; None where it can, as far as can be seen."""
