@@ -232,7 +232,8 @@ def _limits(fields: Fields, default: Limits) -> Limits:
 
 
 def _rollback(fields: Fields) -> Rollback:
-    return Rollback(enabled=fields.flag("enabled", default=True), max_memory_bytes=fields.size("maxMemory"))
+    size = fields.size("maxMemory", Rollback().max_memory_bytes)
+    return Rollback(enabled=fields.flag("enabled", default=True), max_memory_bytes=size)
 
 
 def _workspace(fields: Fields, default: Workspace) -> Workspace:

@@ -95,8 +95,8 @@ class Rollback:
     """Whether contexts keep a copy of their last state, so that a killed cell costs no variables."""
 
     enabled: bool = True
-    # Largest interpreter that is copied, in bytes; 0: half of the sandbox's memory.
-    max_memory_bytes: int = 0
+    # Largest interpreter that is copied, in bytes; never more than half of the sandbox's memory.
+    max_memory_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
