@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import rollback
 from figures import Figure, progress, quantile
 from nodes import container_age, pod_memory
 from sandfleet import AsyncSandbox
@@ -59,6 +60,7 @@ async def measure(host: PodHost) -> list[Figure]:
         async with running(host) as executor, await AsyncSandbox.create() as here:
             found = await latencies(executor.sandbox, here)
             found += await floods(executor, here)
+        found += await copies(host)
         return [*found, *await idle(host), *await starts(host)]
     finally:
         await host.close()
@@ -71,6 +73,14 @@ async def running(host: PodHost, **options: object) -> AsyncIterator[PodExecutor
         yield executor
     finally:
         await executor.stop()
+
+
+async def copies(host: PodHost) -> list[Figure]:
+    async with (
+        running(host, rollback={"enabled": True}) as on,
+        running(host, rollback={"enabled": False}) as off,
+    ):
+        return await rollback.measured(on.sandbox, off.sandbox, " in a pod")
 
 
 async def latencies(there: AsyncSandbox, here: AsyncSandbox) -> list[Figure]:

@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, files, footprint, services, tunnel, pty, sessions, pods, operator, claims, warm.
+`--only NAME` runs that part alone, and may be given again.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import files
 import footprint
 import pods
 import reconciler
+import rollback
 import services
 import sessions
 import terminals
@@ -33,6 +34,7 @@ PARTS = {
     "operator": reconciler,
     "claims": claims,
     "warm": warm,
+    "rollback": rollback,
 }
 
 

@@ -87,7 +87,7 @@ async def test_code_that_does_not_end_is_ended_and_told(sandbox: AsyncSandbox) -
     assert run.steps[1].verdict is Verdict.OK
 
 
-async def test_an_interpreter_that_ends_itself_costs_its_variables_once_and_no_file(sandbox: AsyncSandbox) -> None:
+async def test_an_interpreter_that_ends_itself_is_rolled_back_and_the_model_is_told(sandbox: AsyncSandbox) -> None:
     policy = plays(
         RunCode("x = 1\nopen('kept.txt', 'w').write('here')"),
         RunCode("import os\nos._exit(3)"),
@@ -97,7 +97,8 @@ async def test_an_interpreter_that_ends_itself_costs_its_variables_once_and_no_f
     run = await CodeActAgent(policy, sandbox).run("task")
     assert "KILLED" in run.steps[1].observation
     assert ["lost:" in step.observation for step in run.steps[:3]] == [False, True, False]
-    assert "here False" in run.steps[2].observation
+    assert "rolled back: variables and imports are as before this cell" in run.steps[1].observation
+    assert "here True" in run.steps[2].observation
 
 
 def kill_executor(sandbox: AsyncSandbox) -> None:

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 # Kubernetes describes it itself, and lets nobody else.
 DESCRIBED_ELSEWHERE = {"metadata"}
 NEVER_THE_OWNERS = {
+    "rollback",
     "runtimeClassName",
     "envFrom",
     "imagePullSecrets",

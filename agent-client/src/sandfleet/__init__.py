@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from sandfleet.fleet_values import SandboxChange as SandboxChange
     from sandfleet.ports import AsyncForward as AsyncForward
     from sandfleet.pty import AsyncPtyHandle as AsyncPtyHandle
+    from sandfleet.rollback import OnFailure as OnFailure
+    from sandfleet.rollback import Rollback as Rollback
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
     from sandfleet.service_values import Probe as Probe
     from sandfleet.service_values import Service as Service
@@ -90,6 +92,7 @@ _HOMES = {
     "fleet_values": ("Bound", "PoolInfo", "Queued", "SandboxChange"),
     "ports": ("AsyncForward",),
     "pty": ("AsyncPtyHandle",),
+    "rollback": ("OnFailure", "Rollback"),
     "sandbox": ("AsyncSandbox",),
     "service_values": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
     "sync": ("Fleet", "Sandbox"),

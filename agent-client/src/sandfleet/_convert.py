@@ -11,8 +11,10 @@ from sandfleet import _api as api
 from sandfleet import fleet_values, values
 from sandfleet.egress import EgressInfo, EgressState
 from sandfleet.errors import InvalidArgument
+from sandfleet.rollback import Rollback
 
 _NAMES_LIMIT = 100_000
+_MESSAGE_LIMIT = 4096
 _LOST_LIMIT = 16
 # As the enums of the API number them.
 _OUTCOMES = dict(enumerate(values.Outcome, start=1))
@@ -107,6 +109,22 @@ def lost(*parts: Iterable[str]) -> tuple[str, ...]:
     return tuple(seen)[:_LOST_LIMIT]
 
 
+def rollback(message: api.common.ExecutionFinished) -> Rollback | None:
+    """Read what became of the variables."""
+    if not message.HasField("rollback"):
+        return None
+    said = message.rollback
+    return Rollback(
+        said.done,
+        said.message[:_MESSAGE_LIMIT],
+        restored=lost(said.restored),
+        kept=lost(said.kept),
+        refused=said.refused[:64],
+        cell_number=said.cell_number,
+        cells_undone=said.cells_undone,
+    )
+
+
 def error(message: api.common.ExecutionError) -> values.ExecutionError:
     """Read an exception of the user's code."""
     frames = tuple(values.Frame(part.file, part.line, part.function, part.source) for part in message.frames[:200])
@@ -132,6 +150,7 @@ def context(message: api.interpreter.Context) -> values.Context:
         state=_CONTEXT_STATES.get(message.state, "unknown"),
         generation=message.generation,
         executions=message.executions,
+        copied_cell=message.copied_cell,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -12,13 +12,18 @@ from sandfleet import _api as api
 from sandfleet import _convert as convert
 from sandfleet import telemetry
 from sandfleet.collect import Collector, Piece
-from sandfleet.errors import AlreadyExistsError, NotFoundError
+from sandfleet.errors import AlreadyExistsError, InvalidArgument, NotFoundError
 from sandfleet.follow import EVERYTHING, Follower
+from sandfleet.rollback import OnFailure
 from sandfleet.transport import Link
 from sandfleet.values import CommandOutput, Context, Execution, Logs, OnResult, OnText, Stream
 
 DEFAULT_CONTEXT = "default"
 _INTERRUPT_GRACE = 2.0
+_ON_FAILURE = {
+    OnFailure.KEEP: api.interpreter.ON_FAILURE_KEEP,
+    OnFailure.ROLLBACK: api.interpreter.ON_FAILURE_ROLLBACK,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class Cell:
     envs: Mapping[str, str]
     output_limit: int | None
     execution_id: str
+    on_failure: OnFailure = OnFailure.KEEP
 
     @property
     def context_id(self) -> str:
@@ -106,6 +112,7 @@ class Interpreter:
             timeout=convert.seconds(cell.timeout),
             output_limit_bytes=cell.output_limit or 0,
             envs=cell.envs,
+            on_failure=_ON_FAILURE[cell.on_failure],
         )
         collector = Collector(cell.execution_id, output_limit=cell.output_limit)
         follower = Follower(self._link, collector, cell.timeout)
@@ -151,6 +158,7 @@ class Interpreter:
             exit_code=said.exit_code,
             signal=said.signal,
             leftover_processes_killed=said.leftover_processes_killed,
+            rollback=convert.rollback(said),
         )
 
     async def create(
@@ -163,6 +171,15 @@ class Interpreter:
         answer = await self._link.unary(lambda c: c.interpreter.CreateContext, request)
         self._made[request.context_id] = _Made(request, self._link.uid)
         return convert.context(answer.context)
+
+    async def fork(self, context: str | Context, count: int, context_ids: Sequence[str] | None) -> tuple[Context, ...]:
+        """Copy a context."""
+        ids = list(context_ids) if context_ids is not None else [f"f-{uuid.uuid4().hex[:12]}" for _ in range(count)]
+        if len(ids) != count:
+            raise InvalidArgument(f"cannot fork {count} contexts: {len(ids)} ids are given", reason="InvalidArgument")
+        request = api.interpreter.ForkContextRequest(context_id=context_name(context), new_context_ids=ids)
+        answer = await self._link.unary(lambda c: c.interpreter.ForkContext, request)
+        return tuple(convert.context(message) for message in answer.contexts[:count])
 
     async def contexts(self) -> tuple[Context, ...]:
         """List the contexts."""

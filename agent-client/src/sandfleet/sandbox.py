@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sandfleet.fleet_values import Bound, Egress, OnQueued
     from sandfleet.ports import AsyncForward, OnError
     from sandfleet.pty import AsyncPty
+    from sandfleet.rollback import OnFailure
     from sandfleet.services import AsyncServices
     from sandfleet.transport import Link
     from sandfleet.values import (
@@ -259,6 +260,7 @@ class AsyncSandbox:
         envs: Mapping[str, str] | None = None,
         output_limit: int | None = None,
         execution_id: str | None = None,
+        on_failure: str | OnFailure = "keep",
     ) -> Execution:
         """Run one cell and answer with its outcome, whatever the code does.
 
@@ -268,12 +270,15 @@ class AsyncSandbox:
         on_stdout, on_stderr, on_result  called with each piece as it comes (awaited where they return an awaitable).
         output_limit  bytes of each stream that are kept (head and tail); None means the sandbox's default.
         execution_id  of 1 to 64 of [A-Za-z0-9._-], unique in the sandbox; None makes one up.
+        on_failure    what becomes of the variables when the code raises: "keep", or "rollback": they are as before the cell.
+                      A cell that is killed, or that ends its interpreter, is rolled back in any case: `Execution.rollback` says.
 
         Raises only what happened before the execution was accepted: SandboxEnded, UnavailableError, NotFoundError (no such
         context), AlreadyExistsError (the id ran before), InvalidArgument, LimitReached. After that a failure of the
         platform is the outcome `lost`. Cancelling interrupts the code.
         """
         from sandfleet.interpreter import Cell, Listeners
+        from sandfleet.rollback import OnFailure
 
         cell = Cell(
             code,
@@ -283,6 +288,7 @@ class AsyncSandbox:
             envs=dict(envs or {}),
             output_limit=output_limit,
             execution_id=execution_id or os.urandom(16).hex(),
+            on_failure=OnFailure(on_failure),
         )
         return await self._interpreter.run(cell, Listeners(on_stdout, on_stderr, on_result))
 
@@ -299,6 +305,20 @@ class AsyncSandbox:
         Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
         """
         return await self._interpreter.create(context_id, language=language, cwd=cwd, envs=envs)
+
+    async def fork_context(
+        self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
+    ) -> tuple[Context, ...]:
+        """Copy a context `count` times, with all its variables, imports and its working directory, in milliseconds.
+
+        The copies share memory until they write to it. Each draws its own random numbers (`random` and NumPy's global ones are
+        seeded from its id; generators that code has made go on the same in each). Waits for a running cell to end; all copies
+        are made, or none. `context_ids` gives them names; None makes names up.
+
+        Raises PreconditionFailed (reason ThreadsRunning: other threads than the main one cannot be copied), NotFoundError,
+        AlreadyExistsError, InvalidArgument, LimitReached.
+        """
+        return await self._interpreter.fork(context, count, context_ids)
 
     async def list_contexts(self) -> tuple[Context, ...]:
         """List the contexts."""

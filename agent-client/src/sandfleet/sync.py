@@ -5,7 +5,7 @@ Every method is the one of the async class, run on that loop. Callbacks run in t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -21,6 +21,7 @@ from sandfleet.sync_services import Services
 if TYPE_CHECKING:
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
     from sandfleet.ports import OnError
+    from sandfleet.rollback import OnFailure
     from sandfleet.values import (
         Context,
         Execution,
@@ -224,6 +225,7 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
         output_limit: int | None = None,
         execution_id: str | None = None,
+        on_failure: str | OnFailure = "keep",
     ) -> Execution:
         relay = Relay()
         return run(
@@ -238,6 +240,7 @@ class Sandbox:
                 envs=envs,
                 output_limit=output_limit,
                 execution_id=execution_id,
+                on_failure=on_failure,
             ),
             relay,
         )
@@ -251,6 +254,11 @@ class Sandbox:
         envs: Mapping[str, str] | None = None,
     ) -> Context:
         return run(self._async.create_context(context_id, language=language, cwd=cwd, envs=envs))
+
+    def fork_context(
+        self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
+    ) -> tuple[Context, ...]:
+        return run(self._async.fork_context(context, count, context_ids=context_ids))
 
     def list_contexts(self) -> tuple[Context, ...]:
         return run(self._async.list_contexts())

@@ -9,6 +9,7 @@ from enum import Enum, StrEnum
 
 from sandfleet import _show
 from sandfleet.egress import EgressInfo
+from sandfleet.rollback import Rollback
 
 MimeParts = Mapping[str, "str | bytes"]
 
@@ -217,6 +218,7 @@ class Execution:
     exit_code: int = 0
     signal: str = ""
     leftover_processes_killed: int = 0
+    rollback: Rollback | None = None
 
     @property
     def ok(self) -> bool:
@@ -296,13 +298,14 @@ class RunningCommand:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A live interpreter. `generation` counts the interpreters it has had; `state` is idle, busy or ended."""
+    """A live interpreter: `state` is idle, busy or ended, `generation` counts from 1, `copied_cell`'s state is kept (0: none)."""
 
     context_id: str
     language: str
     state: str
     generation: int
     executions: int
+    copied_cell: int = 0
 
 
 class FileType(Enum):

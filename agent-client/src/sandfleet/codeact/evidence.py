@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from sandfleet.rollback import Rollback
 from sandfleet.values import (
     Blame,
     CommandResult,
@@ -27,6 +28,7 @@ class Evidence:
     stdout, stderr   text; each place where output was dropped says how many bytes are missing.
     results          the text of everything shown, in order; `shown` are those without text ("image/png, 2,134 bytes").
     dropped_bytes    output and results that were too large, in all.
+    rollback         whether the variables are as before a cell that did not end well; None where that is no question.
     """
 
     execution_id: str
@@ -43,6 +45,7 @@ class Evidence:
     lost: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     dropped_bytes: int = 0
+    rollback: Rollback | None = None
 
     @property
     def ok(self) -> bool:
@@ -77,6 +80,7 @@ def of_execution(execution: Execution) -> Evidence:
         lost=execution.lost,
         usage=execution.usage,
         dropped_bytes=_dropped(execution.logs.gaps) + sum(result.dropped_bytes for result in execution.results),
+        rollback=execution.rollback,
     )
 
 

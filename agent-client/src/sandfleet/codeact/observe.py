@@ -7,6 +7,7 @@ counts; then files and, in one line, usage.
 from dataclasses import dataclass
 
 from sandfleet.codeact.evidence import Evidence
+from sandfleet.rollback import Rollback
 from sandfleet.values import FileChanges, Frame, Outcome, Usage
 
 _LOSSES = {
@@ -44,6 +45,7 @@ def observation(number: int, evidence: Evidence, sizes: Sizes = _SIZES, *, works
     parts = [
         f"[execution {number}] {_head(evidence)}",
         *_error(evidence, sizes),
+        *_rollback(evidence.rollback),
         *losses(evidence.lost, workspace_kept=workspace_kept),
         *(_block("result", text, sizes.output) for text in evidence.results),
         *_list("shown", evidence.shown, sizes.names),
@@ -105,6 +107,16 @@ def _error(evidence: Evidence, sizes: Sizes) -> list[str]:
     frames = [_frame(frame) for frame in evidence.error.frames[-sizes.names :]]
     # The frames are the user's own lines; the whole traceback only where there are none (a syntax error).
     return frames or _stream("traceback", evidence.error.traceback, sizes.error)
+
+
+def _rollback(rollback: Rollback | None) -> list[str]:
+    """In one line whether the variables are there, and as of when."""
+    if rollback is None:
+        return []
+    if not rollback.done:
+        return [f"not rolled back: {cut(rollback.message, 300)}"]
+    undone = f"; {rollback.cells_undone} earlier cells were undone too: run them again" if rollback.cells_undone else ""
+    return [f"rolled back: variables and imports are as before this cell; files it wrote are still there{undone}"]
 
 
 def _frame(frame: Frame) -> str:

@@ -71,6 +71,28 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Rollback:
+    """Whether contexts are copied while they are idle, so that a cell which is killed costs no variables."""
+
+    enabled: bool = True
+    # Largest interpreter that is copied, in bytes. 0: half of the sandbox's memory.
+    max_memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.enabled, bool):
+            raise ConfigError(f"cannot take rollback enabled={self.enabled!r}: it has to be true or false")
+        if type(self.max_memory_bytes) is not int or self.max_memory_bytes < 0:
+            raise ConfigError(
+                f"cannot take rollback max_memory_bytes={self.max_memory_bytes!r}: it has to be a number from 0 on"
+            )
+
+    def most_bytes(self, limits: Limits) -> int:
+        """Of an interpreter that is copied; 0 where none is."""
+        half = limits.memory_bytes // 2
+        return min(self.max_memory_bytes or half, half) if self.enabled else 0
+
+
+@dataclass(frozen=True)
 class ExecutorConfig:
     """One sandbox. Paths are the host's."""
 
@@ -97,6 +119,7 @@ class ExecutorConfig:
     envs: Mapping[str, str] = field(default_factory=dict)
     # Started with the session; as core/services/parse.py reads them.
     services: Sequence[Any] = ()
+    rollback: Rollback = Rollback()
 
     def __post_init__(self) -> None:
         for name in ("socket", "workspace", "private_dir", "keys_file"):
@@ -129,19 +152,16 @@ class ExecutorConfig:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ConfigError(f"cannot take the configuration: unknown {', '.join(unknown)}")
-        limits = values.get("limits", {})
-        if not isinstance(limits, Mapping):
-            raise ConfigError("cannot take the configuration: limits is no object")
-        if unknown := sorted(set(limits) - {field.name for field in fields(Limits)}):
-            raise ConfigError(f"cannot take the configuration: unknown limits {', '.join(unknown)}")
         if not isinstance(values.get("services", []), list):
             raise ConfigError("cannot take the configuration: services is no list")
+        limits = part(values, "limits", Limits)
+        rollback = part(values, "rollback", Rollback)
         if not isinstance(values.get("envs", {}), Mapping):
             raise ConfigError("cannot take the configuration: envs is no object")
         for name in REQUIRED:
             if not isinstance(values.get(name), str) or not values[name]:
                 raise ConfigError(f"cannot take the configuration: {name} has to be a text")
-        return cls(**{**values, "limits": Limits(**limits)})
+        return cls(**{**values, "limits": Limits(**limits), "rollback": Rollback(**rollback)})
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -162,3 +182,13 @@ class ExecutorConfig:
         }
         given = {name: value for name, value in secret.items() if ENV_NAME.fullmatch(name)}
         return cls.parse({**values, "envs": given | dict(values.get("envs") or {})})
+
+
+def part(values: Mapping[str, Any], name: str, kind: type[Limits | Rollback]) -> Mapping[str, Any]:
+    """An object within the configuration. Raises ConfigError for what `kind` has no field for."""
+    found = values.get(name, {})
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"cannot take the configuration: {name} is no object")
+    if unknown := sorted(set(found) - {field.name for field in fields(kind)}):
+        raise ConfigError(f"cannot take the configuration: unknown {name} {', '.join(unknown)}")
+    return found

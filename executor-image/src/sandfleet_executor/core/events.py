@@ -107,6 +107,19 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Rollback:
+    """What became of a context whose cell was rolled back, or was to be. `refused`: one word in CamelCase."""
+
+    done: bool = False
+    restored: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    refused: str = ""
+    message: str = ""
+    cell_number: int = 0
+    cells_undone: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     outcome: str
     blame: str = ""
@@ -119,6 +132,7 @@ class Finished:
     lost: tuple[str, ...] = ()
     leftover_processes_killed: int = 0
     spans: tuple[Span, ...] = ()
+    rollback: Rollback | None = None
 
     @property
     def size(self) -> int:

@@ -20,6 +20,8 @@ MAX_TERMINAL_SIZE = 4096
 # Of the output of a terminal, which somebody follows as it comes: none.
 NO_OUTPUT_LIMIT = 1 << 62
 MAX_PORT = 65535
+# Contexts that one fork makes.
+MAX_FORKS = 63
 
 
 class BadRequest(ValueError):  # noqa: N818 - what it is, not that it is an error
@@ -30,6 +32,14 @@ def check_id(kind: str, value: str) -> str:
     if not ID.fullmatch(value):
         raise BadRequest(f"cannot use {value[:80]!r} as {kind}: it has to be 1 to 64 of A-Z a-z 0-9 . _ -")
     return value
+
+
+def check_new_contexts(ids: Sequence[str]) -> list[str]:
+    if not 1 <= len(ids) <= MAX_FORKS:
+        raise BadRequest(f"cannot make {len(ids)} contexts: it has to be 1 to {MAX_FORKS}")
+    if len(set(ids)) != len(ids):
+        raise BadRequest("cannot make contexts: an id is given twice")
+    return [check_id("context id", each) for each in ids]
 
 
 def check_envs(envs: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandfleet_executor.core.changes import Mark
-from sandfleet_executor.core.events import STDERR, STDOUT, Files, Finished, Usage
+from sandfleet_executor.core.events import STDERR, STDOUT, Files, Finished, Rollback, Usage
 from sandfleet_executor.core.outcomes import Cause, Facts, Verdict
 from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.effects.execution import Execution
@@ -28,6 +28,10 @@ class Surroundings:
     # A mark on the workspace, and what changed since a mark.
     begin_changes: Callable[[], Mark]
     changes_since: Callable[[Mark], Files]
+    # Largest interpreter that is copied so that a cell can be rolled back, in bytes; 0: none is.
+    copied_bytes: Callable[[], int] = int
+    # The limit of the sandbox's memory.
+    memory_bytes: Callable[[], int] = int
 
 
 @dataclass
@@ -58,7 +62,13 @@ class Account:
         self.peak_processes = max(self.peak_processes, processes)
 
     def close(
-        self, verdict: Verdict, facts: Facts | None = None, *, lost: tuple[str, ...] = (), leftover: int = 0
+        self,
+        verdict: Verdict,
+        facts: Facts | None = None,
+        *,
+        lost: tuple[str, ...] = (),
+        leftover: int = 0,
+        rollback: Rollback | None = None,
     ) -> None:
         """Emits the end."""
         self.execution.flush_tails()
@@ -82,6 +92,7 @@ class Account:
             lost=lost,
             leftover_processes_killed=leftover,
             spans=self.trace.finish(self.span, verdict, self.attributes),
+            rollback=rollback,
         )
         self.execution.emit(end)
 

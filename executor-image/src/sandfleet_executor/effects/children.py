@@ -62,7 +62,7 @@ class Child:
         self.pid = pid
         self.channel = FrameChannel(control, self._on_frame, self._on_channel_end, self._on_data)
         self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.gone: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._user: User | None = None
 
     def release(self) -> None:
@@ -80,7 +80,7 @@ class Child:
     def on_exit(self, ended: Exit) -> None:
         self.channel.drain()
         self.channel.close()
-        self.gone.set_result(None)
+        self.gone.set_result(ended)
         if self._user and self.answer.done():
             self._user.on_exit(ended)
 

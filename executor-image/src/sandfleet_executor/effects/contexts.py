@@ -1,15 +1,21 @@
 """Contexts: interpreters under a name, one cell at a time, a fresh interpreter when the old one has ended."""
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sandfleet_executor.core import rollback
 from sandfleet_executor.core.contextframes import BadFrame, Done
-from sandfleet_executor.core.events import Started
+from sandfleet_executor.core.events import Rollback, Started
 from sandfleet_executor.core.outcomes import Cause, Facts, Verdict, judge_cell
 from sandfleet_executor.core.requests import BadRequest
+from sandfleet_executor.core.rollback import Refusal
 from sandfleet_executor.core.tracing import TraceParent
+from sandfleet_executor.effects import copies
 from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, signal_name
 from sandfleet_executor.effects.children import Exit, NamespaceError
+from sandfleet_executor.effects.copies import UNCOPIED, Keeper
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.interpreter import Cell, Interpreter
 from sandfleet_executor.effects.namespace import Namespace
@@ -27,6 +33,8 @@ class CellRequest:
     traceparent: TraceParent | None
     # Bytes; only to say it when it was reached.
     memory_limit: int
+    # Whether a cell that raises is rolled back as one that is killed.
+    rolls_back: bool = False
 
 
 class Context:
@@ -43,6 +51,20 @@ class Context:
         self._running: Execution | None = None
         # What the next execution does not find any more.
         self._lost: tuple[str, ...] = ()
+        self._copies = Keeper(around.copied_bytes())
+        # What its variables are those of: the number of the last cell that they have seen the end of.
+        self._state = 0
+        self._idle: asyncio.TimerHandle | None = None
+        self._copying: asyncio.Task[None] | None = None
+
+    def sibling(self, context_id: str) -> "Context":
+        """One that begins as this one did."""
+        return Context(context_id, self._cwd, self._envs, self._around)
+
+    @property
+    def copied_cell(self) -> int:
+        """The cell after which the state is kept that a killed one is rolled back to; 0: none is."""
+        return self._copies.cell
 
     @property
     def busy(self) -> bool:
@@ -51,16 +73,21 @@ class Context:
     @property
     def alive(self) -> bool:
         """Whether its interpreter can take a cell."""
-        return self._interpreter is not None and not (self._interpreter.ended.done() or self._interpreter.broken)
+        return self._interpreter is not None and self._interpreter.alive
 
     async def start(self) -> Interpreter:
         """The living interpreter; a fresh one when there is none. Raises NamespaceError."""
         if self._interpreter and self.alive:
             return self._interpreter
+        namespace = await self._around.namespace()
         if self._interpreter and not self._lost:
             # It ended between two cells.
-            self._lost = ("variables", "processes")
-        namespace = await self._around.namespace()
+            rolled_back = await self._roll_back(namespace)
+            self._lost = ("processes",) if rolled_back.done else ("variables", "processes")
+            if rolled_back.done and self._interpreter.alive:
+                return self._interpreter
+        self._copies.forget()
+        self._state = 0
         self._interpreter = await Interpreter.start(namespace, self._cwd, self._envs, {"context_id": self.id})
         self.generation += 1
         return self._interpreter
@@ -83,6 +110,35 @@ class Context:
             finally:
                 self._running = None
 
+    async def fork(self, others: "Sequence[Context]") -> None:
+        """Makes them copies of this one as it is between two cells: all of them, or none. Raises NotCopiedError, NamespaceError."""
+        async with contextlib.AsyncExitStack() as turns:
+            # Nothing runs in them before they are what they are to be.
+            for each in (self, *others):
+                await turns.enter_async_context(each._turn)  # noqa: SLF001 of its own kind
+            interpreter = await self.start()
+            namespace = await self._around.namespace()
+            made = await copies.make(namespace, interpreter, len(others), self._around.memory_bytes())
+            begun = [Interpreter.resume(namespace, copy, each.id) for copy, each in zip(made, others, strict=True)]
+            went_on = await asyncio.gather(*begun, return_exceptions=True)
+            if failed := [each for each in went_on if isinstance(each, BaseException)]:
+                for copy in made:
+                    copies.end(namespace, copy)
+                raise failed[0]
+            for each, new in zip(others, went_on, strict=True):
+                if isinstance(new, Interpreter):
+                    each._take_over(new, self.executions, self._state)  # noqa: SLF001 of its own kind
+
+    def _take_over(self, interpreter: Interpreter, executions: int, state: int) -> None:
+        self._interpreter = interpreter
+        self.generation = 1
+        self.executions, self._state = executions, state
+        if self.deleted:
+            interpreter.kill()
+            return
+        self._copies.undone = UNCOPIED
+        self._copy_soon()
+
     def stop(self, cause: Cause, grace: float, execution_id: str = "") -> bool:
         """Asks the running execution to end; False when there is none, or when it is not the one that is meant."""
         if self._running is None or execution_id not in {"", self._running.id}:
@@ -95,6 +151,7 @@ class Context:
         self.stop(cause, 0)
         interpreter, self._interpreter = self._interpreter, None
         self._lost = ()
+        self._copies.forget()
         if interpreter and not interpreter.ended.done():
             interpreter.kill()
             await asyncio.wait((interpreter.ended,), timeout=KILL_SECONDS)
@@ -108,6 +165,9 @@ class Context:
             execution.emit(Started(execution.id, self.id))
             account.close(verdict_on(error))
             return
+        if self._copies.due and (request.rolls_back or self._copies.may_wait()):
+            await self._copy(namespace, interpreter, waited=True)
+            waits = True
         self.executions += 1
         execution.emit(Started(execution.id, self.id, self.executions, self._lost))
         self._lost = ()
@@ -123,10 +183,90 @@ class Context:
             await end_or_stop(execution, cell.end, request.timeout, interpreter.interrupt)
             end = await self._settle(interpreter, cell, namespace)
         facts = cell_facts(execution, cell, end, request)
-        if isinstance(end, Done):
-            account.close(judge_cell(facts), facts)
+        verdict = judge_cell(facts)
+        if not isinstance(end, Done):
+            lost, rolled_back = await self._after_a_kill(namespace)
+            account.close(verdict, facts, lost=lost, rollback=rolled_back)
             return
-        account.close(judge_cell(facts), facts, lost=self._what_was_lost(namespace))
+        if request.rolls_back and verdict.outcome != "ok":
+            rolled_back = await self._undo(namespace, interpreter)
+            account.close(verdict, facts, lost=self._lost, rollback=rolled_back)
+        else:
+            account.close(verdict, facts)
+            self._has_changed()
+
+    # Copies
+
+    async def settled(self) -> None:
+        """Until no copy is being made."""
+        if self._copying:
+            await asyncio.wait((self._copying,))
+
+    def _has_changed(self) -> None:
+        """A cell has ended, and its changes are there."""
+        self._state = self.executions
+        self._copies.undone += 1
+        self._copy_soon()
+
+    def _copy_soon(self) -> None:
+        if self._copies.due:
+            self._idle = self._idle or asyncio.get_running_loop().call_later(rollback.IDLE_SECONDS, self._when_idle)
+
+    def _when_idle(self) -> None:
+        self._idle = None
+        # Where the next cell has come already, its end will be the time.
+        if not self._turn.locked() and self.alive and not (self._copying and not self._copying.done()):
+            self._copying = asyncio.create_task(self._copy_in_turn())
+
+    async def _copy_in_turn(self) -> None:
+        async with self._turn:
+            namespace = await self._around.namespace()
+            if self._interpreter and self.alive and self._copies.due:
+                await self._copy(namespace, self._interpreter, waited=False)
+
+    async def _copy(self, namespace: Namespace, interpreter: Interpreter, *, waited: bool) -> None:
+        await self._copies.take(namespace, interpreter, self._state, waited=waited)
+        if self._interpreter is not interpreter:
+            # The context was restarted or deleted meanwhile.
+            self._copies.forget()
+
+    async def _roll_back(self, namespace: Namespace) -> Rollback:
+        """In the place of an interpreter that has ended."""
+        before = self._interpreter
+        went_on = await self._copies.go_on(namespace)
+        if isinstance(went_on, Refusal):
+            return rollback.refused(went_on)
+        interpreter, state, undone = went_on
+        if self._interpreter is not before:
+            # The context was restarted or deleted meanwhile.
+            interpreter.kill()
+            return rollback.refused(rollback.COPY_ENDED)
+        self._interpreter, self._state = interpreter, state
+        self.generation += 1
+        self._copy_soon()
+        return rollback.done(self._state, undone)
+
+    async def _after_a_kill(self, namespace: Namespace) -> tuple[tuple[str, ...], Rollback | None]:
+        """What is lost, and whether the context was rolled back."""
+        if self._interpreter is None:
+            # It was restarted or deleted: that is what was asked for.
+            return self._what_was_lost(namespace), None
+        rolled_back = await self._roll_back(namespace)
+        if not rolled_back.done:
+            return self._what_was_lost(namespace), rolled_back
+        self._lost = ("processes",)
+        return self._lost, rolled_back
+
+    async def _undo(self, namespace: Namespace, interpreter: Interpreter) -> Rollback:
+        """Of a cell that has ended by itself, with the interpreter still there."""
+        if why_not := self._copies.why_not():
+            self._has_changed()
+            return rollback.refused(why_not)
+        interpreter.kill()
+        await asyncio.wait((interpreter.ended,), timeout=KILL_SECONDS)
+        rolled_back = await self._roll_back(namespace)
+        self._lost = ("processes",) if rolled_back.done else ("variables", "processes")
+        return rolled_back
 
     def _what_was_lost(self, namespace: Namespace) -> tuple[str, ...]:
         lost = ("variables", "processes", "tmp") if namespace.ended else ("variables", "processes")

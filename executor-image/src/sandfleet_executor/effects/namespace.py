@@ -65,6 +65,8 @@ class Namespace:
         self._channel: FrameChannel
         self.children = Children(self)
         self.hello: Hello
+        # Pids of what waits to be needed, beside the spares.
+        self.waiting: set[int] = set()
         self.tmp_fd = -1
         self.ended = False
 
@@ -118,6 +120,12 @@ class Namespace:
             ours.close()
             theirs.close()
 
+    async def adopt(self, pids: Sequence[int], parent: int) -> None:
+        """Has the spawner take processes below its child `parent` for children of its own. Raises NamespaceError."""
+        answer = await self._ask({"op": "adopt", "pids": list(pids), "parent": parent})
+        if answer["event"] != "adopted":
+            raise NamespaceError(str(answer.get("message", "cannot adopt a copy")))
+
     def watch(self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[int, int, float], None]) -> None:
         """Tells of the end of a child, and of (resident bytes, processes, cpu seconds) of its tree while it is busy."""
         if early := self._early_exits.pop(pid, None):
@@ -125,6 +133,11 @@ class Namespace:
             return
         self._exits[pid] = on_exit
         self._samples[pid] = on_sample
+
+    def wake_copy(self, pid: int) -> None:
+        """It is to go on as a context."""
+        self.waiting.discard(pid)
+        self._send({"op": "wake", "pid": pid})
 
     def signal(self, pid: int, number: int) -> None:
         self._send({"op": "signal", "pid": pid, "signal": number})
@@ -145,7 +158,7 @@ class Namespace:
     async def usage(self) -> dict[str, Any]:
         """{memory, tmp, processes, cpu} of everything in the namespace; what waits for its use is no process of the user's."""
         used = await self._ask({"op": "usage"})
-        spares = set(self.children.spares)
+        spares = {*self.children.spares, *self.waiting}
         return used | {"processes": sum(count for pid, count in used["processes"].items() if int(pid) not in spares)}
 
     async def ports(self, pids: Sequence[int]) -> dict[int, tuple[list[int], bool]]:

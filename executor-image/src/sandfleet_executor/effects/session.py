@@ -4,11 +4,11 @@ import asyncio
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 
 from sandfleet_executor.core import bwrap
-from sandfleet_executor.core.config import ExecutorConfig, Limits
+from sandfleet_executor.core.config import FORK_BYTES, ExecutorConfig, Limits
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
 from sandfleet_executor.core.services import parse
@@ -22,6 +22,8 @@ from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.namespace import THREADS, Namespace, this_host
 
 MAX_CONTEXTS = 64
+# What a copy of a context takes at the least: where forks are dear, and elsewhere.
+LEAST_FORK_BYTES = FORK_BYTES if "gvisor" in os.uname().release else 4 << 20
 # Ids of executions that are remembered so that none is run twice.
 MAX_REMEMBERED = 65_536
 
@@ -70,9 +72,15 @@ class Session:
         self._touched = time.monotonic()
         now = time.monotonic()
         self.lease = Lease(now + config.lease if config.lease else None, config.idle_timeout)
-        self._around = Surroundings(self.namespace, watch.begin, watch.since)
         service_around = services.Surroundings(self.namespace, self.environment, lambda: self.limits.memory_bytes)
         self.services = services.Services(service_around, parse.services(list(config.services), self.workdir))
+        self._around = Surroundings(
+            self.namespace,
+            watch.begin,
+            watch.since,
+            copied_bytes=lambda: config.rollback.most_bytes(self.limits),
+            memory_bytes=lambda: self.limits.memory_bytes,
+        )
 
     # The namespace
 
@@ -144,6 +152,11 @@ class Session:
         """Seconds; None without a lease."""
         return None if self.lease.until is None else max(0.0, self.lease.until - time.monotonic())
 
+    async def settled(self) -> None:
+        """Until no copy of a context is being made."""
+        for context in self.contexts():
+            await context.settled()
+
     # Executions
 
     def register(self, execution_id: str, output_limit: int) -> Execution:
@@ -167,7 +180,7 @@ class Session:
         if context is None:
             if context_id != DEFAULT_CONTEXT:
                 raise NotFoundError(f"cannot run code in context {context_id}: there is none of that name")
-            context = self._add_context(context_id, self.workdir, {})
+            context = self._add_context(Context(context_id, self.workdir, self.environment({}), self._around))
         made = execution()
         self._spawn(context.run(made, request))
         return made
@@ -196,15 +209,39 @@ class Session:
 
     async def create_context(self, context_id: str, cwd: str, envs: dict[str, str]) -> Context:
         """A context whose interpreter runs. Raises ExistsError, BusyError, BadRequest and NamespaceError."""
-        if context_id in self._contexts:
-            raise ExistsError(f"cannot create context {context_id}: it exists")
-        context = self._add_context(context_id, cwd, envs)
+        context = self._add_context(Context(context_id, cwd, self.environment(envs), self._around))
         try:
             await context.start()
         except (NamespaceError, BadRequest):
             self._contexts.pop(context_id, None)
             raise
         return context
+
+    async def fork_context(self, context_id: str, new_ids: Sequence[str]) -> list[Context]:
+        """Copies of a context, all of them or none.
+
+        Raises NotFoundError, ExistsError, BusyError, NotCopiedError and NamespaceError.
+        """
+        origin = self.context(context_id)
+        await self._check_room(len(new_ids))
+        made: list[Context] = []
+        try:
+            for each in new_ids:
+                made.append(self._add_context(origin.sibling(each)))  # noqa: PERF401 what was added is known when the next fails
+            await origin.fork(made)
+        except BaseException:  # A cancellation too: all of them, or none.
+            for half_made in made:
+                self._contexts.pop(half_made.id, None)
+                half_made.deleted = True
+                await half_made.end(Cause.RESTART)
+            raise
+        return made
+
+    async def _check_room(self, count: int) -> None:
+        """Raises BusyError where the copies would not fit before anything is written to them."""
+        used = await (await self.namespace()).usage()
+        if used["memory"] + used["tmp"] + count * LEAST_FORK_BYTES > self.limits.memory_bytes:
+            raise BusyError(f"cannot fork {count} contexts: the memory that is left has no room for them")
 
     def contexts(self) -> list[Context]:
         return list(self._contexts.values())
@@ -242,11 +279,12 @@ class Session:
             await asyncio.wait(self._running, timeout=5.0)
         self.closed.set()
 
-    def _add_context(self, context_id: str, cwd: str, envs: dict[str, str]) -> Context:
+    def _add_context(self, context: Context) -> Context:
+        if context.id in self._contexts:
+            raise ExistsError(f"cannot create context {context.id}: it exists")
         if len(self._contexts) >= MAX_CONTEXTS:
-            raise BusyError(f"cannot create context {context_id}: {MAX_CONTEXTS} exist")
-        context = Context(context_id, cwd, self.environment(envs), self._around)
-        self._contexts[context_id] = context
+            raise BusyError(f"cannot create context {context.id}: {MAX_CONTEXTS} exist")
+        self._contexts[context.id] = context
         return context
 
     @property

@@ -11,12 +11,25 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import common_pb2 as pb
 
 from sandfleet_executor.core.config import ConfigError
-from sandfleet_executor.core.events import STDERR, STDOUT, Error, Event, Finished, Gap, Output, Result, Span, Started
+from sandfleet_executor.core.events import (
+    STDERR,
+    STDOUT,
+    Error,
+    Event,
+    Finished,
+    Gap,
+    Output,
+    Result,
+    Rollback,
+    Span,
+    Started,
+)
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.services.plan import TakenError, TooManyError
 from sandfleet_executor.core.services.spec import CycleError, UnknownServiceError
 from sandfleet_executor.core.tracing import TraceParent, parse_traceparent
 from sandfleet_executor.effects.children import NamespaceError
+from sandfleet_executor.effects.copies import NotCopiedError
 from sandfleet_executor.effects.services import UnknownNameError
 from sandfleet_executor.effects.session import BusyError, ExistsError, MismatchError, NotFoundError
 from sandfleet_executor.servicers.errors import ApiError
@@ -36,6 +49,11 @@ FAILURES: tuple[tuple[type[Exception], grpc.StatusCode, str, bool], ...] = (
     (MismatchError, grpc.StatusCode.FAILED_PRECONDITION, "SessionMismatch", False),
     (NamespaceError, grpc.StatusCode.UNAVAILABLE, "SessionUnavailable", True),
 )
+# Why a context is not forked: (status, retryable) of the reasons that are no state of the context.
+REFUSALS = {
+    "ForkFailed": (grpc.StatusCode.RESOURCE_EXHAUSTED, True),
+    "CopyBroken": (grpc.StatusCode.UNAVAILABLE, True),
+}
 OUTCOMES = {
     "ok": pb.OUTCOME_OK,
     "error": pb.OUTCOME_ERROR,
@@ -65,6 +83,10 @@ def typed_failures(subject: str = "") -> Iterator[None]:
     except tuple(kind for kind, *_ in FAILURES) as error:
         status, reason, retryable = next(row[1:] for row in FAILURES if isinstance(error, row[0]))
         raise ApiError(status, reason, str(error), retryable=retryable, subject=subject.encode()) from error
+    except NotCopiedError as error:
+        status, retryable = REFUSALS.get(error.why.reason, (grpc.StatusCode.FAILED_PRECONDITION, False))
+        message = f"cannot fork the context because {error}"
+        raise ApiError(status, error.why.reason, message, retryable=retryable, subject=subject.encode()) from error
 
 
 def seconds(message: Any, field: str) -> float | None:
@@ -137,6 +159,19 @@ def finished(value: Finished) -> pb.ExecutionFinished:
         lost=value.lost,
         leftover_processes_killed=value.leftover_processes_killed,
         spans=map(span, value.spans),
+        rollback=rollback(value.rollback) if value.rollback else None,
+    )
+
+
+def rollback(value: Rollback) -> pb.Rollback:
+    return pb.Rollback(
+        done=value.done,
+        restored=value.restored,
+        kept=value.kept,
+        refused=value.refused,
+        message=value.message,
+        cell_number=value.cell_number,
+        cells_undone=value.cells_undone,
     )
 
 

@@ -46,6 +46,7 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
                 envs=requests.check_envs(request.envs),
                 traceparent=convert.traceparent(context),
                 memory_limit=limits.memory_bytes,
+                rolls_back=request.on_failure == pb.ON_FAILURE_ROLLBACK,
             )
             output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
             context_id = request.context_id or DEFAULT_CONTEXT
@@ -59,6 +60,12 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
             found = self._session.context(request.context_id or DEFAULT_CONTEXT)
         grace = INTERRUPT_GRACE if grace is None else grace
         return pb.InterruptResponse(interrupted=found.stop(Cause.INTERRUPT, grace, request.execution_id))
+
+    async def ForkContext(self, request: pb.ForkContextRequest, context: Any) -> pb.ForkContextResponse:
+        with typed_failures(request.context_id):
+            ids = requests.check_new_contexts(request.new_context_ids)
+            made = await self._session.fork_context(request.context_id or DEFAULT_CONTEXT, ids)
+        return pb.ForkContextResponse(contexts=map(describe, made))
 
     async def RestartContext(self, request: pb.RestartContextRequest, context: Any) -> pb.RestartContextResponse:
         with typed_failures(request.context_id):
@@ -82,4 +89,5 @@ def describe(context: Context) -> pb.Context:
         state=state,
         generation=context.generation,
         executions=context.executions,
+        copied_cell=context.copied_cell,
     )

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from . import command, frames, linux
 
-CONTEXT, COMMAND = "context", "command"
+CONTEXT, COMMAND, COPY = "context", "command", "copy"
 
 
 def run(kind: str, control: socket.socket, *, address_space: int, processes: int) -> NoReturn:
@@ -45,8 +45,7 @@ def supervise(control: socket.socket) -> NoReturn:
 def receive(control: socket.socket) -> frames.Frame | None:
     """The next request to begin, its descriptors put in place; None at the end."""
     while True:
-        prefix, fds, _, _ = socket.recv_fds(control, frames.PREFIX.size, 3)
-        frame = frames.receive_after(control, prefix) if prefix else None
+        frame, fds = frames.receive_with_fds(control, 3)
         # Standard input may not be among them.
         for number, fd in enumerate(fds, 3 - len(fds)):
             os.dup2(fd, number)

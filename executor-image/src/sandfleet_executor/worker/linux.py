@@ -15,6 +15,10 @@ def become_subreaper() -> None:
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def stop_being_subreaper() -> None:
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
 def hide_from_peers() -> None:
     """No other process of the same user may trace this one or read its memory and descriptors."""
     _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -33,6 +33,12 @@ class Descriptors:
     def __init__(self) -> None:
         self._copies = tuple(private(number) for number in range(3))
 
+    def close(self) -> None:
+        """In a copy, which gets others."""
+        for copy in self._copies:
+            with contextlib.suppress(OSError):
+                os.close(copy)
+
     def restore(self) -> None:
         """Whatever code closed or redirected is as it was."""
         for number, copy in enumerate(self._copies):
@@ -65,12 +71,18 @@ class Usage(NamedTuple):
 
 
 class Meter:
-    """Measures one cell at a time."""
+    """Measures one cell at a time, of the process that made it."""
 
     def __init__(self) -> None:
         self._cpu = 0.0
         self._clear = _open_private("/proc/self/clear_refs", os.O_WRONLY)
         self._status = _open_private("/proc/self/status", os.O_RDONLY)
+
+    def close(self) -> None:
+        for descriptor in (self._clear, self._status):
+            if descriptor is not None:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
 
     def start(self) -> None:
         self._cpu = _cpu_seconds()

@@ -4,13 +4,15 @@ One thread, one loop. Nothing of the same user can kill, stop or trace it (PID 1
 
 Requests on the control socket, descriptors beside the prefix of the frame:
   {"op":"prepare","id","kind":"context"|"command"}  fd: control, on which the child is told what it is to be (child.py)
+  {"op":"adopt","id","pids","parent"}  a context's copies, which are below it and come to the spawner when their middleman ends
+  {"op":"wake","pid"}  a copy is to go on as a context
   {"op":"connect","id","port","seconds"}  fd: a socket, on which a connected descriptor comes back (connect.py)
   {"op":"ports","id","pids"} (ports.py)
   {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id"} · {"op":"ping","id"}
 Answers (with the request's id) and events:
   {"event":"hello","kernel","python","separated"} fd: /tmp
-  {"event":"forked","id","pid"} · {"event":"failed","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"}
-  {"event":"connected","id"} · {"event":"ports","id","trees":{pid:[ports, known]}}
+  {"event":"forked","id","pid"} · {"event":"failed","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"} ·
+  {"event":"adopted","id"} · {"event":"connected","id"} · {"event":"ports","id","trees":{pid:[ports, known]}}
   {"event":"exited","pid","code","signal","memory":bool} · {"event":"sample","trees":{pid:[rss, processes, cpu]}}
 """
 
@@ -97,16 +99,15 @@ class Spawner:
         match request["op"]:
             case "prepare":
                 self.fork(request["id"], request["kind"], fds)
+            case "adopt":
+                self.adopt(request["id"], request["pids"], request["parent"])
             case "connect":
                 self.connections.begin(request["id"], request["port"], fds[0], request["seconds"])
-            case "signal":
-                if request["pid"] in self.children:
-                    tree.send_signal([request["pid"]], request["signal"])
-            case "kill":
-                if request["pid"] in self.children:
-                    tree.kill_tree(request["pid"])
             case "busy":
                 self.busy = request["count"]
+            case "wake" | "signal" | "kill":
+                if request["pid"] in self.children:
+                    self.act(request["op"], request["pid"], request)
             case _:
                 self.say({**self.told(request), "id": request["id"]})
 
@@ -123,6 +124,18 @@ class Spawner:
             case unknown:
                 raise frames.FrameError(f"cannot serve {unknown!r}: no such operation")
 
+    def act(self, op: str, pid: int, request: dict[str, Any]) -> None:
+        """On one of the children."""
+        match op:
+            case "wake":
+                self.children[pid] = child.CONTEXT
+                # Code may have stopped it.
+                tree.send_signal([pid], signal.SIGCONT)
+            case "signal":
+                tree.send_signal([pid], request["signal"])
+            case "kill":
+                tree.kill_tree(pid)
+
     def fork(self, number: int, kind: str, fds: list[int]) -> None:
         if kind == child.CONTEXT:
             # IPython, once: the executor need not wait for it to be there, and a supervisor that was forked before is small.
@@ -138,6 +151,16 @@ class Spawner:
             self.become_child(kind, fds[0])
         self.children[pid] = kind
         self.say({"event": "forked", "id": number, "pid": pid})
+
+    def adopt(self, number: int, pids: list[int], parent: int) -> None:
+        """Takes processes below the context `parent` for children, which they will be in a moment."""
+        processes = tree.scan()
+        below = set(tree.descendants(processes, parent)) if parent in self.children else set()
+        if not below.issuperset(pids) or not self.children.keys().isdisjoint(pids):
+            self.say({"event": "failed", "id": number, "message": "cannot adopt a copy: it is not the context's"})
+            return
+        self.children |= dict.fromkeys(pids, child.COPY)
+        self.say({"event": "adopted", "id": number})
 
     def become_child(self, kind: str, fd: int) -> NoReturn:
         try:
@@ -198,18 +221,12 @@ class Spawner:
         processes = tree.scan()
         trees = {pid: tree.measure(processes, pid) for pid in self.children}
         tmp = tmp_used(self.tmp_directories)
-        condemned = guard.victim(trees, tmp, self.memory_limit)
-        if condemned is not None and self.machine.known:
-            condemned = condemned if over or self.machine.over(self.memory_limit) else None
-        elif condemned is not None:
-            # Before anything is killed: the exact figure, which costs too much for every sample.
-            processes = tree.proportional(processes)
-            trees = {pid: tree.measure(processes, pid) for pid in self.children}
-            condemned = guard.victim(trees, tmp, self.memory_limit)
-        self.used = sum(each.rss for each in trees.values()) + tmp
-        if condemned is not None:
-            self.condemned.add(condemned)
-            tree.kill_tree(condemned)
+        running = sum(each.rss for pid, each in trees.items() if self.children[pid] != child.COPY) + tmp
+        # A copy grows by what the others write, which needs somebody who runs.
+        self.used = sum(each.rss for each in trees.values()) + tmp if self.busy else running
+        short = guard.to_end(trees, {}, tmp, self.memory_limit)
+        if short and (over or not self.machine.known or self.machine.over(self.memory_limit)):
+            self.condemn(processes, trees, tmp, running)
         if self.busy:
             # Rounded, so that a tree that does nothing makes no traffic.
             shown = {
@@ -220,9 +237,33 @@ class Spawner:
                 self.shown = shown
                 self.say({"event": "sample", "trees": shown})
 
+    def condemn(self, processes: dict[int, tree.Process], trees: dict[int, tree.Tree], tmp: int, running: int) -> None:
+        """Ends what has to go. Before that: the exact figures, which cost too much for every sample."""
+        copies = [pid for pid, kind in self.children.items() if kind == child.COPY]
+        if self.condemned:
+            # What is ending still holds its memory, and its copy seems to hold alone what both have: that one is to be used.
+            trees = {pid: each for pid, each in trees.items() if pid not in copies}
+            copies = []
+        if self.machine.known:
+            # What nobody who runs has is the copies'.
+            used = self.machine.used()
+            alone = {pid: max(0, used - running) // len(copies) for pid in copies}
+            ended = guard.to_end(trees, alone, tmp, self.memory_limit, used=used)
+        else:
+            exact = tree.proportional(processes)
+            trees = {pid: tree.measure(exact, pid) for pid in trees}
+            ended = guard.to_end(trees, {pid: tree.alone(pid) for pid in copies}, tmp, self.memory_limit)
+        for pid in ended:
+            self.condemned.add(pid)
+            tree.kill_tree(pid)
+
     def own_cpu(self, processes: dict[int, tree.Process], pid: int) -> float:
         """Seconds that are not the user's: of a supervisor, which may have had many commands."""
         return processes[pid].ticks / tree.TICKS if self.children[pid] == child.COMMAND and pid in processes else 0.0
+
+    def held(self, pid: int, found: tree.Tree) -> int:
+        """Bytes; of a copy what it holds beside the one that it was made of."""
+        return tree.alone(pid) if self.children[pid] == child.COPY else found.rss
 
     def usage(self) -> dict[str, Any]:
         """Of everything; the processes by child."""
@@ -231,7 +272,7 @@ class Spawner:
         children = {pid: tree.measure(processes, pid) for pid in self.children}
         trees = children.values()
         return {
-            "memory": sum(each.rss for each in trees) + (own.rss if own else 0),
+            "memory": sum(self.held(pid, each) for pid, each in children.items()) + (own.rss if own else 0),
             "tmp": tmp_used(self.tmp_directories),
             "processes": {pid: each.processes for pid, each in children.items()},
             "cpu": sum(each.cpu_seconds for each in trees),

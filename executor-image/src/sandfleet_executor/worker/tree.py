@@ -98,6 +98,21 @@ def proportional(processes: Mapping[int, Process]) -> dict[int, Process]:
 
 def _pss(pid: int, rss: int) -> int:
     """Bytes. What ended since it was seen holds nothing; where the kernel does not tell, `rss` stands."""
+    found = _rollup(pid)
+    if b"Pss" in found:
+        return found[b"Pss"]
+    now = look(pid)
+    return 0 if now is None or now.state == "Z" else rss
+
+
+def alone(pid: int) -> int:
+    """Bytes that a process shares with no other; 0 where the kernel does not tell."""
+    found = _rollup(pid)
+    return found.get(b"Private_Clean", 0) + found.get(b"Private_Dirty", 0)
+
+
+def _rollup(pid: int) -> dict[bytes, int]:
+    """Bytes by name; empty where there is no such thing, or the process has gone."""
     try:
         fd = os.open(f"/proc/{pid}/smaps_rollup", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -105,12 +120,9 @@ def _pss(pid: int, rss: int) -> int:
         finally:
             os.close(fd)
     except OSError:
-        text = b""
-    for line in text.splitlines():
-        if line.startswith(b"Pss:"):
-            return int(line.split()[1]) << 10
-    now = look(pid)
-    return 0 if now is None or now.state == "Z" else rss
+        return {}
+    pairs = (line.split() for line in text.splitlines()[1:])
+    return {words[0].rstrip(b":"): int(words[1]) << 10 for words in pairs if words[2:] == [b"kB"]}
 
 
 def send_signal(pids: Iterable[int], number: int) -> None:

@@ -24,6 +24,7 @@ from sandfleet_operator.api.resources import (
     Resources,
     Restart,
     Retention,
+    Rollback,
     SandboxPool,
     SandboxQueue,
     SandboxSpec,
@@ -175,6 +176,7 @@ def _template_spec(spec: Fields) -> TemplateSpec:
         resources=resources,
         requests=_at_most(_resources(spec.inner("resources").inner("requests"), REQUESTS), resources),
         limits=_limits(spec.inner("limits"), TEMPLATE_LIMITS),
+        rollback=_rollback(spec.inner("rollback")),
         workspace=_workspace(spec.inner("workspace"), WORKSPACE),
         envs=_envs(spec),
         secret_envs=tuple(_secret_env(one) for one in spec.items("envFrom")),
@@ -229,6 +231,11 @@ def _limits(fields: Fields, default: Limits) -> Limits:
         max_timeout=float(fields.integer("maxTimeoutSeconds", int(default.max_timeout))),
         default_timeout=float(fields.integer("defaultTimeoutSeconds", int(default.default_timeout))),
     )
+
+
+def _rollback(fields: Fields) -> Rollback:
+    size = fields.size("maxMemory", Rollback().max_memory_bytes)
+    return Rollback(enabled=fields.flag("enabled", default=True), max_memory_bytes=size)
 
 
 def _workspace(fields: Fields, default: Workspace) -> Workspace:

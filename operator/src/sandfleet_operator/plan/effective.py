@@ -14,6 +14,7 @@ from sandfleet_operator.api.resources import (
     Egress,
     Resources,
     Retention,
+    Rollback,
     SandboxSpec,
     SecretEnv,
     TemplateSpec,
@@ -78,6 +79,7 @@ class Effective:
     resources: Resources
     requests: Resources
     limits: Limits
+    rollback: Rollback
     workspace_size: int
     # None: the cluster's default.
     storage_class: str | None
@@ -230,6 +232,7 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
         resources=resources,
         requests=_lowered_requests(template.requests, resources),
         limits=_lowered_limits(sandbox.limits, template.limits, resources.memory - settings.memory_reserve),
+        rollback=template.rollback,
         workspace_size=workspace.size,
         storage_class=workspace.storage_class,
         retention=workspace.retention or Retention.DELETE,

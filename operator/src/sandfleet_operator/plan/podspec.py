@@ -210,6 +210,7 @@ def _config(request: PodRequest, settings: Settings) -> str:
         "network": "pod",
         "isolation": "namespace",
         "limits": asdict(wanted.limits),
+        "rollback": asdict(wanted.rollback),
         "lease": request.lease if claimed else None,
         "idle_timeout": wanted.idle_timeout if claimed else None,
         "envs": dict(wanted.envs),

@@ -184,7 +184,7 @@ class Span(_message.Message):
     def __init__(self, name: _Optional[str] = ..., trace_id: _Optional[bytes] = ..., span_id: _Optional[bytes] = ..., parent_span_id: _Optional[bytes] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., attributes: _Optional[_Mapping[str, str]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ExecutionFinished(_message.Message):
-    __slots__ = ("outcome", "blame", "reason", "message", "exit_code", "signal", "usage", "files", "lost", "leftover_processes_killed", "spans")
+    __slots__ = ("outcome", "blame", "reason", "message", "exit_code", "signal", "usage", "files", "lost", "leftover_processes_killed", "spans", "rollback")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     BLAME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +196,7 @@ class ExecutionFinished(_message.Message):
     LOST_FIELD_NUMBER: _ClassVar[int]
     LEFTOVER_PROCESSES_KILLED_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
     outcome: Outcome
     blame: Blame
     reason: str
@@ -207,7 +208,26 @@ class ExecutionFinished(_message.Message):
     lost: _containers.RepeatedScalarFieldContainer[str]
     leftover_processes_killed: int
     spans: _containers.RepeatedCompositeFieldContainer[Span]
-    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., blame: _Optional[_Union[Blame, str]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., files: _Optional[_Union[FileChanges, _Mapping]] = ..., lost: _Optional[_Iterable[str]] = ..., leftover_processes_killed: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...
+    rollback: Rollback
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., blame: _Optional[_Union[Blame, str]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., files: _Optional[_Union[FileChanges, _Mapping]] = ..., lost: _Optional[_Iterable[str]] = ..., leftover_processes_killed: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ...) -> None: ...
+
+class Rollback(_message.Message):
+    __slots__ = ("done", "restored", "kept", "refused", "message", "cell_number", "cells_undone")
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CELL_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CELLS_UNDONE_FIELD_NUMBER: _ClassVar[int]
+    done: bool
+    restored: _containers.RepeatedScalarFieldContainer[str]
+    kept: _containers.RepeatedScalarFieldContainer[str]
+    refused: str
+    message: str
+    cell_number: int
+    cells_undone: int
+    def __init__(self, done: _Optional[bool] = ..., restored: _Optional[_Iterable[str]] = ..., kept: _Optional[_Iterable[str]] = ..., refused: _Optional[str] = ..., message: _Optional[str] = ..., cell_number: _Optional[int] = ..., cells_undone: _Optional[int] = ...) -> None: ...
 
 class ExecutionEvent(_message.Message):
     __slots__ = ("sequence", "started", "output", "result", "error", "gap", "finished")

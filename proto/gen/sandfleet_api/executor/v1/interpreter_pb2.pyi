@@ -17,24 +17,35 @@ class ContextState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONTEXT_STATE_IDLE: _ClassVar[ContextState]
     CONTEXT_STATE_BUSY: _ClassVar[ContextState]
     CONTEXT_STATE_ENDED: _ClassVar[ContextState]
+
+class OnFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_FAILURE_UNSPECIFIED: _ClassVar[OnFailure]
+    ON_FAILURE_KEEP: _ClassVar[OnFailure]
+    ON_FAILURE_ROLLBACK: _ClassVar[OnFailure]
 CONTEXT_STATE_UNSPECIFIED: ContextState
 CONTEXT_STATE_IDLE: ContextState
 CONTEXT_STATE_BUSY: ContextState
 CONTEXT_STATE_ENDED: ContextState
+ON_FAILURE_UNSPECIFIED: OnFailure
+ON_FAILURE_KEEP: OnFailure
+ON_FAILURE_ROLLBACK: OnFailure
 
 class Context(_message.Message):
-    __slots__ = ("context_id", "language", "state", "generation", "executions")
+    __slots__ = ("context_id", "language", "state", "generation", "executions", "copied_cell")
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    COPIED_CELL_FIELD_NUMBER: _ClassVar[int]
     context_id: str
     language: str
     state: ContextState
     generation: int
     executions: int
-    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., state: _Optional[_Union[ContextState, str]] = ..., generation: _Optional[int] = ..., executions: _Optional[int] = ...) -> None: ...
+    copied_cell: int
+    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., state: _Optional[_Union[ContextState, str]] = ..., generation: _Optional[int] = ..., executions: _Optional[int] = ..., copied_cell: _Optional[int] = ...) -> None: ...
 
 class CreateContextRequest(_message.Message):
     __slots__ = ("context_id", "language", "cwd", "envs")
@@ -72,7 +83,7 @@ class ListContextsResponse(_message.Message):
     def __init__(self, contexts: _Optional[_Iterable[_Union[Context, _Mapping]]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ("execution_id", "context_id", "code", "timeout", "output_limit_bytes", "envs")
+    __slots__ = ("execution_id", "context_id", "code", "timeout", "output_limit_bytes", "envs", "on_failure")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -86,13 +97,15 @@ class ExecuteRequest(_message.Message):
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     ENVS_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     context_id: str
     code: str
     timeout: _duration_pb2.Duration
     output_limit_bytes: int
     envs: _containers.ScalarMap[str, str]
-    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    on_failure: OnFailure
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
     __slots__ = ("events",)
@@ -115,6 +128,20 @@ class InterruptResponse(_message.Message):
     INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
     interrupted: bool
     def __init__(self, interrupted: _Optional[bool] = ...) -> None: ...
+
+class ForkContextRequest(_message.Message):
+    __slots__ = ("context_id", "new_context_ids")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    NEW_CONTEXT_IDS_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    new_context_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, context_id: _Optional[str] = ..., new_context_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ForkContextResponse(_message.Message):
+    __slots__ = ("contexts",)
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
+    contexts: _containers.RepeatedCompositeFieldContainer[Context]
+    def __init__(self, contexts: _Optional[_Iterable[_Union[Context, _Mapping]]] = ...) -> None: ...
 
 class RestartContextRequest(_message.Message):
     __slots__ = ("context_id",)

@@ -60,6 +60,11 @@ class InterpreterServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptResponse.FromString,
                 _registered_method=True)
+        self.ForkContext = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/ForkContext',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextResponse.FromString,
+                _registered_method=True)
         self.RestartContext = channel.unary_unary(
                 '/sandfleet_api.executor.v1.InterpreterService/RestartContext',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestartContextRequest.SerializeToString,
@@ -118,6 +123,21 @@ class InterpreterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForkContext(self, request, context):
+        """Makes copies of a context that share its memory until they write to it: variables, imports and working directory are there in
+        each. Waits for a running cell to end. All of them are made, or none. Random numbers are seeded anew from the context id;
+        generators that code has made itself (numpy.random.default_rng) draw the same in each.
+        ALREADY_EXISTS       a context of such an id exists. Not to be retried.
+        FAILED_PRECONDITION  no copy would be right: other threads are running (reason ThreadsRunning, the message names one). To be
+        retried after they have ended.
+        INVALID_ARGUMENT     malformed or repeated id, none, or too many. Not to be retried.
+        NOT_FOUND            no such context. Not to be retried.
+        RESOURCE_EXHAUSTED   as many contexts or processes as allowed exist, or memory is short. To be retried later.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RestartContext(self, request, context):
         """Ends the interpreter of a context with all its processes and starts a fresh one under the same id.
         NOT_FOUND  no such context. Not to be retried.
@@ -155,6 +175,11 @@ def add_InterpreterServiceServicer_to_server(servicer, server):
                     servicer.Interrupt,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptResponse.SerializeToString,
+            ),
+            'ForkContext': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkContext,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextResponse.SerializeToString,
             ),
             'RestartContext': grpc.unary_unary_rpc_method_handler(
                     servicer.RestartContext,
@@ -281,6 +306,33 @@ class InterpreterService:
             '/sandfleet_api.executor.v1.InterpreterService/Interrupt',
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkContext(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/ForkContext',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -59,6 +59,17 @@ class InterpreterServiceStub:
     """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
       NOT_FOUND  no such context. Not to be retried.
     """
+    ForkContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.ForkContextRequest, _interpreter_pb2.ForkContextResponse]
+    """Makes copies of a context that share its memory until they write to it: variables, imports and working directory are there in
+    each. Waits for a running cell to end. All of them are made, or none. Random numbers are seeded anew from the context id;
+    generators that code has made itself (numpy.random.default_rng) draw the same in each.
+      ALREADY_EXISTS       a context of such an id exists. Not to be retried.
+      FAILED_PRECONDITION  no copy would be right: other threads are running (reason ThreadsRunning, the message names one). To be
+                           retried after they have ended.
+      INVALID_ARGUMENT     malformed or repeated id, none, or too many. Not to be retried.
+      NOT_FOUND            no such context. Not to be retried.
+      RESOURCE_EXHAUSTED   as many contexts or processes as allowed exist, or memory is short. To be retried later.
+    """
     RestartContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.RestartContextRequest, _interpreter_pb2.RestartContextResponse]
     """Ends the interpreter of a context with all its processes and starts a fresh one under the same id.
       NOT_FOUND  no such context. Not to be retried.
@@ -96,6 +107,17 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     Interrupt: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.InterruptRequest, _interpreter_pb2.InterruptResponse]  # type: ignore[assignment]
     """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
       NOT_FOUND  no such context. Not to be retried.
+    """
+    ForkContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.ForkContextRequest, _interpreter_pb2.ForkContextResponse]  # type: ignore[assignment]
+    """Makes copies of a context that share its memory until they write to it: variables, imports and working directory are there in
+    each. Waits for a running cell to end. All of them are made, or none. Random numbers are seeded anew from the context id;
+    generators that code has made itself (numpy.random.default_rng) draw the same in each.
+      ALREADY_EXISTS       a context of such an id exists. Not to be retried.
+      FAILED_PRECONDITION  no copy would be right: other threads are running (reason ThreadsRunning, the message names one). To be
+                           retried after they have ended.
+      INVALID_ARGUMENT     malformed or repeated id, none, or too many. Not to be retried.
+      NOT_FOUND            no such context. Not to be retried.
+      RESOURCE_EXHAUSTED   as many contexts or processes as allowed exist, or memory is short. To be retried later.
     """
     RestartContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.RestartContextRequest, _interpreter_pb2.RestartContextResponse]  # type: ignore[assignment]
     """Ends the interpreter of a context with all its processes and starts a fresh one under the same id.
@@ -155,6 +177,23 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_interpreter_pb2.InterruptResponse, _abc.Awaitable[_interpreter_pb2.InterruptResponse]]:
         """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
           NOT_FOUND  no such context. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def ForkContext(
+        self,
+        request: _interpreter_pb2.ForkContextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.ForkContextResponse, _abc.Awaitable[_interpreter_pb2.ForkContextResponse]]:
+        """Makes copies of a context that share its memory until they write to it: variables, imports and working directory are there in
+        each. Waits for a running cell to end. All of them are made, or none. Random numbers are seeded anew from the context id;
+        generators that code has made itself (numpy.random.default_rng) draw the same in each.
+          ALREADY_EXISTS       a context of such an id exists. Not to be retried.
+          FAILED_PRECONDITION  no copy would be right: other threads are running (reason ThreadsRunning, the message names one). To be
+                               retried after they have ended.
+          INVALID_ARGUMENT     malformed or repeated id, none, or too many. Not to be retried.
+          NOT_FOUND            no such context. Not to be retried.
+          RESOURCE_EXHAUSTED   as many contexts or processes as allowed exist, or memory is short. To be retried later.
         """
 
     @_abc_1.abstractmethod
