@@ -112,6 +112,8 @@ class FakeFleet:
         # Methods whose caller went away before they had ended.
         self.left: list[str] = []
         self.files: dict[bytes, bytes] = {}
+        # What the executors were asked to run: id → incarnation, text.
+        self.begun: dict[str, tuple[int, str]] = {}
         self.uid = 1
         self.ended = False
         self.token_life = 3600.0
@@ -267,14 +269,28 @@ class FakeExecutor:
 
     async def Execute(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Play the script of the cell."""
+        self._fake.begun[request.execution_id] = (self._fake.uid, request.code)
         for step in self._fake.script(request.execution_id, request.code):
             yield interpreter_pb2.ExecuteResponse(events=[step]) if isinstance(step, Event) else step
 
     async def Start(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Play the script of the command."""
-        line = request.shell or b" ".join(request.argv)
-        for step in self._fake.script(request.execution_id, os.fsdecode(line)):
+        line = os.fsdecode(request.shell or b" ".join(request.argv))
+        self._fake.begun[request.execution_id] = (self._fake.uid, line)
+        for step in self._fake.script(request.execution_id, line):
             yield process_pb2.StartResponse(events=[step]) if isinstance(step, Event) else step
+
+    async def Attach(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """Play on what this executor began."""
+        uid, code = self._fake.begun.get(request.execution_id, (-1, ""))
+        if uid != self._fake.uid:
+            yield Fails(grpc.StatusCode.NOT_FOUND, "ExecutionNotFound", "cannot attach: none of that id was started")
+            return
+        for step in self._fake.script(request.execution_id, code):
+            if not isinstance(step, Event):
+                continue
+            if step.sequence > request.after_sequence:
+                yield interpreter_pb2.InterpreterServiceAttachResponse(events=[step])
 
     async def Health(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Be ready."""

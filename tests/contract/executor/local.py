@@ -176,6 +176,7 @@ class LocalExecutor(ExecutorUnderTest):
             "sandbox_uid": uid,
             **({"listen": f"127.0.0.1:{free_port()}"} if port else {"socket": str(folder / "x.sock")}),
             "workspace": str(folder / "w"),
+            "state_dir": str(folder / "s"),
             "private_dir": str(folder / "p"),
             "keys_file": str(host.keys_file),
             "isolation": isolation,
@@ -213,6 +214,7 @@ class LocalExecutor(ExecutorUnderTest):
             "the repository": str(REPOSITORY / "pyproject.toml"),
             "the executor's private folder": f"{self.config['private_dir']}/own",
             "the keys of tokens": self.config["keys_file"],
+            "the stored executions": f"{self.config['state_dir']}/ids-1",
             "the executor's socket": self.config.get("socket", ""),
         }
 

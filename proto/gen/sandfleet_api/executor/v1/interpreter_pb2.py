@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from sandfleet_api.executor.v1 import common_pb2 as sandfleet__api_dot_executor_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+sandfleet_api/executor/v1/interpreter.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a&sandfleet_api/executor/v1/common.proto\"\x8f\x01\n\x07\x43ontext\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x36\n\x05state\x18\x03 \x01(\x0e\x32\'.sandfleet_api.executor.v1.ContextState\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x12\n\nexecutions\x18\x05 \x01(\r\"\xbf\x01\n\x14\x43reateContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x0b\n\x03\x63wd\x18\x03 \x01(\t\x12G\n\x04\x65nvs\x18\x04 \x03(\x0b\x32\x39.sandfleet_api.executor.v1.CreateContextRequest.EnvsEntry\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x15\x43reateContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\"\x15\n\x13ListContextsRequest\"L\n\x14ListContextsResponse\x12\x34\n\x08\x63ontexts\x18\x01 \x03(\x0b\x32\".sandfleet_api.executor.v1.Context\"\x80\x02\n\x0e\x45xecuteRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12output_limit_bytes\x18\x05 \x01(\x04\x12\x41\n\x04\x65nvs\x18\x06 \x03(\x0b\x32\x33.sandfleet_api.executor.v1.ExecuteRequest.EnvsEntry\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x0f\x45xecuteResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"f\n\x10InterruptRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x65xecution_id\x18\x03 \x01(\t\"(\n\x11InterruptResponse\x12\x13\n\x0binterrupted\x18\x01 \x01(\x08\"+\n\x15RestartContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"M\n\x16RestartContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\"*\n\x14\x44\x65leteContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteContextResponse*v\n\x0c\x43ontextState\x12\x1d\n\x19\x43ONTEXT_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTEXT_STATE_IDLE\x10\x01\x12\x16\n\x12\x43ONTEXT_STATE_BUSY\x10\x02\x12\x17\n\x13\x43ONTEXT_STATE_ENDED\x10\x03\x32\xb0\x05\n\x12InterpreterService\x12r\n\rCreateContext\x12/.sandfleet_api.executor.v1.CreateContextRequest\x1a\x30.sandfleet_api.executor.v1.CreateContextResponse\x12o\n\x0cListContexts\x12..sandfleet_api.executor.v1.ListContextsRequest\x1a/.sandfleet_api.executor.v1.ListContextsResponse\x12\x62\n\x07\x45xecute\x12).sandfleet_api.executor.v1.ExecuteRequest\x1a*.sandfleet_api.executor.v1.ExecuteResponse0\x01\x12\x66\n\tInterrupt\x12+.sandfleet_api.executor.v1.InterruptRequest\x1a,.sandfleet_api.executor.v1.InterruptResponse\x12u\n\x0eRestartContext\x12\x30.sandfleet_api.executor.v1.RestartContextRequest\x1a\x31.sandfleet_api.executor.v1.RestartContextResponse\x12r\n\rDeleteContext\x12/.sandfleet_api.executor.v1.DeleteContextRequest\x1a\x30.sandfleet_api.executor.v1.DeleteContextResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+sandfleet_api/executor/v1/interpreter.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a&sandfleet_api/executor/v1/common.proto\"\x8f\x01\n\x07\x43ontext\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x36\n\x05state\x18\x03 \x01(\x0e\x32\'.sandfleet_api.executor.v1.ContextState\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x12\n\nexecutions\x18\x05 \x01(\r\"\xbf\x01\n\x14\x43reateContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x0b\n\x03\x63wd\x18\x03 \x01(\t\x12G\n\x04\x65nvs\x18\x04 \x03(\x0b\x32\x39.sandfleet_api.executor.v1.CreateContextRequest.EnvsEntry\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x15\x43reateContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\"\x15\n\x13ListContextsRequest\"L\n\x14ListContextsResponse\x12\x34\n\x08\x63ontexts\x18\x01 \x03(\x0b\x32\".sandfleet_api.executor.v1.Context\"\x80\x02\n\x0e\x45xecuteRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12output_limit_bytes\x18\x05 \x01(\x04\x12\x41\n\x04\x65nvs\x18\x06 \x03(\x0b\x32\x33.sandfleet_api.executor.v1.ExecuteRequest.EnvsEntry\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x0f\x45xecuteResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"c\n\x1fInterpreterServiceAttachRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\x12\x12\n\nseen_bytes\x18\x03 \x01(\x04\"]\n InterpreterServiceAttachResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"f\n\x10InterruptRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x65xecution_id\x18\x03 \x01(\t\"(\n\x11InterruptResponse\x12\x13\n\x0binterrupted\x18\x01 \x01(\x08\"+\n\x15RestartContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"M\n\x16RestartContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\"*\n\x14\x44\x65leteContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteContextResponse*v\n\x0c\x43ontextState\x12\x1d\n\x19\x43ONTEXT_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTEXT_STATE_IDLE\x10\x01\x12\x16\n\x12\x43ONTEXT_STATE_BUSY\x10\x02\x12\x17\n\x13\x43ONTEXT_STATE_ENDED\x10\x03\x32\xb6\x06\n\x12InterpreterService\x12r\n\rCreateContext\x12/.sandfleet_api.executor.v1.CreateContextRequest\x1a\x30.sandfleet_api.executor.v1.CreateContextResponse\x12o\n\x0cListContexts\x12..sandfleet_api.executor.v1.ListContextsRequest\x1a/.sandfleet_api.executor.v1.ListContextsResponse\x12\x62\n\x07\x45xecute\x12).sandfleet_api.executor.v1.ExecuteRequest\x1a*.sandfleet_api.executor.v1.ExecuteResponse0\x01\x12\x83\x01\n\x06\x41ttach\x12:.sandfleet_api.executor.v1.InterpreterServiceAttachRequest\x1a;.sandfleet_api.executor.v1.InterpreterServiceAttachResponse0\x01\x12\x66\n\tInterrupt\x12+.sandfleet_api.executor.v1.InterruptRequest\x1a,.sandfleet_api.executor.v1.InterruptResponse\x12u\n\x0eRestartContext\x12\x30.sandfleet_api.executor.v1.RestartContextRequest\x1a\x31.sandfleet_api.executor.v1.RestartContextResponse\x12r\n\rDeleteContext\x12/.sandfleet_api.executor.v1.DeleteContextRequest\x1a\x30.sandfleet_api.executor.v1.DeleteContextResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATECONTEXTREQUEST_ENVSENTRY']._serialized_options = b'8\001'
   _globals['_EXECUTEREQUEST_ENVSENTRY']._loaded_options = None
   _globals['_EXECUTEREQUEST_ENVSENTRY']._serialized_options = b'8\001'
-  _globals['_CONTEXTSTATE']._serialized_start=1341
-  _globals['_CONTEXTSTATE']._serialized_end=1459
+  _globals['_CONTEXTSTATE']._serialized_start=1537
+  _globals['_CONTEXTSTATE']._serialized_end=1655
   _globals['_CONTEXT']._serialized_start=147
   _globals['_CONTEXT']._serialized_end=290
   _globals['_CREATECONTEXTREQUEST']._serialized_start=293
@@ -57,18 +57,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXECUTEREQUEST_ENVSENTRY']._serialized_end=484
   _globals['_EXECUTERESPONSE']._serialized_start=924
   _globals['_EXECUTERESPONSE']._serialized_end=1000
-  _globals['_INTERRUPTREQUEST']._serialized_start=1002
-  _globals['_INTERRUPTREQUEST']._serialized_end=1104
-  _globals['_INTERRUPTRESPONSE']._serialized_start=1106
-  _globals['_INTERRUPTRESPONSE']._serialized_end=1146
-  _globals['_RESTARTCONTEXTREQUEST']._serialized_start=1148
-  _globals['_RESTARTCONTEXTREQUEST']._serialized_end=1191
-  _globals['_RESTARTCONTEXTRESPONSE']._serialized_start=1193
-  _globals['_RESTARTCONTEXTRESPONSE']._serialized_end=1270
-  _globals['_DELETECONTEXTREQUEST']._serialized_start=1272
-  _globals['_DELETECONTEXTREQUEST']._serialized_end=1314
-  _globals['_DELETECONTEXTRESPONSE']._serialized_start=1316
-  _globals['_DELETECONTEXTRESPONSE']._serialized_end=1339
-  _globals['_INTERPRETERSERVICE']._serialized_start=1462
-  _globals['_INTERPRETERSERVICE']._serialized_end=2150
+  _globals['_INTERPRETERSERVICEATTACHREQUEST']._serialized_start=1002
+  _globals['_INTERPRETERSERVICEATTACHREQUEST']._serialized_end=1101
+  _globals['_INTERPRETERSERVICEATTACHRESPONSE']._serialized_start=1103
+  _globals['_INTERPRETERSERVICEATTACHRESPONSE']._serialized_end=1196
+  _globals['_INTERRUPTREQUEST']._serialized_start=1198
+  _globals['_INTERRUPTREQUEST']._serialized_end=1300
+  _globals['_INTERRUPTRESPONSE']._serialized_start=1302
+  _globals['_INTERRUPTRESPONSE']._serialized_end=1342
+  _globals['_RESTARTCONTEXTREQUEST']._serialized_start=1344
+  _globals['_RESTARTCONTEXTREQUEST']._serialized_end=1387
+  _globals['_RESTARTCONTEXTRESPONSE']._serialized_start=1389
+  _globals['_RESTARTCONTEXTRESPONSE']._serialized_end=1466
+  _globals['_DELETECONTEXTREQUEST']._serialized_start=1468
+  _globals['_DELETECONTEXTREQUEST']._serialized_end=1510
+  _globals['_DELETECONTEXTRESPONSE']._serialized_start=1512
+  _globals['_DELETECONTEXTRESPONSE']._serialized_end=1535
+  _globals['_INTERPRETERSERVICE']._serialized_start=1658
+  _globals['_INTERPRETERSERVICE']._serialized_end=2480
 # @@protoc_insertion_point(module_scope)

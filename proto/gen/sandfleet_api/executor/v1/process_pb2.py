@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sandfleet_api.executor.v1 import common_pb2 as sandfleet__api_dot_executor_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandfleet_api/executor/v1/process.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&sandfleet_api/executor/v1/common.proto\"\xae\x02\n\x0cStartRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\x0c\x12\r\n\x05shell\x18\x03 \x01(\x0c\x12\x0b\n\x03\x63wd\x18\x04 \x01(\x0c\x12?\n\x04\x65nvs\x18\x05 \x03(\x0b\x32\x31.sandfleet_api.executor.v1.StartRequest.EnvsEntry\x12\x12\n\nopen_stdin\x18\x06 \x01(\x08\x12\x14\n\x0cmerge_output\x18\x07 \x01(\x08\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12output_limit_bytes\x18\t \x01(\x04\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"J\n\rStartResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"6\n\x10SendInputRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x13\n\x11SendInputResponse\")\n\x11\x43loseInputRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\"\x14\n\x12\x43loseInputResponse\"5\n\rSignalRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\x05\"\x10\n\x0eSignalResponse\"a\n\x0eRunningCommand\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\x0c\x12+\n\x07started\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\r\n\x0bListRequest\"K\n\x0cListResponse\x12;\n\x08\x63ommands\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.RunningCommand2\xf9\x03\n\x0eProcessService\x12\\\n\x05Start\x12\'.sandfleet_api.executor.v1.StartRequest\x1a(.sandfleet_api.executor.v1.StartResponse0\x01\x12\x66\n\tSendInput\x12+.sandfleet_api.executor.v1.SendInputRequest\x1a,.sandfleet_api.executor.v1.SendInputResponse\x12i\n\nCloseInput\x12,.sandfleet_api.executor.v1.CloseInputRequest\x1a-.sandfleet_api.executor.v1.CloseInputResponse\x12]\n\x06Signal\x12(.sandfleet_api.executor.v1.SignalRequest\x1a).sandfleet_api.executor.v1.SignalResponse\x12W\n\x04List\x12&.sandfleet_api.executor.v1.ListRequest\x1a\'.sandfleet_api.executor.v1.ListResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandfleet_api/executor/v1/process.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&sandfleet_api/executor/v1/common.proto\"\xae\x02\n\x0cStartRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\x0c\x12\r\n\x05shell\x18\x03 \x01(\x0c\x12\x0b\n\x03\x63wd\x18\x04 \x01(\x0c\x12?\n\x04\x65nvs\x18\x05 \x03(\x0b\x32\x31.sandfleet_api.executor.v1.StartRequest.EnvsEntry\x12\x12\n\nopen_stdin\x18\x06 \x01(\x08\x12\x14\n\x0cmerge_output\x18\x07 \x01(\x08\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12output_limit_bytes\x18\t \x01(\x04\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"J\n\rStartResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"_\n\x1bProcessServiceAttachRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\x12\x12\n\nseen_bytes\x18\x03 \x01(\x04\"Y\n\x1cProcessServiceAttachResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"6\n\x10SendInputRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x13\n\x11SendInputResponse\")\n\x11\x43loseInputRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\"\x14\n\x12\x43loseInputResponse\"5\n\rSignalRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\x05\"\x10\n\x0eSignalResponse\"a\n\x0eRunningCommand\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\x0c\x12+\n\x07started\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\r\n\x0bListRequest\"K\n\x0cListResponse\x12;\n\x08\x63ommands\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.RunningCommand2\xf6\x04\n\x0eProcessService\x12\\\n\x05Start\x12\'.sandfleet_api.executor.v1.StartRequest\x1a(.sandfleet_api.executor.v1.StartResponse0\x01\x12{\n\x06\x41ttach\x12\x36.sandfleet_api.executor.v1.ProcessServiceAttachRequest\x1a\x37.sandfleet_api.executor.v1.ProcessServiceAttachResponse0\x01\x12\x66\n\tSendInput\x12+.sandfleet_api.executor.v1.SendInputRequest\x1a,.sandfleet_api.executor.v1.SendInputResponse\x12i\n\nCloseInput\x12,.sandfleet_api.executor.v1.CloseInputRequest\x1a-.sandfleet_api.executor.v1.CloseInputResponse\x12]\n\x06Signal\x12(.sandfleet_api.executor.v1.SignalRequest\x1a).sandfleet_api.executor.v1.SignalResponse\x12W\n\x04List\x12&.sandfleet_api.executor.v1.ListRequest\x1a\'.sandfleet_api.executor.v1.ListResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,24 +42,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STARTREQUEST_ENVSENTRY']._serialized_end=478
   _globals['_STARTRESPONSE']._serialized_start=480
   _globals['_STARTRESPONSE']._serialized_end=554
-  _globals['_SENDINPUTREQUEST']._serialized_start=556
-  _globals['_SENDINPUTREQUEST']._serialized_end=610
-  _globals['_SENDINPUTRESPONSE']._serialized_start=612
-  _globals['_SENDINPUTRESPONSE']._serialized_end=631
-  _globals['_CLOSEINPUTREQUEST']._serialized_start=633
-  _globals['_CLOSEINPUTREQUEST']._serialized_end=674
-  _globals['_CLOSEINPUTRESPONSE']._serialized_start=676
-  _globals['_CLOSEINPUTRESPONSE']._serialized_end=696
-  _globals['_SIGNALREQUEST']._serialized_start=698
-  _globals['_SIGNALREQUEST']._serialized_end=751
-  _globals['_SIGNALRESPONSE']._serialized_start=753
-  _globals['_SIGNALRESPONSE']._serialized_end=769
-  _globals['_RUNNINGCOMMAND']._serialized_start=771
-  _globals['_RUNNINGCOMMAND']._serialized_end=868
-  _globals['_LISTREQUEST']._serialized_start=870
-  _globals['_LISTREQUEST']._serialized_end=883
-  _globals['_LISTRESPONSE']._serialized_start=885
-  _globals['_LISTRESPONSE']._serialized_end=960
-  _globals['_PROCESSSERVICE']._serialized_start=963
-  _globals['_PROCESSSERVICE']._serialized_end=1468
+  _globals['_PROCESSSERVICEATTACHREQUEST']._serialized_start=556
+  _globals['_PROCESSSERVICEATTACHREQUEST']._serialized_end=651
+  _globals['_PROCESSSERVICEATTACHRESPONSE']._serialized_start=653
+  _globals['_PROCESSSERVICEATTACHRESPONSE']._serialized_end=742
+  _globals['_SENDINPUTREQUEST']._serialized_start=744
+  _globals['_SENDINPUTREQUEST']._serialized_end=798
+  _globals['_SENDINPUTRESPONSE']._serialized_start=800
+  _globals['_SENDINPUTRESPONSE']._serialized_end=819
+  _globals['_CLOSEINPUTREQUEST']._serialized_start=821
+  _globals['_CLOSEINPUTREQUEST']._serialized_end=862
+  _globals['_CLOSEINPUTRESPONSE']._serialized_start=864
+  _globals['_CLOSEINPUTRESPONSE']._serialized_end=884
+  _globals['_SIGNALREQUEST']._serialized_start=886
+  _globals['_SIGNALREQUEST']._serialized_end=939
+  _globals['_SIGNALRESPONSE']._serialized_start=941
+  _globals['_SIGNALRESPONSE']._serialized_end=957
+  _globals['_RUNNINGCOMMAND']._serialized_start=959
+  _globals['_RUNNINGCOMMAND']._serialized_end=1056
+  _globals['_LISTREQUEST']._serialized_start=1058
+  _globals['_LISTREQUEST']._serialized_end=1071
+  _globals['_LISTRESPONSE']._serialized_start=1073
+  _globals['_LISTRESPONSE']._serialized_end=1148
+  _globals['_PROCESSSERVICE']._serialized_start=1151
+  _globals['_PROCESSSERVICE']._serialized_end=1781
 # @@protoc_insertion_point(module_scope)
