@@ -299,6 +299,7 @@ def _result(collector: Collector) -> CommandResult:
         files=late.convert.changes(said.files),
         lost=ending.lost,
         leftover_processes_killed=said.leftover_processes_killed,
+        not_stored=said.not_stored,
         stdout_bytes=out.data,
         stderr_bytes=err.data,
     )

@@ -188,13 +188,13 @@ class Follower:
     async def _take_up(self, error: api.aio.AioRpcError) -> tuple[Piece, ...]:
         """Go on with the stream after its connection broke, while the budget lasts."""
         while _broke(error) or _passing(error):
-            print("TAKE", error.code(), error.details(), self.collector.position)
             pause = self._attempts.pause(asyncio.get_running_loop().time(), self.collector.position)
             if pause is None:
                 break
             await asyncio.sleep(pause)
-            if ended := await self._reconnect():
-                return ended
+            rest = await self._reconnect()
+            if self.collector.ending is not None:
+                return rest
             assert self._connection is not None
             telemetry.event("sandfleet.stream.resumed", {"sandfleet.stream.after": str(self.collector.position)})
             self._call = self._send(self._connection)
@@ -205,10 +205,12 @@ class Follower:
         return self._give_up()
 
     async def _reconnect(self) -> tuple[Piece, ...]:
-        """Find the executor that there is now, if any. The next call finds it ready."""
+        """Find the executor that there is now; ends the execution where there is none. The next call finds it ready."""
         assert self._connection is not None
         try:
-            await self._link.recover(self._connection)
+            # A channel connects again by itself; the fleet is asked where that does not help.
+            if not self._attempts.first:
+                await self._link.recover(self._connection)
             self._connection = await self._link.connection()
         except SandboxEnded as error:
             return self._lose("SandboxEnded", f"The sandbox ended while it ran: {error.message}", EVERYTHING)

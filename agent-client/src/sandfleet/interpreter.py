@@ -164,6 +164,7 @@ class Interpreter:
             exit_code=said.exit_code,
             signal=said.signal,
             leftover_processes_killed=said.leftover_processes_killed,
+            not_stored=said.not_stored,
         )
 
     async def create(

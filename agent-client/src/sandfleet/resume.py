@@ -28,6 +28,11 @@ class Attempts:
         self._at = -1
         self.total = 0
 
+    @property
+    def first(self) -> bool:
+        """Whether this attempt is the first since something new came."""
+        return self._made == 1
+
     def pause(self, now: float, position: int) -> float | None:
         """Seconds to wait before the next attempt at a stream that came to `position`; None when there is none left."""
         if position > self._at:

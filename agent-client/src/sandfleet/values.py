@@ -217,6 +217,7 @@ class Execution:
     exit_code: int = 0
     signal: str = ""
     leftover_processes_killed: int = 0
+    not_stored: str = ""
 
     @property
     def ok(self) -> bool:
@@ -263,6 +264,7 @@ class CommandResult:
     files: FileChanges = field(default_factory=FileChanges)
     lost: tuple[str, ...] = ()
     leftover_processes_killed: int = 0
+    not_stored: str = ""
     stdout_bytes: bytes = b""
     stderr_bytes: bytes = b""
 

@@ -54,6 +54,7 @@ class LocalHost:
             "no_new_privs of its own",
             "a PID 1 that cannot be killed from below",
             *(["own uid"] if is_root else []),
+            *(["small disks"] if is_root else []),
         }
     )
     # Namespaces that user code does not share with the executor.
@@ -109,6 +110,16 @@ class LocalHost:
 
     def _future(self, table, uid):
         return table.setdefault(uid, asyncio.get_running_loop().create_future())
+
+    @contextlib.contextmanager
+    def small_disk(self, options):
+        """The folder of a file system of its own, as full as a mount's `options` allow."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
+        try:
+            yield folder
+        finally:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
     def request(self, **request):
         self._writer.write(json.dumps(request).encode() + b"\n")

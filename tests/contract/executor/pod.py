@@ -175,6 +175,8 @@ class PodExecutor(ExecutorUnderTest):
         **config,
     ):
         """As the local one's; `workspace` is the claim of an earlier one that `keeps_workspace`."""
+        # The state goes with the volume.
+        config.pop("state_dir", None)
         del port, user_id
         name = f"executor-{next(_numbers)}"
         if keeps_workspace:
