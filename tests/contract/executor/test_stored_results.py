@@ -1,6 +1,7 @@
 """What ran is stored beside the workspace: an executor that comes back knows it, and runs nothing twice."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from contract.executor.harness import until
@@ -73,7 +74,8 @@ async def test_killed_again_and_again_while_it_stores_it_never_runs_one_twice(re
         request = {"code": f"open('{name}', 'a').write('x')\nprint('{name}' * 1000)", "execution_id": name}
         running = [asyncio.create_task(sandbox.run_code(**request)) for _ in range(3)]
         # Anywhere between its beginning and the store of its end.
-        await until(lambda name=name: sandbox.files.exists(name)) if turn % 2 else await asyncio.sleep(0)
+        if turn % 2:
+            await until(partial(sandbox.files.exists, name))
         await killed_and_back(restarting)
         ends = await asyncio.gather(*running)
         assert len({end.outcome for end in ends}) == 1

@@ -21,6 +21,8 @@ ID_BYTES = _CRC.size + _ID.size
 # Bytes of the payload, number of the execution, first event, output and weight before it and behind the last, events, end
 _CHUNK = struct.Struct("<IQQQQQQIB3x")
 CHUNK_HEADER_BYTES = _CRC.size + _CHUNK.size
+# In place of an execution's number, at the start of a file: executions from `first` on have all that they wrote there or later.
+LOG_START = 1 << 63
 # size of the message, output in it, weight of the event
 _EVENT = struct.Struct("<III")
 

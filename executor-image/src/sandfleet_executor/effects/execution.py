@@ -16,7 +16,7 @@ from sandfleet_executor.core.events import STDERR, STDOUT, Event, Finished, Gap,
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.output import HeadAndTail
 from sandfleet_executor.effects.journal import Journal, Numbered, Readers
-from sandfleet_executor.effects.store import Write
+from sandfleet_executor.effects.store import END_BYTES, Write
 from sandfleet_executor.effects.storefiles import NO_STORE, StoreError
 from sandfleet_executor.effects.storereader import StoreReader
 
@@ -262,7 +262,10 @@ class Execution:
             self._stored_weight = self._log.weight_before(self._log.first)
         if self.finished and self.not_stored:
             self._say_not_stored(self.finished)
-        return self._log.read(self._unstored, 0, most=STORE_BYTES)
+        batch = self._log.read(self._unstored, 0, most=STORE_BYTES)
+        # The end on its own, so that it may be kept where the rest is not.
+        large = sum(event.size for _, event in batch) > END_BYTES
+        return batch[:-1] if large and len(batch) > 1 and isinstance(batch[-1][1], Finished) else batch
 
     def _say_not_stored(self, end: Finished) -> None:
         self.finished = replace(end, not_stored=self.not_stored)

@@ -88,12 +88,15 @@ class Executions:
         return self._stream(execution_id)
 
     def find(self, kind: int, execution_id: str) -> Stream:
-        """Raises UnknownExecutionError and ForgottenError."""
+        """Raises UnknownExecutionError."""
         known = self._known(execution_id)
         if known is None or known[0] != kind:
             what = "cell" if kind == CELL else "command"
             raise UnknownExecutionError(f"cannot attach to {execution_id}: no {what} of that id was started")
-        return self._stream(execution_id)
+        try:
+            return self._stream(execution_id)
+        except ForgottenError as error:
+            raise UnknownExecutionError(f"cannot attach to {execution_id}: what it showed is forgotten") from error
 
     def begin(self, kind: int, execution_id: str, fingerprint: bytes, output_limit: int) -> Execution:
         """A new execution, noted before it runs."""
@@ -130,12 +133,10 @@ class Executions:
             return found
         entry = self._store.find(execution_id) if self._store else None
         if entry and self._store:
-            if not entry.ended:
+            if not entry.ended and not self._store.has_forgotten(entry):
                 self._conclude(self._store, entry)
             if entry.ended and entry.extents:
                 return Replay(self._store, entry, self._readers)
-            if found := self._unstored.get(execution_id):
-                return found
         raise ForgottenError(
             f"cannot show execution {execution_id}: it was started before, and what it showed is forgotten"
         )

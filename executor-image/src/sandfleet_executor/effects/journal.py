@@ -71,4 +71,3 @@ class Journal:
     def close(self) -> None:
         """Nothing follows."""
         self._store.release(self.entry)
-        self.entry.live = False

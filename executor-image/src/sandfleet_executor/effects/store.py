@@ -15,7 +15,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from sandfleet_executor.core import records
-from sandfleet_executor.core.records import Begun, Chunk
+from sandfleet_executor.core.records import Begun, Chunk, Kept
 from sandfleet_executor.effects.storefiles import File, Folder, store_error
 
 # Ids that are known are never run again; those of the oldest executions are forgotten in halves of this.
@@ -30,6 +30,8 @@ SMALL_BYTES = 64 << 10
 SMALL_CHUNKS = 32
 PART_BYTES = 8 << 20
 PARTS = 4
+# The end goes into the log also where the rest does not, unless it is larger than this.
+END_BYTES = 16 << 10
 # More than this is written by a thread: a disk may take its time.
 DIRECT_BYTES = 64 << 10
 
@@ -58,8 +60,6 @@ class Entry:
     passed: int = 0
     weight: int = 0
     ended: bool = False
-    # Whether this process has begun it, and is still at it.
-    live: bool = False
     # Its newest own file, while it is live.
     file: File | None = None
 
@@ -72,6 +72,7 @@ class Store:
         self.folder = Folder(path)
         self.entries: OrderedDict[str, Entry] = OrderedDict()
         self._by_number: dict[int, Entry] = {}
+        self._live: dict[int, Entry] = {}
         self._ids: list[int] = []
         self._ids_file: File | None = None
         self._in_ids: dict[int, int] = {}
@@ -81,6 +82,8 @@ class Store:
         # Names of files of big executions → bytes; the oldest first.
         self._big: OrderedDict[str, int] = OrderedDict()
         self._next_log = 1
+        # Of executions before this one nothing may be left but their ids.
+        self._known_from = 1
         self._next_number = 1
         self._load()
 
@@ -89,15 +92,19 @@ class Store:
     def find(self, execution_id: str) -> Entry | None:
         return self.entries.get(execution_id)
 
+    def has_forgotten(self, entry: Entry) -> bool:
+        """Whether it may have shown something that is not kept any more."""
+        return not entry.extents and entry.begun.number < self._known_from
+
     # Beginning
 
     def begin(self, execution_id: str, kind: int, fingerprint: bytes) -> Entry:
         """Notes that it begins, before it does. Where that fails it is known to this process alone: see `Writer.failed`."""
         number = self._next_number
         self._next_number += 1
-        entry = Entry(Begun(execution_id, number, kind, fingerprint), live=True)
+        entry = Entry(Begun(execution_id, number, kind, fingerprint))
         self.entries[execution_id] = entry
-        self._by_number[number] = entry
+        self._by_number[number] = self._live[number] = entry
         if len(self.entries) > MAX_IDS:
             self._forget_oldest()
         return entry
@@ -129,7 +136,7 @@ class Store:
 
     def _forget_oldest(self) -> None:
         execution_id, entry = next(iter(self.entries.items()))
-        if not entry.live:
+        if entry.begun.number not in self._live:
             del self.entries[execution_id]
             self._by_number.pop(entry.begun.number, None)
             self._drop_parts(entry)
@@ -140,7 +147,7 @@ class Store:
         """Where the next events of an execution go. Raises StoreError."""
         size = len(data)
         try:
-            if not entry.parts and entry.small + size <= SMALL_BYTES and len(entry.extents) < SMALL_CHUNKS:
+            if _is_small(entry, chunk, size):
                 if self._log is None or self._log.end + size > LOG_BYTES:
                     self._turn_log()
                 assert self._log is not None
@@ -163,7 +170,12 @@ class Store:
         self._count(entry, write.chunk)
 
     def release(self, entry: Entry) -> None:
-        """Nothing more is written of it for now."""
+        """Nothing more is written of it."""
+        self._close(entry)
+        self._live.pop(entry.begun.number, None)
+
+    @staticmethod
+    def _close(entry: Entry) -> None:
         if entry.file:
             entry.file.close()
         entry.file = None
@@ -176,6 +188,9 @@ class Store:
     def _turn_log(self) -> None:
         number = self._next_log
         file = File(self.folder, f"log-{number}")
+        begun = [number for number, entry in self._live.items() if not entry.extents]
+        first = min(begun, default=self._next_number)
+        file.append(records.encode_chunk(records.LOG_START, first, 0, 0, [Kept(b"", 0, 0)], ended=False)[1])
         self._next_log += 1
         if self._log:
             self._log.close()
@@ -189,12 +204,16 @@ class Store:
         name = f"log-{number}"
         for entry in self._in_log.pop(number):
             entry.extents = [extent for extent in entry.extents if extent.file != name]
+            if entry.begun.number not in self._live:
+                # Without its start or its end the rest is of no use.
+                self._drop_parts(entry)
+                entry.extents = []
         self.folder.remove(name)
 
     def _turn_part(self, entry: Entry, first: int) -> None:
         part = entry.parts[-1] + 1 if entry.parts else 1
         file = File(self.folder, f"big-{entry.begun.number}-{part}")
-        self.release(entry)
+        self._close(entry)
         entry.file = file
         entry.parts.append(part)
         entry.extents.append(Extent(file.name, 0, None, first))
@@ -233,6 +252,8 @@ class Store:
                 self._load_log(numbers[0])
             elif prefix == "big" and len(numbers) == 2:
                 self._load_big(*numbers)
+        for entry in self.entries.values():
+            entry.extents.sort(key=lambda extent: extent.first)
         self._next_number = max(self._by_number, default=0) + 1
 
     def _load_ids(self, generation: int) -> None:
@@ -254,6 +275,8 @@ class Store:
         offset = 0
         while chunk := whole_chunk(data, offset):
             size = records.CHUNK_HEADER_BYTES + chunk.size
+            if chunk.number == records.LOG_START and number == self._logs[0]:
+                self._known_from = chunk.first
             if entry := self._by_number.get(chunk.number):
                 self._add_small(entry, number, offset, chunk, size)
                 self._count(entry, chunk)
@@ -282,6 +305,13 @@ class Store:
         if chunk.next > entry.next:
             entry.next, entry.passed, entry.weight = chunk.next, chunk.passed_after, chunk.weight_after
         entry.ended = entry.ended or chunk.ended
+
+
+def _is_small(entry: Entry, chunk: Chunk, size: int) -> bool:
+    """Whether it goes into the log."""
+    if chunk.ended and size <= END_BYTES:
+        return True
+    return not entry.parts and entry.small + size <= SMALL_BYTES and len(entry.extents) < SMALL_CHUNKS
 
 
 @dataclass
