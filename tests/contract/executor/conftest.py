@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from contract.executor.local import LocalHost
 from contract.executor.pod import PodHost
-from cutting import Cutter
+from sandfleet.demo.shows.cutting import Cutter
 
 MIB = 1 << 20
 

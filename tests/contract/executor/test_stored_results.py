@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from contract.executor.harness import until
 from contract.executor.test_attach import numbers, steps
-from cutting import Cutter
+from sandfleet.demo.shows.cutting import Cutter
 from sandfleet import Outcome
 from sandfleet.errors import AlreadyExistsError
 

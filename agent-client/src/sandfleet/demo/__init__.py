@@ -2,6 +2,9 @@
 
 import os
 from argparse import ArgumentParser, Namespace
+from importlib import import_module
+
+from sandfleet.demo.shows import SHOWS
 
 # Sessions at the same time. The work is bound by processors: more at once only makes each step and claim wait longer.
 CONCURRENCY = min(64, 4 * (os.cpu_count() or 1))
@@ -9,6 +12,8 @@ CONCURRENCY = min(64, 4 * (os.cpu_count() or 1))
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The demo's own options; `--json` is there for every command."""
+    shows = "; ".join(f"{name}: {summary}" for name, (_, summary) in SHOWS.items())
+    parser.add_argument("show", nargs="?", choices=SHOWS, metavar="NAME", help=f"a short show of one thing ({shows})")
     parser.add_argument(
         "--sessions",
         type=_count,
@@ -42,6 +47,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Run the demo. Returns 0 when every session was solved, 1 when one was not, 2 when it could not start."""
+    if args.show:
+        return int(import_module(SHOWS[args.show][0]).show(args))
     # Late: the command line's help does not need any of it.
     from sandfleet.demo.main import main
 
