@@ -31,6 +31,8 @@ class Client:
 
     name: str
     stream: object
+    # The executor that serves it.
+    executions: object
     place: int = 0
 
     async def read(self, known):
@@ -103,16 +105,17 @@ class Streams(RuleBasedStateMachine):
 
     @rule(target=clients, name=names)
     def attach(self, name):
-        return Client(name, self.executions.find(CELL, name))
+        return Client(name, self.executions.find(CELL, name), self.executions)
 
     @rule(client=clients)
     def read(self, client):
-        self.do(client.read(self.known[client.name]))
+        if client.executions is self.executions:
+            self.do(client.read(self.known[client.name]))
 
     @rule(target=clients, client=consumes(clients))
     def resume(self, client):
         """Its connection is cut: it goes on from the last event that it saw, with the executor that there is now."""
-        return Client(client.name, self.executions.find(CELL, client.name), client.place)
+        return Client(client.name, self.executions.find(CELL, client.name), self.executions, client.place)
 
     @rule(name=names)
     def retry(self, name):

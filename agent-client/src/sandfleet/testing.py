@@ -11,6 +11,7 @@ It runs nothing: what code does is what the test says. `Fails`, `Breaks` and `Ha
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -200,8 +201,9 @@ class FakeFleet:
 
     def script(self, execution_id: str, code: str) -> list[Step]:
         """Return what happens when `code` runs."""
+        numbers = itertools.count(1)
         steps = self._scripts.get(code, (started(), finished()))
-        return [_completed(step, execution_id, number) for number, step in enumerate(steps, start=1)]
+        return [_completed(step, execution_id, next(numbers)) if isinstance(step, Event) else step for step in steps]
 
     def next_failures(self, method: str) -> list[Fails | Hangs]:
         """Return how this call fails, if it does."""
@@ -312,9 +314,7 @@ class FakeExecutor:
         yield filesystem_pb2.WriteResponse(info=filesystem_pb2.FileInfo(path=path, size=len(data)))
 
 
-def _completed(step: Step, execution_id: str, number: int) -> Step:
-    if not isinstance(step, Event):
-        return step
+def _completed(step: Event, execution_id: str, number: int) -> Event:
     event = Event()
     event.CopyFrom(step)
     event.sequence = event.sequence or number

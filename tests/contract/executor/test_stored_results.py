@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 from contract.executor.harness import until
 from contract.executor.test_attach import numbers, steps
-from sandfleet.demo.shows.cutting import Cutter
 from sandfleet import Outcome
+from sandfleet.demo.shows.cutting import Cutter
 from sandfleet.errors import AlreadyExistsError
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
