@@ -1,6 +1,7 @@
 """What ran is stored beside the workspace: an executor that comes back knows it, and runs nothing twice."""
 
 import asyncio
+import contextlib
 from functools import partial
 
 import pytest
@@ -109,6 +110,26 @@ async def test_a_full_disk_fails_no_execution_and_its_result_says_so(starting, h
             assert execution.not_stored == "DiskFull"
             # While this executor lives it knows it all the same.
             assert (await sandbox.run_code(code, execution_id="unstored")).logs == execution.logs
+
+
+@pytest.mark.needs("small disks")
+async def test_on_a_disk_that_became_full_nothing_runs_twice_over_a_restart(starting, host):
+    with host.small_disk("size=2m") as folder:
+        async with starting(state_dir=f"{folder}/s", restarts=True) as executor:
+            request = {"code": "open('once', 'a').write('x')\nprint('y' * 1000)", "execution_id": "once"}
+            fill(folder / "full")
+            assert (await executor.sandbox.run_code(**request)).not_stored == "DiskFull"
+            await killed_and_back(executor)
+            again = await executor.client().run_code(**request)
+            assert (again.outcome, again.reason) == (Outcome.LOST, "ExecutorRestarted")
+            assert await executor.sandbox.files.read("once") == "x"
+
+
+def fill(path):
+    """Until nothing more fits onto its disk."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(b"x" * 4096):
+            pass
 
 
 async def test_a_result_that_is_stored_says_nothing_of_it(sandbox):

@@ -5,7 +5,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 
-from sandfleet_executor.core.events import Finished, Started, is_end
+from sandfleet_executor.core.events import Finished, Started
 from sandfleet_executor.core.outcomes import EXECUTOR_RESTARTED
 from sandfleet_executor.core.records import CELL
 from sandfleet_executor.effects.execution import AheadError, Execution, missed_or_read
@@ -36,7 +36,9 @@ class UnknownExecutionError(LookupError):
 class Replay:
     """An execution that has ended, as it is stored."""
 
-    def __init__(self, store: Store, entry: Entry, readers: Readers) -> None:
+    def __init__(self, store: Store, entry: Entry, readers: Readers, end: Numbered) -> None:
+        # What comes behind the stored events, where it could not be stored.
+        self._end = end
         self._store = store
         self._entry = entry
         self._readers = readers
@@ -44,8 +46,9 @@ class Replay:
     async def batches(self, after: int = 0, seen: int = 0) -> AsyncIterator[Numbered]:
         """As of an Execution."""
         entry = self._entry
-        if after >= entry.next:
-            raise AheadError(f"cannot go on after event {after} of {entry.begun.id}: it ended with {entry.next - 1}")
+        last = self._end[-1][0] if self._end else entry.next - 1
+        if after > last:
+            raise AheadError(f"cannot go on after event {after} of {entry.begun.id}: it ended with {last}")
         reader, position = StoreReader(self._store.folder, entry), after + 1
         with self._readers.one():
             while position < entry.next:
@@ -56,8 +59,8 @@ class Replay:
                 yield batch
                 position = batch[-1][0] + 1
                 seen += sum(missed_or_read(event) for _, event in batch)
-                if is_end(batch[-1][1]):
-                    return
+            if rest := [(number, event) for number, event in self._end if number >= position]:
+                yield rest
 
 
 Stream = Execution | Replay
@@ -131,28 +134,30 @@ class Executions:
     def _stream(self, execution_id: str) -> Stream:
         if found := self._live.get(execution_id) or self._unstored.get(execution_id):
             return found
-        entry = self._store.find(execution_id) if self._store else None
-        if entry and self._store:
-            if not entry.ended and not self._store.has_forgotten(entry):
-                self._conclude(self._store, entry)
-            if entry.ended and entry.extents:
-                return Replay(self._store, entry, self._readers)
+        store = self._store
+        entry = store.find(execution_id) if store else None
+        if store and entry and not store.has_forgotten(entry) and (entry.extents or not entry.ended):
+            return self._replay(store, entry)
         raise ForgottenError(
             f"cannot show execution {execution_id}: it was started before, and what it showed is forgotten"
         )
 
-    def _conclude(self, store: Store, entry: Entry) -> None:
-        """Stores the end of an execution that an earlier executor did not bring to one."""
-        journal = Journal(store, entry, self._encode)
-        events: Numbered = [(entry.next, lost_end())]
-        if entry.next == 1:
-            events = [(1, Started(entry.begun.id)), (2, lost_end())]
-        try:
-            journal.prepare(events, entry.passed, entry.weight).now()
-        except StoreError as error:
-            _log.warning("%s", error)
-            raise ForgottenError(f"cannot show execution {entry.begun.id}: {error}") from error
-        journal.close()
+    def _replay(self, store: Store, entry: Entry) -> Replay:
+        """What is stored. One that an earlier executor did not bring to an end gets it now."""
+        end: Numbered = []
+        if not entry.ended:
+            end = [(entry.next, lost_end())]
+            if entry.next == 1:
+                end = [(1, Started(entry.begun.id)), (2, lost_end())]
+            journal = Journal(store, entry, self._encode)
+            try:
+                journal.prepare(end, entry.passed, entry.weight).now()
+                end = []
+            except StoreError as error:
+                # It is the same each time that it is asked for.
+                end[-1] = (end[-1][0], lost_end(error.reason))
+            journal.close()
+        return Replay(store, entry, self._readers, end)
 
     def _remember(self, kind: int, execution_id: str, fingerprint: bytes) -> None:
         self._begun[execution_id] = (kind, fingerprint)
@@ -167,9 +172,7 @@ class Executions:
             self._unstored.popitem(last=False)
 
 
-def lost_end() -> Finished:
+def lost_end(not_stored: str = "") -> Finished:
     """Of an execution that ran when its executor ended."""
-    verdict = EXECUTOR_RESTARTED
-    return Finished(
-        verdict.outcome, verdict.blame, verdict.reason, verdict.message, lost=("variables", "processes", "tmp")
-    )
+    said, lost = EXECUTOR_RESTARTED, ("variables", "processes", "tmp")
+    return Finished(said.outcome, said.blame, said.reason, said.message, lost=lost, not_stored=not_stored)

@@ -243,8 +243,10 @@ class Session:
 
     async def _carry(self, execution: Execution, work: Coroutine[None, None, None]) -> None:
         """Takes an execution to its end, and the end to the store."""
-        await work
-        await self.executions.end(execution)
+        try:
+            await work
+        finally:
+            await self.executions.end(execution)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         self.touch()

@@ -11,6 +11,7 @@ but for the ids, whose records are all of one size.
 """
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from sandfleet_executor.core.records import Begun, Chunk, Kept
 from sandfleet_executor.effects.storefiles import File, Folder, store_error
 
 # Ids that are known are never run again; those of the oldest executions are forgotten in halves of this.
-MAX_IDS = 65_536
+MAX_IDS = 32_768
 ID_ROOM_BYTES = 1 << 20
 # So many bytes of events are kept; the oldest go first.
 LOG_BYTES = 2 << 20
@@ -46,7 +47,7 @@ class Extent:
     first: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Entry:
     """One execution that was begun."""
 
@@ -86,6 +87,10 @@ class Store:
         self._known_from = 1
         self._next_number = 1
         self._load()
+        # Before the disk may be full; else it is tried again with the first execution.
+        with contextlib.suppress(OSError):
+            if not self._ids:
+                self._turn_ids()
 
     # What is known
 
@@ -135,11 +140,11 @@ class Store:
             self.folder.remove(f"ids-{oldest}")
 
     def _forget_oldest(self) -> None:
-        execution_id, entry = next(iter(self.entries.items()))
-        if entry.begun.number not in self._live:
-            del self.entries[execution_id]
-            self._by_number.pop(entry.begun.number, None)
-            self._drop_parts(entry)
+        oldest = next((entry for entry in self.entries.values() if entry.begun.number not in self._live), None)
+        if oldest:
+            del self.entries[oldest.begun.id]
+            self._by_number.pop(oldest.begun.number, None)
+            self._drop_parts(oldest)
 
     # Writing
 
