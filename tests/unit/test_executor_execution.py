@@ -96,6 +96,7 @@ async def test_a_reader_that_is_alone_is_waited_for_whatever_it_does(monkeypatch
         await asyncio.sleep(0)
     assert source.paused
     await alone.aclose()
+    await execution.settle()
     assert not source.paused
 
 

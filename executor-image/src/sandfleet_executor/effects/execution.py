@@ -315,6 +315,8 @@ class Execution:
         self._paused = True
         for source in self._sources:
             source.pause()
+        # It may be the store that is behind.
+        self._loop.call_soon(self._store_soon)
         for reader in self._readers:
             reader.stood_at = reader.position
         if self._sources and self._stall_timer is None:
