@@ -17,6 +17,7 @@ import reconciler
 import rollback
 import services
 import sessions
+import streams
 import terminals
 import tunnels
 import warm
@@ -30,6 +31,7 @@ PARTS = {
     "footprint": footprint,
     "services": services,
     "sessions": sessions,
+    "streams": streams,
     "pods": pods,
     "operator": reconciler,
     "claims": claims,

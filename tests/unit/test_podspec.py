@@ -9,6 +9,7 @@ import pytest
 from builders import GIB, MIB, SETTINGS, a_meta, a_spec, a_template, opens, pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.services import parse
 from sandfleet_operator.api.parse import sandbox_template
@@ -242,7 +243,7 @@ def test_the_executor_takes_the_services_that_a_template_declares_as_it_is_told_
         }
     ).spec
     config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u"})
-    db, app = parse.services(list(config.services), config.workspace)
+    db, app = parse.services(list(config.services), bwrap.WORKSPACE)
     assert (db.payload, db.readiness.interval) == (b"db\0$HOME", 2)
     assert (app.after, app.cwd, app.envs, app.stop_signal) == (("db",), b"/workspace/app", {"A": "1"}, 2)
 

@@ -216,6 +216,20 @@ class AsyncCommands:
             return await self._start(request, timeout, listeners, stdin)
         return await self._run(request, timeout, listeners, stdin, check=check)
 
+    async def connect(
+        self, execution_id: str, *, on_stdout: OnText | None = None, on_stderr: OnText | None = None
+    ) -> AsyncCommandHandle:
+        """Follow a command that was started before, here or by another process, from its first output on.
+
+        It may run or have ended; others may follow it as well. Letting go of the handle does not end it.
+
+        Raises NotFoundError: no command of that id was started, or what it showed was forgotten.
+        """
+        collector = late.collect.Collector(execution_id, keep_bytes=True)
+        follower = late.follow.Follower(self._link, collector, None, late.follow.COMMANDS)
+        await follower.attach()
+        return AsyncCommandHandle(self._link, follower, late.interpreter.Listeners(on_stdout, on_stderr), None)
+
     async def list(self) -> tuple[RunningCommand, ...]:
         """List the commands that are running."""
         answer = await self._link.unary(lambda c: c.process.List, api.process.ListRequest(), idempotent=True)
@@ -230,9 +244,12 @@ class AsyncCommands:
     ) -> AsyncCommandHandle:
         limit = request.output_limit_bytes or None
         follower = late.follow.Follower(
-            self._link, late.collect.Collector(request.execution_id, output_limit=limit, keep_bytes=True), deadline
+            self._link,
+            late.collect.Collector(request.execution_id, output_limit=limit, keep_bytes=True),
+            deadline,
+            late.follow.COMMANDS,
         )
-        await follower.open(lambda c: c.process.Start, request)
+        await follower.open(request)
         return AsyncCommandHandle(self._link, follower, listeners, None if isinstance(stdin, bool) else stdin)
 
     async def _run(
@@ -283,6 +300,7 @@ def result_of(collector: Collector) -> CommandResult:
         files=late.convert.changes(said.files),
         lost=ending.lost,
         leftover_processes_killed=said.leftover_processes_killed,
+        not_stored=said.not_stored,
         stdout_bytes=out.data,
         stderr_bytes=err.data,
     )

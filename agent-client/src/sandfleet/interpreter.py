@@ -13,7 +13,7 @@ from sandfleet import _convert as convert
 from sandfleet import telemetry
 from sandfleet.collect import Collector, Piece
 from sandfleet.errors import AlreadyExistsError, InvalidArgument, NotFoundError
-from sandfleet.follow import EVERYTHING, Follower
+from sandfleet.follow import CELLS, EVERYTHING, Follower
 from sandfleet.rollback import OnFailure
 from sandfleet.transport import Link
 from sandfleet.values import CommandOutput, Context, Execution, Logs, OnResult, OnText, Stream
@@ -98,7 +98,20 @@ class Interpreter:
                     # By its id: it may have ended meanwhile, and the next one is not meant.
                     meant = self.interrupt(cell.context_id, grace=_INTERRUPT_GRACE, execution_id=cell.execution_id)
                     self._link.spawn(meant)
-            execution = self._conclude(cell, follower)
+            execution = self._conclude(cell.context_id, follower)
+            span.conclude(execution.outcome, execution.reason, follower.collector.spans)
+            return execution
+
+    async def attach(self, execution_id: str, listeners: Listeners) -> Execution:
+        """Follow a cell that somebody began."""
+        name, attributes = telemetry.tool("attach", execution_id, self._link.sandbox_id, self._link.uid)
+        with telemetry.call(name, attributes) as span:
+            follower = Follower(self._link, Collector(execution_id), None, CELLS)
+            await follower.attach()
+            async for piece in follower.pieces():
+                await listeners.tell(piece)
+            started = follower.collector.started
+            execution = self._conclude(started.context_id if started else "", follower)
             span.conclude(execution.outcome, execution.reason, follower.collector.spans)
             return execution
 
@@ -115,16 +128,16 @@ class Interpreter:
             on_failure=_ON_FAILURE[cell.on_failure],
         )
         collector = Collector(cell.execution_id, output_limit=cell.output_limit)
-        follower = Follower(self._link, collector, cell.timeout)
+        follower = Follower(self._link, collector, cell.timeout, CELLS)
         try:
-            await follower.open(lambda c: c.interpreter.Execute, request)
+            await follower.open(request)
         except NotFoundError:
             made = self._made.get(cell.context_id)
             if made is None or made.uid == self._link.uid:
                 raise
             # The executor was replaced since; a context with its name, cwd and environment is what the caller means.
             await self._ensure(made.request)
-            await follower.open(lambda c: c.interpreter.Execute, request)
+            await follower.open(request)
         return follower
 
     async def _ensure(self, request: api.interpreter.CreateContextRequest) -> None:
@@ -132,17 +145,17 @@ class Interpreter:
             await self._link.unary(lambda c: c.interpreter.CreateContext, request, idempotent=True)
         self._made[request.context_id] = _Made(request, self._link.uid)
 
-    def _conclude(self, cell: Cell, follower: Follower) -> Execution:
+    def _conclude(self, context_id: str, follower: Follower) -> Execution:
         collector = follower.collector
         ending, started = collector.ending, collector.started or api.common.ExecutionStarted()
         assert ending is not None
-        used_before = self._used.get(cell.context_id, follower.uid)
+        used_before = self._used.get(context_id, follower.uid)
         replaced = EVERYTHING if used_before != follower.uid else ()
         # What a lost execution says about the new executor needs not be said again.
-        self._used[cell.context_id] = self._link.uid
+        self._used[context_id] = self._link.uid
         said = ending.message
         return Execution(
-            execution_id=cell.execution_id,
+            execution_id=collector.execution_id,
             outcome=ending.outcome,
             blame=convert.blame(said.blame, ending.outcome),
             reason=said.reason,
@@ -153,12 +166,13 @@ class Interpreter:
             usage=convert.usage(said.usage),
             files=convert.changes(said.files),
             lost=convert.lost(replaced, started.lost, ending.lost),
-            context=cell.context_id,
+            context=context_id,
             cell_number=started.cell_number,
             exit_code=said.exit_code,
             signal=said.signal,
             leftover_processes_killed=said.leftover_processes_killed,
             rollback=convert.rollback(said),
+            not_stored=said.not_stored,
         )
 
     async def create(

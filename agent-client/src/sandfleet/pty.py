@@ -113,8 +113,8 @@ class AsyncPty:
         collector = late.collect.Collector(request.execution_id)
         # What it shows may go on for days: it is passed on and forgotten.
         collector.outputs = {stream: _Passing(stream) for stream in late.values.Stream}
-        follower = late.follow.Follower(self._link, collector, timeout)
-        await follower.open(lambda c: c.process.Start, request)
+        follower = late.follow.Follower(self._link, collector, timeout, late.follow.COMMANDS)
+        await follower.open(request)
         return AsyncPtyHandle(self._link, follower)
 
 

@@ -269,13 +269,14 @@ class AsyncSandbox:
         timeout       deadline in seconds from the start of the run; None means the sandbox's default.
         on_stdout, on_stderr, on_result  called with each piece as it comes (awaited where they return an awaitable).
         output_limit  bytes of each stream that are kept (head and tail); None means the sandbox's default.
-        execution_id  of 1 to 64 of [A-Za-z0-9._-], unique in the sandbox; None makes one up.
         on_failure    what becomes of the variables when the code raises: "keep", or "rollback": they are as before the cell.
                       A cell that is killed, or that ends its interpreter, is rolled back in any case: `Execution.rollback` says.
+        execution_id  of 1 to 64 of [A-Za-z0-9._-], unique in the sandbox; None makes one up. The same call with the id of an
+                      execution that was begun before gives that one's result and runs nothing.
 
         Raises only what happened before the execution was accepted: SandboxEnded, UnavailableError, NotFoundError (no such
-        context), AlreadyExistsError (the id ran before), InvalidArgument, LimitReached. After that a failure of the
-        platform is the outcome `lost`. Cancelling interrupts the code.
+        context), AlreadyExistsError (the id ran before, as something else), InvalidArgument, LimitReached. After that a failure
+        of the platform is the outcome `lost`. Cancelling interrupts the code.
         """
         from sandfleet.interpreter import Cell, Listeners
         from sandfleet.rollback import OnFailure
@@ -291,6 +292,24 @@ class AsyncSandbox:
             on_failure=OnFailure(on_failure),
         )
         return await self._interpreter.run(cell, Listeners(on_stdout, on_stderr, on_result))
+
+    async def attach(
+        self,
+        execution_id: str,
+        *,
+        on_stdout: OnText | None = None,
+        on_stderr: OnText | None = None,
+        on_result: OnResult | None = None,
+    ) -> Execution:
+        """Follow a cell that was begun before, here or by another process, from its start to its end; answers as `run_code`.
+
+        It may run or have ended, also under an earlier executor; others may follow it as well. Cancelling leaves it running.
+
+        Raises NotFoundError: no cell of that id was begun, or what it showed was forgotten. SandboxEnded, UnavailableError.
+        """
+        from sandfleet.interpreter import Listeners
+
+        return await self._interpreter.attach(execution_id, Listeners(on_stdout, on_stderr, on_result))
 
     async def create_context(
         self,

@@ -245,6 +245,23 @@ class Sandbox:
             relay,
         )
 
+    def attach(
+        self,
+        execution_id: str,
+        *,
+        on_stdout: OnText | None = None,
+        on_stderr: OnText | None = None,
+        on_result: OnResult | None = None,
+    ) -> Execution:
+        relay = Relay()
+        attaching = self._async.attach(
+            execution_id,
+            on_stdout=relay.wrap(on_stdout),
+            on_stderr=relay.wrap(on_stderr),
+            on_result=relay.wrap(on_result),
+        )
+        return run(attaching, relay)
+
     def create_context(
         self,
         context_id: str | None = None,

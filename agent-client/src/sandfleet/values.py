@@ -219,6 +219,7 @@ class Execution:
     signal: str = ""
     leftover_processes_killed: int = 0
     rollback: Rollback | None = None
+    not_stored: str = ""
 
     @property
     def ok(self) -> bool:
@@ -265,6 +266,7 @@ class CommandResult:
     files: FileChanges = field(default_factory=FileChanges)
     lost: tuple[str, ...] = ()
     leftover_processes_killed: int = 0
+    not_stored: str = ""
     stdout_bytes: bytes = b""
     stderr_bytes: bytes = b""
 

@@ -24,15 +24,18 @@ from sandfleet_api.executor.v1 import (
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.effects import cgroup, files, ports, watchdog
 from sandfleet_executor.effects.children import NamespaceError
+from sandfleet_executor.effects.executions import Executions
 from sandfleet_executor.effects.identity import Identity
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.servicelogs import LogFiles
 from sandfleet_executor.effects.session import Session
+from sandfleet_executor.effects.store import Store
 from sandfleet_executor.effects.tokens import TokenVerifier
 from sandfleet_executor.effects.tunnels import Tunnels
 from sandfleet_executor.effects.userthreads import FileThreads
 from sandfleet_executor.effects.walk import Roots
 from sandfleet_executor.effects.watches import Watches
+from sandfleet_executor.servicers import convert
 from sandfleet_executor.servicers.auth import AuthInterceptor
 from sandfleet_executor.servicers.errors import ErrorInterceptor
 from sandfleet_executor.servicers.filesystem import FilesystemServicer
@@ -98,11 +101,10 @@ def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
 
 
 async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[], None]) -> int:
-    if config.user_id is not None and os.geteuid() == 0:
-        os.chown(config.workspace, config.user_id, config.user_id)
-    workspace_fd = os.open(config.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    workspace_fd = open_workspace(config)
     watcher = WorkspaceWatcher(workspace_fd)
-    session = Session(config, group, watcher)
+    store = await asyncio.to_thread(open_store, config.state_dir)
+    session = Session(config, group, watcher, Executions(store, convert.stored))
     roots = Roots(workspace_fd, session.tmp_fd)
     threads = FileThreads(config.user_id)
     verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time)
@@ -134,6 +136,25 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     await session.close()
     await server.stop(STOP_SECONDS)
     return code
+
+
+def open_workspace(config: ExecutorConfig) -> int:
+    """A descriptor of it; made where the volume is new."""
+    Path(config.workspace).mkdir(parents=True, exist_ok=True)
+    if config.user_id is not None and os.geteuid() == 0:
+        os.chown(config.workspace, config.user_id, config.user_id)
+    return os.open(config.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def open_store(path: str | None) -> Store | None:
+    """What is stored of executions; None where there is no place for it, which each of them says at its end."""
+    if path is None:
+        return None
+    try:
+        return Store(path)
+    except OSError as error:
+        _log.warning("cannot store executions: %s", error)
+        return None
 
 
 def bind(server: grpc.aio.Server, config: ExecutorConfig, identity: Identity | None) -> None:

@@ -9,6 +9,7 @@ from contract.executor.harness import until
 from contract.executor.local import LocalHost
 from contract.executor.pod import PodHost
 from contract.executor.service_tools import back_to, gone
+from sandfleet.demo.shows.cutting import Cutter
 
 MIB = 1 << 20
 
@@ -54,6 +55,20 @@ async def fresh(starting):
     """One for a test that breaks things."""
     async with starting() as made:
         yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def restarting(starting):
+    """One that is started again in place when it has ended, as the kubelet does."""
+    async with starting(restarts=True) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def cutting(executor):
+    """A cutter in front of the file's executor, and a client that goes through it."""
+    async with Cutter(executor.address) as cutter:
+        yield cutter, executor.client(address=cutter.address)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

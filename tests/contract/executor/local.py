@@ -54,6 +54,7 @@ class LocalHost:
             "no_new_privs of its own",
             "a PID 1 that cannot be killed from below",
             *(["own uid"] if is_root else []),
+            *(["small disks"] if is_root else []),
         }
     )
     # Namespaces that user code does not share with the executor.
@@ -109,6 +110,16 @@ class LocalHost:
 
     def _future(self, table, uid):
         return table.setdefault(uid, asyncio.get_running_loop().create_future())
+
+    @contextlib.contextmanager
+    def small_disk(self, options):
+        """The folder of a file system of its own, as full as a mount's `options` allow."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
+        try:
+            yield folder
+        finally:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
     def request(self, **request):
         self._writer.write(json.dumps(request).encode() + b"\n")
@@ -176,6 +187,7 @@ class LocalExecutor(ExecutorUnderTest):
             "sandbox_uid": uid,
             **({"listen": f"127.0.0.1:{free_port()}"} if port else {"socket": str(folder / "x.sock")}),
             "workspace": str(folder / "w"),
+            "state_dir": str(folder / "s"),
             "private_dir": str(folder / "p"),
             "keys_file": str(host.keys_file),
             "isolation": isolation,
@@ -213,6 +225,7 @@ class LocalExecutor(ExecutorUnderTest):
             "the repository": str(REPOSITORY / "pyproject.toml"),
             "the executor's private folder": f"{self.config['private_dir']}/own",
             "the keys of tokens": self.config["keys_file"],
+            "the stored executions": f"{self.config['state_dir']}/ids-1",
             "the executor's socket": self.config.get("socket", ""),
         }
 

@@ -121,7 +121,7 @@ class PodHost:
             "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": str(memory)}},
             "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 10},
             "volumeMounts": [
-                {"name": "workspace", "mountPath": "/workspace"},
+                {"name": "workspace", "mountPath": "/volume"},
                 {"name": "private", "mountPath": PRIVATE},
                 {"name": "scratch", "mountPath": "/tmp"},
                 {"name": "keys", "mountPath": "/run/sandfleet/keys", "readOnly": True},
@@ -176,6 +176,8 @@ class PodExecutor(ExecutorUnderTest):
         **config,
     ):
         """As the local one's; `workspace` is the claim of an earlier one that `keeps_workspace`."""
+        # The state goes with the volume.
+        config.pop("state_dir", None)
         del port, user_id
         name = f"executor-{next(_numbers)}"
         if keeps_workspace:
@@ -183,7 +185,8 @@ class PodExecutor(ExecutorUnderTest):
             await host.claim(workspace)
         said = {
             "sandbox_id": name,
-            "workspace": "/workspace",
+            "workspace": "/volume/workspace",
+            "state_dir": "/volume/state",
             "private_dir": PRIVATE,
             "keys_file": "/run/sandfleet/keys/keys.json",
             "listen": f"0.0.0.0:{PORT}",
@@ -199,6 +202,7 @@ class PodExecutor(ExecutorUnderTest):
             **said,
             "sandbox_uid": uid,
             "listen": f"{address}:{PORT}",
+            # The name of its claim.
             "workspace": workspace,
             "user_id": None,
         }
@@ -247,6 +251,7 @@ class PodExecutor(ExecutorUnderTest):
             "the repository": "/run/sandfleet",
             "the executor's private folder": PRIVATE,
             "the keys of tokens": "/run/sandfleet/keys/keys.json",
+            "the stored executions": "/volume/state/ids-1",
         }
         files = (f"{PRIVATE}/own", "/tmp/canary", "/tmp/.at-home")
         lines = [f"open({path!r}, 'w').write({self.secret!r})" for path in files]

@@ -14,6 +14,7 @@ HIDDEN = [
     "the repository",
     "the executor's private folder",
     "the keys of tokens",
+    "the stored executions",
     "the executor's socket",
 ]
 # Ways to one path of the host: by name, and through whatever other process can be seen.

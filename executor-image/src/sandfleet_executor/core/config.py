@@ -115,6 +115,9 @@ class ExecutorConfig:
     idle_timeout: float | None = None
     # Whether to make a pids cgroup.
     cgroup: bool = False
+    # Where executions are stored, so that their streams survive this process; None: only in memory. On the workspace's volume, but
+    # nowhere below the workspace, which is all that user code sees of it.
+    state_dir: str | None = None
     # Variables that every interpreter and command starts with; those of the session come over them.
     envs: Mapping[str, str] = field(default_factory=dict)
     # Started with the session; as core/services/parse.py reads them.
@@ -122,10 +125,7 @@ class ExecutorConfig:
     rollback: Rollback = Rollback()
 
     def __post_init__(self) -> None:
-        for name in ("socket", "workspace", "private_dir", "keys_file"):
-            path = getattr(self, name)
-            if path is not None and not (isinstance(path, str) and path.startswith("/")):
-                raise ConfigError(f"cannot take {name}={path!r}: it has to be an absolute path")
+        self._check_paths()
         if (self.socket is None) == (self.listen is None):
             raise ConfigError("cannot take the configuration: give either socket or listen")
         if self.network not in NETWORKS:
@@ -137,6 +137,17 @@ class ExecutorConfig:
         for name, value in self.envs.items():
             if not ENV_NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
                 raise ConfigError(f"cannot take the variable {name[:100]!r} of envs: it is no name with a text")
+        self._check_services()
+
+    def _check_paths(self) -> None:
+        for name in ("socket", "workspace", "private_dir", "keys_file", "state_dir"):
+            path = getattr(self, name)
+            if path is not None and not (isinstance(path, str) and path.startswith("/")):
+                raise ConfigError(f"cannot take {name}={path!r}: it has to be an absolute path")
+        if self.state_dir and f"{self.state_dir}/".startswith(f"{self.workspace.rstrip('/')}/"):
+            raise ConfigError(f"cannot take state_dir={self.state_dir!r}: user code would see it in the workspace")
+
+    def _check_services(self) -> None:
         # Late: what checks them knows the limits from here.
         from sandfleet_executor.core.requests import BadRequest
         from sandfleet_executor.core.services import parse

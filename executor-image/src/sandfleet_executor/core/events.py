@@ -133,10 +133,31 @@ class Finished:
     leftover_processes_killed: int = 0
     spans: tuple[Span, ...] = ()
     rollback: Rollback | None = None
+    # Why it could not be stored; empty where it was.
+    not_stored: str = ""
 
     @property
     def size(self) -> int:
         return 1024
 
 
-Event = Started | Output | Gap | Result | Error | Finished
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An event as it was stored: the bytes of its message."""
+
+    data: bytes
+    # Bytes of output in it.
+    output: int
+    # Whether it is the execution's end.
+    last: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + 32
+
+
+Event = Started | Output | Gap | Result | Error | Finished | Stored
+
+
+def is_end(event: Event) -> bool:
+    return isinstance(event, Finished) or (isinstance(event, Stored) and event.last)

@@ -40,6 +40,12 @@ class Verdict:
     message: str = ""
 
 
+# On what was begun and has no end when an executor comes back to its workspace.
+EXECUTOR_RESTARTED = Verdict(
+    "lost", "platform", "ExecutorRestarted", "The executor ended while it ran. Whether and how far it ran is not known."
+)
+
+
 def judge_cell(facts: Facts) -> Verdict:
     """The verdict on a cell."""
     # Code that swallowed an interrupt and ended well ended well; past its deadline it did not.

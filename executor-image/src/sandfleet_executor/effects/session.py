@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,14 +17,13 @@ from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.commands import Command, CommandRequest
 from sandfleet_executor.effects.contexts import CellRequest, Context
 from sandfleet_executor.effects.execution import Execution
+from sandfleet_executor.effects.executions import Executions
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.namespace import THREADS, Namespace, this_host
 
 MAX_CONTEXTS = 64
 # What a copy of a context takes at the least: where forks are dear, and elsewhere.
 LEAST_FORK_BYTES = FORK_BYTES if "gvisor" in os.uname().release else 4 << 20
-# Ids of executions that are remembered so that none is run twice.
-MAX_REMEMBERED = 65_536
 
 
 class NotFoundError(LookupError):
@@ -53,8 +51,11 @@ class Lease:
 
 
 class Session:
-    def __init__(self, config: ExecutorConfig, cgroup: str | None, watch: WorkspaceWatcher) -> None:
+    def __init__(
+        self, config: ExecutorConfig, cgroup: str | None, watch: WorkspaceWatcher, executions: Executions
+    ) -> None:
         self.config = config
+        self.executions = executions
         self.limits = fitting(config.limits)
         self.session_id = ""
         self.started = time.time()
@@ -68,7 +69,6 @@ class Session:
         self._contexts: dict[str, Context] = {}
         self._commands: dict[str, Command] = {}
         self._running: set[asyncio.Task[None]] = set()
-        self._seen: OrderedDict[str, None] = OrderedDict()
         self._touched = time.monotonic()
         now = time.monotonic()
         self.lease = Lease(now + config.lease if config.lease else None, config.idle_timeout)
@@ -159,37 +159,32 @@ class Session:
 
     # Executions
 
-    def register(self, execution_id: str, output_limit: int) -> Execution:
-        """A new execution. Raises ExistsError and BusyError."""
-        if execution_id in self._seen:
-            raise ExistsError(f"cannot start execution {execution_id}: that id was used before")
+    def register(self, kind: int, execution_id: str, fingerprint: bytes, output_limit: int) -> Execution:
+        """A new execution, of an id that is new. Raises BusyError."""
         if len(self._running) >= self.limits.executions:
             raise BusyError(f"cannot start execution {execution_id}: {self.limits.executions} are running or waiting")
-        self._seen[execution_id] = None
-        if len(self._seen) > MAX_REMEMBERED:
-            self._seen.popitem(last=False)
-        return Execution(execution_id, output_limit)
+        return self.executions.begin(kind, execution_id, fingerprint, output_limit)
 
     @property
     def running_executions(self) -> int:
         return len(self._running)
 
     def execute(self, context_id: str, execution: Callable[[], Execution], request: CellRequest) -> Execution:
-        """Runs a cell in the background. Raises NotFoundError, ExistsError and BusyError."""
+        """Runs a cell in the background. Raises NotFoundError and BusyError."""
         context = self._contexts.get(context_id)
         if context is None:
             if context_id != DEFAULT_CONTEXT:
                 raise NotFoundError(f"cannot run code in context {context_id}: there is none of that name")
             context = self._add_context(Context(context_id, self.workdir, self.environment({}), self._around))
         made = execution()
-        self._spawn(context.run(made, request))
+        self._spawn(self._carry(made, context.run(made, request)))
         return made
 
     def start_command(self, execution: Execution, request: CommandRequest) -> None:
         """Runs a command in the background."""
         command = Command(execution, request, self._around)
         self._commands[execution.id] = command
-        task = self._spawn(command.run())
+        task = self._spawn(self._carry(execution, command.run()))
         task.add_done_callback(lambda _: self._commands.pop(execution.id, None))
 
     def command(self, execution_id: str) -> Command:
@@ -291,6 +286,13 @@ class Session:
     def workdir(self) -> str:
         """The workspace as user code sees it."""
         return bwrap.WORKSPACE if self.config.isolation == "namespace" else self.config.workspace
+
+    async def _carry(self, execution: Execution, work: Coroutine[None, None, None]) -> None:
+        """Takes an execution to its end, and the end to the store."""
+        try:
+            await work
+        finally:
+            await self.executions.end(execution)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         self.touch()

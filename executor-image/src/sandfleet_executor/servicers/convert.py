@@ -1,12 +1,14 @@
 """Values ↔ messages that several servicers need."""
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import common_pb2 as pb
 
@@ -23,13 +25,18 @@ from sandfleet_executor.core.events import (
     Rollback,
     Span,
     Started,
+    Stored,
 )
+from sandfleet_executor.core.records import FINGERPRINT_BYTES
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.services.plan import TakenError, TooManyError
 from sandfleet_executor.core.services.spec import CycleError, UnknownServiceError
 from sandfleet_executor.core.tracing import TraceParent, parse_traceparent
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.copies import NotCopiedError
+from sandfleet_executor.effects.execution import AheadError
+from sandfleet_executor.effects.executions import ForgottenError, OtherRequestError, Stream, UnknownExecutionError
+from sandfleet_executor.effects.journal import TooManyReadersError
 from sandfleet_executor.effects.services import UnknownNameError
 from sandfleet_executor.effects.session import BusyError, ExistsError, MismatchError, NotFoundError
 from sandfleet_executor.servicers.errors import ApiError
@@ -45,6 +52,11 @@ FAILURES: tuple[tuple[type[Exception], grpc.StatusCode, str, bool], ...] = (
     (TakenError, grpc.StatusCode.ALREADY_EXISTS, "TemplateService", False),
     (TooManyError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooManyServices", False),
     (ExistsError, grpc.StatusCode.ALREADY_EXISTS, "AlreadyExists", False),
+    (OtherRequestError, grpc.StatusCode.ALREADY_EXISTS, "ExecutionMismatch", False),
+    (ForgottenError, grpc.StatusCode.ALREADY_EXISTS, "ResultForgotten", False),
+    (UnknownExecutionError, grpc.StatusCode.NOT_FOUND, "ExecutionNotFound", False),
+    (AheadError, grpc.StatusCode.OUT_OF_RANGE, "AheadOfStream", False),
+    (TooManyReadersError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooManyReaders", True),
     (BusyError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooMany", True),
     (MismatchError, grpc.StatusCode.FAILED_PRECONDITION, "SessionMismatch", False),
     (NamespaceError, grpc.StatusCode.UNAVAILABLE, "SessionUnavailable", True),
@@ -160,6 +172,7 @@ def finished(value: Finished) -> pb.ExecutionFinished:
         leftover_processes_killed=value.leftover_processes_killed,
         spans=map(span, value.spans),
         rollback=rollback(value.rollback) if value.rollback else None,
+        not_stored=value.not_stored,
     )
 
 
@@ -180,6 +193,8 @@ def event(sequence: int, value: Event) -> pb.ExecutionEvent:
     match value:
         case Output(stream, data):
             return pb.ExecutionEvent(sequence=sequence, output=pb.OutputChunk(stream=STREAMS[stream], data=data))
+        case Stored(data):
+            return pb.ExecutionEvent.FromString(data)
         case Finished():
             return pb.ExecutionEvent(sequence=sequence, finished=finished(value))
         case Started(execution_id, context_id, cell_number, lost):
@@ -196,6 +211,23 @@ def event(sequence: int, value: Event) -> pb.ExecutionEvent:
             return pb.ExecutionEvent(sequence=sequence, gap=gap)
         case Error():
             return pb.ExecutionEvent(sequence=sequence, error=error(value))
+
+
+def stored(sequence: int, value: Event) -> bytes:
+    """An event as it is stored."""
+    return event(sequence, value).SerializeToString()
+
+
+def fingerprint(request: Message) -> bytes:
+    """Tells one request from another."""
+    return hashlib.blake2b(request.SerializeToString(deterministic=True), digest_size=FINGERPRINT_BYTES).digest()
+
+
+async def streamed(stream: Stream, after: int = 0, seen: int = 0) -> AsyncIterator[list[pb.ExecutionEvent]]:
+    """The events of an execution, as they travel together."""
+    with typed_failures():
+        async for batch in stream.batches(after, seen):
+            yield [event(number, value) for number, value in batch]
 
 
 def error(value: Error) -> pb.ExecutionError:

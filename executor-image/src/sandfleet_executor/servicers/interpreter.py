@@ -8,8 +8,10 @@ from sandfleet_api.executor.v1 import interpreter_pb2_grpc
 
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.outcomes import Cause
+from sandfleet_executor.core.records import CELL
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
 from sandfleet_executor.effects.contexts import CellRequest, Context
+from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.session import Session
 from sandfleet_executor.servicers import convert
 from sandfleet_executor.servicers.convert import typed_failures
@@ -37,22 +39,37 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
         return pb.ListContextsResponse(contexts=map(describe, self._session.contexts()))
 
     async def Execute(self, request: pb.ExecuteRequest, context: Any) -> AsyncIterator[pb.ExecuteResponse]:
-        session, limits = self._session, self._session.limits
         with typed_failures(request.execution_id):
-            execution_id = requests.check_id("execution id", request.execution_id)
-            cell = CellRequest(
-                code=requests.check_code(request.code),
-                timeout=requests.check_timeout(convert.seconds(request, "timeout"), limits),
-                envs=requests.check_envs(request.envs),
-                traceparent=convert.traceparent(context),
-                memory_limit=limits.memory_bytes,
-                rolls_back=request.on_failure == pb.ON_FAILURE_ROLLBACK,
-            )
-            output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
-            context_id = request.context_id or DEFAULT_CONTEXT
-            execution = session.execute(context_id, lambda: session.register(execution_id, output_limit), cell)
-        async for batch in execution.batches():
-            yield pb.ExecuteResponse(events=[convert.event(number, event) for number, event in batch])
+            requests.check_id("execution id", request.execution_id)
+            mark = convert.fingerprint(request)
+            stream = self._session.executions.repeated(CELL, request.execution_id, mark)
+            stream = stream or self._begin(request, mark, context)
+        async for events in convert.streamed(stream):
+            yield pb.ExecuteResponse(events=events)
+
+    def _begin(self, request: pb.ExecuteRequest, fingerprint: bytes, context: Any) -> Execution:
+        session, limits = self._session, self._session.limits
+        cell = CellRequest(
+            code=requests.check_code(request.code),
+            timeout=requests.check_timeout(convert.seconds(request, "timeout"), limits),
+            envs=requests.check_envs(request.envs),
+            traceparent=convert.traceparent(context),
+            memory_limit=limits.memory_bytes,
+            rolls_back=request.on_failure == pb.ON_FAILURE_ROLLBACK,
+        )
+        output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
+        context_id = request.context_id or DEFAULT_CONTEXT
+        return session.execute(
+            context_id, lambda: session.register(CELL, request.execution_id, fingerprint, output_limit), cell
+        )
+
+    async def Attach(
+        self, request: pb.InterpreterServiceAttachRequest, context: Any
+    ) -> AsyncIterator[pb.InterpreterServiceAttachResponse]:
+        with typed_failures(request.execution_id):
+            stream = self._session.executions.find(CELL, request.execution_id)
+        async for events in convert.streamed(stream, request.after_sequence, request.seen_bytes):
+            yield pb.InterpreterServiceAttachResponse(events=events)
 
     async def Interrupt(self, request: pb.InterruptRequest, context: Any) -> pb.InterruptResponse:
         grace = convert.seconds(request, "grace")

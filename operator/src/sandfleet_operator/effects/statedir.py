@@ -80,6 +80,10 @@ class OwnerDir:
     def workspace(self, workspace_id: str) -> Path:
         return self.path / "workspaces" / workspace_id
 
+    def executions(self, workspace_id: str) -> Path:
+        """Where the executors of a workspace store what ran in it."""
+        return self.path / "executions" / workspace_id
+
     def close(self) -> None:
         remove_tree(self.path)
         os.close(self._lock)

@@ -19,7 +19,10 @@ from sandfleet_operator.plan.egress import allows_nothing
 
 CONTAINER = "executor"
 USER_ID = 1000
-WORKSPACE = "/workspace"
+# The volume holds both: what user code works in, which it sees as /workspace, and what the executor stores beside it.
+VOLUME = "/volume"
+WORKSPACE = f"{VOLUME}/workspace"
+STATE = f"{VOLUME}/state"
 PRIVATE = "/run/sandfleet/private"
 KEYS = "/run/sandfleet/keys"
 # The executor's words: see docs/reference/executor.md.
@@ -164,7 +167,7 @@ def _container(request: PodRequest, settings: Settings) -> dict[str, Any]:
         # No liveness probe: a busy sandbox is not a dead one, and the executor watches itself.
         "readinessProbe": {**probe, "periodSeconds": 2, "failureThreshold": 3},
         "volumeMounts": [
-            {"name": "workspace", "mountPath": WORKSPACE},
+            {"name": "workspace", "mountPath": VOLUME},
             {"name": "private", "mountPath": PRIVATE},
             {"name": "scratch", "mountPath": "/tmp"},  # noqa: S108 - the container's own
             {"name": "keys", "mountPath": KEYS, "readOnly": True},
@@ -204,6 +207,7 @@ def _config(request: PodRequest, settings: Settings) -> str:
     config: dict[str, Any] = {
         "sandbox_id": request.name,
         "workspace": WORKSPACE,
+        "state_dir": STATE,
         "private_dir": PRIVATE,
         "keys_file": f"{KEYS}/{KEYS_FILE}",
         "listen": f"0.0.0.0:{settings.executor_port}",

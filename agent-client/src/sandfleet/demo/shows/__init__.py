@@ -9,6 +9,10 @@ SHOWS: dict[str, tuple[str, str]] = {
         "sandfleet.demo.shows.fork",
         "one loaded dataset, many attempts at once, each in a copy of the interpreter",
     ),
+    "resume": (
+        "sandfleet.demo.shows.resume",
+        "a stream survives its connection and its executor; every step runs once",
+    ),
     "rollback": ("sandfleet.demo.shows.rollback", "cells that are killed, and variables that are still there"),
 }
 

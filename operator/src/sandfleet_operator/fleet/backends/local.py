@@ -120,6 +120,7 @@ class LocalBackend:
             "sandbox_uid": sandbox.sandbox_uid,
             "socket": str(socket_path),
             "workspace": str(workspace),
+            "state_dir": str(self._directory.executions(sandbox.workspace_id)),
             "private_dir": str(private),
             "keys_file": str(self._directory.keys_file),
             "isolation": template.isolation.name.lower(),
@@ -133,6 +134,7 @@ class LocalBackend:
     async def _remove(self, workspace_id: str) -> None:
         try:
             await asyncio.to_thread(remove_tree, self._directory.workspace(workspace_id))
+            await asyncio.to_thread(remove_tree, self._directory.executions(workspace_id))
         except (OSError, StateDirError) as error:
             _LOG.warning("cannot remove workspace %s: %s", workspace_id, error)
 

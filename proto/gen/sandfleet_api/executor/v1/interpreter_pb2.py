@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from sandfleet_api.executor.v1 import common_pb2 as sandfleet__api_dot_executor_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+sandfleet_api/executor/v1/interpreter.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a&sandfleet_api/executor/v1/common.proto\"\xa4\x01\n\x07\x43ontext\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x36\n\x05state\x18\x03 \x01(\x0e\x32\'.sandfleet_api.executor.v1.ContextState\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x12\n\nexecutions\x18\x05 \x01(\r\x12\x13\n\x0b\x63opied_cell\x18\x06 \x01(\r\"\xbf\x01\n\x14\x43reateContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x0b\n\x03\x63wd\x18\x03 \x01(\t\x12G\n\x04\x65nvs\x18\x04 \x03(\x0b\x32\x39.sandfleet_api.executor.v1.CreateContextRequest.EnvsEntry\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x15\x43reateContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\"\x15\n\x13ListContextsRequest\"L\n\x14ListContextsResponse\x12\x34\n\x08\x63ontexts\x18\x01 \x03(\x0b\x32\".sandfleet_api.executor.v1.Context\"\xba\x02\n\x0e\x45xecuteRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12output_limit_bytes\x18\x05 \x01(\x04\x12\x41\n\x04\x65nvs\x18\x06 \x03(\x0b\x32\x33.sandfleet_api.executor.v1.ExecuteRequest.EnvsEntry\x12\x38\n\non_failure\x18\n \x01(\x0e\x32$.sandfleet_api.executor.v1.OnFailure\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x0f\x45xecuteResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"f\n\x10InterruptRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x65xecution_id\x18\x03 \x01(\t\"(\n\x11InterruptResponse\x12\x13\n\x0binterrupted\x18\x01 \x01(\x08\"A\n\x12\x46orkContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x17\n\x0fnew_context_ids\x18\x02 \x03(\t\"K\n\x13\x46orkContextResponse\x12\x34\n\x08\x63ontexts\x18\x01 \x03(\x0b\x32\".sandfleet_api.executor.v1.Context\"+\n\x15RestartContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"M\n\x16RestartContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\"*\n\x14\x44\x65leteContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteContextResponse*v\n\x0c\x43ontextState\x12\x1d\n\x19\x43ONTEXT_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTEXT_STATE_IDLE\x10\x01\x12\x16\n\x12\x43ONTEXT_STATE_BUSY\x10\x02\x12\x17\n\x13\x43ONTEXT_STATE_ENDED\x10\x03*U\n\tOnFailure\x12\x1a\n\x16ON_FAILURE_UNSPECIFIED\x10\x00\x12\x13\n\x0fON_FAILURE_KEEP\x10\x01\x12\x17\n\x13ON_FAILURE_ROLLBACK\x10\x02\x32\x9e\x06\n\x12InterpreterService\x12r\n\rCreateContext\x12/.sandfleet_api.executor.v1.CreateContextRequest\x1a\x30.sandfleet_api.executor.v1.CreateContextResponse\x12o\n\x0cListContexts\x12..sandfleet_api.executor.v1.ListContextsRequest\x1a/.sandfleet_api.executor.v1.ListContextsResponse\x12\x62\n\x07\x45xecute\x12).sandfleet_api.executor.v1.ExecuteRequest\x1a*.sandfleet_api.executor.v1.ExecuteResponse0\x01\x12\x66\n\tInterrupt\x12+.sandfleet_api.executor.v1.InterruptRequest\x1a,.sandfleet_api.executor.v1.InterruptResponse\x12l\n\x0b\x46orkContext\x12-.sandfleet_api.executor.v1.ForkContextRequest\x1a..sandfleet_api.executor.v1.ForkContextResponse\x12u\n\x0eRestartContext\x12\x30.sandfleet_api.executor.v1.RestartContextRequest\x1a\x31.sandfleet_api.executor.v1.RestartContextResponse\x12r\n\rDeleteContext\x12/.sandfleet_api.executor.v1.DeleteContextRequest\x1a\x30.sandfleet_api.executor.v1.DeleteContextResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+sandfleet_api/executor/v1/interpreter.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a&sandfleet_api/executor/v1/common.proto\"\xa4\x01\n\x07\x43ontext\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x36\n\x05state\x18\x03 \x01(\x0e\x32\'.sandfleet_api.executor.v1.ContextState\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x12\n\nexecutions\x18\x05 \x01(\r\x12\x13\n\x0b\x63opied_cell\x18\x06 \x01(\r\"\xbf\x01\n\x14\x43reateContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x0b\n\x03\x63wd\x18\x03 \x01(\t\x12G\n\x04\x65nvs\x18\x04 \x03(\x0b\x32\x39.sandfleet_api.executor.v1.CreateContextRequest.EnvsEntry\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x15\x43reateContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\"\x15\n\x13ListContextsRequest\"L\n\x14ListContextsResponse\x12\x34\n\x08\x63ontexts\x18\x01 \x03(\x0b\x32\".sandfleet_api.executor.v1.Context\"\xba\x02\n\x0e\x45xecuteRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12output_limit_bytes\x18\x05 \x01(\x04\x12\x41\n\x04\x65nvs\x18\x06 \x03(\x0b\x32\x33.sandfleet_api.executor.v1.ExecuteRequest.EnvsEntry\x12\x38\n\non_failure\x18\n \x01(\x0e\x32$.sandfleet_api.executor.v1.OnFailure\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x0f\x45xecuteResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"c\n\x1fInterpreterServiceAttachRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\x12\x12\n\nseen_bytes\x18\x03 \x01(\x04\"]\n InterpreterServiceAttachResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"f\n\x10InterruptRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x65xecution_id\x18\x03 \x01(\t\"(\n\x11InterruptResponse\x12\x13\n\x0binterrupted\x18\x01 \x01(\x08\"A\n\x12\x46orkContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x17\n\x0fnew_context_ids\x18\x02 \x03(\t\"K\n\x13\x46orkContextResponse\x12\x34\n\x08\x63ontexts\x18\x01 \x03(\x0b\x32\".sandfleet_api.executor.v1.Context\"+\n\x15RestartContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"M\n\x16RestartContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\"*\n\x14\x44\x65leteContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteContextResponse*v\n\x0c\x43ontextState\x12\x1d\n\x19\x43ONTEXT_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTEXT_STATE_IDLE\x10\x01\x12\x16\n\x12\x43ONTEXT_STATE_BUSY\x10\x02\x12\x17\n\x13\x43ONTEXT_STATE_ENDED\x10\x03*U\n\tOnFailure\x12\x1a\n\x16ON_FAILURE_UNSPECIFIED\x10\x00\x12\x13\n\x0fON_FAILURE_KEEP\x10\x01\x12\x17\n\x13ON_FAILURE_ROLLBACK\x10\x02\x32\xa4\x07\n\x12InterpreterService\x12r\n\rCreateContext\x12/.sandfleet_api.executor.v1.CreateContextRequest\x1a\x30.sandfleet_api.executor.v1.CreateContextResponse\x12o\n\x0cListContexts\x12..sandfleet_api.executor.v1.ListContextsRequest\x1a/.sandfleet_api.executor.v1.ListContextsResponse\x12\x62\n\x07\x45xecute\x12).sandfleet_api.executor.v1.ExecuteRequest\x1a*.sandfleet_api.executor.v1.ExecuteResponse0\x01\x12\x83\x01\n\x06\x41ttach\x12:.sandfleet_api.executor.v1.InterpreterServiceAttachRequest\x1a;.sandfleet_api.executor.v1.InterpreterServiceAttachResponse0\x01\x12\x66\n\tInterrupt\x12+.sandfleet_api.executor.v1.InterruptRequest\x1a,.sandfleet_api.executor.v1.InterruptResponse\x12l\n\x0b\x46orkContext\x12-.sandfleet_api.executor.v1.ForkContextRequest\x1a..sandfleet_api.executor.v1.ForkContextResponse\x12u\n\x0eRestartContext\x12\x30.sandfleet_api.executor.v1.RestartContextRequest\x1a\x31.sandfleet_api.executor.v1.RestartContextResponse\x12r\n\rDeleteContext\x12/.sandfleet_api.executor.v1.DeleteContextRequest\x1a\x30.sandfleet_api.executor.v1.DeleteContextResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,10 +37,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATECONTEXTREQUEST_ENVSENTRY']._serialized_options = b'8\001'
   _globals['_EXECUTEREQUEST_ENVSENTRY']._loaded_options = None
   _globals['_EXECUTEREQUEST_ENVSENTRY']._serialized_options = b'8\001'
-  _globals['_CONTEXTSTATE']._serialized_start=1564
-  _globals['_CONTEXTSTATE']._serialized_end=1682
-  _globals['_ONFAILURE']._serialized_start=1684
-  _globals['_ONFAILURE']._serialized_end=1769
+  _globals['_CONTEXTSTATE']._serialized_start=1760
+  _globals['_CONTEXTSTATE']._serialized_end=1878
+  _globals['_ONFAILURE']._serialized_start=1880
+  _globals['_ONFAILURE']._serialized_end=1965
   _globals['_CONTEXT']._serialized_start=147
   _globals['_CONTEXT']._serialized_end=311
   _globals['_CREATECONTEXTREQUEST']._serialized_start=314
@@ -59,22 +59,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXECUTEREQUEST_ENVSENTRY']._serialized_end=505
   _globals['_EXECUTERESPONSE']._serialized_start=1003
   _globals['_EXECUTERESPONSE']._serialized_end=1079
-  _globals['_INTERRUPTREQUEST']._serialized_start=1081
-  _globals['_INTERRUPTREQUEST']._serialized_end=1183
-  _globals['_INTERRUPTRESPONSE']._serialized_start=1185
-  _globals['_INTERRUPTRESPONSE']._serialized_end=1225
-  _globals['_FORKCONTEXTREQUEST']._serialized_start=1227
-  _globals['_FORKCONTEXTREQUEST']._serialized_end=1292
-  _globals['_FORKCONTEXTRESPONSE']._serialized_start=1294
-  _globals['_FORKCONTEXTRESPONSE']._serialized_end=1369
-  _globals['_RESTARTCONTEXTREQUEST']._serialized_start=1371
-  _globals['_RESTARTCONTEXTREQUEST']._serialized_end=1414
-  _globals['_RESTARTCONTEXTRESPONSE']._serialized_start=1416
-  _globals['_RESTARTCONTEXTRESPONSE']._serialized_end=1493
-  _globals['_DELETECONTEXTREQUEST']._serialized_start=1495
-  _globals['_DELETECONTEXTREQUEST']._serialized_end=1537
-  _globals['_DELETECONTEXTRESPONSE']._serialized_start=1539
-  _globals['_DELETECONTEXTRESPONSE']._serialized_end=1562
-  _globals['_INTERPRETERSERVICE']._serialized_start=1772
-  _globals['_INTERPRETERSERVICE']._serialized_end=2570
+  _globals['_INTERPRETERSERVICEATTACHREQUEST']._serialized_start=1081
+  _globals['_INTERPRETERSERVICEATTACHREQUEST']._serialized_end=1180
+  _globals['_INTERPRETERSERVICEATTACHRESPONSE']._serialized_start=1182
+  _globals['_INTERPRETERSERVICEATTACHRESPONSE']._serialized_end=1275
+  _globals['_INTERRUPTREQUEST']._serialized_start=1277
+  _globals['_INTERRUPTREQUEST']._serialized_end=1379
+  _globals['_INTERRUPTRESPONSE']._serialized_start=1381
+  _globals['_INTERRUPTRESPONSE']._serialized_end=1421
+  _globals['_FORKCONTEXTREQUEST']._serialized_start=1423
+  _globals['_FORKCONTEXTREQUEST']._serialized_end=1488
+  _globals['_FORKCONTEXTRESPONSE']._serialized_start=1490
+  _globals['_FORKCONTEXTRESPONSE']._serialized_end=1565
+  _globals['_RESTARTCONTEXTREQUEST']._serialized_start=1567
+  _globals['_RESTARTCONTEXTREQUEST']._serialized_end=1610
+  _globals['_RESTARTCONTEXTRESPONSE']._serialized_start=1612
+  _globals['_RESTARTCONTEXTRESPONSE']._serialized_end=1689
+  _globals['_DELETECONTEXTREQUEST']._serialized_start=1691
+  _globals['_DELETECONTEXTREQUEST']._serialized_end=1733
+  _globals['_DELETECONTEXTRESPONSE']._serialized_start=1735
+  _globals['_DELETECONTEXTRESPONSE']._serialized_end=1758
+  _globals['_INTERPRETERSERVICE']._serialized_start=1968
+  _globals['_INTERPRETERSERVICE']._serialized_end=2900
 # @@protoc_insertion_point(module_scope)

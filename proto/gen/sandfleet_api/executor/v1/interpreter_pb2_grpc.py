@@ -55,6 +55,11 @@ class InterpreterServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ExecuteRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ExecuteResponse.FromString,
                 _registered_method=True)
+        self.Attach = channel.unary_stream(
+                '/sandfleet_api.executor.v1.InterpreterService/Attach',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachResponse.FromString,
+                _registered_method=True)
         self.Interrupt = channel.unary_unary(
                 '/sandfleet_api.executor.v1.InterpreterService/Interrupt',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptRequest.SerializeToString,
@@ -105,11 +110,24 @@ class InterpreterServiceServicer:
 
     def Execute(self, request, context):
         """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
-        ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+        ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+        forgotten (ResultForgotten). Not to be retried.
         INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
         NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
         RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
-        A client that goes away does not end the execution; its deadline does.
+        A client that goes away does not end the execution; its deadline does. The same request with the id of an execution that was
+        started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Attach(self, request, context):
+        """The events of an execution from any number on, whether it runs or has ended, also under an earlier executor of the workspace.
+        Several may read at once. May be repeated; ends otherwise for:
+        NOT_FOUND           no cell of that id was started, or what it showed was forgotten. Not to be retried.
+        OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+        RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -170,6 +188,11 @@ def add_InterpreterServiceServicer_to_server(servicer, server):
                     servicer.Execute,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ExecuteRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ExecuteResponse.SerializeToString,
+            ),
+            'Attach': grpc.unary_stream_rpc_method_handler(
+                    servicer.Attach,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachResponse.SerializeToString,
             ),
             'Interrupt': grpc.unary_unary_rpc_method_handler(
                     servicer.Interrupt,
@@ -279,6 +302,33 @@ class InterpreterService:
             '/sandfleet_api.executor.v1.InterpreterService/Execute',
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ExecuteRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ExecuteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Attach(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/Attach',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachResponse.FromString,
             options,
             channel_credentials,
             insecure,

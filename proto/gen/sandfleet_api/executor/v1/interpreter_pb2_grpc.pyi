@@ -49,11 +49,20 @@ class InterpreterServiceStub:
     """Lists the contexts."""
     Execute: _grpc.UnaryStreamMultiCallable[_interpreter_pb2.ExecuteRequest, _interpreter_pb2.ExecuteResponse]
     """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
-      ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+      ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                          forgotten (ResultForgotten). Not to be retried.
       INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
       NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
       RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
-    A client that goes away does not end the execution; its deadline does.
+    A client that goes away does not end the execution; its deadline does. The same request with the id of an execution that was
+    started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+    """
+    Attach: _grpc.UnaryStreamMultiCallable[_interpreter_pb2.InterpreterServiceAttachRequest, _interpreter_pb2.InterpreterServiceAttachResponse]
+    """The events of an execution from any number on, whether it runs or has ended, also under an earlier executor of the workspace.
+    Several may read at once. May be repeated; ends otherwise for:
+      NOT_FOUND           no cell of that id was started, or what it showed was forgotten. Not to be retried.
+      OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+      RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
     """
     Interrupt: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.InterruptRequest, _interpreter_pb2.InterruptResponse]
     """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
@@ -98,11 +107,20 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     """Lists the contexts."""
     Execute: _aio.UnaryStreamMultiCallable[_interpreter_pb2.ExecuteRequest, _interpreter_pb2.ExecuteResponse]  # type: ignore[assignment]
     """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
-      ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+      ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                          forgotten (ResultForgotten). Not to be retried.
       INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
       NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
       RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
-    A client that goes away does not end the execution; its deadline does.
+    A client that goes away does not end the execution; its deadline does. The same request with the id of an execution that was
+    started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+    """
+    Attach: _aio.UnaryStreamMultiCallable[_interpreter_pb2.InterpreterServiceAttachRequest, _interpreter_pb2.InterpreterServiceAttachResponse]  # type: ignore[assignment]
+    """The events of an execution from any number on, whether it runs or has ended, also under an earlier executor of the workspace.
+    Several may read at once. May be repeated; ends otherwise for:
+      NOT_FOUND           no cell of that id was started, or what it showed was forgotten. Not to be retried.
+      OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+      RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
     """
     Interrupt: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.InterruptRequest, _interpreter_pb2.InterruptResponse]  # type: ignore[assignment]
     """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
@@ -162,11 +180,26 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_interpreter_pb2.ExecuteResponse], _abc.AsyncIterator[_interpreter_pb2.ExecuteResponse]]:
         """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
-          ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+          ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                              forgotten (ResultForgotten). Not to be retried.
           INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
           NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
           RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
-        A client that goes away does not end the execution; its deadline does.
+        A client that goes away does not end the execution; its deadline does. The same request with the id of an execution that was
+        started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+        """
+
+    @_abc_1.abstractmethod
+    def Attach(
+        self,
+        request: _interpreter_pb2.InterpreterServiceAttachRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_interpreter_pb2.InterpreterServiceAttachResponse], _abc.AsyncIterator[_interpreter_pb2.InterpreterServiceAttachResponse]]:
+        """The events of an execution from any number on, whether it runs or has ended, also under an earlier executor of the workspace.
+        Several may read at once. May be repeated; ends otherwise for:
+          NOT_FOUND           no cell of that id was started, or what it showed was forgotten. Not to be retried.
+          OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+          RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
         """
 
     @_abc_1.abstractmethod

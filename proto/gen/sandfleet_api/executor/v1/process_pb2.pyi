@@ -58,6 +58,22 @@ class StartResponse(_message.Message):
     events: _containers.RepeatedCompositeFieldContainer[_common_pb2.ExecutionEvent]
     def __init__(self, events: _Optional[_Iterable[_Union[_common_pb2.ExecutionEvent, _Mapping]]] = ...) -> None: ...
 
+class ProcessServiceAttachRequest(_message.Message):
+    __slots__ = ("execution_id", "after_sequence", "seen_bytes")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SEEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    after_sequence: int
+    seen_bytes: int
+    def __init__(self, execution_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., seen_bytes: _Optional[int] = ...) -> None: ...
+
+class ProcessServiceAttachResponse(_message.Message):
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[_common_pb2.ExecutionEvent]
+    def __init__(self, events: _Optional[_Iterable[_Union[_common_pb2.ExecutionEvent, _Mapping]]] = ...) -> None: ...
+
 class SendInputRequest(_message.Message):
     __slots__ = ("execution_id", "data")
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]

@@ -42,6 +42,11 @@ class ProcessServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartResponse.FromString,
                 _registered_method=True)
+        self.Attach = channel.unary_stream(
+                '/sandfleet_api.executor.v1.ProcessService/Attach',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachResponse.FromString,
+                _registered_method=True)
         self.SendInput = channel.unary_unary(
                 '/sandfleet_api.executor.v1.ProcessService/SendInput',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SendInputRequest.SerializeToString,
@@ -78,10 +83,22 @@ class ProcessServiceServicer:
     def Start(self, request, context):
         """Starts a command and streams what happens. A program that cannot be started is no failure of the RPC: it ends with exit
         code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
-        ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+        ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+        forgotten (ResultForgotten). Not to be retried.
         INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
         RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
-        A client that goes away does not end the command; its deadline does.
+        A client that goes away does not end the command; its deadline does. The same request with the id of a command that was
+        started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Attach(self, request, context):
+        """The events of a command from any number on, as InterpreterService.Attach. May be repeated; ends otherwise for:
+        NOT_FOUND           no command of that id was started, or what it showed was forgotten. Not to be retried.
+        OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+        RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,6 +157,11 @@ def add_ProcessServiceServicer_to_server(servicer, server):
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartResponse.SerializeToString,
             ),
+            'Attach': grpc.unary_stream_rpc_method_handler(
+                    servicer.Attach,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachResponse.SerializeToString,
+            ),
             'SendInput': grpc.unary_unary_rpc_method_handler(
                     servicer.SendInput,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SendInputRequest.FromString,
@@ -196,6 +218,33 @@ class ProcessService:
             '/sandfleet_api.executor.v1.ProcessService/Start',
             sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Attach(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.ProcessService/Attach',
+            sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachResponse.FromString,
             options,
             channel_credentials,
             insecure,

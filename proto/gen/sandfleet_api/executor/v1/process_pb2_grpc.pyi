@@ -39,10 +39,18 @@ class ProcessServiceStub:
     Start: _grpc.UnaryStreamMultiCallable[_process_pb2.StartRequest, _process_pb2.StartResponse]
     """Starts a command and streams what happens. A program that cannot be started is no failure of the RPC: it ends with exit
     code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
-      ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+      ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                          forgotten (ResultForgotten). Not to be retried.
       INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
       RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
-    A client that goes away does not end the command; its deadline does.
+    A client that goes away does not end the command; its deadline does. The same request with the id of a command that was
+    started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+    """
+    Attach: _grpc.UnaryStreamMultiCallable[_process_pb2.ProcessServiceAttachRequest, _process_pb2.ProcessServiceAttachResponse]
+    """The events of a command from any number on, as InterpreterService.Attach. May be repeated; ends otherwise for:
+      NOT_FOUND           no command of that id was started, or what it showed was forgotten. Not to be retried.
+      OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+      RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
     """
     SendInput: _grpc.UnaryUnaryMultiCallable[_process_pb2.SendInputRequest, _process_pb2.SendInputResponse]
     """Writes to the standard input; returns when the command's pipe has taken everything.
@@ -80,10 +88,18 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     Start: _aio.UnaryStreamMultiCallable[_process_pb2.StartRequest, _process_pb2.StartResponse]  # type: ignore[assignment]
     """Starts a command and streams what happens. A program that cannot be started is no failure of the RPC: it ends with exit
     code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
-      ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+      ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                          forgotten (ResultForgotten). Not to be retried.
       INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
       RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
-    A client that goes away does not end the command; its deadline does.
+    A client that goes away does not end the command; its deadline does. The same request with the id of a command that was
+    started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+    """
+    Attach: _aio.UnaryStreamMultiCallable[_process_pb2.ProcessServiceAttachRequest, _process_pb2.ProcessServiceAttachResponse]  # type: ignore[assignment]
+    """The events of a command from any number on, as InterpreterService.Attach. May be repeated; ends otherwise for:
+      NOT_FOUND           no command of that id was started, or what it showed was forgotten. Not to be retried.
+      OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+      RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
     """
     SendInput: _aio.UnaryUnaryMultiCallable[_process_pb2.SendInputRequest, _process_pb2.SendInputResponse]  # type: ignore[assignment]
     """Writes to the standard input; returns when the command's pipe has taken everything.
@@ -124,10 +140,24 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_process_pb2.StartResponse], _abc.AsyncIterator[_process_pb2.StartResponse]]:
         """Starts a command and streams what happens. A program that cannot be started is no failure of the RPC: it ends with exit
         code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
-          ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+          ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                              forgotten (ResultForgotten). Not to be retried.
           INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
           RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
-        A client that goes away does not end the command; its deadline does.
+        A client that goes away does not end the command; its deadline does. The same request with the id of a command that was
+        started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+        """
+
+    @_abc_1.abstractmethod
+    def Attach(
+        self,
+        request: _process_pb2.ProcessServiceAttachRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_process_pb2.ProcessServiceAttachResponse], _abc.AsyncIterator[_process_pb2.ProcessServiceAttachResponse]]:
+        """The events of a command from any number on, as InterpreterService.Attach. May be repeated; ends otherwise for:
+          NOT_FOUND           no command of that id was started, or what it showed was forgotten. Not to be retried.
+          OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+          RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
         """
 
     @_abc_1.abstractmethod
