@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from sandfleet.sync import Fleet as Fleet
     from sandfleet.sync import Sandbox as Sandbox
     from sandfleet.sync_commands import CommandHandle as CommandHandle
+    from sandfleet.usage_values import ExecutionUsage as ExecutionUsage
+    from sandfleet.usage_values import SandboxUsage as SandboxUsage
     from sandfleet.values import Blame as Blame
     from sandfleet.values import CommandResult as CommandResult
     from sandfleet.values import Execution as Execution
@@ -66,6 +68,7 @@ _HOMES = {
     "sandbox": ("AsyncSandbox",),
     "sync": ("Fleet", "Sandbox"),
     "sync_commands": ("CommandHandle",),
+    "usage_values": ("ExecutionUsage", "SandboxUsage"),
     "values": (
         "Blame",
         "CommandResult",

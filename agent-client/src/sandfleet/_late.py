@@ -21,6 +21,7 @@ __all__ = [
     "status",
     "telemetry",
     "transport",
+    "usage",
     "values",
     "watching",
 ]
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from sandfleet import _convert as convert
     from sandfleet import _status as status
+    from sandfleet import _usage as usage
     from sandfleet import (
         claiming,
         cluster,
@@ -47,7 +49,12 @@ if TYPE_CHECKING:
 else:
     from importlib import import_module
 
-    _MODULES = {"asyncio": "asyncio", "convert": "sandfleet._convert", "status": "sandfleet._status"}
+    _MODULES = {
+        "asyncio": "asyncio",
+        "convert": "sandfleet._convert",
+        "status": "sandfleet._status",
+        "usage": "sandfleet._usage",
+    }
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

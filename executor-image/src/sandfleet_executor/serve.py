@@ -22,8 +22,10 @@ from sandfleet_api.executor.v1 import (
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.effects import cgroup, ports, watchdog
 from sandfleet_executor.effects.children import NamespaceError
+from sandfleet_executor.effects.disk import Disk
 from sandfleet_executor.effects.identity import Identity
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
+from sandfleet_executor.effects.meter import Meter
 from sandfleet_executor.effects.session import Session
 from sandfleet_executor.effects.tokens import TokenVerifier
 from sandfleet_executor.effects.userthreads import FileThreads
@@ -69,7 +71,7 @@ class TouchInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._session = session
 
     async def intercept_service(self, continuation, details):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-        if not details.method.endswith(("/Health", "/Describe", "/Usage", "/ProbeEgress")):
+        if not details.method.endswith(("/Health", "/Describe", "/Usage", "/WatchUsage", "/ProbeEgress")):
             self._session.touch()
         return await continuation(details)
 
@@ -94,6 +96,8 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     workspace_fd = os.open(config.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     watcher = WorkspaceWatcher(workspace_fd)
     session = Session(config, group, watcher)
+    disk = Disk(workspace_fd, lambda: int(session.limits.disk_bytes), session.unlinked)
+    meter = Meter(session, disk)
     roots = Roots(workspace_fd, session.tmp_fd)
     threads = FileThreads(config.user_id)
     verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time)
@@ -102,8 +106,8 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     )
     interpreter_pb2_grpc.add_InterpreterServiceServicer_to_server(InterpreterService(session), server)
     process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(session), server)
-    filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(FilesystemServicer(roots, threads), server)
-    session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session), server)
+    filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(FilesystemServicer(roots, threads, disk.take), server)
+    session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session, meter), server)
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
     identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)
     await asyncio.gather(session.namespace(), asyncio.to_thread(watcher.scan))
@@ -113,7 +117,9 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     watchdog.start(asyncio.get_running_loop(), lambda: os._exit(EXIT_STUCK))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, session.closed.set)
     on_ready()
+    guarding = asyncio.create_task(meter.guard_disk())
     code = await until_over(session, watcher)
+    guarding.cancel()
     await session.close()
     await server.stop(STOP_SECONDS)
     return code

@@ -27,7 +27,10 @@ def pairs(labels: Iterable[tuple[str, str]]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels)) or "-"
 
 
+def is_plain() -> bool:
+    """Say whether standard output wants no colours. https://no-color.org: set and not empty."""
+    return bool(not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
+
+
 def _bold(text: str) -> str:
-    # https://no-color.org: set and not empty.
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if plain else f"\033[1m{text}\033[0m"
+    return text if is_plain() else f"\033[1m{text}\033[0m"

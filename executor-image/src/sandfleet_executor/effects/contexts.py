@@ -27,6 +27,7 @@ class CellRequest:
     traceparent: TraceParent | None
     # Bytes; only to say it when it was reached.
     memory_limit: int
+    disk_limit: int
 
 
 class Context:
@@ -166,6 +167,7 @@ def cell_facts(execution: Execution, cell: Cell, end: Done | Exit | BadFrame, re
         signal=signal_name(number),
         timeout=request.timeout,
         memory_limit=request.memory_limit,
+        disk_limit=request.disk_limit,
     )
 
 

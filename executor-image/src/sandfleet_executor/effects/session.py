@@ -11,7 +11,8 @@ from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig, Limits
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
-from sandfleet_executor.effects.accounting import Surroundings
+from sandfleet_executor.effects import disk
+from sandfleet_executor.effects.accounting import Ledger, Surroundings
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.commands import Command, CommandRequest
 from sandfleet_executor.effects.contexts import CellRequest, Context
@@ -68,7 +69,8 @@ class Session:
         self._touched = time.monotonic()
         now = time.monotonic()
         self.lease = Lease(now + config.lease if config.lease else None, config.idle_timeout)
-        self._around = Surroundings(self.namespace, watch.begin, watch.since)
+        self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
+        self._around = Surroundings(self.namespace, watch.begin, watch.since, self.ledger)
 
     # The namespace
 
@@ -79,7 +81,7 @@ class Session:
         async with self._making:
             if self._namespace is None or self._namespace.ended:
                 config = replace(self.config, limits=self.limits)
-                self._namespace = await Namespace.start(config, self._cgroup)
+                self._namespace = await Namespace.start(config, self._cgroup, counts_writes=self.ledger.counts_writes)
             return self._namespace
 
     def wake(self) -> None:
@@ -90,6 +92,16 @@ class Session:
     def tmp_fd(self) -> int | None:
         """A descriptor of the namespace's /tmp, owned by the namespace; None while there is none."""
         return None if self._namespace is None or self._namespace.ended else self._namespace.tmp_fd
+
+    async def unlinked(self) -> int:
+        """Bytes in files of the workspace that only open descriptors hold."""
+        if self._namespace is None or self._namespace.ended:
+            return 0
+        try:
+            return await self._namespace.unlinked()
+        except NamespaceError:
+            # With it went its processes.
+            return 0
 
     def separations(self, namespace: Namespace) -> list[str]:
         """What user code is separated by."""

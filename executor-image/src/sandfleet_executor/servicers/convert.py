@@ -11,7 +11,19 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import common_pb2 as pb
 
 from sandfleet_executor.core.config import ConfigError
-from sandfleet_executor.core.events import STDERR, STDOUT, Error, Event, Finished, Gap, Output, Result, Span, Started
+from sandfleet_executor.core.events import (
+    STDERR,
+    STDOUT,
+    Error,
+    Event,
+    Finished,
+    Gap,
+    Output,
+    Result,
+    Span,
+    Started,
+    Usage,
+)
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.tracing import TraceParent, parse_traceparent
 from sandfleet_executor.effects.children import NamespaceError
@@ -102,6 +114,18 @@ def span(value: Span) -> pb.Span:
     )
 
 
+def usage(value: Usage) -> pb.Usage:
+    return pb.Usage(
+        wall_seconds=value.wall_seconds,
+        cpu_seconds=value.cpu_seconds,
+        peak_memory_bytes=value.peak_memory_bytes,
+        peak_processes=value.peak_processes,
+        stdout_bytes=value.stdout_bytes,
+        stderr_bytes=value.stderr_bytes,
+        written_bytes=value.written_bytes,
+    )
+
+
 def finished(value: Finished) -> pb.ExecutionFinished:
     used, files = value.usage, value.files
     return pb.ExecutionFinished(
@@ -111,14 +135,7 @@ def finished(value: Finished) -> pb.ExecutionFinished:
         message=value.message,
         exit_code=value.exit_code,
         signal=value.signal,
-        usage=pb.Usage(
-            wall_seconds=used.wall_seconds,
-            cpu_seconds=used.cpu_seconds,
-            peak_memory_bytes=used.peak_memory_bytes,
-            peak_processes=used.peak_processes,
-            stdout_bytes=used.stdout_bytes,
-            stderr_bytes=used.stderr_bytes,
-        ),
+        usage=usage(used),
         files=pb.FileChanges(
             created=files.created,
             modified=files.modified,
@@ -164,7 +181,7 @@ def limits_wish(message: pb.Limits) -> Mapping[str, float]:
     """The limits that are set."""
     wish: dict[str, float] = {
         name: getattr(message, name)
-        for name in ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions")
+        for name in ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions", "open_files", "disk_bytes")
         if getattr(message, name)
     }
     for name in ("max_timeout", "default_timeout"):

@@ -104,9 +104,11 @@ def _invalid(reason: str, message: str) -> ApiError:
 class FilesystemServicer(filesystem_pb2_grpc.FilesystemServiceServicer):
     """`roots` are asked on the event loop's thread, once for each RPC."""
 
-    def __init__(self, roots: Roots, threads: FileThreads) -> None:
+    def __init__(self, roots: Roots, threads: FileThreads, take_space: Callable[[int], None] = lambda _: None) -> None:
+        """`take_space` counts bytes that are about to be written, and raises OSError when there is no room for them."""
         self._roots = roots
         self._threads = threads
+        self._take_space = take_space
 
     async def _do(self, verb: str, path: bytes, work: Callable[[Pins], T]) -> T:
         pins = self._roots.pin()
@@ -148,6 +150,7 @@ class FilesystemServicer(filesystem_pb2_grpc.FilesystemServiceServicer):
             match request.WhichOneof("part"):
                 case "data":
                     size += len(request.data)
+                    self._take_space(len(request.data))
                     await self._threads.run(upload.write, request.data)
                 case "end" if request.end.size == size:
                     return

@@ -46,6 +46,7 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
                 envs=requests.check_envs(request.envs),
                 traceparent=convert.traceparent(context),
                 memory_limit=limits.memory_bytes,
+                disk_limit=limits.disk_bytes,
             )
             output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
             context_id = request.context_id or DEFAULT_CONTEXT

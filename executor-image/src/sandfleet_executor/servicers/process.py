@@ -39,6 +39,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
                 timeout=requests.check_timeout(convert.seconds(request, "timeout"), limits),
                 traceparent=convert.traceparent(context),
                 memory_limit=limits.memory_bytes,
+                disk_limit=limits.disk_bytes,
             )
             output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
             execution = session.register(execution_id, output_limit)

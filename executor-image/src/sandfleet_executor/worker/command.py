@@ -36,7 +36,7 @@ class Supervisor:
         """Takes a command to its end. `request` {cwd, envs, shell: bool}, payload = NUL-joined argv or the shell line.
 
         Standard input, output and error are in place. Says {"event":"failed","code":126|127,"message"}, or at the end
-        {"event":"exited","code","signal","leftover","cpu","peak"}; nothing of the command is left then.
+        {"event":"exited","code","signal","leftover","cpu","peak","written"}; nothing of the command is left then.
         """
         try:
             pid = start(request, payload)
@@ -66,7 +66,14 @@ class Supervisor:
         leftover = tree.kill_tree(os.getpid(), include_root=False)
         reap_all(used)
         code, number = split_status(status)
-        return {"code": code, "signal": number, "leftover": leftover, "cpu": used.cpu, "peak": used.peak}
+        return {
+            "code": code,
+            "signal": number,
+            "leftover": leftover,
+            "cpu": used.cpu,
+            "peak": used.peak,
+            "written": used.written,
+        }
 
 
 class Used:
@@ -76,10 +83,12 @@ class Used:
         self.cpu = 0.0
         # The kernel starts a child's figure at what this process had when it forked: ~25 MB is the least that it says.
         self.peak = 0
+        self.written = 0
 
     def add(self, usage: resource.struct_rusage) -> None:
         self.cpu += usage.ru_utime + usage.ru_stime
         self.peak = max(self.peak, usage.ru_maxrss * 1024)
+        self.written += usage.ru_oublock * tree.BLOCK_BYTES
 
 
 def start(request: dict[str, Any], payload: bytes) -> int:

@@ -1,0 +1,138 @@
+"""Holds the workspace to its limit: looks at what it takes while something runs, and ends what lets it grow beyond."""
+
+import asyncio
+import errno
+import os
+import resource
+import stat
+import time
+from collections.abc import Awaitable, Callable
+
+from sandfleet_executor.core import disk
+from sandfleet_executor.core.disk import Free, Walked
+from sandfleet_executor.effects.walk import Trail, entries_in
+
+# Of a page, which every file system counts.
+PROBE_BYTES = 4096
+
+
+class Disk:
+    """For the event loop's thread; walks run in a thread of their own, one at a time. `workspace_fd` stays the caller's."""
+
+    def __init__(
+        self,
+        workspace_fd: int,
+        limit: Callable[[], int],
+        unlinked: Callable[[], Awaitable[int]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`limit` in bytes, as it is now; `unlinked` asks for the bytes in files that only open descriptors hold."""
+        self._fd = workspace_fd
+        self._limit = limit
+        self._unlinked = unlinked
+        self._clock = clock
+        self._walked: Walked | None = None
+        # Bytes that came over the API since.
+        self._uploaded = 0
+        self._looked_idle = False
+
+    @property
+    def used(self) -> int | None:
+        """Bytes, as of the last walk; None before the first."""
+        return self._walked.used if self._walked else None
+
+    def take(self, size: int) -> None:
+        """Counts bytes that are about to be written over the API. Raises OSError (EDQUOT) when there is no room for them."""
+        if (self.used or 0) + self._uploaded + size > self._limit():
+            raise OSError(errno.EDQUOT, "the workspace's limit is reached")
+        self._uploaded += size
+
+    async def is_over(self, *, running: bool) -> bool:
+        """Looks, as often as it makes sense; whether what runs has to end. After the last execution it looks once more."""
+        if not running and self._looked_idle:
+            return False
+        self._looked_idle = not running
+        if not disk.is_due(self._walked, free(self._fd), self._clock(), self._limit()) and running:
+            return False
+        return await self.measure()
+
+    async def measure(self) -> bool:
+        """Walks; whether what runs has to end."""
+        before, limit = self.used or 0, self._limit()
+        uploaded, self._uploaded = self._uploaded, 0
+        begun, free_then = self._clock(), free(self._fd)
+        used = await asyncio.to_thread(walk, self._fd, disk.beyond(limit))
+        if used <= limit and self._walked and disk.most(self._walked, free_then) > limit:
+            # Something has grown: files without a name, if it was here.
+            used += await self._unlinked()
+        self._walked = Walked(used, free_then, self._clock(), self._clock() - begun)
+        # What came over the API is not what runs.
+        return disk.is_over(used, before + uploaded, limit)
+
+
+def free(fd: int) -> Free:
+    state = os.fstatvfs(fd)
+    return Free(state.f_bfree * state.f_frsize, state.f_ffree)
+
+
+def walk(workspace_fd: int, enough: int) -> int:
+    """Bytes of everything in the workspace, as the limit counts them; stops counting at `enough`.
+
+    Never follows a link. A file with several names counts once. What may not be read, or goes away meanwhile, is left out.
+    """
+    used = 0
+    linked: set[int] = set()
+    with Trail(os.dup(workspace_fd)) as trail:
+        levels = [folders(trail, linked)]
+        used += levels[-1][0]
+        while levels and used <= enough:
+            names = levels[-1][1]
+            if not names:
+                levels.pop()
+                if levels:
+                    trail.leave()
+                continue
+            try:
+                trail.enter(names.pop())
+            except OSError:
+                continue
+            levels.append(folders(trail, linked))
+            used += levels[-1][0]
+    return used
+
+
+def folders(trail: Trail, linked: set[int]) -> tuple[int, list[bytes]]:
+    """Bytes of what is in the folder where the trail stands, and the names of the folders in it."""
+    used, names = 0, []
+    try:
+        for entry in entries_in(trail.fd):
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                names.append(os.fsencode(entry.name))
+            elif status.st_nlink > 1:
+                if status.st_ino in linked:
+                    continue
+                linked.add(status.st_ino)
+            used += disk.counted(status.st_blocks)
+    except OSError:
+        pass
+    return used, names
+
+
+def counts_writes(folder: str) -> bool:
+    """Whether the kernel tells what a process writes to this folder: tried, with a file that has no name."""
+    try:
+        fd = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_oublock
+        os.write(fd, bytes(PROBE_BYTES))
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_oublock > before
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
