@@ -50,14 +50,14 @@ def most(walked: Walked, free: Free) -> int:
     return walked.used + max(0, grown) + max(0, files) * ENTRY_BYTES
 
 
-def is_due(walked: Walked | None, free: Free, now: float, limit: int) -> bool:
-    """Whether to walk again, while something runs."""
+def is_due(walked: Walked | None, free: Free, now: float, limit: int, *, running: bool) -> bool:
+    """Whether to walk again. While no execution runs what they have left running is looked at, without haste."""
     if walked is None:
         return True
     urgent = most(walked, free) > limit
-    share = URGENT_SHARE if urgent else SHARE
-    pause = walked.seconds * (1 / share - 1)
-    return now - walked.at >= (pause if urgent else max(PERIOD, pause))
+    if running and urgent:
+        return now - walked.at >= walked.seconds * (1 / URGENT_SHARE - 1)
+    return (running or urgent) and now - walked.at >= max(PERIOD, walked.seconds * (1 / SHARE - 1))
 
 
 def beyond(limit: int) -> int:

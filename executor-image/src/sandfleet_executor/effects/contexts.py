@@ -100,6 +100,12 @@ class Context:
             interpreter.kill()
             await asyncio.wait((interpreter.ended,), timeout=KILL_SECONDS)
 
+    async def lose(self) -> None:
+        """Ends the interpreter where no cell runs in it; the next cell is told what it does not find any more."""
+        if self._interpreter and self.alive and not self.busy:
+            self._interpreter.kill()
+            await asyncio.wait((self._interpreter.ended,), timeout=KILL_SECONDS)
+
     async def _run(self, account: Account, request: CellRequest, *, waits: bool) -> None:
         execution = account.execution
         try:

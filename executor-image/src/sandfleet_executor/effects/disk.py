@@ -14,6 +14,9 @@ from sandfleet_executor.effects.walk import Trail, entries_in
 
 # Of a page, which every file system counts.
 PROBE_BYTES = 4096
+# What a walk keeps in mind: names of folders in one folder, and files with several names, which beyond it count for each name.
+MOST_FOLDERS = 200_000
+MOST_LINKED = 500_000
 
 
 class Disk:
@@ -34,7 +37,10 @@ class Disk:
         self._walked: Walked | None = None
         # Bytes that came over the API since.
         self._uploaded = 0
-        self._looked_idle = False
+        self._was_running = False
+        # What was there at the last verdict.
+        self._before = 0
+        self._walking = asyncio.Lock()
 
     @property
     def used(self) -> int | None:
@@ -48,26 +54,36 @@ class Disk:
         self._uploaded += size
 
     async def is_over(self, *, running: bool) -> bool:
-        """Looks, as often as it makes sense; whether what runs has to end. After the last execution it looks once more."""
-        if not running and self._looked_idle:
-            return False
-        self._looked_idle = not running
-        if not disk.is_due(self._walked, free(self._fd), self._clock(), self._limit()) and running:
-            return False
-        return await self.measure()
+        """Looks, as often as it makes sense; whether what runs has to end. Right after the last execution it looks once more."""
+        just_ended, self._was_running = self._was_running and not running, running
+        due = disk.is_due(self._walked, free(self._fd), self._clock(), self._limit(), running=running)
+        return await self.measure() if due or just_ended else False
+
+    async def look(self) -> int:
+        """Bytes: as of now where walks are quick, else as of a while ago."""
+        walked = self._walked
+        if walked is None or self._clock() - walked.at >= walked.seconds * (1 / disk.SHARE - 1):
+            return await self._walk()
+        return walked.used
 
     async def measure(self) -> bool:
         """Walks; whether what runs has to end."""
-        before, limit = self.used or 0, self._limit()
-        uploaded, self._uploaded = self._uploaded, 0
-        begun, free_then = self._clock(), free(self._fd)
-        used = await asyncio.to_thread(walk, self._fd, disk.beyond(limit))
-        if used <= limit and self._walked and disk.most(self._walked, free_then) > limit:
-            # Something has grown: files without a name, if it was here.
-            used += await self._unlinked()
-        self._walked = Walked(used, free_then, self._clock(), self._clock() - begun)
-        # What came over the API is not what runs.
-        return disk.is_over(used, before + uploaded, limit)
+        used = await self._walk()
+        before, self._before = self._before, used
+        return disk.is_over(used, before, self._limit())
+
+    async def _walk(self) -> int:
+        async with self._walking:
+            # What comes over the API is not what runs.
+            self._before += self._uploaded
+            self._uploaded = 0
+            begun, free_then, limit = self._clock(), free(self._fd), self._limit()
+            used = await asyncio.to_thread(walk, self._fd, disk.beyond(limit))
+            if used <= limit and self._walked and disk.most(self._walked, free_then) > limit:
+                # Something has grown: files without a name, if it was here.
+                used += await self._unlinked()
+            self._walked = Walked(used, free_then, self._clock(), self._clock() - begun)
+            return used
 
 
 def free(fd: int) -> Free:
@@ -83,29 +99,32 @@ def walk(workspace_fd: int, enough: int) -> int:
     used = 0
     linked: set[int] = set()
     with Trail(os.dup(workspace_fd)) as trail:
-        levels = [folders(trail, linked)]
-        used += levels[-1][0]
-        while levels and used <= enough:
-            names = levels[-1][1]
-            if not names:
+        levels: list[list[bytes]] = []
+        entered = True
+        while used <= enough:
+            if entered:
+                size, names = measure_folder(trail.fd, linked, enough - used)
+                used += size
+                levels.append(names)
+            while levels and not levels[-1]:
                 levels.pop()
                 if levels:
                     trail.leave()
-                continue
+            if not levels:
+                break
             try:
-                trail.enter(names.pop())
+                trail.enter(levels[-1].pop())
+                entered = True
             except OSError:
-                continue
-            levels.append(folders(trail, linked))
-            used += levels[-1][0]
+                entered = False
     return used
 
 
-def folders(trail: Trail, linked: set[int]) -> tuple[int, list[bytes]]:
-    """Bytes of what is in the folder where the trail stands, and the names of the folders in it."""
+def measure_folder(fd: int, linked: set[int], enough: int) -> tuple[int, list[bytes]]:
+    """Bytes of what is in a folder, and the names of the folders in it; more than MOST_FOLDERS of them are too much."""
     used, names = 0, []
     try:
-        for entry in entries_in(trail.fd):
+        for entry in entries_in(fd):
             try:
                 status = entry.stat(follow_symlinks=False)
             except OSError:
@@ -115,8 +134,11 @@ def folders(trail: Trail, linked: set[int]) -> tuple[int, list[bytes]]:
             elif status.st_nlink > 1:
                 if status.st_ino in linked:
                     continue
-                linked.add(status.st_ino)
+                if len(linked) < MOST_LINKED:
+                    linked.add(status.st_ino)
             used += disk.counted(status.st_blocks)
+            if used > enough or len(names) > MOST_FOLDERS:
+                return max(used, enough + 1), []
     except OSError:
         pass
     return used, names

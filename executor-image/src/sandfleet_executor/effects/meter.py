@@ -62,15 +62,13 @@ class Meter:
         totals = session.ledger.totals()
         self._peak_memory = max(self._peak_memory, used["peak"], totals.peak_memory_bytes)
         self._peak_processes = max(self._peak_processes, used["processes"], totals.peak_processes)
-        if self._disk.used is None:
-            await self._disk.measure()
         return Reading(
             memory=used["memory"],
             tmp=used["tmp"],
             processes=used["processes"],
             cpu_seconds=used["cpu"],
             running=session.running_executions,
-            disk=self._disk.used,
+            disk=await self._disk.look() if age == 0 or self._disk.used is None else self._disk.used,
             wall_seconds=time.monotonic() - self._started,
             totals=Totals(
                 executions=totals.executions,
@@ -109,14 +107,17 @@ class Meter:
             running = bool(self._session.ledger.running)
             try:
                 if await self._disk.is_over(running=running):
-                    self._end_writers()
+                    await self._end_writers()
             except OSError as error:
                 _log.warning("cannot look at the workspace's disk: %s", error)
             self._written = {account.execution.id: account.written_bytes for account in self.running()}
             await asyncio.sleep(DISK_SECONDS if running else IDLE_DISK_SECONDS)
 
-    def _end_writers(self) -> None:
+    async def _end_writers(self) -> None:
         accounts = self._session.ledger.running
+        if not accounts:
+            await self._session.end_interpreters()
+            return
         known = self._session.ledger.counts_writes
         grown = {
             name: account.written_bytes - self._written.get(name, 0) if known else None

@@ -234,6 +234,11 @@ class Session:
             context.deleted = True
             await context.end(Cause.RESTART)
 
+    async def end_interpreters(self) -> None:
+        """Ends what cells have left running, and the interpreters with it: which of them it is nobody knows."""
+        for context in self._contexts.values():
+            await context.lose()
+
     async def close(self) -> None:
         """Ends everything in the sandbox. The files stay."""
         for context in self._contexts.values():
