@@ -121,7 +121,7 @@ async def test_a_watch_shows_what_runs_and_what_it_uses(host, sandbox, context):
         if written and named["shown"].memory_bytes > 50 * MIB and len(named) == 2:
             seen = usage
             break
-    assert {one.context for one in seen.running} == {context.context_id, ""}
+    assert {one.context for one in seen.running} == {context, ""}
     assert seen.running_executions == 2
     assert seen.memory_bytes > 50 * MIB
     await sandbox.files.write("go", b"")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -82,7 +81,7 @@ class Screen:
         """Draw one over the one before."""
         columns, lines = shutil.get_terminal_size((100, 24))
         shown = [clip(line, columns) for line in screen(usage, self._name)][: max(1, lines - 1)]
-        if self._out is sys.stdout and table.is_plain():
+        if table.is_plain(self._out):
             painted = shown
         else:
             painted = [paint(line, share) for line, share in zip(shown, shares(usage, len(shown)), strict=True)]
