@@ -11,12 +11,13 @@ from sandfleet_executor.core.disk import (
     MIB,
     PERIOD,
     Free,
+    Verdict,
     Walked,
     beyond,
-    blamed,
     counted,
     is_due,
     is_over,
+    judge,
     most,
 )
 from sandfleet_executor.effects import disk
@@ -81,18 +82,28 @@ def test_the_margin_is_a_tenth_and_no_less_than_what_one_needs_to_clean_up():
     assert (beyond(10 * GIB), beyond(MIB)) == (11 * GIB, MIB + LEAST_MARGIN)
 
 
-@pytest.mark.parametrize(
-    ("grown", "ended"),
-    [
-        ({"a": 5, "b": 7, "c": 0}, ["b"]),
-        ({"a": 0, "b": 0}, ["a", "b"]),
-        ({"a": None, "b": None}, ["a", "b"]),
-        ({"a": 3, "b": None}, ["a"]),
-        ({}, []),
-    ],
-)
-def test_who_is_blamed(grown, ended):
-    assert blamed(grown) == ended
+# grown, (ended, hopeless, idle_tried) → verdict, names
+JUDGED = [
+    ({"a": 5, "b": 7, "c": 0}, (False, False, False), Verdict.END, ["b"]),
+    ({"a": 3, "b": None}, (True, True, True), Verdict.END, ["a"]),
+    # Another one has ended, which may have been it; but not where there is no room left at all.
+    ({"a": 0}, (True, False, False), Verdict.FINE, []),
+    ({"a": None}, (True, False, False), Verdict.FINE, []),
+    ({"a": None}, (True, True, False), Verdict.END, ["a"]),
+    # Nobody that runs writes: what a cell left running does, or somebody hides.
+    ({"a": 0, "b": 0}, (False, False, False), Verdict.END_IDLE, []),
+    ({"a": 0, "b": 0}, (False, False, True), Verdict.END, ["a", "b"]),
+    ({}, (False, False, True), Verdict.END_IDLE, []),
+    ({}, (True, False, False), Verdict.FINE, []),
+    # It is not known who writes.
+    ({"a": None, "b": None}, (False, False, False), Verdict.END, ["a", "b"]),
+]
+
+
+@pytest.mark.parametrize(("grown", "state", "verdict", "names"), JUDGED)
+def test_who_ends_for_a_full_workspace(grown, state, verdict, names):
+    ended, hopeless, idle_tried = state
+    assert judge(grown, ended=ended, hopeless=hopeless, idle_tried=idle_tried) == (verdict, names)
 
 
 # Walks, of real folders

@@ -17,6 +17,13 @@ def test_totals_are_sums_and_highest_values():
     assert totals.with_running(Usage(9.0, 1.0, 50, 1, written_bytes=7)) == Totals(2, 3.5, 12, 50, 6)
 
 
+def test_a_liar_cannot_make_the_sum_larger_than_its_field():
+    totals = Totals()
+    for _ in range(8):
+        totals = totals.plus(Usage(written_bytes=(1 << 62) - 1))
+    assert pb.UsageResponse(written_bytes=totals.written_bytes).written_bytes == (1 << 63) - 1
+
+
 def test_what_is_not_known_is_unset_and_not_0():
     assert not convert.usage(Usage(written_bytes=None)).HasField("written_bytes")
     assert convert.usage(Usage(written_bytes=0)).HasField("written_bytes")

@@ -210,9 +210,10 @@ async def test_no_more_executions_run_at_once_than_the_limit(starting, sandbox):
         with pytest.raises(LimitReached) as refused:
             await executor.sandbox.commands.run("true")
         assert refused.value.reason == "TooMany"
-        for running in await executor.sandbox.commands.list():
-            await executor.sandbox.commands.kill(running.execution_id)
-        await asyncio.gather(*asleep)
+        for one in asleep:
+            one.cancel()
+        await asyncio.gather(*asleep, return_exceptions=True)
+        await until(lambda: _runs(executor.sandbox, 0))
         assert (await executor.sandbox.commands.run("true")).ok
     # Control
     assert all(one.ok for one in await asyncio.gather(*(sandbox.commands.run("sleep 0.5") for _ in range(4))))
@@ -231,7 +232,7 @@ async def test_limits_are_lowered_when_a_session_opens(starting):
         sandbox = executor.sandbox
         assert (await sandbox.commands.run("ulimit -n")).stdout == "128\n"
         assert is_disk(await sandbox.commands.run(f"exec head -c {DISK + MIB} /dev/zero > huge"))
-        limits = (await sandbox.get_info()).limits
+        limits = (await sandbox.usage()).limits
         assert (limits.open_files, limits.disk_bytes) == (128, DISK)
 
 

@@ -6,6 +6,7 @@ when a walk is due: no more can have come in than that. Others may write to the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 MIB = 1 << 20
 # The least that a file or folder counts as: so that the limit bounds their number as well.
@@ -70,9 +71,30 @@ def is_over(used: int, before: int, limit: int) -> bool:
     return used > limit and (used > before or used > beyond(limit))
 
 
-def blamed(grown: Mapping[str, int | None]) -> list[str]:
-    """Whose executions end: the one that wrote most since the last look; where nothing is known of what they write, all."""
+class Verdict(Enum):
+    """What is done about a workspace that is over its limit."""
+
+    FINE = "fine"
+    # The executions that are named end.
+    END = "end"
+    # Interpreters without a cell end: what cells have left running is below them.
+    END_IDLE = "end idle"
+
+
+def judge(
+    grown: Mapping[str, int | None], *, ended: bool, hopeless: bool, idle_tried: bool
+) -> tuple[Verdict, list[str]]:
+    """Who ends, now that the workspace is over its limit.
+
+    `grown` is what each execution that runs has written since the last look, None where that is not known; `ended` whether
+    another one ended since; `hopeless` whether it is beyond the margin; `idle_tried` whether idle interpreters were ended for it.
+    """
     known = {name: size for name, size in grown.items() if size}
     if known:
-        return [max(known, key=lambda name: (known[name], name))]
-    return list(grown)
+        return Verdict.END, [max(known, key=lambda name: (known[name], name))]
+    if ended and not hopeless:
+        # It may have been that one.
+        return Verdict.FINE, []
+    if not grown or (None not in grown.values() and not idle_tried):
+        return Verdict.END_IDLE, []
+    return Verdict.END, list(grown)

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from sandfleet_executor.core.events import Usage
 
+# Interpreters say what they wrote: however often one lies, the sum fits into its field.
+MOST_BYTES = (1 << 63) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:
@@ -24,7 +27,7 @@ class Totals:
         return Totals(
             executions=self.executions + ended,
             cpu_seconds=self.cpu_seconds + usage.cpu_seconds,
-            written_bytes=self.written_bytes + (usage.written_bytes or 0),
+            written_bytes=min(self.written_bytes + (usage.written_bytes or 0), MOST_BYTES),
             peak_memory_bytes=max(self.peak_memory_bytes, usage.peak_memory_bytes),
             peak_processes=max(self.peak_processes, usage.peak_processes),
         )

@@ -53,11 +53,16 @@ class Disk:
             raise OSError(errno.EDQUOT, "the workspace's limit is reached")
         self._uploaded += size
 
-    async def is_over(self, *, running: bool) -> bool:
-        """Looks, as often as it makes sense; whether what runs has to end. Right after the last execution it looks once more."""
+    async def is_over(self, *, running: bool) -> bool | None:
+        """Looks, as often as it makes sense (None: not now); whether what runs has to end. Right after the last execution it looks once more."""
         just_ended, self._was_running = self._was_running and not running, running
         due = disk.is_due(self._walked, free(self._fd), self._clock(), self._limit(), running=running)
-        return await self.measure() if due or just_ended else False
+        return await self.measure() if due or just_ended else None
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it is so full that nothing may run."""
+        return (self.used or 0) > disk.beyond(self._limit())
 
     async def look(self) -> int:
         """Bytes: as of now where walks are quick, else as of a while ago."""

@@ -54,6 +54,8 @@ class Meter:
         self._watchers = 0
         # What each execution had written when the disk was last looked at.
         self._written: dict[str, int] = {}
+        self._ended = 0
+        self._idle_tried = False
 
     async def read(self, age: float = 0.0) -> Reading:
         """What is used now, or was less than `age` seconds ago. Raises NamespaceError."""
@@ -106,22 +108,28 @@ class Meter:
         while True:
             running = bool(self._session.ledger.running)
             try:
-                if await self._disk.is_over(running=running):
-                    await self._end_writers()
+                over = await self._disk.is_over(running=running)
             except OSError as error:
                 _log.warning("cannot look at the workspace's disk: %s", error)
-            self._written = {account.execution.id: account.written_bytes for account in self.running()}
+                over = None
+            if over is not None:
+                await self._settle(over=over)
             await asyncio.sleep(DISK_SECONDS if running else IDLE_DISK_SECONDS)
 
-    async def _end_writers(self) -> None:
-        accounts = self._session.ledger.running
-        if not accounts:
-            await self._session.end_interpreters()
+    async def _settle(self, *, over: bool) -> None:
+        """After a look at the disk."""
+        ledger, before = self._session.ledger, self._written
+        ended, self._ended = ledger.ended.executions > self._ended, ledger.ended.executions
+        self._written = {name: account.written_bytes for name, account in ledger.running.items()}
+        if not over:
+            self._idle_tried = False
             return
-        known = self._session.ledger.counts_writes
         grown = {
-            name: account.written_bytes - self._written.get(name, 0) if known else None
-            for name, account in accounts.items()
+            name: size - before.get(name, 0) if ledger.counts_writes else None for name, size in self._written.items()
         }
-        for name in rules.blamed(grown):
-            accounts[name].execution.stop(Cause.DISK, DISK_GRACE)
+        verdict, names = rules.judge(grown, ended=ended, hopeless=self._disk.is_hopeless, idle_tried=self._idle_tried)
+        if verdict is rules.Verdict.END_IDLE:
+            self._idle_tried = True
+            await self._session.end_interpreters()
+        for name in names:
+            ledger.running[name].execution.stop(Cause.DISK, DISK_GRACE)
