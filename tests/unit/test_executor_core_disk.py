@@ -1,5 +1,6 @@
 """When the workspace is looked at, and when what it takes is too much."""
 
+import errno
 import os
 
 import pytest
@@ -162,18 +163,24 @@ def test_folders_beyond_what_a_walk_keeps_in_mind_are_too_much(folder, monkeypat
     assert walk(fd, GIB) > GIB
 
 
-def test_uploads_are_counted_before_they_are_seen(folder):
-    _, fd = folder
+async def test_uploads_are_counted_before_they_are_seen_and_forgotten_when_they_are_not_there(folder):
+    path, fd = folder
 
     async def none():
         return 0
 
-    small = Disk(fd, lambda: 10, none)
-    small.take(6)
-    small.take(4)
+    small = Disk(fd, lambda: 2 * ENTRY_BYTES, none, lambda: 0.0)
+    await small.measure()
+    (path / "uploaded").touch()
+    await small.take(ENTRY_BYTES)
+    # The first is there by now and takes its place; what a stream that broke had taken is free again.
+    await small.take(ENTRY_BYTES)
+    await small.take(ENTRY_BYTES)
+    (path / "another").touch()
     with pytest.raises(OSError, match="limit is reached") as refused:
-        small.take(1)
-    assert refused.value.errno == 122
+        await small.take(1)
+    assert refused.value.errno == errno.EDQUOT
+    assert not small.is_hopeless
 
 
 def test_a_folder_in_memory_counts_no_writes():

@@ -153,6 +153,34 @@ async def _has_room(sandbox):
     return (await sandbox.usage()).disk_bytes < MIB
 
 
+async def test_beyond_all_limits_nothing_starts_until_something_was_removed(starting):
+    # A file may be as large as the limit, and there is a margin: so it takes a few to go beyond.
+    async with starting(limits={"disk_bytes": 8 * MIB}) as executor:
+        sandbox = executor.sandbox
+
+        async def refused():
+            try:
+                await sandbox.commands.run("for n in $(seq 20); do head -c 8M /dev/zero > part$RANDOM$n & done; wait")
+            except LimitReached as error:
+                return error.reason
+            return ""
+
+        assert await until(refused) == "WorkspaceFull"
+        with pytest.raises(LimitReached):
+            await sandbox.run_code("1")
+        for entry in await sandbox.files.list("."):
+            if entry.name.startswith("part"):
+                await sandbox.files.remove(entry.name)
+
+        async def runs():
+            try:
+                return (await sandbox.run_code("1 + 1")).text == "2"
+            except LimitReached:
+                return False
+
+        await until(runs)
+
+
 async def test_an_upload_cannot_pass_the_limit(small):
     with pytest.raises(NoSpace) as refused:
         await small.files.write("huge", bytes(DISK + MIB))

@@ -47,11 +47,17 @@ class Disk:
         """Bytes, as of the last walk; None before the first."""
         return self._walked.used if self._walked else None
 
-    def take(self, size: int) -> None:
+    async def take(self, size: int) -> None:
         """Counts bytes that are about to be written over the API. Raises OSError (EDQUOT) when there is no room for them."""
-        if (self.used or 0) + self._uploaded + size > self._limit():
-            raise OSError(errno.EDQUOT, "the workspace's limit is reached")
+        if not self._fits(size):
+            # What was uploaded before may have replaced something, or be gone.
+            await self.look()
+            if not self._fits(size):
+                raise OSError(errno.EDQUOT, "the workspace's limit is reached")
         self._uploaded += size
+
+    def _fits(self, size: int) -> bool:
+        return (self.used or 0) + self._uploaded + size <= self._limit()
 
     async def is_over(self, *, running: bool) -> bool | None:
         """Looks, as often as it makes sense (None: not now); whether what runs has to end. Right after the last execution it looks once more."""

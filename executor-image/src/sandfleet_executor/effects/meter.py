@@ -48,6 +48,7 @@ class Meter:
     def __init__(self, session: Session, disk: Disk) -> None:
         self._session = session
         self._disk = disk
+        session.is_full = lambda: disk.is_hopeless
         self._started = time.monotonic()
         self._peak_memory = 0
         self._peak_processes = 0

@@ -37,6 +37,10 @@ class BusyError(RuntimeError):
     """A count is at its limit; it may go on later."""
 
 
+class FullError(RuntimeError):
+    """The workspace is so far beyond its limit that nothing may run."""
+
+
 class MismatchError(RuntimeError):
     """The sandbox belongs to another session."""
 
@@ -70,6 +74,8 @@ class Session:
         now = time.monotonic()
         self.lease = Lease(now + config.lease if config.lease else None, config.idle_timeout)
         self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
+        # Whether the workspace is beyond all limits; whoever looks at the disk says so.
+        self.is_full: Callable[[], bool] = lambda: False
         self._around = Surroundings(self.namespace, watch.begin, watch.since, self.ledger)
 
     # The namespace
@@ -153,11 +159,14 @@ class Session:
     # Executions
 
     def register(self, execution_id: str, output_limit: int) -> Execution:
-        """A new execution. Raises ExistsError and BusyError."""
+        """A new execution. Raises ExistsError, BusyError and FullError."""
         if execution_id in self._seen:
             raise ExistsError(f"cannot start execution {execution_id}: that id was used before")
         if len(self._running) >= self.limits.executions:
             raise BusyError(f"cannot start execution {execution_id}: {self.limits.executions} are running or waiting")
+        if self.is_full():
+            why = "the workspace is far beyond its limit: remove files first, over the API"
+            raise FullError(f"cannot start execution {execution_id}: {why}")
         self._seen[execution_id] = None
         if len(self._seen) > MAX_REMEMBERED:
             self._seen.popitem(last=False)

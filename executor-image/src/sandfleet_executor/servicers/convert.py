@@ -27,7 +27,7 @@ from sandfleet_executor.core.events import (
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.tracing import TraceParent, parse_traceparent
 from sandfleet_executor.effects.children import NamespaceError
-from sandfleet_executor.effects.session import BusyError, ExistsError, MismatchError, NotFoundError
+from sandfleet_executor.effects.session import BusyError, ExistsError, FullError, MismatchError, NotFoundError
 from sandfleet_executor.servicers.errors import ApiError
 
 # (exception, status, reason, retryable)
@@ -37,6 +37,7 @@ FAILURES: tuple[tuple[type[Exception], grpc.StatusCode, str, bool], ...] = (
     (NotFoundError, grpc.StatusCode.NOT_FOUND, "NotFound", False),
     (ExistsError, grpc.StatusCode.ALREADY_EXISTS, "AlreadyExists", False),
     (BusyError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooMany", True),
+    (FullError, grpc.StatusCode.RESOURCE_EXHAUSTED, "WorkspaceFull", True),
     (MismatchError, grpc.StatusCode.FAILED_PRECONDITION, "SessionMismatch", False),
     (NamespaceError, grpc.StatusCode.UNAVAILABLE, "SessionUnavailable", True),
 )

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import functools
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -104,7 +104,9 @@ def _invalid(reason: str, message: str) -> ApiError:
 class FilesystemServicer(filesystem_pb2_grpc.FilesystemServiceServicer):
     """`roots` are asked on the event loop's thread, once for each RPC."""
 
-    def __init__(self, roots: Roots, threads: FileThreads, take_space: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self, roots: Roots, threads: FileThreads, take_space: Callable[[int], Awaitable[None]] | None = None
+    ) -> None:
         """`take_space` counts bytes that are about to be written, and raises OSError when there is no room for them."""
         self._roots = roots
         self._threads = threads
@@ -150,7 +152,8 @@ class FilesystemServicer(filesystem_pb2_grpc.FilesystemServiceServicer):
             match request.WhichOneof("part"):
                 case "data":
                     size += len(request.data)
-                    self._take_space(len(request.data))
+                    if self._take_space:
+                        await self._take_space(len(request.data))
                     await self._threads.run(upload.write, request.data)
                 case "end" if request.end.size == size:
                     return

@@ -29,7 +29,7 @@ ADDRESS_HEADROOM = 1 << 30
 # Processes that the spawner may have beyond the limit of user code, so that a fork bomb does not keep it from working.
 OWN_PROCESSES = 16
 OPEN_FILES = 4096
-# Descriptors that are looked at for files without a name: one look takes 30 ms for them.
+# Descriptors that are looked at for files without a name, so that a look has an end.
 MOST_DESCRIPTORS = 16_384
 
 

@@ -103,7 +103,8 @@ class InterpreterServiceServicer:
         ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
         INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
         NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
-        RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
+        RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
+        beyond its limit (reason WorkspaceFull). To be retried after files were removed.
         A client that goes away does not end the execution; its deadline does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -75,7 +75,8 @@ class ProcessServiceServicer:
         code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
         ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
         INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
-        RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
+        RESOURCE_EXHAUSTED  as many executions as allowed are running (reason TooMany). To be retried. The workspace is far beyond
+        its limit (reason WorkspaceFull). To be retried after files were removed.
         A client that goes away does not end the command; its deadline does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

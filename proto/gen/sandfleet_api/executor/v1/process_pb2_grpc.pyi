@@ -41,7 +41,8 @@ class ProcessServiceStub:
     code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
       ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
       INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
-      RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
+      RESOURCE_EXHAUSTED  as many executions as allowed are running (reason TooMany). To be retried. The workspace is far beyond
+                          its limit (reason WorkspaceFull). To be retried after files were removed.
     A client that goes away does not end the command; its deadline does.
     """
     SendInput: _grpc.UnaryUnaryMultiCallable[_process_pb2.SendInputRequest, _process_pb2.SendInputResponse]
@@ -75,7 +76,8 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
       ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
       INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
-      RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
+      RESOURCE_EXHAUSTED  as many executions as allowed are running (reason TooMany). To be retried. The workspace is far beyond
+                          its limit (reason WorkspaceFull). To be retried after files were removed.
     A client that goes away does not end the command; its deadline does.
     """
     SendInput: _aio.UnaryUnaryMultiCallable[_process_pb2.SendInputRequest, _process_pb2.SendInputResponse]  # type: ignore[assignment]
@@ -112,7 +114,8 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
           ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
           INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
-          RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
+          RESOURCE_EXHAUSTED  as many executions as allowed are running (reason TooMany). To be retried. The workspace is far beyond
+                              its limit (reason WorkspaceFull). To be retried after files were removed.
         A client that goes away does not end the command; its deadline does.
         """
 
