@@ -12,9 +12,9 @@ MIB = 1 << 20
 # The least that a file or folder counts as: so that the limit bounds their number as well.
 ENTRY_BYTES = 4096
 BLOCK_BYTES = 512
-# Beyond the limit there is room for a tenth, and this at least: in it executions may run that do not let the workspace grow,
+# Beyond the limit there is room for a tenth, and this at least (half a second of a quick disk): in it executions may run that do not let the workspace grow,
 # because who is to remove something has to run.
-LEAST_MARGIN = 64 * MIB
+LEAST_MARGIN = 512 * MIB
 # Seconds between walks while something runs, and walks' largest share of the time: as a rule, and when the limit may be reached.
 PERIOD = 5.0
 SHARE = 0.05
