@@ -193,7 +193,9 @@ async def test_an_upload_cannot_pass_the_limit(small):
 
 async def test_what_a_cell_leaves_running_is_held_to_the_limit_as_well(small):
     await small.run_code("kept = 1")
-    code = f"import subprocess, sys\n_ = subprocess.Popen([sys.executable, '-c', {MANY_FILES!r}])"
+    # Slow: what is done between two looks has had its room above the limit.
+    slow = MANY_FILES.replace("file.write(", "time.sleep(0.03), file.write(")
+    code = f"import subprocess, sys\n_ = subprocess.Popen([sys.executable, '-c', {slow!r}])"
     assert (await small.run_code(code)).ok
 
     async def is_lost():

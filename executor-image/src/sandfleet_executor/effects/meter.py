@@ -56,6 +56,8 @@ class Meter:
         # What each execution had written when the disk was last looked at.
         self._written: dict[str, int] = {}
         self._ended = 0
+        # Nobody ended at the last look because somebody had ended by himself: not twice, or short executions would hide who writes.
+        self._excused = False
         self._idle_tried = False
 
     async def read(self, age: float = 0.0) -> Reading:
@@ -123,12 +125,15 @@ class Meter:
         ended, self._ended = ledger.ended.executions > self._ended, ledger.ended.executions
         self._written = {name: account.written_bytes for name, account in ledger.running.items()}
         if not over:
-            self._idle_tried = False
+            self._idle_tried = self._excused = False
             return
         grown = {
             name: size - before.get(name, 0) if ledger.counts_writes else None for name, size in self._written.items()
         }
-        verdict, names = rules.judge(grown, ended=ended, hopeless=self._disk.is_hopeless, idle_tried=self._idle_tried)
+        verdict, names = rules.judge(
+            grown, ended=ended and not self._excused, hopeless=self._disk.is_hopeless, idle_tried=self._idle_tried
+        )
+        self._excused = verdict is rules.Verdict.FINE
         if verdict is rules.Verdict.END_IDLE:
             self._idle_tried = True
             await self._session.end_interpreters()
