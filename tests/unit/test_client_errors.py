@@ -10,6 +10,7 @@ import pytest
 from grpc.aio import AioRpcError, Metadata
 from sandfleet import errors
 from sandfleet._status import never_sent, to_claim_error, to_error, to_fleet_error
+from sandfleet.file_values import Transfer
 from sandfleet.service_values import Service, ServiceState
 from sandfleet.values import CommandResult, Outcome
 from sandfleet_api.executor.v1 import common_pb2
@@ -34,7 +35,7 @@ def test_every_error_has_the_one_root_and_stands_in_the_tree_of_the_docstring(ki
 
 
 # These are made of what they tell.
-OF_VALUES = {errors.CommandFailed, errors.ServiceNotReadyError}
+OF_VALUES = {errors.CommandFailed, errors.ServiceNotReadyError, errors.TransferIncomplete}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind not in OF_VALUES])
@@ -46,6 +47,12 @@ def test_every_error_survives_pickling_with_all_it_says(kind: type[errors.Sandfl
 def test_a_failed_command_survives_pickling_with_its_result() -> None:
     failed = errors.CommandFailed("cannot go on", CommandResult("e", Outcome.ERROR, exit_code=2))
     assert pickle.loads(pickle.dumps(failed)).result.exit_code == 2
+
+
+def test_a_tree_that_was_not_copied_survives_pickling_with_what_was() -> None:
+    broken = errors.TransferIncomplete("cannot upload", Transfer(files=3), reason="NoSpace", subject="a")
+    again = pickle.loads(pickle.dumps(broken))
+    assert (again.transfer.files, again.reason, again.retryable, again.subject) == (3, "NoSpace", True, "a")
 
 
 def test_a_service_that_is_not_ready_survives_pickling_with_its_log() -> None:

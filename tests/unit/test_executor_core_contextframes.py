@@ -25,6 +25,7 @@ FIELDS = [
     "status",
     "cpu",
     "peak",
+    "written",
     "mime",
     "size",
     "line",
@@ -56,7 +57,7 @@ def test_an_error_has_its_frames():
 
 
 def test_the_end_has_its_figures():
-    assert parse({"event": "done", "status": "ok", "cpu": 1, "peak": 5}, b"") == Done("ok", 1.0, 5)
+    assert parse({"event": "done", "status": "ok", "cpu": 1, "peak": 5, "written": 7}, b"") == Done("ok", 1.0, 5, 7)
 
 
 @pytest.mark.parametrize(
@@ -66,16 +67,18 @@ def test_the_end_has_its_figures():
         ({"event": "root"}, b""),
         ({"event": ["done"]}, b""),
         ({"event": "done"}, b""),
-        ({"event": "done", "status": "great", "cpu": 0, "peak": 0}, b""),
-        ({"event": "done", "status": ["ok"], "cpu": 0, "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": -1, "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": float("nan"), "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": float("inf"), "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": 10**400, "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": None, "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": 0, "peak": -1}, b""),
-        ({"event": "done", "status": "ok", "cpu": 0, "peak": 1 << 64}, b""),
-        ({"event": "done", "status": "ok", "cpu": 0, "peak": 1.5}, b""),
+        ({"event": "done", "status": "great", "cpu": 0, "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": ["ok"], "cpu": 0, "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": -1, "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": float("nan"), "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": float("inf"), "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": 10**400, "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": None, "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": 0, "peak": -1, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": 0, "peak": 0, "written": -1}, b""),
+        ({"event": "done", "status": "ok", "cpu": 0, "peak": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": 0, "peak": 1 << 64, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": 0, "peak": 1.5, "written": 0}, b""),
         (result([("a/b", 5)]), b"abcd"),
         (result([("a/b", -1)]), b"abcd"),
         (result([("a/b", "1")]), b"abcd"),

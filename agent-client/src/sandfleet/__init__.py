@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from sandfleet.sync_files import FileWatch as FileWatch
     from sandfleet.sync_ports import Forward as Forward
     from sandfleet.sync_pty import PtyHandle as PtyHandle
+    from sandfleet.usage_values import ExecutionUsage as ExecutionUsage
+    from sandfleet.usage_values import SandboxUsage as SandboxUsage
     from sandfleet.values import Blame as Blame
     from sandfleet.values import CommandResult as CommandResult
     from sandfleet.values import Execution as Execution
@@ -100,6 +102,7 @@ _HOMES = {
     "sync_files": ("FileWatch",),
     "sync_ports": ("Forward",),
     "sync_pty": ("PtyHandle",),
+    "usage_values": ("ExecutionUsage", "SandboxUsage"),
     "values": (
         "Blame",
         "CommandResult",

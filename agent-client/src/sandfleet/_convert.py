@@ -85,6 +85,7 @@ def usage(message: api.common.Usage) -> values.Usage:
         peak_processes=message.peak_processes,
         stdout_bytes=message.stdout_bytes,
         stderr_bytes=message.stderr_bytes,
+        written_bytes=message.written_bytes if message.HasField("written_bytes") else None,
     )
 
 
@@ -239,6 +240,8 @@ def limits(message: api.common.Limits) -> values.Limits:
         executions=message.executions,
         max_timeout=_float(message.max_timeout),
         default_timeout=_float(message.default_timeout),
+        open_files=message.open_files,
+        disk_bytes=message.disk_bytes,
     )
 
 
@@ -252,6 +255,8 @@ def limits_message(value: values.Limits) -> api.common.Limits:
         executions=value.executions,
         max_timeout=seconds(value.max_timeout or None),
         default_timeout=seconds(value.default_timeout or None),
+        open_files=value.open_files,
+        disk_bytes=value.disk_bytes,
     )
 
 

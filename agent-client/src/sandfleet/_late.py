@@ -26,6 +26,7 @@ __all__ = [
     "telemetry",
     "transfers",
     "transport",
+    "usage",
     "values",
     "watching",
 ]
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sandfleet import _convert as convert
     from sandfleet import _serviceconvert as serviceconvert
     from sandfleet import _status as status
+    from sandfleet import _usage as usage
     from sandfleet import (
         claiming,
         cluster,
@@ -62,6 +64,7 @@ else:
         "convert": "sandfleet._convert",
         "serviceconvert": "sandfleet._serviceconvert",
         "status": "sandfleet._status",
+        "usage": "sandfleet._usage",
     }
 
     def __getattr__(name: str) -> object:

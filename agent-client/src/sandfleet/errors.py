@@ -24,7 +24,8 @@ SandfleetError                  .reason .retryable .message .subject
 │   ├── DirectoryNotEmpty
 │   ├── NotARegularFile
 │   ├── TooManyLinks
-│   └── NoSpace
+│   ├── NoSpace
+│   └── TransferIncomplete      a tree was not copied to its end; .transfer says what was
 ├── ServiceNotReadyError        a service is not ready; .service says why, .log has the last lines that it wrote
 └── CommandFailed               a command did not end with exit code 0, and `check=True`; .result
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Self
 from sandfleet import _late as late
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from sandfleet.commands import AsyncCommands
     from sandfleet.files import AsyncFiles
     from sandfleet.fleet import AsyncFleet
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from sandfleet.rollback import OnFailure
     from sandfleet.services import AsyncServices
     from sandfleet.transport import Link
+    from sandfleet.usage_values import SandboxUsage
     from sandfleet.values import (
         Context,
         Execution,
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         OnResult,
         OnText,
         SandboxInfo,
-        SandboxUsage,
     )
 
 DEFAULT_LEASE = 300.0
@@ -407,8 +409,18 @@ class AsyncSandbox:
         return await self._link.renew(timeout)
 
     async def usage(self) -> SandboxUsage:
-        """Say what all processes of the sandbox use now."""
-        return await self._link.usage()
+        """Say what the sandbox uses now and has used since its start, and its limits. Raises SandboxEnded."""
+        return await late.usage.ask(self._link)
+
+    async def watch_usage(self, interval: float = 1.0) -> AsyncIterator[SandboxUsage]:
+        """Yield what the sandbox and each of its running executions use, until the sandbox ends.
+
+        At most once in `interval` seconds (0.1 to 60), when something changed, and after 5 seconds without a change. Who reads
+        slowly misses what was between, never what is. Watching does not keep an idle sandbox alive. Raises UnavailableError,
+        LimitReached where 64 are watching.
+        """
+        async for usage in late.usage.watch(self._link, interval):
+            yield usage
 
     async def health(self) -> Health:
         """Say whether it can run code now. Does not raise when it cannot be reached: then it is not ready."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
     from sandfleet.ports import OnError
     from sandfleet.rollback import OnFailure
+    from sandfleet.usage_values import SandboxUsage
     from sandfleet.values import (
         Context,
         Execution,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         OnResult,
         OnText,
         SandboxInfo,
-        SandboxUsage,
     )
 
 
@@ -306,6 +306,9 @@ class Sandbox:
 
     def usage(self) -> SandboxUsage:
         return run(self._async.usage())
+
+    def watch_usage(self, interval: float = 1.0) -> Iterator[SandboxUsage]:
+        return iterate(self._async.watch_usage(interval))
 
     def health(self) -> Health:
         return run(self._async.health())

@@ -16,7 +16,7 @@ from sandfleet import telemetry
 from sandfleet._status import detail, never_sent, to_error
 from sandfleet.channel import open_channel
 from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, SandfleetError, UnavailableError
-from sandfleet.values import Health, SandboxInfo, SandboxUsage
+from sandfleet.values import Health, SandboxInfo
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -293,17 +293,6 @@ class Link:
             python_version=said.python_version,
             executor_version=said.executor_version,
             limits=convert.limits(said.limits),
-        )
-
-    async def usage(self) -> SandboxUsage:
-        """Ask what the sandbox uses now."""
-        said = await self.unary(lambda c: c.session.Usage, api.session.UsageRequest(), idempotent=True)
-        return SandboxUsage(
-            memory_bytes=said.memory_bytes,
-            tmp_bytes=said.tmp_bytes,
-            processes=said.processes,
-            cpu_seconds=said.cpu_seconds,
-            running_executions=said.running_executions,
         )
 
     async def health(self) -> Health:

@@ -62,6 +62,8 @@ class Usage:
     peak_processes: int = 0
     stdout_bytes: int = 0
     stderr_bytes: int = 0
+    # To storage; None where the kernel does not tell, as under gVisor.
+    written_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +354,8 @@ class Limits:
     executions: int = 0
     max_timeout: float = 0.0
     default_timeout: float = 0.0
+    open_files: int = 0
+    disk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,17 +381,6 @@ class SandboxInfo:
     python_version: str = ""
     executor_version: str = ""
     limits: Limits = field(default_factory=Limits)
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxUsage:
-    """What all processes of a sandbox use now: bytes, seconds of processor time, counts."""
-
-    memory_bytes: int
-    tmp_bytes: int
-    processes: int
-    cpu_seconds: float
-    running_executions: int
 
 
 @dataclass(frozen=True, slots=True)

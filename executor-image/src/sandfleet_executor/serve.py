@@ -24,9 +24,11 @@ from sandfleet_api.executor.v1 import (
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.effects import cgroup, files, ports, watchdog
 from sandfleet_executor.effects.children import NamespaceError
+from sandfleet_executor.effects.disk import Disk
 from sandfleet_executor.effects.executions import Executions
 from sandfleet_executor.effects.identity import Identity
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
+from sandfleet_executor.effects.meter import Meter
 from sandfleet_executor.effects.servicelogs import LogFiles
 from sandfleet_executor.effects.session import Session
 from sandfleet_executor.effects.store import Store
@@ -68,6 +70,8 @@ CHECK_SECONDS = 0.25
 # Where nothing runs.
 IDLE_CHECK_SECONDS = 1.0
 STOP_SECONDS = 0.5
+# Methods that only look, which is no use of the sandbox.
+LOOKING = ("/Health", "/Describe", "/Usage", "/WatchUsage", "/ProbeEgress", "ServiceManagerService/List")
 
 _log = logging.getLogger(__name__)
 
@@ -79,9 +83,7 @@ class TouchInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._session = session
 
     async def intercept_service(self, continuation, details):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-        if not details.method.endswith(
-            ("/Health", "/Describe", "/Usage", "/ProbeEgress", "ServiceManagerService/List")
-        ):
+        if not details.method.endswith(LOOKING):
             self._session.touch()
         return await continuation(details)
 
@@ -105,6 +107,8 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     watcher = WorkspaceWatcher(workspace_fd)
     store = await asyncio.to_thread(open_store, config.state_dir)
     session = Session(config, group, watcher, Executions(store, convert.stored))
+    disk = Disk(workspace_fd, lambda: int(session.limits.disk_bytes), session.unlinked)
+    meter = Meter(session, disk)
     roots = Roots(workspace_fd, session.tmp_fd)
     threads = FileThreads(config.user_id)
     verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time)
@@ -113,11 +117,11 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     )
     interpreter_pb2_grpc.add_InterpreterServiceServicer_to_server(InterpreterService(session), server)
     process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(session), server)
-    filesystem = FilesystemServicer(roots, threads, Watches(watcher))
+    filesystem = FilesystemServicer(roots, threads, Watches(watcher), disk.take)
     filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(filesystem, server)
     service_pb2_grpc.add_ServiceManagerServiceServicer_to_server(ServiceManagerService(session), server)
     session.services.keep_logs(LogFiles(roots, threads))
-    session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session), server)
+    session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session, meter), server)
     tunnels = Tunnels(session.namespace, own_port(config), session.touch)
     port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
@@ -132,7 +136,9 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     watchdog.start(asyncio.get_running_loop(), lambda: os._exit(EXIT_STUCK))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, session.closed.set)
     on_ready()
+    guarding = asyncio.create_task(meter.guard_disk())
     code = await until_over(session, watcher)
+    guarding.cancel()
     await session.close()
     await server.stop(STOP_SECONDS)
     return code

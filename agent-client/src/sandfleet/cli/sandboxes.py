@@ -1,4 +1,4 @@
-"""`sandfleet sandboxes ls|get|kill|exec|services|logs`: the sandboxes of a cluster, or of this machine."""
+"""`sandfleet sandboxes ls|get|top|kill|exec|services|logs`: the sandboxes of a cluster, or of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 
 from sandfleet import _background, _show, cluster, finding
-from sandfleet.cli import FAILED, OK, USAGE, report, services, table
+from sandfleet.cli import FAILED, OK, USAGE, report, services, table, top
 from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
 from sandfleet.fleet_values import SandboxChange
 from sandfleet.sync import Fleet, Sandbox
@@ -33,6 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _action(actions, "get", "describe one, its isolation and limits included", "print a JSON object").add_argument(
         "sandbox", metavar="ID"
     )
+    looking = _action(
+        actions, "top", "show what one uses and how near to its limits, until Ctrl-C", "print an object a line"
+    )
+    looking.add_argument(
+        "--interval", type=float, default=1.0, metavar="SECONDS", help="at most so often: 0.1 to 60 (1)"
+    )
+    looking.add_argument("sandbox", metavar="ID")
     _action(actions, "kill", "end them, with everything in them", "print a JSON object").add_argument(
         "sandboxes", metavar="ID", nargs="+"
     )
@@ -74,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
             return _watch(options) if options.watch else _list(options)
         case "get":
             return _get(options)
+        case "top":
+            return _top(options)
         case "kill":
             return _kill(options)
         case "services":
@@ -151,6 +160,12 @@ def _get(options: argparse.Namespace) -> int:
         lines["executor"] = silent
     for name, value in lines.items():
         print(f"{name + ':':<12} {value}".rstrip())
+    return OK
+
+
+def _top(options: argparse.Namespace) -> int:
+    with Sandbox.connect(full_id(options.sandbox, options), keep_alive=False) as sandbox:
+        top.follow(sandbox.watch_usage(options.interval), as_json=options.json, name=sandbox.sandbox_id, out=sys.stdout)
     return OK
 
 

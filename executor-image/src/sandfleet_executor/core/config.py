@@ -7,10 +7,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 MIB = 1 << 20
+GIB = 1 << 30
 # What the fork of a context holds at once under gVisor, which copies in large pieces (measured: 19 MB without any data), and the
 # processes that every sandbox may have. A fork bomb is faster than the memory guard: what saves the pod is that all of it fits.
 FORK_BYTES = 20 * MIB
 LEAST_PROCESSES = 32
+# An interpreter needs these to start at all.
+LEAST_OPEN_FILES = 64
+# What a file's size can be set to on Linux and under gVisor alike.
+MAX_DISK_BYTES = 1 << 50
 # Largest output limit that one execution may ask for, in bytes of each stream.
 MAX_OUTPUT_BYTES = 4 << 30
 ISOLATIONS = ("namespace", "none")
@@ -38,12 +43,18 @@ class Limits:
     executions: int = 32
     max_timeout: float = 3600.0
     default_timeout: float = 300.0
+    open_files: int = 4096
+    disk_bytes: int = 10 * GIB
 
     def __post_init__(self) -> None:
         for name in (limit.name for limit in fields(self)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise ConfigError(f"cannot take limit {name}={value!r}: it has to be a number above 0")
+        if self.open_files < LEAST_OPEN_FILES:
+            raise ConfigError(f"cannot take limit open_files={self.open_files}: the least is {LEAST_OPEN_FILES}")
+        if self.disk_bytes > MAX_DISK_BYTES:
+            raise ConfigError(f"cannot take limit disk_bytes={self.disk_bytes}: the most is {MAX_DISK_BYTES}")
         if self.output_bytes > MAX_OUTPUT_BYTES:
             raise ConfigError(f"cannot take limit output_bytes={self.output_bytes}: the most is {MAX_OUTPUT_BYTES}")
 

@@ -25,6 +25,7 @@ class Done:
     status: str
     cpu_seconds: float
     peak_bytes: int
+    written_bytes: int
 
 
 def parse(header: Mapping[str, Any], payload: bytes) -> Result | Error | Done:
@@ -68,7 +69,7 @@ def _done(header: Mapping[str, Any]) -> Done:
     cpu = float(header["cpu"])
     if not 0 <= cpu <= MAX_SECONDS:
         raise BadFrame("cannot read the end of a cell: not a time")
-    return Done(header["status"], cpu, _count(header["peak"]))
+    return Done(header["status"], cpu, _count(header["peak"]), _count(header["written"]))
 
 
 def _text(value: Any, limit: int = MAX_TEXT) -> str:

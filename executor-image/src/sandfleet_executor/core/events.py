@@ -81,6 +81,8 @@ class Usage:
     peak_processes: int = 0
     stdout_bytes: int = 0
     stderr_bytes: int = 0
+    # None where the kernel does not tell.
+    written_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

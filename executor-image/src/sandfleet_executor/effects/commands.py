@@ -16,7 +16,7 @@ from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, signal_name
 from sandfleet_executor.effects.channel import take_descriptor
-from sandfleet_executor.effects.children import COMMAND, Child, Exit, NamespaceError
+from sandfleet_executor.effects.children import COMMAND, Child, Exit, NamespaceError, Sample
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.pump import Pump, make_pipe
@@ -39,6 +39,7 @@ class CommandRequest:
     traceparent: TraceParent | None
     # Bytes; only to say it when it was reached.
     memory_limit: int
+    disk_limit: int
     # (rows, columns) of the terminal that it gets.
     terminal: tuple[int, int] | None = None
     started: float = field(default_factory=time.time)
@@ -96,7 +97,7 @@ class Command:
             kindly = signal.SIGHUP if request.terminal else signal.SIGTERM
             await end_or_stop(execution, self._end, request.timeout, lambda: self.signal(kindly))
             if self._end.done():
-                namespace.children.give_back(self._child)
+                namespace.children.give_back(self._child, self._account.written_bytes)
             else:
                 # Also where its end is told meanwhile: what is to be killed is of no use to the next.
                 namespace.kill(self._child.pid)
@@ -225,6 +226,7 @@ class Command:
             case "exited":
                 self._account.cpu_seconds = max(self._account.cpu_seconds, float(header["cpu"]))
                 self._account.sample(int(header["peak"]), 1)
+                self._count_written(int(header["written"]))
                 self._set_end(Ended(int(header["code"]), int(header["signal"]), int(header["leftover"])))
             case "failed":
                 self._set_end(Ended(int(header["code"]), 0, message=str(header["message"])[:MAX_FAILURE_TEXT]))
@@ -237,17 +239,22 @@ class Command:
 
     def on_exit(self, ended: Exit) -> None:
         # Without a word from the supervisor: it was killed, and the program with it.
+        self._count_written(ended.written)
         self._set_end(Ended(128 + signal.SIGKILL, signal.SIGKILL, memory=ended.memory))
 
     def _set_end(self, end: Ended) -> None:
         if not self._end.done():
             self._end.set_result(end)
 
-    def on_sample(self, rss: int, processes: int, cpu: float) -> None:
+    def on_sample(self, sample: Sample) -> None:
         # The supervisor itself is not the command.
-        self._account.sample(rss, max(1, processes - 1))
+        self._account.sample(sample.rss, max(1, sample.processes - 1))
         # A sample of the emptied tree may come after the end has told the sum.
-        self._account.cpu_seconds = max(self._account.cpu_seconds, cpu)
+        self._account.cpu_seconds = max(self._account.cpu_seconds, sample.cpu)
+        self._count_written(sample.written)
+
+    def _count_written(self, size: int) -> None:
+        self._account.written_bytes = max(self._account.written_bytes, size)
 
     def _finish(self, end: Ended) -> None:
         if end.message:
@@ -260,6 +267,7 @@ class Command:
             signal=signal_name(end.signal),
             timeout=self.request.timeout,
             memory_limit=self.request.memory_limit,
+            disk_limit=self.request.disk_limit,
         )
         self._account.close(judge_command(facts), facts, leftover=end.leftover)
 

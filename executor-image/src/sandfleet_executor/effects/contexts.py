@@ -33,6 +33,7 @@ class CellRequest:
     traceparent: TraceParent | None
     # Bytes; only to say it when it was reached.
     memory_limit: int
+    disk_limit: int
     # Whether a cell that raises is rolled back as one that is killed.
     rolls_back: bool = False
 
@@ -155,6 +156,12 @@ class Context:
         if interpreter and not interpreter.ended.done():
             interpreter.kill()
             await asyncio.wait((interpreter.ended,), timeout=KILL_SECONDS)
+
+    async def lose(self) -> None:
+        """Ends the interpreter where no cell runs in it; the next cell is told what it does not find any more."""
+        if self._interpreter and self.alive and not self.busy:
+            self._interpreter.kill()
+            await asyncio.wait((self._interpreter.ended,), timeout=KILL_SECONDS)
 
     async def _run(self, account: Account, request: CellRequest, *, waits: bool) -> None:
         execution = account.execution
@@ -306,6 +313,7 @@ def cell_facts(execution: Execution, cell: Cell, end: Done | Exit | BadFrame, re
         signal=signal_name(number),
         timeout=request.timeout,
         memory_limit=request.memory_limit,
+        disk_limit=request.disk_limit,
     )
 
 

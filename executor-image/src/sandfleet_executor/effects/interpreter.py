@@ -14,7 +14,7 @@ from sandfleet_executor.core.events import STDERR, STDOUT, Error, Gap, Output, R
 from sandfleet_executor.core.output import HeadAndTail
 from sandfleet_executor.core.rollback import Refusal
 from sandfleet_executor.effects.accounting import Account
-from sandfleet_executor.effects.children import CONTEXT, Child, Exit, NamespaceError
+from sandfleet_executor.effects.children import CONTEXT, Child, Exit, NamespaceError, Sample
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.pump import Pump, make_pipe
@@ -58,6 +58,8 @@ class Interpreter:
         self._cell: Cell | None = None
         self._copying: asyncio.Future[dict[str, Any]] | None = None
         self._cpu_seen = 0.0
+        # What cells that ended have written, of all that it has.
+        self._written_told = 0
         self._kill_timer: asyncio.TimerHandle | None = None
         # Spoke out of turn: whatever it says from now on may be about another cell.
         self.broken = False
@@ -201,6 +203,8 @@ class Interpreter:
             case Done():
                 cell.account.sample(said.peak_bytes, 1)
                 cell.account.cpu_seconds = said.cpu_seconds
+                cell.account.written_bytes = said.written_bytes
+                self._written_told += said.written_bytes
                 cell.execution.ending = True
                 self._finish(said)
 
@@ -210,12 +214,16 @@ class Interpreter:
         cell.results_left -= result.size
         cell.execution.emit(result)
 
-    def on_sample(self, rss: int, processes: int, cpu: float) -> None:
-        self._cpu_seen = cpu
+    def on_sample(self, sample: Sample) -> None:
+        self._cpu_seen = sample.cpu
         if cell := self._cell:
-            cell.account.sample(rss, processes)
+            cell.account.sample(sample.rss, sample.processes)
             # An interpreter that does not live to say it has used at least this.
-            cell.account.cpu_seconds = max(0.0, cpu - cell.cpu_at_start)
+            cell.account.cpu_seconds = max(0.0, sample.cpu - cell.cpu_at_start)
+            self._count_written(cell, sample.written)
+
+    def _count_written(self, cell: Cell, total: int) -> None:
+        cell.account.written_bytes = max(cell.account.written_bytes, total - self._written_told)
 
     def on_channel_end(self, error: FrameError | None) -> None:
         if error:
@@ -228,6 +236,8 @@ class Interpreter:
         if self._kill_timer:
             self._kill_timer.cancel()
         self.on_data()
+        if self._cell:
+            self._count_written(self._cell, ended.written)
         if not self.ended.done():
             self.ended.set_result(ended)
         self._finish(ended)

@@ -17,7 +17,7 @@ import sandfleet_executor.worker
 from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.effects.channel import FrameChannel, take_descriptor
-from sandfleet_executor.effects.children import Children, Exit, NamespaceError
+from sandfleet_executor.effects.children import Children, Exit, NamespaceError, Sample
 from sandfleet_executor.worker import tree
 from sandfleet_executor.worker.frames import Frame, FrameError
 
@@ -55,7 +55,7 @@ class Namespace:
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._exits: dict[int, Callable[[Exit], None]] = {}
         self._early_exits: dict[int, Exit] = {}
-        self._samples: dict[int, Callable[[int, int, float], None]] = {}
+        self._samples: dict[int, Callable[[Sample], None]] = {}
         self._next_id = 0
         self._busy = 0
         # PID 1 as the executor numbers it; 0 until somebody asks.
@@ -71,12 +71,12 @@ class Namespace:
         self.ended = False
 
     @classmethod
-    async def start(cls, config: ExecutorConfig, cgroup: str | None) -> "Namespace":
+    async def start(cls, config: ExecutorConfig, cgroup: str | None, *, counts_writes: bool = False) -> "Namespace":
         """Raises NamespaceError when the spawner does not answer."""
         ours, theirs = socket.socketpair()
         try:
             with contextlib.ExitStack() as opened:
-                command, fds = plan(config, cgroup, theirs.fileno(), opened)
+                command, fds = plan(config, cgroup, theirs.fileno(), opened, counts_writes=counts_writes)
                 process = await launch(command, theirs, fds)
         except OSError as error:
             ours.close()
@@ -126,8 +126,8 @@ class Namespace:
         if answer["event"] != "adopted":
             raise NamespaceError(str(answer.get("message", "cannot adopt a copy")))
 
-    def watch(self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[int, int, float], None]) -> None:
-        """Tells of the end of a child, and of (resident bytes, processes, cpu seconds) of its tree while it is busy."""
+    def watch(self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[Sample], None]) -> None:
+        """Tells of the end of a child, and of what its tree uses while it is busy."""
         if early := self._early_exits.pop(pid, None):
             on_exit(early)
             return
@@ -155,11 +155,18 @@ class Namespace:
         finally:
             self._count_busy(-1)
 
-    async def usage(self) -> dict[str, Any]:
-        """{memory, tmp, processes, cpu} of everything in the namespace; what waits for its use is no process of the user's."""
-        used = await self._ask({"op": "usage"})
+    async def usage(self, age: float = 0.0) -> dict[str, Any]:
+        """{memory, peak, tmp, processes, cpu} of everything in the namespace; what waits for its use is no process of the user's.
+
+        What was found less than `age` seconds ago is good enough.
+        """
+        used = await self._ask({"op": "usage", "age": age})
         spares = {*self.children.spares, *self.waiting}
         return used | {"processes": sum(count for pid, count in used["processes"].items() if int(pid) not in spares)}
+
+    async def unlinked(self) -> int:
+        """Bytes in files of the workspace that have no name any more and that processes hold open."""
+        return int((await self._ask({"op": "unlinked"}))["bytes"])
 
     async def ports(self, pids: Sequence[int]) -> dict[int, tuple[list[int], bool]]:
         """By child: (TCP ports that its tree listens on, whether that is known completely). Raises NamespaceError."""
@@ -262,13 +269,12 @@ class Namespace:
         header = frame.header
         match header["event"]:
             case "exited":
-                self._on_exited(
-                    int(header["pid"]), Exit(int(header["code"]), int(header["signal"]), bool(header["memory"]))
-                )
+                code, number, written = int(header["code"]), int(header["signal"]), int(header["written"])
+                self._on_exited(int(header["pid"]), Exit(code, number, bool(header["memory"]), written))
             case "sample":
-                for pid, (rss, processes, cpu) in header["trees"].items():
+                for pid, (rss, processes, cpu, written) in header["trees"].items():
                     if on_sample := self._samples.get(int(pid)):
-                        on_sample(int(rss), int(processes), float(cpu))
+                        on_sample(Sample(int(rss), int(processes), float(cpu), int(written)))
             case _:
                 answer = self._answers.get(header["id"])
                 if answer and not answer.done():
@@ -327,7 +333,12 @@ def this_host(*, own_network: bool = True) -> bwrap.Host:
 
 
 def plan(
-    config: ExecutorConfig, cgroup: str | None, control_fd: int, opened: contextlib.ExitStack
+    config: ExecutorConfig,
+    cgroup: str | None,
+    control_fd: int,
+    opened: contextlib.ExitStack,
+    *,
+    counts_writes: bool,
 ) -> tuple[list[str], list[int]]:
     """The command that makes the namespace, and the descriptors that it inherits (open as long as `opened`)."""
     host = this_host(own_network=config.network == "none")
@@ -336,6 +347,10 @@ def plan(
         "control_fd": control_fd,
         "memory_bytes": config.limits.memory_bytes,
         "processes": config.limits.processes,
+        "open_files": config.limits.open_files,
+        "disk_bytes": config.limits.disk_bytes,
+        "workspace": bwrap.WORKSPACE if contained else config.workspace,
+        "counts_writes": counts_writes,
         "tmp_directories": ["/tmp", "/dev/shm"] if contained else [],  # noqa: S108 - the namespace's own
     }
     parent = bwrap.WORKER_PARENT if contained else link_worker(config.private_dir)

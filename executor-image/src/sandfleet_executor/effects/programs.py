@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sandfleet_executor.core.services.exits import Facts
 from sandfleet_executor.effects.accounting import signal_name
-from sandfleet_executor.effects.children import COMMAND, Child, Exit
+from sandfleet_executor.effects.children import COMMAND, Child, Exit, Sample
 from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.pump import Pump, make_pipe
 from sandfleet_executor.worker.frames import Frame, FrameError
@@ -41,6 +41,7 @@ class Program:
         self._stop_signal = stop_signal
         self._taken = 0
         self._killed = False
+        self._written = 0
         self._pump: Pump | None = None
         self._child: Child | None = None
         self._namespace: Namespace
@@ -85,7 +86,7 @@ class Program:
         if self._child and self._killed:
             await self._child.gone
         elif self._child:
-            self._namespace.children.give_back(self._child)
+            self._namespace.children.give_back(self._child, self._written)
         self.drain()
         if self._pump:
             self._pump.close()
@@ -104,6 +105,7 @@ class Program:
                 self.running.set_result(int(said["pid"]))
             case "exited":
                 name = signal_name(int(said["signal"]))
+                self._written = max(self._written, int(said["written"]))
                 self._end(Facts(int(said["code"]), name, leftover=int(said["leftover"])))
             case "failed":
                 self._end(Facts(int(said["code"]), failure=str(said["message"])[:MAX_FAILURE_TEXT]))
@@ -114,8 +116,9 @@ class Program:
     def on_channel_end(self, error: FrameError | None) -> None:
         """The end of the supervisor tells the rest."""
 
-    def on_sample(self, rss: int, processes: int, cpu: float) -> None:
-        """Nobody asks what it uses."""
+    def on_sample(self, sample: Sample) -> None:
+        """Nobody asks what it uses; its supervisor's next program is not to be charged with what it wrote."""
+        self._written = max(self._written, sample.written)
 
     def on_exit(self, ended: Exit) -> None:
         # Without a word from the supervisor: it was killed, and the program with it.

@@ -11,8 +11,8 @@ from sandfleet_executor.core.config import FORK_BYTES, ExecutorConfig, Limits
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
 from sandfleet_executor.core.services import parse
-from sandfleet_executor.effects import services
-from sandfleet_executor.effects.accounting import Surroundings
+from sandfleet_executor.effects import disk, services
+from sandfleet_executor.effects.accounting import Ledger, Surroundings
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.commands import Command, CommandRequest
 from sandfleet_executor.effects.contexts import CellRequest, Context
@@ -36,6 +36,10 @@ class ExistsError(ValueError):
 
 class BusyError(RuntimeError):
     """A count is at its limit; it may go on later."""
+
+
+class FullError(RuntimeError):
+    """The workspace is so far beyond its limit that nothing may run."""
 
 
 class MismatchError(RuntimeError):
@@ -74,10 +78,14 @@ class Session:
         self.lease = Lease(now + config.lease if config.lease else None, config.idle_timeout)
         service_around = services.Surroundings(self.namespace, self.environment, lambda: self.limits.memory_bytes)
         self.services = services.Services(service_around, parse.services(list(config.services), self.workdir))
+        self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
+        # Whether the workspace is beyond all limits; whoever looks at the disk says so.
+        self.is_full: Callable[[], bool] = lambda: False
         self._around = Surroundings(
             self.namespace,
             watch.begin,
             watch.since,
+            self.ledger,
             copied_bytes=lambda: config.rollback.most_bytes(self.limits),
             memory_bytes=lambda: self.limits.memory_bytes,
         )
@@ -91,7 +99,7 @@ class Session:
         async with self._making:
             if self._namespace is None or self._namespace.ended:
                 config = replace(self.config, limits=self.limits)
-                self._namespace = await Namespace.start(config, self._cgroup)
+                self._namespace = await Namespace.start(config, self._cgroup, counts_writes=self.ledger.counts_writes)
             return self._namespace
 
     def wake(self) -> None:
@@ -102,6 +110,16 @@ class Session:
     def tmp_fd(self) -> int | None:
         """A descriptor of the namespace's /tmp, owned by the namespace; None while there is none."""
         return None if self._namespace is None or self._namespace.ended else self._namespace.tmp_fd
+
+    async def unlinked(self) -> int:
+        """Bytes in files of the workspace that only open descriptors hold."""
+        if self._namespace is None or self._namespace.ended:
+            return 0
+        try:
+            return await self._namespace.unlinked()
+        except NamespaceError:
+            # With it went its processes.
+            return 0
 
     def separations(self, namespace: Namespace) -> list[str]:
         """What user code is separated by."""
@@ -160,9 +178,12 @@ class Session:
     # Executions
 
     def register(self, kind: int, execution_id: str, fingerprint: bytes, output_limit: int) -> Execution:
-        """A new execution, of an id that is new. Raises BusyError."""
+        """A new execution, of an id that is new. Raises BusyError and FullError."""
         if len(self._running) >= self.limits.executions:
             raise BusyError(f"cannot start execution {execution_id}: {self.limits.executions} are running or waiting")
+        if self.is_full():
+            why = "the workspace is far beyond its limit: remove files first, over the API"
+            raise FullError(f"cannot start execution {execution_id}: {why}")
         return self.executions.begin(kind, execution_id, fingerprint, output_limit)
 
     @property
@@ -259,6 +280,11 @@ class Session:
         if context:
             context.deleted = True
             await context.end(Cause.RESTART)
+
+    async def end_interpreters(self) -> None:
+        """Ends what cells have left running, and the interpreters with it: which of them it is nobody knows."""
+        for context in self._contexts.values():
+            await context.lose()
 
     async def close(self) -> None:
         """Ends everything in the sandbox. The files stay."""

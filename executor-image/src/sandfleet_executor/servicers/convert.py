@@ -26,6 +26,7 @@ from sandfleet_executor.core.events import (
     Span,
     Started,
     Stored,
+    Usage,
 )
 from sandfleet_executor.core.records import FINGERPRINT_BYTES
 from sandfleet_executor.core.requests import BadRequest
@@ -38,7 +39,7 @@ from sandfleet_executor.effects.execution import AheadError
 from sandfleet_executor.effects.executions import ForgottenError, OtherRequestError, Stream, UnknownExecutionError
 from sandfleet_executor.effects.journal import TooManyReadersError
 from sandfleet_executor.effects.services import UnknownNameError
-from sandfleet_executor.effects.session import BusyError, ExistsError, MismatchError, NotFoundError
+from sandfleet_executor.effects.session import BusyError, ExistsError, FullError, MismatchError, NotFoundError
 from sandfleet_executor.servicers.errors import ApiError
 
 # (exception, status, reason, retryable)
@@ -58,6 +59,7 @@ FAILURES: tuple[tuple[type[Exception], grpc.StatusCode, str, bool], ...] = (
     (AheadError, grpc.StatusCode.OUT_OF_RANGE, "AheadOfStream", False),
     (TooManyReadersError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooManyReaders", True),
     (BusyError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooMany", True),
+    (FullError, grpc.StatusCode.RESOURCE_EXHAUSTED, "WorkspaceFull", True),
     (MismatchError, grpc.StatusCode.FAILED_PRECONDITION, "SessionMismatch", False),
     (NamespaceError, grpc.StatusCode.UNAVAILABLE, "SessionUnavailable", True),
 )
@@ -144,6 +146,18 @@ def span(value: Span) -> pb.Span:
     )
 
 
+def usage(value: Usage) -> pb.Usage:
+    return pb.Usage(
+        wall_seconds=value.wall_seconds,
+        cpu_seconds=value.cpu_seconds,
+        peak_memory_bytes=value.peak_memory_bytes,
+        peak_processes=value.peak_processes,
+        stdout_bytes=value.stdout_bytes,
+        stderr_bytes=value.stderr_bytes,
+        written_bytes=value.written_bytes,
+    )
+
+
 def finished(value: Finished) -> pb.ExecutionFinished:
     used, files = value.usage, value.files
     return pb.ExecutionFinished(
@@ -153,14 +167,7 @@ def finished(value: Finished) -> pb.ExecutionFinished:
         message=value.message,
         exit_code=value.exit_code,
         signal=value.signal,
-        usage=pb.Usage(
-            wall_seconds=used.wall_seconds,
-            cpu_seconds=used.cpu_seconds,
-            peak_memory_bytes=used.peak_memory_bytes,
-            peak_processes=used.peak_processes,
-            stdout_bytes=used.stdout_bytes,
-            stderr_bytes=used.stderr_bytes,
-        ),
+        usage=usage(used),
         files=pb.FileChanges(
             created=files.created,
             modified=files.modified,
@@ -239,7 +246,7 @@ def limits_wish(message: pb.Limits) -> Mapping[str, float]:
     """The limits that are set."""
     wish: dict[str, float] = {
         name: getattr(message, name)
-        for name in ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions")
+        for name in ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions", "open_files", "disk_bytes")
         if getattr(message, name)
     }
     for name in ("max_timeout", "default_timeout"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -34,8 +34,16 @@ Code = grpc.StatusCode
 class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServicer):
     """`roots` are asked on the event loop's thread, once for each RPC."""
 
-    def __init__(self, roots: Roots, threads: FileThreads, watches: Watches) -> None:
+    def __init__(
+        self,
+        roots: Roots,
+        threads: FileThreads,
+        watches: Watches,
+        take_space: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
+        """`take_space` counts bytes that are about to be written, and raises OSError when there is no room for them."""
         super().__init__(roots, threads, watches)
+        self._take_space = take_space
 
     async def _do(self, verb: str, path: bytes, work: Callable[[Pins], T]) -> T:
         pins = self._roots.pin()
@@ -77,6 +85,8 @@ class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServi
             match request.WhichOneof("part"):
                 case "data":
                     size += len(request.data)
+                    if self._take_space:
+                        await self._take_space(len(request.data))
                     await self._threads.run(upload.write, request.data)
                 case "end" if request.end.size == size:
                     return

@@ -55,6 +55,7 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
             envs=requests.check_envs(request.envs),
             traceparent=convert.traceparent(context),
             memory_limit=limits.memory_bytes,
+            disk_limit=limits.disk_bytes,
             rolls_back=request.on_failure == pb.ON_FAILURE_ROLLBACK,
         )
         output_limit = requests.check_output_limit(request.output_limit_bytes, limits)

@@ -49,6 +49,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
             timeout=requests.check_timeout(convert.seconds(request, "timeout"), limits),
             traceparent=convert.traceparent(context),
             memory_limit=limits.memory_bytes,
+            disk_limit=limits.disk_bytes,
             terminal=terminal,
         )
         output_limit = (

@@ -11,23 +11,34 @@ Answers: {"event":"begun"} before anything of the user's runs, or {"event":"refu
 import os
 import resource
 import socket
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from . import command, frames, linux
 
 CONTEXT, COMMAND, COPY = "context", "command", "copy"
 
 
-def run(kind: str, control: socket.socket, *, address_space: int, processes: int) -> NoReturn:
-    """Never returns. The limits, in bytes and in processes of the user, hold for what it becomes."""
+class Limits(NamedTuple):
+    """For what a child becomes: bytes of address space and of one file, processes of the user, open files of each process."""
+
+    address_space: int
+    processes: int
+    open_files: int
+    file_bytes: int
+
+
+def run(kind: str, control: socket.socket, limits: Limits) -> NoReturn:
+    """Never returns."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(null, number)
     os.close(null)
-    resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+    resource.setrlimit(resource.RLIMIT_NPROC, (limits.processes, limits.processes))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_bytes, limits.file_bytes))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits.open_files, limits.open_files))
     if kind == COMMAND:
         supervise(control)
-    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+    resource.setrlimit(resource.RLIMIT_AS, (limits.address_space, limits.address_space))
     if frame := receive(control):
         become_context(control, frame)
     # Nobody has use for it any more.

@@ -38,7 +38,7 @@ class Supervisor:
 
         Standard input, output and error are in place; for a terminal, a socket for its master is in the last one's. Says
         {"event":"begun"} before anything of the user's runs, {"event":"failed","code":126|127,"message"}, or at the end
-        {"event":"exited","code","signal","leftover","cpu","peak"}; nothing of the command is left then. With
+        {"event":"exited","code","signal","leftover","cpu","peak","written"}; nothing of the command is left then. With
         `tell` it says {"event":"running","pid"} before.
         """
         terminal = Terminal(request["terminal"], 2) if request.get("terminal") else None
@@ -75,7 +75,14 @@ class Supervisor:
         leftover = tree.kill_tree(os.getpid(), include_root=False)
         reap_all(used)
         code, number = split_status(status)
-        return {"code": code, "signal": number, "leftover": leftover, "cpu": used.cpu, "peak": used.peak}
+        return {
+            "code": code,
+            "signal": number,
+            "leftover": leftover,
+            "cpu": used.cpu,
+            "peak": used.peak,
+            "written": used.written,
+        }
 
 
 class Used:
@@ -85,10 +92,12 @@ class Used:
         self.cpu = 0.0
         # The kernel starts a child's figure at what this process had when it forked: ~25 MB is the least that it says.
         self.peak = 0
+        self.written = 0
 
     def add(self, usage: resource.struct_rusage) -> None:
         self.cpu += usage.ru_utime + usage.ru_stime
         self.peak = max(self.peak, usage.ru_maxrss * 1024)
+        self.written += usage.ru_oublock * tree.BLOCK_BYTES
 
 
 def start(request: dict[str, Any], payload: bytes, terminal: Terminal | None) -> int:

@@ -319,7 +319,7 @@ class Session:
         status = "ok" if error is None else "error"
         if error is not None and error["name"] == "KeyboardInterrupt" and self._interrupts.seen:
             status = "interrupted"
-        self._outbox.close(error, {"status": status, "cpu": usage.cpu, "peak": usage.peak})
+        self._outbox.close(error, {"status": status, "cpu": usage.cpu, "peak": usage.peak, "written": usage.written})
 
     def _leave_child(self, error: BaseException | None) -> NoReturn:
         """A child that a cell forked came out of the cell: it ends as a script would."""

@@ -8,6 +8,8 @@ import os
 import resource
 from typing import NamedTuple
 
+from . import tree
+
 PR_SET_CHILD_SUBREAPER = 36
 # Where private descriptors go: out of the way of code that closes the low ones.
 PRIVATE_DESCRIPTORS = 900
@@ -68,6 +70,8 @@ class Usage(NamedTuple):
     """Seconds, user and system, of the process and its ended children."""
     peak: int
     """Bytes of resident memory at the highest; 0 where the kernel does not say."""
+    written: int
+    """Bytes that went to storage, from the process and its ended children; 0 where the kernel does not say."""
 
 
 class Meter:
@@ -75,6 +79,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._cpu = 0.0
+        self._written = 0
         self._clear = _open_private("/proc/self/clear_refs", os.O_WRONLY)
         self._status = _open_private("/proc/self/status", os.O_RDONLY)
 
@@ -85,14 +90,15 @@ class Meter:
                     os.close(descriptor)
 
     def start(self) -> None:
-        self._cpu = _cpu_seconds()
+        self._cpu, self._written = _used()
         if self._clear is not None:
             with contextlib.suppress(OSError):
                 # 5 resets the high-water mark.
                 os.write(self._clear, b"5")
 
     def stop(self) -> Usage:
-        return Usage(max(_cpu_seconds() - self._cpu, 0.0), self._peak())
+        cpu, written = _used()
+        return Usage(max(cpu - self._cpu, 0.0), self._peak(), max(written - self._written, 0))
 
     def _peak(self) -> int:
         """Bytes. Where there is no high-water mark (gVisor), what is resident now: the guard's samples know of more."""
@@ -117,7 +123,9 @@ def _open_private(path: str, flags: int) -> int | None:
         os.close(descriptor)
 
 
-def _cpu_seconds() -> float:
+def _used() -> tuple[float, int]:
+    """Seconds of processor time, and bytes that went to storage."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+    cpu = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+    return cpu, (own.ru_oublock + ended.ru_oublock) * tree.BLOCK_BYTES

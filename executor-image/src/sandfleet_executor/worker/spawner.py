@@ -8,12 +8,13 @@ Requests on the control socket, descriptors beside the prefix of the frame:
   {"op":"wake","pid"}  a copy is to go on as a context
   {"op":"connect","id","port","seconds"}  fd: a socket, on which a connected descriptor comes back (connect.py)
   {"op":"ports","id","pids"} (ports.py)
-  {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id"} · {"op":"ping","id"}
+  {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id","age"} ·
+  {"op":"unlinked","id"} · {"op":"ping","id"}
 Answers (with the request's id) and events:
   {"event":"hello","kernel","python","separated"} fd: /tmp
-  {"event":"forked","id","pid"} · {"event":"failed","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"} ·
+  {"event":"forked","id","pid"} · {"event":"failed","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"} · {"event":"unlinked","id","bytes"} ·
   {"event":"adopted","id"} · {"event":"connected","id"} · {"event":"ports","id","trees":{pid:[ports, known]}}
-  {"event":"exited","pid","code","signal","memory":bool} · {"event":"sample","trees":{pid:[rss, processes, cpu]}}
+  {"event":"exited","pid","code","signal","memory":bool,"written"} · {"event":"sample","trees":{pid:[rss, processes, cpu, written]}}
 """
 
 import contextlib
@@ -34,13 +35,23 @@ ADDRESS_HEADROOM = 1 << 30
 # Processes that the spawner may have beyond the limit of user code, so that a fork bomb does not keep it from working.
 OWN_PROCESSES = 16
 OPEN_FILES = 4096
+# Descriptors that are looked at for files without a name, so that a look has an end.
+MOST_DESCRIPTORS = 16_384
 
 
 class Spawner:
     def __init__(self, control: socket.socket, options: dict[str, Any]) -> None:
         self.control = control
         self.memory_limit = int(options["memory_bytes"])
-        self.process_limit = int(options["processes"])
+        self.limits = child.Limits(
+            self.memory_limit + ADDRESS_HEADROOM,
+            int(options["processes"]),
+            min(int(options["open_files"]), resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
+            int(options["disk_bytes"]),
+        )
+        # Whether the kernel says what processes write to the workspace.
+        self.counts_writes: bool = options["counts_writes"]
+        self.workspace: str = options["workspace"]
         self.tmp_directories: list[str] = options["tmp_directories"]
         self.pid = os.getpid()
         # pid → its kind; every other child of the spawner is a stray whose supervisor was killed.
@@ -50,6 +61,11 @@ class Spawner:
         self.used = 0
         self.machine = machine.Machine()
         self.shown: dict[int, list[float]] = {}
+        # What the processes below a child had written that was killed: nobody waits for them.
+        self.written: dict[int, int] = {}
+        self.peak = 0
+        self.last: dict[str, Any] = {}
+        self.last_at = 0.0
         self.poller = select.poll()
         self.connections = connect.Connections(self.poller, self.say)
         self.woken, self.wake = os.pipe()
@@ -115,7 +131,9 @@ class Spawner:
         """The answer to a question."""
         match request["op"]:
             case "usage":
-                return {"event": "usage", **self.usage()}
+                return {"event": "usage", **self.usage(request["age"])}
+            case "unlinked":
+                return {"event": "unlinked", "bytes": self.unlinked()}
             case "ping":
                 return {"event": "pong"}
             case "ports":
@@ -134,7 +152,7 @@ class Spawner:
             case "signal":
                 tree.send_signal([pid], request["signal"])
             case "kill":
-                tree.kill_tree(pid)
+                self.kill(pid)
 
     def fork(self, number: int, kind: str, fds: list[int]) -> None:
         if kind == child.CONTEXT:
@@ -167,7 +185,7 @@ class Spawner:
             self.leave_spawner()
             control = socket.socket(fileno=fd)
             control.set_inheritable(False)
-            child.run(kind, control, address_space=self.memory_limit + ADDRESS_HEADROOM, processes=self.process_limit)
+            child.run(kind, control, self.limits)
         finally:
             # Only an error in the lines above comes here: nothing of the spawner may run in its child.
             os._exit(70)
@@ -187,7 +205,7 @@ class Spawner:
             os.read(self.woken, 4096)
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 break
             if pid == 0:
@@ -197,8 +215,16 @@ class Spawner:
             code, number = command.split_status(status)
             memory = pid in self.condemned
             self.condemned.discard(pid)
-            self.say({"event": "exited", "pid": pid, "code": code, "signal": number, "memory": memory})
+            written = usage.ru_oublock * tree.BLOCK_BYTES + self.written.pop(pid, 0)
+            self.say(
+                {"event": "exited", "pid": pid, "code": code, "signal": number, "memory": memory, "written": written}
+            )
         self.kill_strays()
+
+    def kill(self, pid: int) -> None:
+        if self.counts_writes:
+            self.written[pid] = tree.written(tree.descendants(tree.scan(), pid))
+        tree.kill_tree(pid)
 
     def kill_strays(self) -> None:
         processes = tree.scan()
@@ -224,13 +250,19 @@ class Spawner:
         running = sum(each.rss for pid, each in trees.items() if self.children[pid] != child.COPY) + tmp
         # A copy grows by what the others write, which needs somebody who runs.
         self.used = sum(each.rss for each in trees.values()) + tmp if self.busy else running
+        self.peak = max(self.peak, running)
         short = guard.to_end(trees, {}, tmp, self.memory_limit)
         if short and (over or not self.machine.known or self.machine.over(self.memory_limit)):
             self.condemn(processes, trees, tmp, running)
         if self.busy:
             # Rounded, so that a tree that does nothing makes no traffic.
             shown = {
-                pid: [each.rss >> 20 << 20, each.processes, round(each.cpu_seconds - self.own_cpu(processes, pid), 2)]
+                pid: [
+                    each.rss >> 20 << 20,
+                    each.processes,
+                    round(each.cpu_seconds - self.own_cpu(processes, pid), 2),
+                    self.written_by(processes, pid) >> 20 << 20,
+                ]
                 for pid, each in trees.items()
             }
             if shown != self.shown:
@@ -255,7 +287,7 @@ class Spawner:
             ended = guard.to_end(trees, {pid: tree.alone(pid) for pid in copies}, tmp, self.memory_limit)
         for pid in ended:
             self.condemned.add(pid)
-            tree.kill_tree(pid)
+            self.kill(pid)
 
     def own_cpu(self, processes: dict[int, tree.Process], pid: int) -> float:
         """Seconds that are not the user's: of a supervisor, which may have had many commands."""
@@ -265,15 +297,39 @@ class Spawner:
         """Bytes; of a copy what it holds beside the one that it was made of."""
         return tree.alone(pid) if self.children[pid] == child.COPY else found.rss
 
-    def usage(self) -> dict[str, Any]:
-        """Of everything; the processes by child."""
+    def written_by(self, processes: dict[int, tree.Process], pid: int) -> int:
+        """By what lives of a tree. Not while memory is short: then there is no time for it."""
+        if not self.counts_writes or guard.is_tight(self.used, self.memory_limit):
+            return 0
+        return tree.written([pid, *tree.descendants(processes, pid)])
+
+    def unlinked(self) -> int:
+        """Bytes of the workspace that only open descriptors hold."""
+        try:
+            device = os.stat(self.workspace).st_dev  # noqa: PTH116 - pathlib is not needed in PID 1
+        except OSError:
+            return 0
+        return tree.unlinked(tree.scan(), device, MOST_DESCRIPTORS)
+
+    def usage(self, age: float) -> dict[str, Any]:
+        """Of everything; the processes by child. What was found less than `age` seconds ago is good enough."""
+        now = time.monotonic()
+        if not self.last or now - self.last_at >= age:
+            self.last, self.last_at = self.measure(), now
+        return self.last
+
+    def measure(self) -> dict[str, Any]:
         processes = tree.scan()
         own = processes.get(self.pid)
         children = {pid: tree.measure(processes, pid) for pid in self.children}
         trees = children.values()
+        tmp = tmp_used(self.tmp_directories)
+        memory = sum(self.held(pid, each) for pid, each in children.items())
+        self.peak = max(self.peak, memory + tmp)
         return {
-            "memory": sum(self.held(pid, each) for pid, each in children.items()) + (own.rss if own else 0),
-            "tmp": tmp_used(self.tmp_directories),
+            "memory": memory + (own.rss if own else 0),
+            "peak": self.peak + (own.rss if own else 0),
+            "tmp": tmp,
             "processes": {pid: each.processes for pid, each in children.items()},
             "cpu": sum(each.cpu_seconds for each in trees),
         }
@@ -308,7 +364,7 @@ def separated_user() -> bool:
 
 
 def main(options: dict[str, Any]) -> None:
-    """Runs until the control socket ends. `options` {control_fd, memory_bytes, processes, tmp_directories}."""
+    """Runs until the control socket ends. `options` as namespace.plan gives them."""
     linux.end_with_parent()
     # Without a PID namespace (isolation "none") orphans come here only by this.
     linux.become_subreaper()
@@ -318,7 +374,7 @@ def main(options: dict[str, Any]) -> None:
     own_limit = int(options["processes"]) + OWN_PROCESSES
     resource.setrlimit(resource.RLIMIT_NPROC, (own_limit, own_limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    open_files = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    open_files = min(max(OPEN_FILES, int(options["open_files"])), resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
     separated = separated_user()
     linux.hide_from_peers()

@@ -1,12 +1,16 @@
 """Process trees, read from the session namespace's own /proc."""
 
+import itertools
 import os
 import signal
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
+# Of what getrusage calls blocks.
+BLOCK_BYTES = 512
 # Rounds in which a tree may still grow while it is being frozen; RLIMIT_NPROC bounds how much.
 FREEZE_ROUNDS = 50
 
@@ -123,6 +127,47 @@ def _rollup(pid: int) -> dict[bytes, int]:
         return {}
     pairs = (line.split() for line in text.splitlines()[1:])
     return {words[0].rstrip(b":"): int(words[1]) << 10 for words in pairs if words[2:] == [b"kB"]}
+
+
+def written(pids: Iterable[int]) -> int:
+    """Bytes that living processes, and children that they have waited for, wrote to storage. One that may not be read adds none."""
+    return sum(map(_written, pids))
+
+
+def _written(pid: int) -> int:
+    try:
+        fd = os.open(f"/proc/{pid}/io", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        _, found, rest = os.read(fd, 4096).partition(b"\nwrite_bytes:")
+        return int(rest.split(None, 1)[0]) if found else 0
+    except (OSError, ValueError, IndexError):
+        return 0
+    finally:
+        os.close(fd)
+
+
+def unlinked(pids: Iterable[int], device: int, most: int) -> int:
+    """Bytes in files of a device that have no name any more and are held open; looks at `most` descriptors."""
+    found: dict[int, int] = {}
+    for descriptor in itertools.islice(_descriptors(pids), most):
+        try:
+            status = os.stat(descriptor)  # noqa: PTH116 - as in scan
+        except OSError:
+            continue
+        if status.st_nlink == 0 and status.st_dev == device and stat.S_ISREG(status.st_mode):
+            found[status.st_ino] = status.st_blocks * BLOCK_BYTES
+    return sum(found.values())
+
+
+def _descriptors(pids: Iterable[int]) -> Iterator[str]:
+    for pid in pids:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 - as in scan
+        except OSError:
+            continue
+        yield from (f"/proc/{pid}/fd/{name}" for name in names)
 
 
 def send_signal(pids: Iterable[int], number: int) -> None:

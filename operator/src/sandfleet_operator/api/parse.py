@@ -230,6 +230,8 @@ def _limits(fields: Fields, default: Limits) -> Limits:
         executions=fields.integer("executions", default.executions),
         max_timeout=float(fields.integer("maxTimeoutSeconds", int(default.max_timeout))),
         default_timeout=float(fields.integer("defaultTimeoutSeconds", int(default.default_timeout))),
+        open_files=fields.integer("openFiles", default.open_files),
+        disk_bytes=fields.size("disk", default.disk_bytes),
     )
 
 

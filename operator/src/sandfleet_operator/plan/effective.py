@@ -43,6 +43,8 @@ LIMIT_FIELDS = {
     "executions": "executions",
     "max_timeout": "maxTimeoutSeconds",
     "default_timeout": "defaultTimeoutSeconds",
+    "open_files": "openFiles",
+    "disk_bytes": "disk",
 }
 SIZES = {
     "resources.memory",
@@ -50,6 +52,7 @@ SIZES = {
     "workspace.size",
     "limits.tmp",
     "limits.output",
+    "limits.disk",
 }
 
 # Who allows what: the template that a sandbox names, or the installation what a sandbox may bring.
@@ -231,8 +234,10 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
         runtime_class=template.runtime_class,
         resources=resources,
         requests=_lowered_requests(template.requests, resources),
-        limits=_lowered_limits(sandbox.limits, template.limits, resources.memory - settings.memory_reserve),
         rollback=template.rollback,
+        limits=_on_volume(
+            _lowered_limits(sandbox.limits, template.limits, resources.memory - settings.memory_reserve), workspace
+        ),
         workspace_size=workspace.size,
         storage_class=workspace.storage_class,
         retention=workspace.retention or Retention.DELETE,
@@ -309,6 +314,11 @@ def _lowered_limits(wish: Limits, template: Limits, memory: int, whose: str = TE
     values["default_timeout"] = min(values["default_timeout"], values["max_timeout"])
     given = [one for one in (wish.memory_bytes, template.memory_bytes, memory) if one > 0]
     return Limits(**values, memory_bytes=min(given))
+
+
+def _on_volume(limits: Limits, workspace: Workspace) -> Limits:
+    """The disk's limit is no larger than the volume: not every provisioner enforces its size, and the kubelet evicts for it."""
+    return replace(limits, disk_bytes=min(limits.disk_bytes, workspace.size) if workspace.size else limits.disk_bytes)
 
 
 def _check_room(resources: Resources, settings: Settings, blamed: Reason) -> None:

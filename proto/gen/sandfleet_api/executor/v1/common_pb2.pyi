@@ -55,20 +55,22 @@ STREAM_STDOUT: Stream
 STREAM_STDERR: Stream
 
 class Usage(_message.Message):
-    __slots__ = ("wall_seconds", "cpu_seconds", "peak_memory_bytes", "peak_processes", "stdout_bytes", "stderr_bytes")
+    __slots__ = ("wall_seconds", "cpu_seconds", "peak_memory_bytes", "peak_processes", "stdout_bytes", "stderr_bytes", "written_bytes")
     WALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PEAK_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PEAK_PROCESSES_FIELD_NUMBER: _ClassVar[int]
     STDOUT_BYTES_FIELD_NUMBER: _ClassVar[int]
     STDERR_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
     wall_seconds: float
     cpu_seconds: float
     peak_memory_bytes: int
     peak_processes: int
     stdout_bytes: int
     stderr_bytes: int
-    def __init__(self, wall_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., stdout_bytes: _Optional[int] = ..., stderr_bytes: _Optional[int] = ...) -> None: ...
+    written_bytes: int
+    def __init__(self, wall_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., stdout_bytes: _Optional[int] = ..., stderr_bytes: _Optional[int] = ..., written_bytes: _Optional[int] = ...) -> None: ...
 
 class FileChanges(_message.Message):
     __slots__ = ("created", "modified", "deleted", "complete", "omitted")
@@ -250,7 +252,7 @@ class ExecutionEvent(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., error: _Optional[_Union[ExecutionError, _Mapping]] = ..., gap: _Optional[_Union[OutputGap, _Mapping]] = ..., finished: _Optional[_Union[ExecutionFinished, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions", "max_timeout", "default_timeout")
+    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions", "max_timeout", "default_timeout", "open_files", "disk_bytes")
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
@@ -258,6 +260,8 @@ class Limits(_message.Message):
     EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
     MAX_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
     memory_bytes: int
     tmp_bytes: int
     processes: int
@@ -265,7 +269,9 @@ class Limits(_message.Message):
     executions: int
     max_timeout: _duration_pb2.Duration
     default_timeout: _duration_pb2.Duration
-    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., max_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., default_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    open_files: int
+    disk_bytes: int
+    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., max_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., default_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., open_files: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
     __slots__ = ("reason", "message", "retryable", "subject")

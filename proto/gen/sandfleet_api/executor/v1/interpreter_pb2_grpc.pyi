@@ -53,7 +53,8 @@ class InterpreterServiceStub:
                           forgotten (ResultForgotten). Not to be retried.
       INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
       NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
-      RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
+      RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
+                          beyond its limit (reason WorkspaceFull). To be retried after files were removed.
     A client that goes away does not end the execution; its deadline does. The same request with the id of an execution that was
     started before gives that one's stream from its first event and never runs anything: it may always be repeated.
     """
@@ -111,7 +112,8 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
                           forgotten (ResultForgotten). Not to be retried.
       INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
       NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
-      RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
+      RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
+                          beyond its limit (reason WorkspaceFull). To be retried after files were removed.
     A client that goes away does not end the execution; its deadline does. The same request with the id of an execution that was
     started before gives that one's stream from its first event and never runs anything: it may always be repeated.
     """
@@ -184,7 +186,8 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
                               forgotten (ResultForgotten). Not to be retried.
           INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
           NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
-          RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
+          RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
+                              beyond its limit (reason WorkspaceFull). To be retried after files were removed.
         A client that goes away does not end the execution; its deadline does. The same request with the id of an execution that was
         started before gives that one's stream from its first event and never runs anything: it may always be repeated.
         """

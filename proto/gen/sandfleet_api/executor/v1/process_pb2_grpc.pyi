@@ -42,7 +42,8 @@ class ProcessServiceStub:
       ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
                           forgotten (ResultForgotten). Not to be retried.
       INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
-      RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
+      RESOURCE_EXHAUSTED  as many executions as allowed are running (reason TooMany). To be retried. The workspace is far beyond
+                          its limit (reason WorkspaceFull). To be retried after files were removed.
     A client that goes away does not end the command; its deadline does. The same request with the id of a command that was
     started before gives that one's stream from its first event and never runs anything: it may always be repeated.
     """
@@ -91,7 +92,8 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
       ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
                           forgotten (ResultForgotten). Not to be retried.
       INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
-      RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
+      RESOURCE_EXHAUSTED  as many executions as allowed are running (reason TooMany). To be retried. The workspace is far beyond
+                          its limit (reason WorkspaceFull). To be retried after files were removed.
     A client that goes away does not end the command; its deadline does. The same request with the id of a command that was
     started before gives that one's stream from its first event and never runs anything: it may always be repeated.
     """
@@ -143,7 +145,8 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
           ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
                               forgotten (ResultForgotten). Not to be retried.
           INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
-          RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
+          RESOURCE_EXHAUSTED  as many executions as allowed are running (reason TooMany). To be retried. The workspace is far beyond
+                              its limit (reason WorkspaceFull). To be retried after files were removed.
         A client that goes away does not end the command; its deadline does. The same request with the id of a command that was
         started before gives that one's stream from its first event and never runs anything: it may always be repeated.
         """

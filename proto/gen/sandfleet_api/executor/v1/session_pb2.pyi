@@ -99,18 +99,62 @@ class UsageRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class UsageResponse(_message.Message):
-    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "cpu_seconds", "running_executions")
+    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "cpu_seconds", "running_executions", "disk_bytes", "wall_seconds", "total_cpu_seconds", "peak_memory_bytes", "peak_processes", "written_bytes", "executions", "limits")
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RUNNING_EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PEAK_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PEAK_PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
     memory_bytes: int
     tmp_bytes: int
     processes: int
     cpu_seconds: float
     running_executions: int
-    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ...) -> None: ...
+    disk_bytes: int
+    wall_seconds: float
+    total_cpu_seconds: float
+    peak_memory_bytes: int
+    peak_processes: int
+    written_bytes: int
+    executions: int
+    limits: _common_pb2.Limits
+    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., wall_seconds: _Optional[float] = ..., total_cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ...) -> None: ...
+
+class WatchUsageRequest(_message.Message):
+    __slots__ = ("interval",)
+    INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    interval: _duration_pb2.Duration
+    def __init__(self, interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class WatchUsageResponse(_message.Message):
+    __slots__ = ("usage", "executions")
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    usage: UsageResponse
+    executions: _containers.RepeatedCompositeFieldContainer[ExecutionUsage]
+    def __init__(self, usage: _Optional[_Union[UsageResponse, _Mapping]] = ..., executions: _Optional[_Iterable[_Union[ExecutionUsage, _Mapping]]] = ...) -> None: ...
+
+class ExecutionUsage(_message.Message):
+    __slots__ = ("execution_id", "context_id", "memory_bytes", "processes", "usage")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    context_id: str
+    memory_bytes: int
+    processes: int
+    usage: _common_pb2.Usage
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., usage: _Optional[_Union[_common_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class EgressTarget(_message.Message):
     __slots__ = ("name_server", "tcp")
