@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sandfleet.fleet_values import Queued as Queued
     from sandfleet.fleet_values import SandboxChange as SandboxChange
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
+    from sandfleet.state_values import Autosave as Autosave
     from sandfleet.sync import Fleet as Fleet
     from sandfleet.sync import Sandbox as Sandbox
     from sandfleet.sync_commands import CommandHandle as CommandHandle
@@ -64,6 +65,7 @@ _HOMES = {
     "fleet": ("AsyncFleet",),
     "fleet_values": ("Bound", "PoolInfo", "Queued", "SandboxChange"),
     "sandbox": ("AsyncSandbox",),
+    "state_values": ("Autosave",),
     "sync": ("Fleet", "Sandbox"),
     "sync_commands": ("CommandHandle",),
     "values": (

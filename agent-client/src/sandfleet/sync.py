@@ -14,9 +14,11 @@ from sandfleet.files import DEFAULT_READ_LIMIT, AsyncFiles, Data, Format, PathLi
 from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import DEFAULT_LEASE, RPC_TIMEOUT, AsyncSandbox
 from sandfleet.sync_commands import Commands
+from sandfleet.sync_states import States
 
 if TYPE_CHECKING:
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
+    from sandfleet.state_values import Autosave
     from sandfleet.values import (
         Context,
         Execution,
@@ -163,6 +165,7 @@ class Sandbox:
         self._async = sandbox
         self._commands = Commands(sandbox.commands)
         self._files = Files(sandbox.files)
+        self._states = States(sandbox.states)
 
     @property
     def commands(self) -> Commands:
@@ -171,6 +174,10 @@ class Sandbox:
     @property
     def files(self) -> Files:
         return self._files
+
+    @property
+    def states(self) -> States:
+        return self._states
 
     @property
     def sandbox_id(self) -> str:
@@ -201,6 +208,7 @@ class Sandbox:
         max_wait: float = 60.0,
         on_queued: OnQueued | None = None,
         keep_alive: bool | None = None,
+        autosave: bool | Autosave = False,
         fleet: Fleet | None = None,
         request_id: str | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
@@ -224,6 +232,7 @@ class Sandbox:
             max_wait=max_wait,
             on_queued=relay.wrap(on_queued),
             keep_alive=keep_alive,
+            autosave=autosave,
             fleet=fleet.as_async if fleet else None,
             request_id=request_id,
             rpc_timeout=rpc_timeout,
@@ -237,12 +246,18 @@ class Sandbox:
         *,
         timeout: float | None = None,
         keep_alive: bool | None = None,
+        autosave: bool | Autosave = False,
         fleet: Fleet | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
     ) -> Self:
         inner = fleet.as_async if fleet else None
         found = AsyncSandbox.connect(
-            sandbox_id, timeout=timeout, keep_alive=keep_alive, fleet=inner, rpc_timeout=rpc_timeout
+            sandbox_id,
+            timeout=timeout,
+            keep_alive=keep_alive,
+            autosave=autosave,
+            fleet=inner,
+            rpc_timeout=rpc_timeout,
         )
         return cls(run(found))
 
@@ -299,8 +314,9 @@ class Sandbox:
         language: str = "python",
         cwd: str = "",
         envs: Mapping[str, str] | None = None,
+        autosave: bool | Autosave | None = None,
     ) -> Context:
-        return run(self._async.create_context(context_id, language=language, cwd=cwd, envs=envs))
+        return run(self._async.create_context(context_id, language=language, cwd=cwd, envs=envs, autosave=autosave))
 
     def list_contexts(self) -> tuple[Context, ...]:
         return run(self._async.list_contexts())

@@ -9,6 +9,7 @@ from enum import Enum, StrEnum
 
 from sandfleet import _show
 from sandfleet.egress import EgressInfo
+from sandfleet.state_values import Autosaved
 
 MimeParts = Mapping[str, "str | bytes"]
 
@@ -198,7 +199,8 @@ class Execution:
     reason, message  one CamelCase word for programs, one sentence for people and models.
     results          what was shown, in order; `text` is the plain text of the last expression's value.
     error            the code's exception, where there was one.
-    lost             what the session had before and has no more: "variables", "processes", "tmp".
+    lost             what the session had before and has no more: "variables" ("variables: a, b"), "processes", "tmp".
+    restored         what an automatic save has brought back before it, in words.
     """
 
     execution_id: str
@@ -212,6 +214,7 @@ class Execution:
     usage: Usage = field(default_factory=Usage)
     files: FileChanges = field(default_factory=FileChanges)
     lost: tuple[str, ...] = ()
+    restored: str = ""
     context: str = ""
     cell_number: int = 0
     exit_code: int = 0
@@ -303,6 +306,7 @@ class Context:
     state: str
     generation: int
     executions: int
+    autosaved: Autosaved | None = None
 
 
 class FileType(Enum):

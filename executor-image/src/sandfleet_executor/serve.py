@@ -106,7 +106,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session), server)
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
     identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)
-    await asyncio.gather(session.namespace(), asyncio.to_thread(watcher.scan))
+    await asyncio.gather(session.namespace(), asyncio.to_thread(watcher.scan), asyncio.to_thread(session.states.open))
     # Bound before any user code exists, and only now: a port that is open says that the sandbox is ready.
     bind(server, config, identity)
     await server.start()

@@ -167,7 +167,7 @@ class LocalExecutor(ExecutorUnderTest):
         number = next(_numbers)
         uid = f"t{os.getpid()}-{number}"
         folder = host.folder / str(number)
-        for name, mode in ((".", 0o711), ("w", 0o755), ("p", 0o700)):
+        for name, mode in ((".", 0o711), ("w", 0o755), ("p", 0o700), ("s", 0o700)):
             (folder / name).mkdir()
             (folder / name).chmod(mode)
         (folder / "p" / "own").write_text(host.secret)
@@ -177,6 +177,7 @@ class LocalExecutor(ExecutorUnderTest):
             **({"listen": f"127.0.0.1:{free_port()}"} if port else {"socket": str(folder / "x.sock")}),
             "workspace": str(folder / "w"),
             "private_dir": str(folder / "p"),
+            "state_dir": str(folder / "s"),
             "keys_file": str(host.keys_file),
             "isolation": isolation,
             "user_id": 500_000_000 + os.getpid() % 100_000 * 1_000 + number if is_root else None,

@@ -80,6 +80,8 @@ class ExecutorConfig:
     workspace: str
     private_dir: str
     keys_file: str
+    # Where what outlives the executor is kept, out of user code's sight; None: nothing does.
+    state_dir: str | None = None
     # Where to listen: exactly one of the two. A path of a unix socket; "HOST:PORT" for TLS.
     socket: str | None = None
     listen: str | None = None
@@ -97,7 +99,7 @@ class ExecutorConfig:
     envs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("socket", "workspace", "private_dir", "keys_file"):
+        for name in ("socket", "workspace", "private_dir", "keys_file", "state_dir"):
             path = getattr(self, name)
             if path is not None and not (isinstance(path, str) and path.startswith("/")):
                 raise ConfigError(f"cannot take {name}={path!r}: it has to be an absolute path")

@@ -13,6 +13,7 @@ from sandfleet_executor.core.outcomes import Cause, Facts, Verdict
 from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.namespace import Namespace
+from sandfleet_executor.effects.statestore import StateStore
 from sandfleet_executor.effects.tracing import Trace
 
 # How long code may take to react to the interrupt at its deadline before it is killed, in seconds.
@@ -28,6 +29,9 @@ class Surroundings:
     # A mark on the workspace, and what changed since a mark.
     begin_changes: Callable[[], Mark]
     changes_since: Callable[[Mark], Files]
+    # Where variables are saved, and the sandbox's memory limit in bytes.
+    states: StateStore
+    memory: Callable[[], int]
 
 
 @dataclass

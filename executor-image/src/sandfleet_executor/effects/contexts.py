@@ -1,21 +1,38 @@
 """Contexts: interpreters under a name, one cell at a time, a fresh interpreter when the old one has ended."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandfleet_executor.core.contextframes import BadFrame, Done
 from sandfleet_executor.core.events import Started
 from sandfleet_executor.core.outcomes import Cause, Facts, Verdict, judge_cell
 from sandfleet_executor.core.requests import BadRequest
+from sandfleet_executor.core.states import Bounds, Manifest, still_lost
 from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, signal_name
 from sandfleet_executor.effects.children import Exit, NamespaceError
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.interpreter import Cell, Interpreter
 from sandfleet_executor.effects.namespace import Namespace
+from sandfleet_executor.effects.statemoves import Restored
+from sandfleet_executor.effects.statestore import NAMED, StateError
+from sandfleet_executor.effects.variables import Held, Place, Variables
 
 # How long a killed interpreter may take to be gone before the whole namespace is ended, in seconds.
 KILL_SECONDS = 10.0
+ALL_VARIABLES = "variables"
+
+
+@dataclass(frozen=True)
+class Keeps:
+    """What of a context outlives its interpreter: the bounds of automatic saves, and whether it goes on from the newest."""
+
+    autosave: Bounds | None = None
+    resume: bool = False
+
+
+NOTHING = Keeps()
 
 
 @dataclass(frozen=True)
@@ -27,10 +44,14 @@ class CellRequest:
     traceparent: TraceParent | None
     # Bytes; only to say it when it was reached.
     memory_limit: int
+    # Of the context, where this makes it.
+    keeps: Keeps = NOTHING
 
 
 class Context:
-    def __init__(self, context_id: str, cwd: str, envs: dict[str, str], around: Surroundings) -> None:
+    def __init__(
+        self, context_id: str, cwd: str, envs: dict[str, str], around: Surroundings, keeps: Keeps = NOTHING
+    ) -> None:
         self.id = context_id
         self.generation = 0
         self.executions = 0
@@ -43,6 +64,14 @@ class Context:
         self._running: Execution | None = None
         # What the next execution does not find any more.
         self._lost: tuple[str, ...] = ()
+        # The last cell that came to its end.
+        self._ended = 0
+        held = Held(context_id, self._turn, lambda: self._interpreter if self.alive else None, lambda: self._ended)
+        self.variables = Variables(held, Place(around.states, around.memory, around.namespace), keeps.autosave)
+        # Whether to start from what an executor before has saved; what came of it, and what to say of it.
+        self._resume = keeps.resume
+        self.resumed: Restored | None = None
+        self._brought: tuple[int, int] | None = None
 
     @property
     def busy(self) -> bool:
@@ -61,9 +90,52 @@ class Context:
             # It ended between two cells.
             self._lost = ("variables", "processes")
         namespace = await self._around.namespace()
+        first = self._interpreter is None
         self._interpreter = await Interpreter.start(namespace, self._cwd, self._envs, {"context_id": self.id})
         self.generation += 1
+        if self._resume or not first:
+            self._resume = False
+            await self._bring_back(self._interpreter, first=first)
         return self._interpreter
+
+    async def begin(self) -> None:
+        """Starts, from the newest automatic save where that is asked for. Raises as `start`."""
+        async with self._turn:
+            if not self._resume:
+                await self.variables.forget()
+            await self.start()
+
+    async def save(self, name: str, bounds: Bounds) -> Manifest:
+        """Saves the variables under the name. Raises StateError and NamespaceError."""
+        return await self.variables.save(NAMED, name, bounds)
+
+    async def restore(self, name: str, seconds: float) -> Restored:
+        """Brings saved variables in. Raises StateError, NamespaceError and BadRequest."""
+        async with self._turn:
+            restored = await self.variables.restore(await self.start(), NAMED, name, seconds)
+        self.variables.cell_ended()
+        return restored
+
+    async def _bring_back(self, interpreter: Interpreter, *, first: bool) -> None:
+        """What comes back is not lost. `first`: nobody knows of cells of an executor before; their numbers go on."""
+        try:
+            self.resumed = await self.variables.bring_back(interpreter)
+        except StateError as error:
+            self.variables.problem = str(error)
+            others = tuple(word for word in self._lost if not word.startswith(ALL_VARIABLES))
+            self._lost = (ALL_VARIABLES, *others)
+            return
+        if self.resumed:
+            newest = self.resumed.manifest
+            if first:
+                self.executions = self._ended = newest.cell
+            self._lost = self._less(self._lost, self.resumed.missing, newest)
+            self._brought = (self.resumed.count, newest.cell)
+
+    def _less(self, lost: tuple[str, ...], missing: Sequence[str], newest: Manifest) -> tuple[str, ...]:
+        """What is lost although the variables of an automatic save come back."""
+        others = tuple(word for word in lost if not word.startswith(ALL_VARIABLES))
+        return (*still_lost(missing, newest.cell, self._ended), *others)
 
     async def run(self, execution: Execution, request: CellRequest) -> None:
         """Runs one cell to its end, which it emits."""
@@ -95,6 +167,7 @@ class Context:
         self.stop(cause, 0)
         interpreter, self._interpreter = self._interpreter, None
         self._lost = ()
+        await self.variables.forget()
         if interpreter and not interpreter.ended.done():
             interpreter.kill()
             await asyncio.wait((interpreter.ended,), timeout=KILL_SECONDS)
@@ -109,8 +182,8 @@ class Context:
             account.close(verdict_on(error))
             return
         self.executions += 1
-        execution.emit(Started(execution.id, self.id, self.executions, self._lost))
-        self._lost = ()
+        execution.emit(Started(execution.id, self.id, self.executions, self._lost, self._brought))
+        self._lost, self._brought = (), None
         if waits:
             account.restart_clock()
         header = {
@@ -124,12 +197,16 @@ class Context:
             end = await self._settle(interpreter, cell, namespace)
         facts = cell_facts(execution, cell, end, request)
         if isinstance(end, Done):
+            self._ended = self.executions
             account.close(judge_cell(facts), facts)
+            self.variables.cell_ended()
             return
         account.close(judge_cell(facts), facts, lost=self._what_was_lost(namespace))
 
     def _what_was_lost(self, namespace: Namespace) -> tuple[str, ...]:
-        lost = ("variables", "processes", "tmp") if namespace.ended else ("variables", "processes")
+        lost: tuple[str, ...] = ("variables", "processes", *(["tmp"] if namespace.ended else []))
+        if newest := self.variables.newest:
+            lost = self._less(lost, [item.name for item in newest.unsaved], newest)
         # After a restart that was asked for nobody has to be told.
         self._lost = lost if self._interpreter else ()
         return lost

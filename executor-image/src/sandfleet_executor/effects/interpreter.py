@@ -92,6 +92,10 @@ class Interpreter:
         self._child.channel.send({"op": "execute", **header}, code.encode("utf-8", "surrogatepass"))
         return cell
 
+    def tell(self, request: dict[str, Any], fd: int) -> None:
+        """Asks for what answers on the descriptor, and not here."""
+        self._child.channel.send(request, fds=(fd,))
+
     def interrupt(self) -> None:
         self._namespace.signal(self._child.pid, signal.SIGINT)
 

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig, Limits
@@ -14,10 +15,11 @@ from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
 from sandfleet_executor.effects.accounting import Surroundings
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.commands import Command, CommandRequest
-from sandfleet_executor.effects.contexts import CellRequest, Context
+from sandfleet_executor.effects.contexts import NOTHING, CellRequest, Context, Keeps
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.namespace import THREADS, Namespace, this_host
+from sandfleet_executor.effects.statestore import StateStore
 
 MAX_CONTEXTS = 64
 # Ids of executions that are remembered so that none is run twice.
@@ -68,7 +70,10 @@ class Session:
         self._touched = time.monotonic()
         now = time.monotonic()
         self.lease = Lease(now + config.lease if config.lease else None, config.idle_timeout)
-        self._around = Surroundings(self.namespace, watch.begin, watch.since)
+        self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
+        self._around = Surroundings(
+            self.namespace, watch.begin, watch.since, self.states, lambda: self.limits.memory_bytes
+        )
 
     # The namespace
 
@@ -156,12 +161,8 @@ class Session:
         return len(self._running)
 
     def execute(self, context_id: str, execution: Callable[[], Execution], request: CellRequest) -> Execution:
-        """Runs a cell in the background. Raises NotFoundError, ExistsError and BusyError."""
-        context = self._contexts.get(context_id)
-        if context is None:
-            if context_id != DEFAULT_CONTEXT:
-                raise NotFoundError(f"cannot run code in context {context_id}: there is none of that name")
-            context = self._add_context(context_id, self.workdir, {})
+        """Runs a cell in the background. Raises NotFoundError, ExistsError, BusyError and StateError."""
+        context = self.context_or_default(context_id, request.keeps)
         made = execution()
         self._spawn(context.run(made, request))
         return made
@@ -188,13 +189,13 @@ class Session:
 
     # Contexts
 
-    async def create_context(self, context_id: str, cwd: str, envs: dict[str, str]) -> Context:
-        """A context whose interpreter runs. Raises ExistsError, BusyError, BadRequest and NamespaceError."""
+    async def create_context(self, context_id: str, cwd: str, envs: dict[str, str], keeps: Keeps = NOTHING) -> Context:
+        """A context whose interpreter runs. Raises ExistsError, BusyError, BadRequest, NamespaceError and StateError."""
         if context_id in self._contexts:
             raise ExistsError(f"cannot create context {context_id}: it exists")
-        context = self._add_context(context_id, cwd, envs)
+        context = self._add_context(context_id, cwd, envs, keeps)
         try:
-            await context.start()
+            await context.begin()
         except (NamespaceError, BadRequest):
             self._contexts.pop(context_id, None)
             raise
@@ -208,6 +209,12 @@ class Session:
         if context := self._contexts.get(context_id):
             return context
         raise NotFoundError(f"cannot find context {context_id}: there is none of that name")
+
+    def context_or_default(self, context_id: str, keeps: Keeps = NOTHING) -> Context:
+        """The default one is made at its first use. Raises NotFoundError, BusyError and StateError."""
+        if context_id == DEFAULT_CONTEXT and context_id not in self._contexts:
+            return self._add_context(context_id, self.workdir, {}, keeps)
+        return self.context(context_id)
 
     async def restart_context(self, context_id: str) -> Context:
         """The context with a fresh interpreter. Raises NotFoundError and NamespaceError."""
@@ -234,10 +241,10 @@ class Session:
             await asyncio.wait(self._running, timeout=5.0)
         self.closed.set()
 
-    def _add_context(self, context_id: str, cwd: str, envs: dict[str, str]) -> Context:
+    def _add_context(self, context_id: str, cwd: str, envs: dict[str, str], keeps: Keeps = NOTHING) -> Context:
         if len(self._contexts) >= MAX_CONTEXTS:
             raise BusyError(f"cannot create context {context_id}: {MAX_CONTEXTS} exist")
-        context = Context(context_id, cwd, self.environment(envs), self._around)
+        context = Context(context_id, cwd, self.environment(envs), self._around, keeps)
         self._contexts[context_id] = context
         return context
 

@@ -14,6 +14,7 @@ from sandfleet_executor.core.config import ConfigError
 from sandfleet_executor.core.events import STDERR, STDOUT, Error, Event, Finished, Gap, Output, Result, Span, Started
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.tracing import TraceParent, parse_traceparent
+from sandfleet_executor.effects import statestore
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.session import BusyError, ExistsError, MismatchError, NotFoundError
 from sandfleet_executor.servicers.errors import ApiError
@@ -26,6 +27,13 @@ FAILURES: tuple[tuple[type[Exception], grpc.StatusCode, str, bool], ...] = (
     (ExistsError, grpc.StatusCode.ALREADY_EXISTS, "AlreadyExists", False),
     (BusyError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooMany", True),
     (MismatchError, grpc.StatusCode.FAILED_PRECONDITION, "SessionMismatch", False),
+    (statestore.NoSpaceError, grpc.StatusCode.RESOURCE_EXHAUSTED, "NoSpace", True),
+    (statestore.TooManyStatesError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooManyStates", True),
+    (statestore.StateMissingError, grpc.StatusCode.NOT_FOUND, "NoState", False),
+    (statestore.StateDamagedError, grpc.StatusCode.DATA_LOSS, "StateDamaged", False),
+    (statestore.BrokenOffError, grpc.StatusCode.ABORTED, "BrokenOff", True),
+    (statestore.NoStateDirError, grpc.StatusCode.FAILED_PRECONDITION, "NoStateDirectory", False),
+    (statestore.NothingToSaveError, grpc.StatusCode.FAILED_PRECONDITION, "NothingToSave", False),
     (NamespaceError, grpc.StatusCode.UNAVAILABLE, "SessionUnavailable", True),
 )
 OUTCOMES = {
@@ -139,10 +147,12 @@ def event(sequence: int, value: Event) -> pb.ExecutionEvent:
             return pb.ExecutionEvent(sequence=sequence, output=pb.OutputChunk(stream=STREAMS[stream], data=data))
         case Finished():
             return pb.ExecutionEvent(sequence=sequence, finished=finished(value))
-        case Started(execution_id, context_id, cell_number, lost):
+        case Started(execution_id, context_id, cell_number, lost, resumed):
             started = pb.ExecutionStarted(
                 execution_id=execution_id, context_id=context_id, cell_number=cell_number, lost=lost
             )
+            if resumed:
+                started.resumed.variables, started.resumed.cell_number = resumed
             return pb.ExecutionEvent(sequence=sequence, started=started)
         case Result(parts, is_main, dropped):
             shown = [pb.MimePart(mime_type=name, data=data) for name, data in parts]

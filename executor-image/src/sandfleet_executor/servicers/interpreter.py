@@ -1,5 +1,6 @@
 """InterpreterService."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,9 +10,11 @@ from sandfleet_api.executor.v1 import interpreter_pb2_grpc
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
+from sandfleet_executor.core.states import check_bounds, check_seconds
 from sandfleet_executor.effects.contexts import CellRequest, Context
 from sandfleet_executor.effects.session import Session
-from sandfleet_executor.servicers import convert
+from sandfleet_executor.effects.statestore import NAMED
+from sandfleet_executor.servicers import convert, states
 from sandfleet_executor.servicers.convert import typed_failures
 
 LANGUAGES = ("python",)
@@ -30,8 +33,11 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
                     f"cannot create a context for {request.language!r}: languages are {', '.join(LANGUAGES)}"
                 )
             cwd = requests.check_cwd(request.cwd.encode(), self._session.workdir).decode()
-            made = await self._session.create_context(request.context_id, cwd, requests.check_envs(request.envs))
-        return pb.CreateContextResponse(context=describe(made))
+            made = await self._session.create_context(
+                request.context_id, cwd, requests.check_envs(request.envs), states.keeps(request, resume=request.resume)
+            )
+        answer = states.restored("", made.resumed) if made.resumed else None
+        return pb.CreateContextResponse(context=describe(made), resumed=answer)
 
     async def ListContexts(self, request: pb.ListContextsRequest, context: Any) -> pb.ListContextsResponse:
         return pb.ListContextsResponse(contexts=map(describe, self._session.contexts()))
@@ -46,6 +52,7 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
                 envs=requests.check_envs(request.envs),
                 traceparent=convert.traceparent(context),
                 memory_limit=limits.memory_bytes,
+                keeps=states.keeps(request, resume=True),
             )
             output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
             context_id = request.context_id or DEFAULT_CONTEXT
@@ -69,6 +76,31 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
         await self._session.delete_context(request.context_id or DEFAULT_CONTEXT)
         return pb.DeleteContextResponse()
 
+    async def SaveState(self, request: pb.SaveStateRequest, context: Any) -> pb.SaveStateResponse:
+        with typed_failures(request.name):
+            found = self._session.context(request.context_id or DEFAULT_CONTEXT)
+            name = requests.check_id("the name of a state", request.name or found.id)
+            bounds = check_bounds(request.max_bytes, request.max_variable_bytes, convert.seconds(request, "timeout"))
+            return states.saved(name, await found.save(name, bounds))
+
+    async def RestoreState(self, request: pb.RestoreStateRequest, context: Any) -> pb.RestoreStateResponse:
+        with typed_failures(request.name):
+            found = self._session.context_or_default(request.context_id or DEFAULT_CONTEXT)
+            name = requests.check_id("the name of a state", request.name or found.id)
+            seconds = check_seconds(convert.seconds(request, "timeout"))
+            return states.restored(name, await found.restore(name, seconds))
+
+    async def ListStates(self, request: pb.ListStatesRequest, context: Any) -> pb.ListStatesResponse:
+        with typed_failures():
+            found = await asyncio.to_thread(lambda: list(self._session.states.list()))
+        return pb.ListStatesResponse(states=[states.state(name, manifest) for name, manifest in found])
+
+    async def DeleteState(self, request: pb.DeleteStateRequest, context: Any) -> pb.DeleteStateResponse:
+        with typed_failures(request.name):
+            name = requests.check_id("the name of a state", request.name)
+            await asyncio.to_thread(self._session.states.delete, NAMED, name)
+        return pb.DeleteStateResponse()
+
 
 def describe(context: Context) -> pb.Context:
     state = pb.CONTEXT_STATE_IDLE
@@ -82,4 +114,5 @@ def describe(context: Context) -> pb.Context:
         state=state,
         generation=context.generation,
         executions=context.executions,
+        autosaved=states.automatic(context.variables),
     )

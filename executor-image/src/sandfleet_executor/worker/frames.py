@@ -75,6 +75,13 @@ def receive_after(sock: socket.socket, begun: bytes) -> Frame | None:
     return Frame(decode_header(body[:header_size]), body[header_size:])
 
 
+def receive_with_fds(sock: socket.socket, most: int) -> tuple[Frame, list[int]] | None:
+    """As `receive`, with the descriptors (at most so many) that came beside the prefix."""
+    prefix, fds, _, _ = socket.recv_fds(sock, PREFIX.size, most)
+    frame = receive_after(sock, prefix) if prefix else None
+    return None if frame is None else (frame, fds)
+
+
 def _receive_exactly(sock: socket.socket, size: int) -> bytes | None:
     data = bytearray()
     while len(data) < size:

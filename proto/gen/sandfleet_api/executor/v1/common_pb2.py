@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&sandfleet_api/executor/v1/common.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x91\x01\n\x05Usage\x12\x14\n\x0cwall_seconds\x18\x01 \x01(\x01\x12\x13\n\x0b\x63pu_seconds\x18\x02 \x01(\x01\x12\x19\n\x11peak_memory_bytes\x18\x03 \x01(\x04\x12\x16\n\x0epeak_processes\x18\x04 \x01(\r\x12\x14\n\x0cstdout_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cstderr_bytes\x18\x06 \x01(\x04\"d\n\x0b\x46ileChanges\x12\x0f\n\x07\x63reated\x18\x01 \x03(\x0c\x12\x10\n\x08modified\x18\x02 \x03(\x0c\x12\x0f\n\x07\x64\x65leted\x18\x03 \x03(\x0c\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x0f\n\x07omitted\x18\x05 \x01(\x04\"E\n\x05\x46rame\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\r\x12\x10\n\x08\x66unction\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\"r\n\x0e\x45xecutionError\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\x12\x30\n\x06\x66rames\x18\x04 \x03(\x0b\x32 .sandfleet_api.executor.v1.Frame\"+\n\x08MimePart\x12\x11\n\tmime_type\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"k\n\x06Result\x12\x32\n\x05parts\x18\x01 \x03(\x0b\x32#.sandfleet_api.executor.v1.MimePart\x12\x16\n\x0eis_main_result\x18\x02 \x01(\x08\x12\x15\n\rdropped_bytes\x18\x03 \x01(\x04\"_\n\x10\x45xecutionStarted\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65ll_number\x18\x03 \x01(\r\x12\x0c\n\x04lost\x18\x04 \x03(\t\"N\n\x0bOutputChunk\x12\x31\n\x06stream\x18\x01 \x01(\x0e\x32!.sandfleet_api.executor.v1.Stream\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"m\n\tOutputGap\x12\x31\n\x06stream\x18\x01 \x01(\x0e\x32!.sandfleet_api.executor.v1.Stream\x12\x15\n\rdropped_bytes\x18\x02 \x01(\x04\x12\x16\n\x0e\x64ropped_events\x18\x03 \x01(\x04\"\xaa\x02\n\x04Span\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08trace_id\x18\x02 \x01(\x0c\x12\x0f\n\x07span_id\x18\x03 \x01(\x0c\x12\x16\n\x0eparent_span_id\x18\x04 \x01(\x0c\x12)\n\x05start\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x43\n\nattributes\x18\x07 \x03(\x0b\x32/.sandfleet_api.executor.v1.Span.AttributesEntry\x12\r\n\x05\x65rror\x18\x08 \x01(\t\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x86\x03\n\x11\x45xecutionFinished\x12\x33\n\x07outcome\x18\x01 \x01(\x0e\x32\".sandfleet_api.executor.v1.Outcome\x12/\n\x05\x62lame\x18\x02 \x01(\x0e\x32 .sandfleet_api.executor.v1.Blame\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\texit_code\x18\x05 \x01(\x05\x12\x0e\n\x06signal\x18\x06 \x01(\t\x12/\n\x05usage\x18\x07 \x01(\x0b\x32 .sandfleet_api.executor.v1.Usage\x12\x35\n\x05\x66iles\x18\x08 \x01(\x0b\x32&.sandfleet_api.executor.v1.FileChanges\x12\x0c\n\x04lost\x18\t \x03(\t\x12!\n\x19leftover_processes_killed\x18\n \x01(\r\x12.\n\x05spans\x18\x0b \x03(\x0b\x32\x1f.sandfleet_api.executor.v1.Span\"\x8d\x03\n\x0e\x45xecutionEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12>\n\x07started\x18\x02 \x01(\x0b\x32+.sandfleet_api.executor.v1.ExecutionStartedH\x00\x12\x38\n\x06output\x18\x03 \x01(\x0b\x32&.sandfleet_api.executor.v1.OutputChunkH\x00\x12\x33\n\x06result\x18\x04 \x01(\x0b\x32!.sandfleet_api.executor.v1.ResultH\x00\x12:\n\x05\x65rror\x18\x05 \x01(\x0b\x32).sandfleet_api.executor.v1.ExecutionErrorH\x00\x12\x33\n\x03gap\x18\x06 \x01(\x0b\x32$.sandfleet_api.executor.v1.OutputGapH\x00\x12@\n\x08\x66inished\x18\x07 \x01(\x0b\x32,.sandfleet_api.executor.v1.ExecutionFinishedH\x00\x42\x07\n\x05\x65vent\"\xd2\x01\n\x06Limits\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12\x11\n\ttmp_bytes\x18\x02 \x01(\x04\x12\x11\n\tprocesses\x18\x03 \x01(\r\x12\x14\n\x0coutput_bytes\x18\x04 \x01(\x04\x12\x12\n\nexecutions\x18\x05 \x01(\r\x12.\n\x0bmax_timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0f\x64\x65\x66\x61ult_timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"R\n\x0b\x45rrorDetail\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\tretryable\x18\x03 \x01(\x08\x12\x0f\n\x07subject\x18\x04 \x01(\x0c*\xc1\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0e\n\nOUTCOME_OK\x10\x01\x12\x11\n\rOUTCOME_ERROR\x10\x02\x12\x13\n\x0fOUTCOME_TIMEOUT\x10\x03\x12\x12\n\x0eOUTCOME_MEMORY\x10\x04\x12\x12\n\x0eOUTCOME_KILLED\x10\x05\x12\x17\n\x13OUTCOME_INTERRUPTED\x10\x06\x12\x12\n\x0eOUTCOME_DENIED\x10\x07\x12\x10\n\x0cOUTCOME_LOST\x10\x08*e\n\x05\x42lame\x12\x15\n\x11\x42LAME_UNSPECIFIED\x10\x00\x12\x0e\n\nBLAME_CODE\x10\x01\x12\x0f\n\x0b\x42LAME_LIMIT\x10\x02\x12\x10\n\x0c\x42LAME_POLICY\x10\x03\x12\x12\n\x0e\x42LAME_PLATFORM\x10\x04*F\n\x06Stream\x12\x16\n\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n\rSTREAM_STDOUT\x10\x01\x12\x11\n\rSTREAM_STDERR\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&sandfleet_api/executor/v1/common.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x91\x01\n\x05Usage\x12\x14\n\x0cwall_seconds\x18\x01 \x01(\x01\x12\x13\n\x0b\x63pu_seconds\x18\x02 \x01(\x01\x12\x19\n\x11peak_memory_bytes\x18\x03 \x01(\x04\x12\x16\n\x0epeak_processes\x18\x04 \x01(\r\x12\x14\n\x0cstdout_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cstderr_bytes\x18\x06 \x01(\x04\"d\n\x0b\x46ileChanges\x12\x0f\n\x07\x63reated\x18\x01 \x03(\x0c\x12\x10\n\x08modified\x18\x02 \x03(\x0c\x12\x0f\n\x07\x64\x65leted\x18\x03 \x03(\x0c\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x0f\n\x07omitted\x18\x05 \x01(\x04\"E\n\x05\x46rame\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\r\x12\x10\n\x08\x66unction\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\"r\n\x0e\x45xecutionError\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\ttraceback\x18\x03 \x01(\t\x12\x30\n\x06\x66rames\x18\x04 \x03(\x0b\x32 .sandfleet_api.executor.v1.Frame\"+\n\x08MimePart\x12\x11\n\tmime_type\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"k\n\x06Result\x12\x32\n\x05parts\x18\x01 \x03(\x0b\x32#.sandfleet_api.executor.v1.MimePart\x12\x16\n\x0eis_main_result\x18\x02 \x01(\x08\x12\x15\n\rdropped_bytes\x18\x03 \x01(\x04\"\x94\x01\n\x10\x45xecutionStarted\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65ll_number\x18\x03 \x01(\r\x12\x0c\n\x04lost\x18\x04 \x03(\t\x12\x33\n\x07resumed\x18\n \x01(\x0b\x32\".sandfleet_api.executor.v1.Resumed\"1\n\x07Resumed\x12\x11\n\tvariables\x18\x01 \x01(\r\x12\x13\n\x0b\x63\x65ll_number\x18\x02 \x01(\r\"N\n\x0bOutputChunk\x12\x31\n\x06stream\x18\x01 \x01(\x0e\x32!.sandfleet_api.executor.v1.Stream\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"m\n\tOutputGap\x12\x31\n\x06stream\x18\x01 \x01(\x0e\x32!.sandfleet_api.executor.v1.Stream\x12\x15\n\rdropped_bytes\x18\x02 \x01(\x04\x12\x16\n\x0e\x64ropped_events\x18\x03 \x01(\x04\"\xaa\x02\n\x04Span\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08trace_id\x18\x02 \x01(\x0c\x12\x0f\n\x07span_id\x18\x03 \x01(\x0c\x12\x16\n\x0eparent_span_id\x18\x04 \x01(\x0c\x12)\n\x05start\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x43\n\nattributes\x18\x07 \x03(\x0b\x32/.sandfleet_api.executor.v1.Span.AttributesEntry\x12\r\n\x05\x65rror\x18\x08 \x01(\t\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x86\x03\n\x11\x45xecutionFinished\x12\x33\n\x07outcome\x18\x01 \x01(\x0e\x32\".sandfleet_api.executor.v1.Outcome\x12/\n\x05\x62lame\x18\x02 \x01(\x0e\x32 .sandfleet_api.executor.v1.Blame\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x11\n\texit_code\x18\x05 \x01(\x05\x12\x0e\n\x06signal\x18\x06 \x01(\t\x12/\n\x05usage\x18\x07 \x01(\x0b\x32 .sandfleet_api.executor.v1.Usage\x12\x35\n\x05\x66iles\x18\x08 \x01(\x0b\x32&.sandfleet_api.executor.v1.FileChanges\x12\x0c\n\x04lost\x18\t \x03(\t\x12!\n\x19leftover_processes_killed\x18\n \x01(\r\x12.\n\x05spans\x18\x0b \x03(\x0b\x32\x1f.sandfleet_api.executor.v1.Span\"\x8d\x03\n\x0e\x45xecutionEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12>\n\x07started\x18\x02 \x01(\x0b\x32+.sandfleet_api.executor.v1.ExecutionStartedH\x00\x12\x38\n\x06output\x18\x03 \x01(\x0b\x32&.sandfleet_api.executor.v1.OutputChunkH\x00\x12\x33\n\x06result\x18\x04 \x01(\x0b\x32!.sandfleet_api.executor.v1.ResultH\x00\x12:\n\x05\x65rror\x18\x05 \x01(\x0b\x32).sandfleet_api.executor.v1.ExecutionErrorH\x00\x12\x33\n\x03gap\x18\x06 \x01(\x0b\x32$.sandfleet_api.executor.v1.OutputGapH\x00\x12@\n\x08\x66inished\x18\x07 \x01(\x0b\x32,.sandfleet_api.executor.v1.ExecutionFinishedH\x00\x42\x07\n\x05\x65vent\"\xd2\x01\n\x06Limits\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12\x11\n\ttmp_bytes\x18\x02 \x01(\x04\x12\x11\n\tprocesses\x18\x03 \x01(\r\x12\x14\n\x0coutput_bytes\x18\x04 \x01(\x04\x12\x12\n\nexecutions\x18\x05 \x01(\r\x12.\n\x0bmax_timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0f\x64\x65\x66\x61ult_timeout\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"R\n\x0b\x45rrorDetail\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\tretryable\x18\x03 \x01(\x08\x12\x0f\n\x07subject\x18\x04 \x01(\x0c*\xc1\x01\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x0e\n\nOUTCOME_OK\x10\x01\x12\x11\n\rOUTCOME_ERROR\x10\x02\x12\x13\n\x0fOUTCOME_TIMEOUT\x10\x03\x12\x12\n\x0eOUTCOME_MEMORY\x10\x04\x12\x12\n\x0eOUTCOME_KILLED\x10\x05\x12\x17\n\x13OUTCOME_INTERRUPTED\x10\x06\x12\x12\n\x0eOUTCOME_DENIED\x10\x07\x12\x10\n\x0cOUTCOME_LOST\x10\x08*e\n\x05\x42lame\x12\x15\n\x11\x42LAME_UNSPECIFIED\x10\x00\x12\x0e\n\nBLAME_CODE\x10\x01\x12\x0f\n\x0b\x42LAME_LIMIT\x10\x02\x12\x10\n\x0c\x42LAME_POLICY\x10\x03\x12\x12\n\x0e\x42LAME_PLATFORM\x10\x04*F\n\x06Stream\x12\x16\n\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n\rSTREAM_STDOUT\x10\x01\x12\x11\n\rSTREAM_STDERR\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,12 +35,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SPAN_ATTRIBUTESENTRY']._loaded_options = None
   _globals['_SPAN_ATTRIBUTESENTRY']._serialized_options = b'8\001'
-  _globals['_OUTCOME']._serialized_start=2405
-  _globals['_OUTCOME']._serialized_end=2598
-  _globals['_BLAME']._serialized_start=2600
-  _globals['_BLAME']._serialized_end=2701
-  _globals['_STREAM']._serialized_start=2703
-  _globals['_STREAM']._serialized_end=2773
+  _globals['_OUTCOME']._serialized_start=2510
+  _globals['_OUTCOME']._serialized_end=2703
+  _globals['_BLAME']._serialized_start=2705
+  _globals['_BLAME']._serialized_end=2806
+  _globals['_STREAM']._serialized_start=2808
+  _globals['_STREAM']._serialized_end=2878
   _globals['_USAGE']._serialized_start=135
   _globals['_USAGE']._serialized_end=280
   _globals['_FILECHANGES']._serialized_start=282
@@ -53,22 +53,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MIMEPART']._serialized_end=614
   _globals['_RESULT']._serialized_start=616
   _globals['_RESULT']._serialized_end=723
-  _globals['_EXECUTIONSTARTED']._serialized_start=725
-  _globals['_EXECUTIONSTARTED']._serialized_end=820
-  _globals['_OUTPUTCHUNK']._serialized_start=822
-  _globals['_OUTPUTCHUNK']._serialized_end=900
-  _globals['_OUTPUTGAP']._serialized_start=902
-  _globals['_OUTPUTGAP']._serialized_end=1011
-  _globals['_SPAN']._serialized_start=1014
-  _globals['_SPAN']._serialized_end=1312
-  _globals['_SPAN_ATTRIBUTESENTRY']._serialized_start=1263
-  _globals['_SPAN_ATTRIBUTESENTRY']._serialized_end=1312
-  _globals['_EXECUTIONFINISHED']._serialized_start=1315
-  _globals['_EXECUTIONFINISHED']._serialized_end=1705
-  _globals['_EXECUTIONEVENT']._serialized_start=1708
-  _globals['_EXECUTIONEVENT']._serialized_end=2105
-  _globals['_LIMITS']._serialized_start=2108
-  _globals['_LIMITS']._serialized_end=2318
-  _globals['_ERRORDETAIL']._serialized_start=2320
-  _globals['_ERRORDETAIL']._serialized_end=2402
+  _globals['_EXECUTIONSTARTED']._serialized_start=726
+  _globals['_EXECUTIONSTARTED']._serialized_end=874
+  _globals['_RESUMED']._serialized_start=876
+  _globals['_RESUMED']._serialized_end=925
+  _globals['_OUTPUTCHUNK']._serialized_start=927
+  _globals['_OUTPUTCHUNK']._serialized_end=1005
+  _globals['_OUTPUTGAP']._serialized_start=1007
+  _globals['_OUTPUTGAP']._serialized_end=1116
+  _globals['_SPAN']._serialized_start=1119
+  _globals['_SPAN']._serialized_end=1417
+  _globals['_SPAN_ATTRIBUTESENTRY']._serialized_start=1368
+  _globals['_SPAN_ATTRIBUTESENTRY']._serialized_end=1417
+  _globals['_EXECUTIONFINISHED']._serialized_start=1420
+  _globals['_EXECUTIONFINISHED']._serialized_end=1810
+  _globals['_EXECUTIONEVENT']._serialized_start=1813
+  _globals['_EXECUTIONEVENT']._serialized_end=2210
+  _globals['_LIMITS']._serialized_start=2213
+  _globals['_LIMITS']._serialized_end=2423
+  _globals['_ERRORDETAIL']._serialized_start=2425
+  _globals['_ERRORDETAIL']._serialized_end=2507
 # @@protoc_insertion_point(module_scope)

@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from sandfleet_api.executor.v1 import common_pb2 as sandfleet__api_dot_executor_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+sandfleet_api/executor/v1/interpreter.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a&sandfleet_api/executor/v1/common.proto\"\x8f\x01\n\x07\x43ontext\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x36\n\x05state\x18\x03 \x01(\x0e\x32\'.sandfleet_api.executor.v1.ContextState\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x12\n\nexecutions\x18\x05 \x01(\r\"\xbf\x01\n\x14\x43reateContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x0b\n\x03\x63wd\x18\x03 \x01(\t\x12G\n\x04\x65nvs\x18\x04 \x03(\x0b\x32\x39.sandfleet_api.executor.v1.CreateContextRequest.EnvsEntry\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x15\x43reateContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\"\x15\n\x13ListContextsRequest\"L\n\x14ListContextsResponse\x12\x34\n\x08\x63ontexts\x18\x01 \x03(\x0b\x32\".sandfleet_api.executor.v1.Context\"\x80\x02\n\x0e\x45xecuteRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12output_limit_bytes\x18\x05 \x01(\x04\x12\x41\n\x04\x65nvs\x18\x06 \x03(\x0b\x32\x33.sandfleet_api.executor.v1.ExecuteRequest.EnvsEntry\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x0f\x45xecuteResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"f\n\x10InterruptRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x65xecution_id\x18\x03 \x01(\t\"(\n\x11InterruptResponse\x12\x13\n\x0binterrupted\x18\x01 \x01(\x08\"+\n\x15RestartContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"M\n\x16RestartContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\"*\n\x14\x44\x65leteContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteContextResponse*v\n\x0c\x43ontextState\x12\x1d\n\x19\x43ONTEXT_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTEXT_STATE_IDLE\x10\x01\x12\x16\n\x12\x43ONTEXT_STATE_BUSY\x10\x02\x12\x17\n\x13\x43ONTEXT_STATE_ENDED\x10\x03\x32\xb0\x05\n\x12InterpreterService\x12r\n\rCreateContext\x12/.sandfleet_api.executor.v1.CreateContextRequest\x1a\x30.sandfleet_api.executor.v1.CreateContextResponse\x12o\n\x0cListContexts\x12..sandfleet_api.executor.v1.ListContextsRequest\x1a/.sandfleet_api.executor.v1.ListContextsResponse\x12\x62\n\x07\x45xecute\x12).sandfleet_api.executor.v1.ExecuteRequest\x1a*.sandfleet_api.executor.v1.ExecuteResponse0\x01\x12\x66\n\tInterrupt\x12+.sandfleet_api.executor.v1.InterruptRequest\x1a,.sandfleet_api.executor.v1.InterruptResponse\x12u\n\x0eRestartContext\x12\x30.sandfleet_api.executor.v1.RestartContextRequest\x1a\x31.sandfleet_api.executor.v1.RestartContextResponse\x12r\n\rDeleteContext\x12/.sandfleet_api.executor.v1.DeleteContextRequest\x1a\x30.sandfleet_api.executor.v1.DeleteContextResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+sandfleet_api/executor/v1/interpreter.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&sandfleet_api/executor/v1/common.proto\"\xcc\x01\n\x07\x43ontext\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x36\n\x05state\x18\x03 \x01(\x0e\x32\'.sandfleet_api.executor.v1.ContextState\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x12\n\nexecutions\x18\x05 \x01(\r\x12;\n\tautosaved\x18\n \x01(\x0b\x32(.sandfleet_api.executor.v1.AutomaticSave\"V\n\rAutomaticSave\x12\x34\n\x05state\x18\x01 \x01(\x0b\x32%.sandfleet_api.executor.v1.SavedState\x12\x0f\n\x07problem\x18\x02 \x01(\t\"I\n\x08\x41utosave\x12\x11\n\tmax_bytes\x18\x01 \x01(\x04\x12*\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xa4\x01\n\nSavedState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12+\n\x07\x63reated\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x63\x65ll_number\x18\x04 \x01(\r\x12\x12\n\nsize_bytes\x18\x05 \x01(\x04\x12\r\n\x05saved\x18\x06 \x01(\r\x12\x0f\n\x07unsaved\x18\x07 \x01(\r\"o\n\tStateItem\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x11\n\toverwrote\x18\x06 \x01(\x08\"R\n\nStateItems\x12\x33\n\x05items\x18\x01 \x03(\x0b\x32$.sandfleet_api.executor.v1.StateItem\x12\x0f\n\x07omitted\x18\x02 \x01(\r\"\x86\x02\n\x14\x43reateContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x0b\n\x03\x63wd\x18\x03 \x01(\t\x12G\n\x04\x65nvs\x18\x04 \x03(\x0b\x32\x39.sandfleet_api.executor.v1.CreateContextRequest.EnvsEntry\x12\x35\n\x08\x61utosave\x18\n \x01(\x0b\x32#.sandfleet_api.executor.v1.Autosave\x12\x0e\n\x06resume\x18\x0b \x01(\x08\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x8e\x01\n\x15\x43reateContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\x12@\n\x07resumed\x18\n \x01(\x0b\x32/.sandfleet_api.executor.v1.RestoreStateResponse\"\x15\n\x13ListContextsRequest\"L\n\x14ListContextsResponse\x12\x34\n\x08\x63ontexts\x18\x01 \x03(\x0b\x32\".sandfleet_api.executor.v1.Context\"\xb7\x02\n\x0e\x45xecuteRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12output_limit_bytes\x18\x05 \x01(\x04\x12\x41\n\x04\x65nvs\x18\x06 \x03(\x0b\x32\x33.sandfleet_api.executor.v1.ExecuteRequest.EnvsEntry\x12\x35\n\x08\x61utosave\x18\n \x01(\x0b\x32#.sandfleet_api.executor.v1.Autosave\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x0f\x45xecuteResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"f\n\x10InterruptRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x65xecution_id\x18\x03 \x01(\t\"(\n\x11InterruptResponse\x12\x13\n\x0binterrupted\x18\x01 \x01(\x08\"+\n\x15RestartContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"M\n\x16RestartContextResponse\x12\x33\n\x07\x63ontext\x18\x01 \x01(\x0b\x32\".sandfleet_api.executor.v1.Context\"*\n\x14\x44\x65leteContextRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\"\x17\n\x15\x44\x65leteContextResponse\"\x8f\x01\n\x10SaveStateRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tmax_bytes\x18\x03 \x01(\x04\x12\x1a\n\x12max_variable_bytes\x18\x04 \x01(\x04\x12*\n\x07timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xc8\x01\n\x11SaveStateResponse\x12\x34\n\x05state\x18\x01 \x01(\x0b\x32%.sandfleet_api.executor.v1.SavedState\x12\x34\n\x05saved\x18\x02 \x01(\x0b\x32%.sandfleet_api.executor.v1.StateItems\x12\x36\n\x07unsaved\x18\x03 \x01(\x0b\x32%.sandfleet_api.executor.v1.StateItems\x12\x0f\n\x07threads\x18\x04 \x03(\t\"c\n\x13RestoreStateRequest\x12\x12\n\ncontext_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12*\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x86\x02\n\x14RestoreStateResponse\x12\x34\n\x05state\x18\x01 \x01(\x0b\x32%.sandfleet_api.executor.v1.SavedState\x12\x37\n\x08restored\x18\x02 \x01(\x0b\x32%.sandfleet_api.executor.v1.StateItems\x12\x39\n\nunrestored\x18\x03 \x01(\x0b\x32%.sandfleet_api.executor.v1.StateItems\x12\x36\n\x07unsaved\x18\x04 \x01(\x0b\x32%.sandfleet_api.executor.v1.StateItems\x12\x0c\n\x04lost\x18\x05 \x03(\t\"\x13\n\x11ListStatesRequest\"K\n\x12ListStatesResponse\x12\x35\n\x06states\x18\x01 \x03(\x0b\x32%.sandfleet_api.executor.v1.SavedState\"\"\n\x12\x44\x65leteStateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteStateResponse*v\n\x0c\x43ontextState\x12\x1d\n\x19\x43ONTEXT_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x43ONTEXT_STATE_IDLE\x10\x01\x12\x16\n\x12\x43ONTEXT_STATE_BUSY\x10\x02\x12\x17\n\x13\x43ONTEXT_STATE_ENDED\x10\x03\x32\xe2\x08\n\x12InterpreterService\x12r\n\rCreateContext\x12/.sandfleet_api.executor.v1.CreateContextRequest\x1a\x30.sandfleet_api.executor.v1.CreateContextResponse\x12o\n\x0cListContexts\x12..sandfleet_api.executor.v1.ListContextsRequest\x1a/.sandfleet_api.executor.v1.ListContextsResponse\x12\x62\n\x07\x45xecute\x12).sandfleet_api.executor.v1.ExecuteRequest\x1a*.sandfleet_api.executor.v1.ExecuteResponse0\x01\x12\x66\n\tInterrupt\x12+.sandfleet_api.executor.v1.InterruptRequest\x1a,.sandfleet_api.executor.v1.InterruptResponse\x12u\n\x0eRestartContext\x12\x30.sandfleet_api.executor.v1.RestartContextRequest\x1a\x31.sandfleet_api.executor.v1.RestartContextResponse\x12r\n\rDeleteContext\x12/.sandfleet_api.executor.v1.DeleteContextRequest\x1a\x30.sandfleet_api.executor.v1.DeleteContextResponse\x12\x66\n\tSaveState\x12+.sandfleet_api.executor.v1.SaveStateRequest\x1a,.sandfleet_api.executor.v1.SaveStateResponse\x12o\n\x0cRestoreState\x12..sandfleet_api.executor.v1.RestoreStateRequest\x1a/.sandfleet_api.executor.v1.RestoreStateResponse\x12i\n\nListStates\x12,.sandfleet_api.executor.v1.ListStatesRequest\x1a-.sandfleet_api.executor.v1.ListStatesResponse\x12l\n\x0b\x44\x65leteState\x12-.sandfleet_api.executor.v1.DeleteStateRequest\x1a..sandfleet_api.executor.v1.DeleteStateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,38 +38,64 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATECONTEXTREQUEST_ENVSENTRY']._serialized_options = b'8\001'
   _globals['_EXECUTEREQUEST_ENVSENTRY']._loaded_options = None
   _globals['_EXECUTEREQUEST_ENVSENTRY']._serialized_options = b'8\001'
-  _globals['_CONTEXTSTATE']._serialized_start=1341
-  _globals['_CONTEXTSTATE']._serialized_end=1459
-  _globals['_CONTEXT']._serialized_start=147
-  _globals['_CONTEXT']._serialized_end=290
-  _globals['_CREATECONTEXTREQUEST']._serialized_start=293
-  _globals['_CREATECONTEXTREQUEST']._serialized_end=484
-  _globals['_CREATECONTEXTREQUEST_ENVSENTRY']._serialized_start=441
-  _globals['_CREATECONTEXTREQUEST_ENVSENTRY']._serialized_end=484
-  _globals['_CREATECONTEXTRESPONSE']._serialized_start=486
-  _globals['_CREATECONTEXTRESPONSE']._serialized_end=562
-  _globals['_LISTCONTEXTSREQUEST']._serialized_start=564
-  _globals['_LISTCONTEXTSREQUEST']._serialized_end=585
-  _globals['_LISTCONTEXTSRESPONSE']._serialized_start=587
-  _globals['_LISTCONTEXTSRESPONSE']._serialized_end=663
-  _globals['_EXECUTEREQUEST']._serialized_start=666
-  _globals['_EXECUTEREQUEST']._serialized_end=922
-  _globals['_EXECUTEREQUEST_ENVSENTRY']._serialized_start=441
-  _globals['_EXECUTEREQUEST_ENVSENTRY']._serialized_end=484
-  _globals['_EXECUTERESPONSE']._serialized_start=924
-  _globals['_EXECUTERESPONSE']._serialized_end=1000
-  _globals['_INTERRUPTREQUEST']._serialized_start=1002
-  _globals['_INTERRUPTREQUEST']._serialized_end=1104
-  _globals['_INTERRUPTRESPONSE']._serialized_start=1106
-  _globals['_INTERRUPTRESPONSE']._serialized_end=1146
-  _globals['_RESTARTCONTEXTREQUEST']._serialized_start=1148
-  _globals['_RESTARTCONTEXTREQUEST']._serialized_end=1191
-  _globals['_RESTARTCONTEXTRESPONSE']._serialized_start=1193
-  _globals['_RESTARTCONTEXTRESPONSE']._serialized_end=1270
-  _globals['_DELETECONTEXTREQUEST']._serialized_start=1272
-  _globals['_DELETECONTEXTREQUEST']._serialized_end=1314
-  _globals['_DELETECONTEXTRESPONSE']._serialized_start=1316
-  _globals['_DELETECONTEXTRESPONSE']._serialized_end=1339
-  _globals['_INTERPRETERSERVICE']._serialized_start=1462
-  _globals['_INTERPRETERSERVICE']._serialized_end=2150
+  _globals['_CONTEXTSTATE']._serialized_start=3027
+  _globals['_CONTEXTSTATE']._serialized_end=3145
+  _globals['_CONTEXT']._serialized_start=180
+  _globals['_CONTEXT']._serialized_end=384
+  _globals['_AUTOMATICSAVE']._serialized_start=386
+  _globals['_AUTOMATICSAVE']._serialized_end=472
+  _globals['_AUTOSAVE']._serialized_start=474
+  _globals['_AUTOSAVE']._serialized_end=547
+  _globals['_SAVEDSTATE']._serialized_start=550
+  _globals['_SAVEDSTATE']._serialized_end=714
+  _globals['_STATEITEM']._serialized_start=716
+  _globals['_STATEITEM']._serialized_end=827
+  _globals['_STATEITEMS']._serialized_start=829
+  _globals['_STATEITEMS']._serialized_end=911
+  _globals['_CREATECONTEXTREQUEST']._serialized_start=914
+  _globals['_CREATECONTEXTREQUEST']._serialized_end=1176
+  _globals['_CREATECONTEXTREQUEST_ENVSENTRY']._serialized_start=1133
+  _globals['_CREATECONTEXTREQUEST_ENVSENTRY']._serialized_end=1176
+  _globals['_CREATECONTEXTRESPONSE']._serialized_start=1179
+  _globals['_CREATECONTEXTRESPONSE']._serialized_end=1321
+  _globals['_LISTCONTEXTSREQUEST']._serialized_start=1323
+  _globals['_LISTCONTEXTSREQUEST']._serialized_end=1344
+  _globals['_LISTCONTEXTSRESPONSE']._serialized_start=1346
+  _globals['_LISTCONTEXTSRESPONSE']._serialized_end=1422
+  _globals['_EXECUTEREQUEST']._serialized_start=1425
+  _globals['_EXECUTEREQUEST']._serialized_end=1736
+  _globals['_EXECUTEREQUEST_ENVSENTRY']._serialized_start=1133
+  _globals['_EXECUTEREQUEST_ENVSENTRY']._serialized_end=1176
+  _globals['_EXECUTERESPONSE']._serialized_start=1738
+  _globals['_EXECUTERESPONSE']._serialized_end=1814
+  _globals['_INTERRUPTREQUEST']._serialized_start=1816
+  _globals['_INTERRUPTREQUEST']._serialized_end=1918
+  _globals['_INTERRUPTRESPONSE']._serialized_start=1920
+  _globals['_INTERRUPTRESPONSE']._serialized_end=1960
+  _globals['_RESTARTCONTEXTREQUEST']._serialized_start=1962
+  _globals['_RESTARTCONTEXTREQUEST']._serialized_end=2005
+  _globals['_RESTARTCONTEXTRESPONSE']._serialized_start=2007
+  _globals['_RESTARTCONTEXTRESPONSE']._serialized_end=2084
+  _globals['_DELETECONTEXTREQUEST']._serialized_start=2086
+  _globals['_DELETECONTEXTREQUEST']._serialized_end=2128
+  _globals['_DELETECONTEXTRESPONSE']._serialized_start=2130
+  _globals['_DELETECONTEXTRESPONSE']._serialized_end=2153
+  _globals['_SAVESTATEREQUEST']._serialized_start=2156
+  _globals['_SAVESTATEREQUEST']._serialized_end=2299
+  _globals['_SAVESTATERESPONSE']._serialized_start=2302
+  _globals['_SAVESTATERESPONSE']._serialized_end=2502
+  _globals['_RESTORESTATEREQUEST']._serialized_start=2504
+  _globals['_RESTORESTATEREQUEST']._serialized_end=2603
+  _globals['_RESTORESTATERESPONSE']._serialized_start=2606
+  _globals['_RESTORESTATERESPONSE']._serialized_end=2868
+  _globals['_LISTSTATESREQUEST']._serialized_start=2870
+  _globals['_LISTSTATESREQUEST']._serialized_end=2889
+  _globals['_LISTSTATESRESPONSE']._serialized_start=2891
+  _globals['_LISTSTATESRESPONSE']._serialized_end=2966
+  _globals['_DELETESTATEREQUEST']._serialized_start=2968
+  _globals['_DELETESTATEREQUEST']._serialized_end=3002
+  _globals['_DELETESTATERESPONSE']._serialized_start=3004
+  _globals['_DELETESTATERESPONSE']._serialized_end=3025
+  _globals['_INTERPRETERSERVICE']._serialized_start=3148
+  _globals['_INTERPRETERSERVICE']._serialized_end=4270
 # @@protoc_insertion_point(module_scope)
