@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, footprint, sessions, pods, operator, claims, warm.
+`--only NAME` runs one of: cells, commands, footprint, sessions, state, pods, operator, claims, warm.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import footprint
 import pods
 import reconciler
 import sessions
+import state
 import warm
 
 PARTS = {
@@ -21,6 +22,7 @@ PARTS = {
     "commands": commands,
     "footprint": footprint,
     "sessions": sessions,
+    "state": state,
     "pods": pods,
     "operator": reconciler,
     "claims": claims,

@@ -78,7 +78,7 @@ class Interpreter:
     def __init__(self, link: Link, autosave: bool | Autosave = False) -> None:
         self._link = link
         # Of each Python context that is made without another wish.
-        self._autosave = Autosave.of(autosave)
+        self.autosave = Autosave.of(autosave)
         self._made: dict[str, _Made] = {}
         # In which incarnation of the executor each context was used last, to say what a new one has lost.
         self._used: dict[str, str] = {}
@@ -105,7 +105,7 @@ class Interpreter:
     async def _open(self, cell: Cell) -> Follower:
         if cell.context is None and cell.context_id not in (DEFAULT_CONTEXT, *self._made):
             await self._ensure(api.interpreter.CreateContextRequest(context_id=cell.context_id, language=cell.language))
-        autosave = convert_states.autosave(self._autosave) if cell.context_id == DEFAULT_CONTEXT else None
+        autosave = convert_states.autosave(self.autosave) if cell.context_id == DEFAULT_CONTEXT else None
         request = api.interpreter.ExecuteRequest(
             execution_id=cell.execution_id,
             context_id=cell.context_id,
@@ -142,9 +142,9 @@ class Interpreter:
         made = self._made.get(context_id)
         if made is not None:
             request = made.request
-        elif self._autosave and context_id == DEFAULT_CONTEXT:
+        elif self.autosave and context_id == DEFAULT_CONTEXT:
             request = api.interpreter.CreateContextRequest(
-                context_id=context_id, autosave=convert_states.autosave(self._autosave), resume=True
+                context_id=context_id, autosave=convert_states.autosave(self.autosave), resume=True
             )
         else:
             return None
@@ -207,7 +207,7 @@ class Interpreter:
         autosave: bool | Autosave | None,
     ) -> Context:
         """Start a context."""
-        wish = self._autosave if autosave is None else Autosave.of(autosave)
+        wish = self.autosave if autosave is None else Autosave.of(autosave)
         request = api.interpreter.CreateContextRequest(
             context_id=context_id or f"c-{uuid.uuid4().hex[:12]}",
             language=language,

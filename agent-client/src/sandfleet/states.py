@@ -11,7 +11,7 @@ from sandfleet.interpreter import context_name
 
 if TYPE_CHECKING:
     from sandfleet.interpreter import Interpreter
-    from sandfleet.state_values import SavedState, StateRestored, StateSaved
+    from sandfleet.state_values import Autosave, SavedState, StateRestored, StateSaved
     from sandfleet.transport import Link
     from sandfleet.values import Context
 
@@ -30,6 +30,11 @@ class AsyncStates:
         """`AsyncSandbox.states` is one."""
         self._link = link
         self._interpreter = interpreter
+
+    @property
+    def autosave(self) -> Autosave | None:
+        """What the sandbox's contexts are made with; None without automatic saves."""
+        return self._interpreter.autosave
 
     async def save(
         self,

@@ -8,7 +8,7 @@ from sandfleet._background import mirrors, run
 from sandfleet.states import AsyncStates
 
 if TYPE_CHECKING:
-    from sandfleet.state_values import SavedState, StateRestored, StateSaved
+    from sandfleet.state_values import Autosave, SavedState, StateRestored, StateSaved
     from sandfleet.values import Context
 
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 class States:
     def __init__(self, states: AsyncStates) -> None:
         self._async = states
+
+    @property
+    def autosave(self) -> Autosave | None:
+        return self._async.autosave
 
     def save(
         self,

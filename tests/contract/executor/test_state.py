@@ -1,6 +1,7 @@
 """Variables that outlive their interpreter, their executor, and whatever their pickling does."""
 
 import pytest
+import pytest_asyncio
 from contract.executor.harness import until
 from sandfleet import Autosave, Outcome
 from sandfleet.errors import (
@@ -13,6 +14,15 @@ from sandfleet.errors import (
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 MIB = 1 << 20
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def context(sandbox):
+    """The name of a new context in the file's sandbox; its state goes with it."""
+    made = await sandbox.create_context()
+    yield made.context_id
+    await sandbox.delete_context(made)
+    await sandbox.states.delete(made.context_id)
 
 
 async def run(sandbox, code, context, **options):
@@ -499,6 +509,20 @@ async def test_without_autosave_the_same_crash_costs_all(sandbox, context):
     await sandbox.run_code("import os; os._exit(1)", context=context)
     execution = await sandbox.run_code("'x' in globals()", context=context)
     assert (execution.text, execution.lost, execution.restored) == ("False", ("variables", "processes"), "")
+
+
+async def test_an_automatic_save_that_ends_the_interpreter_is_tried_once(sandbox):
+    context = await sandbox.create_context(autosave=True)
+    await run(
+        sandbox, "import os\nclass A:\n    def __reduce__(self): return os._exit, (1,)\nbad = A(); x = 1", context
+    )
+    await saved_automatically(sandbox, 1, context.context_id)
+    await sandbox.run_code("os._exit(1)", context=context)
+    execution = await sandbox.run_code("'x' in globals()", context=context)
+    assert (execution.outcome, execution.text, execution.lost) == (Outcome.OK, "False", ("variables", "processes"))
+    await run(sandbox, "y = 1", context)
+    await saved_automatically(sandbox, 4, context.context_id)
+    await sandbox.delete_context(context)
 
 
 async def test_an_automatic_save_that_is_behind_says_so(sandbox):

@@ -91,11 +91,18 @@ class Context:
             self._lost = ("variables", "processes")
         namespace = await self._around.namespace()
         first = self._interpreter is None
-        self._interpreter = await Interpreter.start(namespace, self._cwd, self._envs, {"context_id": self.id})
-        self.generation += 1
+        interpreter = await self._start(namespace)
         if self._resume or not first:
             self._resume = False
-            await self._bring_back(self._interpreter, first=first)
+            await self._bring_back(interpreter, first=first)
+            if not self.alive:
+                # What was brought back has ended it.
+                interpreter = await self._start(namespace)
+        return interpreter
+
+    async def _start(self, namespace: Namespace) -> Interpreter:
+        self._interpreter = await Interpreter.start(namespace, self._cwd, self._envs, {"context_id": self.id})
+        self.generation += 1
         return self._interpreter
 
     async def begin(self) -> None:
@@ -121,7 +128,7 @@ class Context:
         try:
             self.resumed = await self.variables.bring_back(interpreter)
         except StateError as error:
-            self.variables.problem = str(error)
+            await self.variables.give_up(str(error))
             others = tuple(word for word in self._lost if not word.startswith(ALL_VARIABLES))
             self._lost = (ALL_VARIABLES, *others)
             return

@@ -145,9 +145,8 @@ class Saving:
             return manifest
 
     def close(self) -> None:
-        """Ends the copy where it is not done, and removes what was not committed."""
+        """Ends the copy where it is not done."""
         self._line.close()
-        self._draft.discard()
 
     @property
     def _size(self) -> int:

@@ -4,7 +4,8 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sandfleet_executor.core import states
@@ -51,6 +52,7 @@ class StateStore:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder / "variables" if folder else None
+        self._settling = threading.Lock()
 
     @property
     def exists(self) -> bool:
@@ -69,18 +71,30 @@ class StateStore:
     def begin(self, kind: str, name: str, most: int) -> "Draft":
         """A new state of at most so many bytes, less where there is less room. Raises StateError."""
         path = self._path(kind, name)
-        others = [each for each in self._files() if each != path]
-        named = sum(each.parent.name == NAMED for each in others)
-        if kind == NAMED and named >= states.MAX_STATES:
-            raise TooManyStatesError(f"cannot save state {name}: {named} are there, which is the most; delete one")
-        room = states.MAX_ALL_BYTES - sum(size_of(each) for each in others)
+        room = self._room(path)
         if room <= 0:
             raise TooManyStatesError(
                 f"cannot save state {name}: all take {states.MAX_ALL_BYTES} bytes, which is the most"
             )
         with no_space(name):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return Draft(path, min(most, room))
+            return Draft(path, min(most, room), self._settle)
+
+    def _room(self, path: Path) -> int:
+        """Bytes that the state of this path may have. Raises TooManyStatesError."""
+        others = [each for each in self._files() if each != path]
+        named = sum(each.parent.name == NAMED for each in others)
+        if path.parent.name == NAMED and named >= states.MAX_STATES:
+            name = path.name.removesuffix(SUFFIX)
+            raise TooManyStatesError(f"cannot save state {name}: {named} are there, which is the most; delete one")
+        return states.MAX_ALL_BYTES - sum(size_of(each) for each in others)
+
+    def _settle(self, unfinished: Path, path: Path, size: int) -> None:
+        """Gives the file its name, unless others that were saved meanwhile have left no room. Raises TooManyStatesError."""
+        with self._settling:
+            if size > self._room(path) + states.MAX_MANIFEST:
+                raise TooManyStatesError(f"cannot save state {path.name.removesuffix(SUFFIX)}: others took the room")
+            unfinished.rename(path)
 
     def read(self, kind: str, name: str) -> tuple[Manifest, int]:
         """What stands about it, and a descriptor at the beginning of its bytes. Raises StateError."""
@@ -123,8 +137,11 @@ class StateStore:
 class Draft:
     """A state that is being written. Ends with `commit` or `discard`."""
 
-    def __init__(self, path: Path, room: int) -> None:
+    def __init__(self, path: Path, room: int, settle: Callable[[Path, Path, int], None]) -> None:
         self._path = path
+        self._settle = settle
+        # Whoever waits for a write may stop waiting: the descriptor is not closed under it.
+        self._using = threading.Lock()
         self._unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
         self._fd = os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         # Bytes that it may have, without its manifest.
@@ -133,35 +150,37 @@ class Draft:
 
     def write(self, data: bytes | bytearray) -> None:
         """Raises NoSpaceError."""
-        with no_space(self._path.name), memoryview(data) as view:
+        with self._using, no_space(self._path.name), memoryview(data) as view:
             done = 0
             while done < len(view):
                 done += os.write(self._fd, view[done:])
             self.size += done
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
-        os.lseek(self._fd, size, os.SEEK_SET)
+        with self._using, no_space(self._path.name):
+            os.ftruncate(self._fd, size)
+            os.lseek(self._fd, size, os.SEEK_SET)
         self.size = size
 
     def commit(self, manifest: Manifest) -> None:
         """From here on it is the state of its name, also after a crash. Raises NoSpaceError."""
         self.write(manifest.encode())
-        with no_space(self._path.name):
+        with self._using, no_space(self._path.name):
             os.fsync(self._fd)
-            os.rename(self._unfinished, self._path)  # noqa: PTH104 - beside the descriptors
+            self._settle(self._unfinished, self._path, self.size)
+            self._close()
             folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        self._close()
 
     def discard(self) -> None:
         """Nothing of it stays; after `commit` it does nothing."""
-        if self._fd >= 0:
-            self._unfinished.unlink(missing_ok=True)
-            self._close()
+        with self._using:
+            if self._fd >= 0:
+                self._unfinished.unlink(missing_ok=True)
+                self._close()
 
     def _close(self) -> None:
         os.close(self._fd)

@@ -14,6 +14,7 @@ from sandfleet_executor.effects.statemoves import Restored, Restoring, Saving
 from sandfleet_executor.effects.statestore import (
     AUTOMATIC,
     BrokenOffError,
+    Draft,
     NothingToSaveError,
     StateError,
     StateMissingError,
@@ -66,7 +67,7 @@ class Variables:
         """Raises StateError and NamespaceError."""
         held, place = self._held, self._place
         async with self._saving:
-            draft = await asyncio.to_thread(place.store.begin, kind, name, bounds.total)
+            draft = await self._draft(kind, name, bounds.total)
             saving: Saving | None = None
             try:
                 async with held.turn:
@@ -81,7 +82,17 @@ class Variables:
             finally:
                 if saving:
                     saving.close()
-                draft.discard()
+                # Behind a write that nobody waits for any more.
+                asyncio.get_running_loop().run_in_executor(None, draft.discard)
+
+    async def _draft(self, kind: str, name: str, most: int) -> Draft:
+        """Leaves none behind when it is cancelled."""
+        making = asyncio.create_task(asyncio.to_thread(self._place.store.begin, kind, name, most))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(lambda done: None if done.exception() else done.result().discard())
+            raise
 
     async def restore(self, interpreter: Interpreter, kind: str, name: str, seconds: float) -> Restored:
         """Into an interpreter whose turn is the caller's. Raises StateError."""
@@ -147,6 +158,11 @@ class Variables:
         self.newest = None
         if self._place.store.exists:
             await asyncio.to_thread(self._place.store.delete, AUTOMATIC, self._held.context_id)
+
+    async def give_up(self, problem: str) -> None:
+        """The newest automatic save is of no use: nobody is to stumble over it again."""
+        self.newest, self.problem = None, problem
+        await asyncio.to_thread(self._place.store.delete, AUTOMATIC, self._held.context_id)
 
     def _arm(self) -> None:
         if self._timer:

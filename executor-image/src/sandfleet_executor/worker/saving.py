@@ -271,7 +271,8 @@ def write(said: Writing, job: Job, left_out: Mapping[int, tuple[str, str]], reac
 def _write_one(said: Writing, writer: pickles.Writer, item: Item, bounds: Bounds) -> None:
     before = said.written
     try:
-        size = writer.record(item.name, item.kind, item.value)
+        value = _random_state() if item.kind == RANDOM else item.value
+        size = writer.record(item.name, item.kind, value)
     except pickles.TooLargeError:
         why = ("TooLarge", f"it takes more than the {bounds.variable} bytes that one variable may")
     except pickles.NoRoomError:
@@ -300,27 +301,32 @@ def items(
 
     `own`: what the namespace held before any code; `environment` and `path`: os.environ and sys.path then.
     """
+    # The context looks at the variables itself: nothing of theirs may run here.
     place = {
         "cwd": _cwd(),
-        "environment": changes(environment, os.environ),
-        "path": [p for p in sys.path if p not in path],
+        "environment": changes(environment, dict(os.environ)),
+        "path": [entry for entry in sys.path if type(entry) is str and entry not in path],
     }
     yield Item(PLACE_NAME, PLACE, place, "")
     modules, values = [], []
     for name, value in list(namespace.items()):
-        if not isinstance(name, str) or name.startswith("__") or name in kinds.HISTORY or own.get(name, own) is value:
+        if type(name) is not str or name.startswith("__") or name in kinds.HISTORY or own.get(name, own) is value:
             continue
-        kind = _type_name(value)
-        if isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value:
-            modules.append(Item(name, MODULE, (value.__name__, _submodules(value)), kind))
+        kind, module = _type_name(value), _importable(value)
+        if module:
+            modules.append(Item(name, MODULE, (module, _submodules(module)), kind))
         else:
             values.append(Item(name, VALUE, value, kind))
     yield from modules
     yield from values
-    state = {"random": random.getstate()}
+    yield Item(RANDOM_NAME, RANDOM, None, "")
+
+
+def _random_state() -> dict[str, Any]:
+    state: dict[str, Any] = {"random": random.getstate()}
     if "numpy.random" in sys.modules:
         state["numpy"] = sys.modules["numpy.random"].get_state()
-    yield Item(RANDOM_NAME, RANDOM, state, "")
+    return state
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str | None]:
@@ -336,15 +342,21 @@ def _cwd() -> str | None:
         return None
 
 
-def _submodules(module: ModuleType) -> list[str]:
+def _importable(value: object) -> str:
+    """The name of a module that an import gives again; empty for everything else."""
+    if not issubclass(type(value), ModuleType):
+        return ""
+    name = ModuleType.__getattribute__(value, "__dict__").get("__name__")
+    return name if type(name) is str and sys.modules.get(name) is value else ""
+
+
+def _submodules(module: str) -> list[str]:
     """Those of a package that are imported as well: `import a.b` binds only a."""
-    prefix = f"{module.__name__}."
-    return [name for name in sys.modules if name.startswith(prefix)][:MAX_SUBMODULES]
+    return [name for name in sys.modules if name.startswith(f"{module}.")][:MAX_SUBMODULES]
 
 
 def _type_name(value: object) -> str:
     kind = type(value)
-    module = str(kind.__module__)
-    name = str(kind.__qualname__)
-    full = name if module in ("builtins", "__main__") else f"{module}.{name}"
+    module, name = (type.__dict__[part].__get__(kind) for part in ("__module__", "__qualname__"))
+    full = name if type(module) is not str or module in ("builtins", "__main__") else f"{module}.{name}"
     return full[:MAX_TYPE].encode("utf-8", "replace").decode()

@@ -33,14 +33,12 @@ class State:
         bounds = saving.Bounds(**header["bounds"])
         with socket.socket(fileno=process.private(descriptor)) as sock:
             os.close(descriptor)
-            items = list(saving.items(self._namespace, self._own, self._environment, self._path))
-            job = saving.Job(self._namespace, items, bounds, forksafe.unsafe_threads())
             try:
-                pid = saving.start(sock, job)
-            except OSError as error:
-                sock.sendall(
-                    packets.encode({"event": "refused", "message": f"no process can be started ({error.strerror})"})
-                )
+                items = list(saving.items(self._namespace, self._own, self._environment, self._path))
+                pid = saving.start(sock, saving.Job(self._namespace, items, bounds, forksafe.unsafe_threads()))
+            except Exception as error:  # noqa: BLE001 - what it looks at, and what runs at a fork, may be the user's
+                with contextlib.suppress(OSError):
+                    sock.sendall(packets.encode({"event": "refused", "message": pickles.describe(error)}))
             else:
                 self._watchers[pid] = time.monotonic() + bounds.seconds + GRACE_SECONDS
 
@@ -48,7 +46,8 @@ class State:
         """Blocks until it is done, or interrupted, or nobody listens any more."""
         with socket.socket(fileno=process.private(descriptor)) as sock:
             os.close(descriptor)
-            with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
+            # Whatever ends it early, the executor hears of it by the end of the socket.
+            with contextlib.suppress(BaseException):
                 restoring.restore(sock, self._namespace, header["count"], header["memo"])
 
     def _end_late(self) -> None:
