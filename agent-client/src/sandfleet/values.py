@@ -199,8 +199,7 @@ class Execution:
     reason, message  one CamelCase word for programs, one sentence for people and models.
     results          what was shown, in order; `text` is the plain text of the last expression's value.
     error            the code's exception, where there was one.
-    lost             what the session had before and has no more: "variables" ("variables: a, b"), "processes", "tmp".
-    restored         what an automatic save has brought back before it, in words.
+    lost, restored   what is gone of before: "variables" ("variables: a, b"), "processes", "tmp"; what came back, in words.
     """
 
     execution_id: str

@@ -77,6 +77,14 @@ async def context(sandbox):
     await sandbox.delete_context(made)
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def forget_states(sandbox):
+    """What a test saves in the file's sandbox goes after it."""
+    yield
+    for state in await sandbox.states.list():
+        await sandbox.states.delete(state.name)
+
+
 @pytest.fixture(autouse=True)
 def _needed_traits(request):
     """`@pytest.mark.needs("own network")`: skipped where the set-up has no such thing."""

@@ -19,7 +19,7 @@ from sandfleet_executor.effects.contexts import NOTHING, CellRequest, Context, K
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.namespace import THREADS, Namespace, this_host
-from sandfleet_executor.effects.statestore import StateStore
+from sandfleet_executor.effects.statestore import NoStateDirError, StateStore
 
 MAX_CONTEXTS = 64
 # Ids of executions that are remembered so that none is run twice.
@@ -242,6 +242,8 @@ class Session:
         self.closed.set()
 
     def _add_context(self, context_id: str, cwd: str, envs: dict[str, str], keeps: Keeps = NOTHING) -> Context:
+        if keeps.autosave and not self.states.exists:
+            raise NoStateDirError("cannot save automatically: this sandbox has no directory for states")
         if len(self._contexts) >= MAX_CONTEXTS:
             raise BusyError(f"cannot create context {context_id}: {MAX_CONTEXTS} exist")
         context = Context(context_id, cwd, self.environment(envs), self._around, keeps)

@@ -271,8 +271,7 @@ def write(said: Writing, job: Job, left_out: Mapping[int, tuple[str, str]], reac
 def _write_one(said: Writing, writer: pickles.Writer, item: Item, bounds: Bounds) -> None:
     before = said.written
     try:
-        value = _random_state() if item.kind == RANDOM else item.value
-        size = writer.record(item.name, item.kind, value)
+        size = writer.record(item.name, item.kind, item.value)
     except pickles.TooLargeError:
         why = ("TooLarge", f"it takes more than the {bounds.variable} bytes that one variable may")
     except pickles.NoRoomError:
@@ -319,7 +318,8 @@ def items(
             values.append(Item(name, VALUE, value, kind))
     yield from modules
     yield from values
-    yield Item(RANDOM_NAME, RANDOM, None, "")
+    # Here, because the child of a fork begins with a random state of its own.
+    yield Item(RANDOM_NAME, RANDOM, _random_state(), "")
 
 
 def _random_state() -> dict[str, Any]:
