@@ -1,6 +1,5 @@
 """Variables that are saved behind each cell, and are there again."""
 
-
 import pytest
 from contract.executor.harness import until
 from contract.executor.saving import MIB, run, saved_automatically

@@ -1,9 +1,10 @@
 """Pickling and unpickling that misbehave, and copies that lie: a typed end, and a context that goes on."""
 
-
 import pytest
 from contract.executor.saving import MIB, again, names, reasons, run
+from sandfleet import Outcome
 from sandfleet.errors import (
+    NotFoundError,
     SandboxError,
 )
 
@@ -173,3 +174,23 @@ async def test_a_true_word_of_a_copy_is_believed(sandbox, context):
     )
     saved = await sandbox.states.save(context=context)
     assert reasons(saved.unsaved)["forged"] == "Forged"
+
+
+REMOVE = "import shutil; shutil.rmtree({!r})"
+
+
+async def test_code_cannot_destroy_what_was_saved(executor, sandbox, context):
+    await run(sandbox, "x = 1", context)
+    await sandbox.states.save("kept", context=context)
+    execution = await sandbox.run_code(REMOVE.format(executor.config["state_dir"]), context=context)
+    assert execution.error.name == "FileNotFoundError"
+    await sandbox.states.restore("kept", context=context)
+
+
+async def test_without_a_namespace_the_same_code_destroys_it(unprotected):
+    # Control: the path is the right one, so it is the namespace that hides it.
+    await unprotected.sandbox.run_code("x = 1")
+    await unprotected.sandbox.states.save("kept")
+    assert (await unprotected.sandbox.run_code(REMOVE.format(unprotected.config["state_dir"]))).outcome is Outcome.OK
+    with pytest.raises(NotFoundError):
+        await unprotected.sandbox.states.restore("kept")
