@@ -140,6 +140,8 @@ UNSAVABLE = {
     "code that fails": "class A:\n    def __getstate__(self): raise ValueError('no, ' * 1000)\nbad = A()",
     "an error that cannot be shown": "class E(BaseException):\n    def __str__(self): raise SystemExit\nclass A:\n    def __reduce__(self): raise E\nbad = A()",
     "an exit": "class A:\n    def __reduce__(self): raise SystemExit(3)\nbad = A()",
+    "a metaclass that fails": "class M(type):\n    def __getattribute__(cls, name): raise RuntimeError\nclass C(metaclass=M): pass\nbad = object.__new__(C)",
+    "a class that it denies": "class D:\n    @property\n    def __class__(self): raise RuntimeError\nbad = D()",
     "recursion without an end": "bad = []\nfor _ in range(100_000): bad = [bad]",
 }
 

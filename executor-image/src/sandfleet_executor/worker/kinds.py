@@ -45,6 +45,7 @@ def why_not(value: object, namespace: Mapping[str, Any]) -> str:
     for kinds, reason in KINDS:
         if issubclass(kind, kinds):
             return reason
-    if kind.__name__ == "Popen" and "subprocess" in sys.modules:
+    # Whatever its metaclass says.
+    if type.__dict__["__name__"].__get__(kind) == "Popen" and "subprocess" in sys.modules:
         return "a process does not outlive its parent"
     return ""

@@ -49,6 +49,12 @@ class Bounds(NamedTuple):
     memory: int
 
 
+class Failed(NamedTuple):
+    """In the place of a value that could not be had."""
+
+    why: str
+
+
 class Item(NamedTuple):
     name: str
     kind: str
@@ -261,6 +267,8 @@ def write(said: Writing, job: Job, left_out: Mapping[int, tuple[str, str]], reac
             _say_unsaved(said, item, *left_out[number])
         elif number >= job.bounds.variables:
             _say_unsaved(said, item, "TooMany", f"at most {job.bounds.variables} variables are saved")
+        elif type(item.value) is Failed:
+            _say_unsaved(said, item, "NotPicklable", item.value.why)
         elif reason := kinds.why_not(item.value, job.namespace):
             _say_unsaved(said, item, "NotPicklable", reason)
         else:
@@ -319,7 +327,11 @@ def items(
     yield from modules
     yield from values
     # Here, because the child of a fork begins with a random state of its own.
-    yield Item(RANDOM_NAME, RANDOM, _random_state(), "")
+    try:
+        state: object = _random_state()
+    except Exception as error:  # noqa: BLE001 - code may have put functions of its own there
+        state = Failed(pickles.describe(error))
+    yield Item(RANDOM_NAME, RANDOM, state, "")
 
 
 def _random_state() -> dict[str, Any]:
