@@ -17,6 +17,7 @@ import reconciler
 import rollback
 import services
 import sessions
+import state
 import streams
 import terminals
 import tunnels
@@ -32,6 +33,7 @@ PARTS = {
     "services": services,
     "sessions": sessions,
     "streams": streams,
+    "state": state,
     "pods": pods,
     "operator": reconciler,
     "claims": claims,

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from sandfleet.service_values import exec_ as exec_
     from sandfleet.service_values import http as http
     from sandfleet.service_values import tcp as tcp
+    from sandfleet.state_values import Autosave as Autosave
     from sandfleet.sync import Fleet as Fleet
     from sandfleet.sync import Sandbox as Sandbox
     from sandfleet.sync_commands import CommandHandle as CommandHandle
@@ -97,6 +98,7 @@ _HOMES = {
     "rollback": ("OnFailure", "Rollback"),
     "sandbox": ("AsyncSandbox",),
     "service_values": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
+    "state_values": ("Autosave",),
     "sync": ("Fleet", "Sandbox"),
     "sync_commands": ("CommandHandle",),
     "sync_files": ("FileWatch",),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 from sandfleet import _api as api
-from sandfleet import fleet_values, values
+from sandfleet import fleet_values, state_values, values
 from sandfleet.egress import EgressInfo, EgressState
 from sandfleet.errors import InvalidArgument
 from sandfleet.rollback import Rollback
@@ -16,6 +16,7 @@ from sandfleet.rollback import Rollback
 _NAMES_LIMIT = 100_000
 _MESSAGE_LIMIT = 4096
 _LOST_LIMIT = 16
+_TEXT_LIMIT = 1_024
 # As the enums of the API number them.
 _OUTCOMES = dict(enumerate(values.Outcome, start=1))
 _BLAMES = dict(enumerate(values.Blame, start=1))
@@ -152,6 +153,25 @@ def context(message: api.interpreter.Context) -> values.Context:
         generation=message.generation,
         executions=message.executions,
         copied_cell=message.copied_cell,
+        autosaved=_autosaved(message.autosaved) if message.HasField("autosaved") else None,
+    )
+
+
+def _autosaved(message: api.interpreter.AutomaticSave) -> state_values.Autosaved:
+    newest = saved_state(message.state) if message.HasField("state") else None
+    return state_values.Autosaved(newest, message.problem[:_TEXT_LIMIT])
+
+
+def saved_state(message: api.interpreter.SavedState) -> state_values.SavedState:
+    """Read what a saved state is."""
+    return state_values.SavedState(
+        name=message.name[:_TEXT_LIMIT],
+        context_id=message.context_id[:_TEXT_LIMIT],
+        created=moment(message.created),
+        cell_number=message.cell_number,
+        size=message.size_bytes,
+        saved=message.saved,
+        unsaved=message.unsaved,
     )
 
 

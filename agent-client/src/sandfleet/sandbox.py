@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sandfleet.pty import AsyncPty
     from sandfleet.rollback import OnFailure
     from sandfleet.services import AsyncServices
+    from sandfleet.state_values import Autosave
+    from sandfleet.states import AsyncStates
     from sandfleet.transport import Link
     from sandfleet.usage_values import SandboxUsage
     from sandfleet.values import (
@@ -52,7 +54,15 @@ class AsyncSandbox:
     ends with outcome `lost`.
     """
 
-    def __init__(self, link: Link, *, lease: float | None, bound: Bound | None, keep_alive: bool | None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        *,
+        lease: float | None,
+        bound: Bound | None,
+        keep_alive: bool | None,
+        autosave: bool | Autosave = False,
+    ) -> None:
         """Use `create` or `connect`."""
         # Late: they bring in gRPC and protobuf, which cost more than all the rest.
         from sandfleet.commands import AsyncCommands
@@ -61,12 +71,14 @@ class AsyncSandbox:
         from sandfleet.ports import Forwards
         from sandfleet.pty import AsyncPty
         from sandfleet.services import AsyncServices
+        from sandfleet.states import AsyncStates
 
         self._link = link
         self._lease = lease
         self._bound = bound
         self._keep = keep_alive
-        self._interpreter = Interpreter(link)
+        self._interpreter = Interpreter(link, autosave)
+        self._states = AsyncStates(link, self._interpreter)
         self._keeper: late.asyncio.Task[None] | None = None
         self._commands = AsyncCommands(link)
         self._files = AsyncFiles(link)
@@ -96,6 +108,11 @@ class AsyncSandbox:
         """Terminals."""
         return self._pty
 
+    @property
+    def states(self) -> AsyncStates:
+        """Variables that outlive their interpreter."""
+        return self._states
+
     @classmethod
     async def create(
         cls,
@@ -117,6 +134,7 @@ class AsyncSandbox:
         max_wait: float = 60.0,
         on_queued: OnQueued | None = None,
         keep_alive: bool | None = None,
+        autosave: bool | Autosave = False,
         fleet: AsyncFleet | None = None,
         request_id: str | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
@@ -141,6 +159,7 @@ class AsyncSandbox:
                         awaited where it returns an awaitable. In the sync class it runs in the thread that called, which
                         has nothing else to do: it may use other sandboxes, and cannot deadlock. What it raises is raised
                         here, and the claim is undone.
+        autosave        save the variables of Python contexts behind each cell: after a crash, or on another executor, they come back.
         fleet           the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
                         (SANDFLEET_FLEET; a `pool` or `namespace` is asked for; a pod that has a client's volume), else this
                         process's own. `sandfleet.finding.default_fleet` has the rule.
@@ -173,7 +192,7 @@ class AsyncSandbox:
             egress=egress,
         )
         link, bound = await fleet.open_claim(claim, rpc_timeout=rpc_timeout, on_queued=on_queued)
-        return cls(link, lease=timeout, bound=bound, keep_alive=keep_alive)
+        return cls(link, lease=timeout, bound=bound, keep_alive=keep_alive, autosave=autosave)
 
     @classmethod
     async def connect(
@@ -182,6 +201,7 @@ class AsyncSandbox:
         *,
         timeout: float | None = None,
         keep_alive: bool | None = None,
+        autosave: bool | Autosave = False,
         fleet: AsyncFleet | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
     ) -> Self:
@@ -199,7 +219,7 @@ class AsyncSandbox:
         from sandfleet.finding import find_sandbox
 
         link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
-        return cls(link, lease=timeout, bound=None, keep_alive=keep_alive)
+        return cls(link, lease=timeout, bound=None, keep_alive=keep_alive, autosave=autosave)
 
     @classmethod
     async def list(
@@ -320,12 +340,13 @@ class AsyncSandbox:
         language: str = "python",
         cwd: str = "",
         envs: Mapping[str, str] | None = None,
+        autosave: bool | Autosave | None = None,
     ) -> Context:
-        """Start an interpreter of its own; `cwd` is relative to /workspace.
+        """Start an interpreter of its own; `cwd` is relative to /workspace, `autosave` None means as the sandbox's.
 
         Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
         """
-        return await self._interpreter.create(context_id, language=language, cwd=cwd, envs=envs)
+        return await self._interpreter.create(context_id, language=language, cwd=cwd, envs=envs, autosave=autosave)
 
     async def fork_context(
         self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None

@@ -17,11 +17,13 @@ from sandfleet.sync_files import Files
 from sandfleet.sync_ports import Forward
 from sandfleet.sync_pty import Pty
 from sandfleet.sync_services import Services
+from sandfleet.sync_states import States
 
 if TYPE_CHECKING:
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
     from sandfleet.ports import OnError
     from sandfleet.rollback import OnFailure
+    from sandfleet.state_values import Autosave
     from sandfleet.usage_values import SandboxUsage
     from sandfleet.values import (
         Context,
@@ -106,6 +108,7 @@ class Sandbox:
         self._files = Files(sandbox.files)
         self._services = Services(sandbox.services)
         self._pty = Pty(sandbox.pty)
+        self._states = States(sandbox.states)
 
     @property
     def commands(self) -> Commands:
@@ -122,6 +125,10 @@ class Sandbox:
     @property
     def pty(self) -> Pty:
         return self._pty
+
+    @property
+    def states(self) -> States:
+        return self._states
 
     @property
     def sandbox_id(self) -> str:
@@ -152,6 +159,7 @@ class Sandbox:
         max_wait: float = 60.0,
         on_queued: OnQueued | None = None,
         keep_alive: bool | None = None,
+        autosave: bool | Autosave = False,
         fleet: Fleet | None = None,
         request_id: str | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
@@ -175,6 +183,7 @@ class Sandbox:
             max_wait=max_wait,
             on_queued=relay.wrap(on_queued),
             keep_alive=keep_alive,
+            autosave=autosave,
             fleet=fleet.as_async if fleet else None,
             request_id=request_id,
             rpc_timeout=rpc_timeout,
@@ -188,12 +197,18 @@ class Sandbox:
         *,
         timeout: float | None = None,
         keep_alive: bool | None = None,
+        autosave: bool | Autosave = False,
         fleet: Fleet | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
     ) -> Self:
         inner = fleet.as_async if fleet else None
         found = AsyncSandbox.connect(
-            sandbox_id, timeout=timeout, keep_alive=keep_alive, fleet=inner, rpc_timeout=rpc_timeout
+            sandbox_id,
+            timeout=timeout,
+            keep_alive=keep_alive,
+            autosave=autosave,
+            fleet=inner,
+            rpc_timeout=rpc_timeout,
         )
         return cls(run(found))
 
@@ -269,8 +284,9 @@ class Sandbox:
         language: str = "python",
         cwd: str = "",
         envs: Mapping[str, str] | None = None,
+        autosave: bool | Autosave | None = None,
     ) -> Context:
-        return run(self._async.create_context(context_id, language=language, cwd=cwd, envs=envs))
+        return run(self._async.create_context(context_id, language=language, cwd=cwd, envs=envs, autosave=autosave))
 
     def fork_context(
         self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None

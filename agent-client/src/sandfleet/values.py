@@ -10,6 +10,7 @@ from enum import Enum, StrEnum
 from sandfleet import _show
 from sandfleet.egress import EgressInfo
 from sandfleet.rollback import Rollback
+from sandfleet.state_values import Autosaved
 
 MimeParts = Mapping[str, "str | bytes"]
 
@@ -201,7 +202,7 @@ class Execution:
     reason, message  one CamelCase word for programs, one sentence for people and models.
     results          what was shown, in order; `text` is the plain text of the last expression's value.
     error            the code's exception, where there was one.
-    lost             what the session had before and has no more: "variables", "processes", "tmp".
+    lost, restored   what is gone of before: "variables" ("variables: a, b"), "processes", "tmp"; what came back, in words.
     """
 
     execution_id: str
@@ -215,6 +216,7 @@ class Execution:
     usage: Usage = field(default_factory=Usage)
     files: FileChanges = field(default_factory=FileChanges)
     lost: tuple[str, ...] = ()
+    restored: str = ""
     context: str = ""
     cell_number: int = 0
     exit_code: int = 0
@@ -310,6 +312,7 @@ class Context:
     generation: int
     executions: int
     copied_cell: int = 0
+    autosaved: Autosaved | None = None
 
 
 class FileType(Enum):

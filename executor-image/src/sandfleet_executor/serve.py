@@ -126,7 +126,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
     identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)
-    await asyncio.gather(session.namespace(), asyncio.to_thread(watcher.scan))
+    await asyncio.gather(session.namespace(), asyncio.to_thread(watcher.scan), asyncio.to_thread(session.states.open))
     if leftovers := watcher.leftovers():
         pins = roots.pin()
         await threads.run_then(pins.close, lambda: files.remove_leftovers(pins, leftovers))

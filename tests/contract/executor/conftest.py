@@ -105,6 +105,13 @@ async def services(sandbox):
     await until(lambda: back_to(sandbox, before))
 
 
+async def forget_states(sandbox):
+    """What a test saves in the file's sandbox goes after it."""
+    yield
+    for state in await sandbox.states.list():
+        await sandbox.states.delete(state.name)
+
+
 @pytest.fixture(autouse=True)
 def _needed_traits(request):
     """`@pytest.mark.needs("own network")`: skipped where the set-up has no such thing."""

@@ -72,10 +72,11 @@ class ExecutorUnderTest:
     def address(self):
         return f"unix:{self.config['socket']}" if self.config.get("socket") else self.config["listen"]
 
-    def client(self, *, token=None, address=None):
+    def client(self, *, token=None, address=None, autosave=False):
         """A sandbox object with a connection of its own; with `token` it never gets another one, nor another `address`."""
         fleet = _Fleet(self, token, address)
-        made = AsyncSandbox(Link(fleet, *fleet.bound(), rpc_timeout=PATIENCE), lease=300, bound=None, keep_alive=None)
+        link = Link(fleet, *fleet.bound(), rpc_timeout=PATIENCE)
+        made = AsyncSandbox(link, lease=300, bound=None, keep_alive=None, autosave=autosave)
         self.clients.append(made)
         return made
 

@@ -184,7 +184,7 @@ class LocalExecutor(ExecutorUnderTest):
         number = next(_numbers)
         uid = f"t{os.getpid()}-{number}"
         folder = host.folder / str(number)
-        for name, mode in ((".", 0o711), ("w", 0o755), ("p", 0o700)):
+        for name, mode in ((".", 0o711), ("w", 0o755), ("p", 0o700), ("s", 0o700)):
             (folder / name).mkdir()
             (folder / name).chmod(mode)
         (folder / "p" / "own").write_text(host.secret)

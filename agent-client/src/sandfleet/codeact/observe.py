@@ -46,7 +46,7 @@ def observation(number: int, evidence: Evidence, sizes: Sizes = _SIZES, *, works
         f"[execution {number}] {_head(evidence)}",
         *_error(evidence, sizes),
         *_rollback(evidence.rollback),
-        *losses(evidence.lost, workspace_kept=workspace_kept),
+        *losses(evidence.lost, evidence.restored, workspace_kept=workspace_kept),
         *(_block("result", text, sizes.output) for text in evidence.results),
         *_list("shown", evidence.shown, sizes.names),
         *_stream("stdout", evidence.stdout, sizes.output),
@@ -57,17 +57,18 @@ def observation(number: int, evidence: Evidence, sizes: Sizes = _SIZES, *, works
     return "\n".join(parts)
 
 
-def losses(lost: tuple[str, ...], *, workspace_kept: bool = True) -> list[str]:
-    """What is gone, in lines; nothing where nothing was lost."""
+def losses(lost: tuple[str, ...], restored: str = "", *, workspace_kept: bool = True) -> list[str]:
+    """What is there again and what is gone, in lines; nothing where nothing was lost."""
+    back = [f"brought back: {restored}, from the automatic save"] if restored else []
     if not lost:
-        return []
+        return back
     files = "  (the files in /workspace are there)" if workspace_kept else "  - the files: /workspace is new and empty"
-    return ["lost:", *(f"  - {_LOSSES.get(what, what)}" for what in lost), files]
+    return [*back, "lost:", *(f"  - {_LOSSES.get(what, what)}" for what in lost), files]
 
 
-def not_run(number: int, reason: str, lost: tuple[str, ...], *, workspace_kept: bool = True) -> str:
+def not_run(number: int, reason: str, lost: tuple[str, ...], restored: str = "", *, workspace_kept: bool = True) -> str:
     """One observation of an action that the platform could not run, and of what was lost with it."""
-    told = losses(lost, workspace_kept=workspace_kept) or ["lost: nothing"]
+    told = losses(lost, restored, workspace_kept=workspace_kept) or ["lost: nothing"]
     return "\n".join([f"[step {number}] NOT RUN, this is no fault of the code: {reason}", *told])
 
 

@@ -126,8 +126,8 @@ class ExecutorConfig:
     idle_timeout: float | None = None
     # Whether to make a pids cgroup.
     cgroup: bool = False
-    # Where executions are stored, so that their streams survive this process; None: only in memory. On the workspace's volume, but
-    # nowhere below the workspace, which is all that user code sees of it.
+    # Where executions and saved variables are stored, so that they survive this process; None: executions are in memory only, and
+    # variables cannot be saved. On the workspace's volume, but nowhere below the workspace, which is all that user code sees of it.
     state_dir: str | None = None
     # Variables that every interpreter and command starts with; those of the session come over them.
     envs: Mapping[str, str] = field(default_factory=dict)

@@ -12,6 +12,8 @@ class Started:
     context_id: str = ""
     cell_number: int = 0
     lost: tuple[str, ...] = ()
+    # How many variables an automatic save has brought back, and of which cell.
+    resumed: tuple[int, int] | None = None
 
     @property
     def size(self) -> int:

@@ -14,6 +14,7 @@ from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.core.usage import Totals
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.namespace import Namespace
+from sandfleet_executor.effects.statestore import StateStore
 from sandfleet_executor.effects.tracing import Trace
 
 # How long code may take to react to the interrupt at its deadline before it is killed, in seconds.
@@ -57,6 +58,8 @@ class Surroundings:
     # A mark on the workspace, and what changed since a mark.
     begin_changes: Callable[[], Mark]
     changes_since: Callable[[Mark], Files]
+    # Where variables are saved.
+    states: StateStore
     ledger: Ledger = field(default_factory=Ledger)
     # Largest interpreter that is copied so that a cell can be rolled back, in bytes; 0: none is.
     copied_bytes: Callable[[], int] = int

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandfleet_executor.core import rollback
 from sandfleet_executor.core.contextframes import BadFrame, Done
@@ -11,6 +11,7 @@ from sandfleet_executor.core.events import Rollback, Started
 from sandfleet_executor.core.outcomes import Cause, Facts, Verdict, judge_cell
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.rollback import Refusal
+from sandfleet_executor.core.states import Bounds, Manifest, still_lost
 from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.effects import copies
 from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, signal_name
@@ -19,9 +20,24 @@ from sandfleet_executor.effects.copies import UNCOPIED, Keeper
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.interpreter import Cell, Interpreter
 from sandfleet_executor.effects.namespace import Namespace
+from sandfleet_executor.effects.statemoves import Restored
+from sandfleet_executor.effects.statestore import NAMED, StateError
+from sandfleet_executor.effects.variables import Held, Place, Variables
 
 # How long a killed interpreter may take to be gone before the whole namespace is ended, in seconds.
 KILL_SECONDS = 10.0
+ALL_VARIABLES = "variables"
+
+
+@dataclass(frozen=True)
+class Keeps:
+    """What of a context outlives its interpreter: the bounds of automatic saves, and whether it goes on from the newest."""
+
+    autosave: Bounds | None = None
+    resume: bool = False
+
+
+NOTHING = Keeps()
 
 
 @dataclass(frozen=True)
@@ -36,10 +52,14 @@ class CellRequest:
     disk_limit: int
     # Whether a cell that raises is rolled back as one that is killed.
     rolls_back: bool = False
+    # Of the context, where this makes it.
+    keeps: Keeps = NOTHING
 
 
 class Context:
-    def __init__(self, context_id: str, cwd: str, envs: dict[str, str], around: Surroundings) -> None:
+    def __init__(
+        self, context_id: str, cwd: str, envs: dict[str, str], around: Surroundings, keeps: Keeps = NOTHING
+    ) -> None:
         self.id = context_id
         self.generation = 0
         self.executions = 0
@@ -55,12 +75,21 @@ class Context:
         self._copies = Keeper(around.copied_bytes())
         # What its variables are those of: the number of the last cell that they have seen the end of.
         self._state = 0
+        # The last cell that came to its end, whatever has become of its variables.
+        self._ended = 0
         self._idle: asyncio.TimerHandle | None = None
         self._copying: asyncio.Task[None] | None = None
+        held = Held(context_id, self._turn, lambda: self._interpreter if self.alive else None, lambda: self._state)
+        self.variables = Variables(held, Place(around.states, around.memory_bytes, around.namespace), keeps.autosave)
+        self._keeps = keeps
+        # Whether to start from what an executor before has saved; what came of it, and what to say of it.
+        self._resume = keeps.resume
+        self.resumed: Restored | None = None
+        self._brought: tuple[int, int] | None = None
 
     def sibling(self, context_id: str) -> "Context":
         """One that begins as this one did."""
-        return Context(context_id, self._cwd, self._envs, self._around)
+        return Context(context_id, self._cwd, self._envs, self._around, replace(self._keeps, resume=False))
 
     @property
     def copied_cell(self) -> int:
@@ -84,14 +113,72 @@ class Context:
         if self._interpreter and not self._lost:
             # It ended between two cells.
             rolled_back = await self._roll_back(namespace)
-            self._lost = ("processes",) if rolled_back.done else ("variables", "processes")
+            self._lost = ("processes",) if rolled_back.done else (ALL_VARIABLES, "processes")
             if rolled_back.done and self._interpreter.alive:
                 return self._interpreter
+        first = self._interpreter is None
+        interpreter = await self._start(namespace)
+        if self._resume or not first:
+            self._resume = False
+            await self._bring_back(interpreter, first=first)
+            if not self.alive:
+                # What was brought back has ended it.
+                interpreter = await self._start(namespace)
+        return interpreter
+
+    async def _start(self, namespace: Namespace) -> Interpreter:
         self._copies.forget()
         self._state = 0
         self._interpreter = await Interpreter.start(namespace, self._cwd, self._envs, {"context_id": self.id})
         self.generation += 1
         return self._interpreter
+
+    async def begin(self) -> None:
+        """Starts, from the newest automatic save where that is asked for. Raises as `start`."""
+        async with self._turn:
+            if not self._resume:
+                await self.variables.forget()
+            await self.start()
+
+    async def save(self, name: str, bounds: Bounds) -> Manifest:
+        """Saves the variables under the name. Raises StateError and NamespaceError."""
+        return await self.variables.save(NAMED, name, bounds)
+
+    async def restore(self, name: str, seconds: float) -> Restored:
+        """Brings saved variables in. Raises StateError, NamespaceError and BadRequest."""
+        async with self._turn:
+            restored = await self.variables.restore(await self.start(), NAMED, name, seconds)
+        self._have_come()
+        self.variables.cell_ended()
+        return restored
+
+    def _have_come(self) -> None:
+        """Variables that no cell has made."""
+        self._copies.undone += 1
+        self._copy_soon()
+
+    async def _bring_back(self, interpreter: Interpreter, *, first: bool) -> None:
+        """What comes back is not lost. `first`: nobody knows of cells of an executor before; their numbers go on."""
+        try:
+            self.resumed = await self.variables.bring_back(interpreter)
+        except StateError as error:
+            await self.variables.give_up(str(error))
+            others = tuple(word for word in self._lost if not word.startswith(ALL_VARIABLES))
+            self._lost = (ALL_VARIABLES, *others)
+            return
+        if self.resumed:
+            newest = self.resumed.manifest
+            if first:
+                self.executions = self._ended = newest.cell
+            self._state = newest.cell
+            self._have_come()
+            self._lost = self._less(self._lost, self.resumed.missing, newest)
+            self._brought = (self.resumed.count, newest.cell)
+
+    def _less(self, lost: tuple[str, ...], missing: Sequence[str], newest: Manifest) -> tuple[str, ...]:
+        """What is lost although the variables of an automatic save come back."""
+        others = tuple(word for word in lost if not word.startswith(ALL_VARIABLES))
+        return (*still_lost(missing, newest.cell, self._ended), *others)
 
     async def run(self, execution: Execution, request: CellRequest) -> None:
         """Runs one cell to its end, which it emits."""
@@ -118,6 +205,8 @@ class Context:
             for each in (self, *others):
                 await turns.enter_async_context(each._turn)  # noqa: SLF001 of its own kind
             interpreter = await self.start()
+            for each in others:
+                await each.variables.forget()
             namespace = await self._around.namespace()
             made = await copies.make(namespace, interpreter, len(others), self._around.memory_bytes())
             begun = [Interpreter.resume(namespace, copy, each.id) for copy, each in zip(made, others, strict=True)]
@@ -133,7 +222,7 @@ class Context:
     def _take_over(self, interpreter: Interpreter, executions: int, state: int) -> None:
         self._interpreter = interpreter
         self.generation = 1
-        self.executions, self._state = executions, state
+        self.executions, self._state, self._ended = executions, state, state
         if self.deleted:
             interpreter.kill()
             return
@@ -153,6 +242,7 @@ class Context:
         interpreter, self._interpreter = self._interpreter, None
         self._lost = ()
         self._copies.forget()
+        await self.variables.forget()
         if interpreter and not interpreter.ended.done():
             interpreter.kill()
             await asyncio.wait((interpreter.ended,), timeout=KILL_SECONDS)
@@ -176,8 +266,8 @@ class Context:
             await self._copy(namespace, interpreter, waited=True)
             waits = True
         self.executions += 1
-        execution.emit(Started(execution.id, self.id, self.executions, self._lost))
-        self._lost = ()
+        execution.emit(Started(execution.id, self.id, self.executions, self._lost, self._brought))
+        self._lost, self._brought = (), None
         if waits:
             account.restart_clock()
         header = {
@@ -195,6 +285,7 @@ class Context:
             lost, rolled_back = await self._after_a_kill(namespace)
             account.close(verdict, facts, lost=lost, rollback=rolled_back)
             return
+        self._ended = self.executions
         if request.rolls_back and verdict.outcome != "ok":
             rolled_back = await self._undo(namespace, interpreter)
             account.close(verdict, facts, lost=self._lost, rollback=rolled_back)
@@ -214,6 +305,7 @@ class Context:
         self._state = self.executions
         self._copies.undone += 1
         self._copy_soon()
+        self.variables.cell_ended()
 
     def _copy_soon(self) -> None:
         if self._copies.due:
@@ -276,7 +368,9 @@ class Context:
         return rolled_back
 
     def _what_was_lost(self, namespace: Namespace) -> tuple[str, ...]:
-        lost = ("variables", "processes", "tmp") if namespace.ended else ("variables", "processes")
+        lost: tuple[str, ...] = ("variables", "processes", *(["tmp"] if namespace.ended else []))
+        if newest := self.variables.newest:
+            lost = self._less(lost, [item.name for item in newest.unsaved], newest)
         # After a restart that was asked for nobody has to be told.
         self._lost = lost if self._interpreter else ()
         return lost

@@ -154,6 +154,10 @@ class Interpreter:
         """In the namespace."""
         return self._child.pid
 
+    def tell(self, request: dict[str, Any], fd: int) -> None:
+        """Asks for what answers on the descriptor, and not here."""
+        self._child.channel.send(request, fds=(fd,))
+
     def interrupt(self) -> None:
         self._namespace.signal(self._child.pid, signal.SIGINT)
 

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import FORK_BYTES, ExecutorConfig, Limits
@@ -15,11 +16,12 @@ from sandfleet_executor.effects import disk, services
 from sandfleet_executor.effects.accounting import Ledger, Surroundings
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.commands import Command, CommandRequest
-from sandfleet_executor.effects.contexts import CellRequest, Context
+from sandfleet_executor.effects.contexts import NOTHING, CellRequest, Context, Keeps
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.executions import Executions
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.namespace import THREADS, Namespace, this_host
+from sandfleet_executor.effects.statestore import NoStateDirError, StateStore
 
 MAX_CONTEXTS = 64
 # What a copy of a context takes at the least: where forks are dear, and elsewhere.
@@ -81,10 +83,12 @@ class Session:
         self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
         # Whether the workspace is beyond all limits; whoever looks at the disk says so.
         self.is_full: Callable[[], bool] = lambda: False
+        self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self._around = Surroundings(
             self.namespace,
             watch.begin,
             watch.since,
+            self.states,
             self.ledger,
             copied_bytes=lambda: config.rollback.most_bytes(self.limits),
             memory_bytes=lambda: self.limits.memory_bytes,
@@ -191,12 +195,8 @@ class Session:
         return len(self._running)
 
     def execute(self, context_id: str, execution: Callable[[], Execution], request: CellRequest) -> Execution:
-        """Runs a cell in the background. Raises NotFoundError and BusyError."""
-        context = self._contexts.get(context_id)
-        if context is None:
-            if context_id != DEFAULT_CONTEXT:
-                raise NotFoundError(f"cannot run code in context {context_id}: there is none of that name")
-            context = self._add_context(Context(context_id, self.workdir, self.environment({}), self._around))
+        """Runs a cell in the background. Raises NotFoundError, BusyError and StateError."""
+        context = self.context_or_default(context_id, request.keeps)
         made = execution()
         self._spawn(self._carry(made, context.run(made, request)))
         return made
@@ -223,11 +223,11 @@ class Session:
 
     # Contexts
 
-    async def create_context(self, context_id: str, cwd: str, envs: dict[str, str]) -> Context:
-        """A context whose interpreter runs. Raises ExistsError, BusyError, BadRequest and NamespaceError."""
-        context = self._add_context(Context(context_id, cwd, self.environment(envs), self._around))
+    async def create_context(self, context_id: str, cwd: str, envs: dict[str, str], keeps: Keeps = NOTHING) -> Context:
+        """A context whose interpreter runs. Raises ExistsError, BusyError, BadRequest, NamespaceError and StateError."""
+        context = self._add_context(Context(context_id, cwd, self.environment(envs), self._around, keeps))
         try:
-            await context.start()
+            await context.begin()
         except (NamespaceError, BadRequest):
             self._contexts.pop(context_id, None)
             raise
@@ -268,6 +268,12 @@ class Session:
             return context
         raise NotFoundError(f"cannot find context {context_id}: there is none of that name")
 
+    def context_or_default(self, context_id: str, keeps: Keeps = NOTHING) -> Context:
+        """The default one is made at its first use. Raises NotFoundError, BusyError and StateError."""
+        if context_id == DEFAULT_CONTEXT and context_id not in self._contexts:
+            return self._add_context(Context(context_id, self.workdir, self.environment({}), self._around, keeps))
+        return self.context(context_id)
+
     async def restart_context(self, context_id: str) -> Context:
         """The context with a fresh interpreter. Raises NotFoundError and NamespaceError."""
         context = self.context(context_id)
@@ -303,6 +309,8 @@ class Session:
     def _add_context(self, context: Context) -> Context:
         if context.id in self._contexts:
             raise ExistsError(f"cannot create context {context.id}: it exists")
+        if context.variables.automatic and not self.states.exists:
+            raise NoStateDirError("cannot save automatically: this sandbox has no directory for states")
         if len(self._contexts) >= MAX_CONTEXTS:
             raise BusyError(f"cannot create context {context.id}: {MAX_CONTEXTS} exist")
         self._contexts[context.id] = context

@@ -33,6 +33,7 @@ from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.services.plan import TakenError, TooManyError
 from sandfleet_executor.core.services.spec import CycleError, UnknownServiceError
 from sandfleet_executor.core.tracing import TraceParent, parse_traceparent
+from sandfleet_executor.effects import statestore
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.copies import NotCopiedError
 from sandfleet_executor.effects.execution import AheadError
@@ -61,6 +62,13 @@ FAILURES: tuple[tuple[type[Exception], grpc.StatusCode, str, bool], ...] = (
     (BusyError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooMany", True),
     (FullError, grpc.StatusCode.RESOURCE_EXHAUSTED, "WorkspaceFull", True),
     (MismatchError, grpc.StatusCode.FAILED_PRECONDITION, "SessionMismatch", False),
+    (statestore.NoSpaceError, grpc.StatusCode.RESOURCE_EXHAUSTED, "NoSpace", True),
+    (statestore.TooManyStatesError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooManyStates", True),
+    (statestore.StateMissingError, grpc.StatusCode.NOT_FOUND, "NoState", False),
+    (statestore.StateDamagedError, grpc.StatusCode.DATA_LOSS, "StateDamaged", False),
+    (statestore.BrokenOffError, grpc.StatusCode.ABORTED, "BrokenOff", True),
+    (statestore.NoStateDirError, grpc.StatusCode.FAILED_PRECONDITION, "NoStateDirectory", False),
+    (statestore.NothingToSaveError, grpc.StatusCode.FAILED_PRECONDITION, "NothingToSave", False),
     (NamespaceError, grpc.StatusCode.UNAVAILABLE, "SessionUnavailable", True),
 )
 # Why a context is not forked: (status, retryable) of the reasons that are no state of the context.
@@ -204,10 +212,12 @@ def event(sequence: int, value: Event) -> pb.ExecutionEvent:
             return pb.ExecutionEvent.FromString(data)
         case Finished():
             return pb.ExecutionEvent(sequence=sequence, finished=finished(value))
-        case Started(execution_id, context_id, cell_number, lost):
+        case Started(execution_id, context_id, cell_number, lost, resumed):
             started = pb.ExecutionStarted(
                 execution_id=execution_id, context_id=context_id, cell_number=cell_number, lost=lost
             )
+            if resumed:
+                started.resumed.variables, started.resumed.cell_number = resumed
             return pb.ExecutionEvent(sequence=sequence, started=started)
         case Result(parts, is_main, dropped):
             shown = [pb.MimePart(mime_type=name, data=data) for name, data in parts]

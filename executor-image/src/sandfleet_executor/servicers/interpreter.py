@@ -1,5 +1,6 @@
 """InterpreterService."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,10 +11,12 @@ from sandfleet_executor.core import requests
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.records import CELL
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
+from sandfleet_executor.core.states import check_bounds, check_seconds
 from sandfleet_executor.effects.contexts import CellRequest, Context
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.session import Session
-from sandfleet_executor.servicers import convert
+from sandfleet_executor.effects.statestore import NAMED
+from sandfleet_executor.servicers import convert, states
 from sandfleet_executor.servicers.convert import typed_failures
 
 LANGUAGES = ("python",)
@@ -32,8 +35,11 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
                     f"cannot create a context for {request.language!r}: languages are {', '.join(LANGUAGES)}"
                 )
             cwd = requests.check_cwd(request.cwd.encode(), self._session.workdir).decode()
-            made = await self._session.create_context(request.context_id, cwd, requests.check_envs(request.envs))
-        return pb.CreateContextResponse(context=describe(made))
+            made = await self._session.create_context(
+                request.context_id, cwd, requests.check_envs(request.envs), states.keeps(request, resume=request.resume)
+            )
+        answer = states.restored("", made.resumed) if made.resumed else None
+        return pb.CreateContextResponse(context=describe(made), resumed=answer)
 
     async def ListContexts(self, request: pb.ListContextsRequest, context: Any) -> pb.ListContextsResponse:
         return pb.ListContextsResponse(contexts=map(describe, self._session.contexts()))
@@ -57,6 +63,7 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
             memory_limit=limits.memory_bytes,
             disk_limit=limits.disk_bytes,
             rolls_back=request.on_failure == pb.ON_FAILURE_ROLLBACK,
+            keeps=states.keeps(request, resume=True),
         )
         output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
         context_id = request.context_id or DEFAULT_CONTEXT
@@ -94,6 +101,31 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
         await self._session.delete_context(request.context_id or DEFAULT_CONTEXT)
         return pb.DeleteContextResponse()
 
+    async def SaveState(self, request: pb.SaveStateRequest, context: Any) -> pb.SaveStateResponse:
+        with typed_failures(request.name):
+            found = self._session.context(request.context_id or DEFAULT_CONTEXT)
+            name = requests.check_id("the name of a state", request.name or found.id)
+            bounds = check_bounds(request.max_bytes, request.max_variable_bytes, convert.seconds(request, "timeout"))
+            return states.saved(name, await found.save(name, bounds))
+
+    async def RestoreState(self, request: pb.RestoreStateRequest, context: Any) -> pb.RestoreStateResponse:
+        with typed_failures(request.name):
+            found = self._session.context_or_default(request.context_id or DEFAULT_CONTEXT)
+            name = requests.check_id("the name of a state", request.name or found.id)
+            seconds = check_seconds(convert.seconds(request, "timeout"))
+            return states.restored(name, await found.restore(name, seconds))
+
+    async def ListStates(self, request: pb.ListStatesRequest, context: Any) -> pb.ListStatesResponse:
+        with typed_failures():
+            found = await asyncio.to_thread(lambda: list(self._session.states.list()))
+        return pb.ListStatesResponse(states=[states.state(name, manifest) for name, manifest in found])
+
+    async def DeleteState(self, request: pb.DeleteStateRequest, context: Any) -> pb.DeleteStateResponse:
+        with typed_failures(request.name):
+            name = requests.check_id("the name of a state", request.name)
+            await asyncio.to_thread(self._session.states.delete, NAMED, name)
+        return pb.DeleteStateResponse()
+
 
 def describe(context: Context) -> pb.Context:
     state = pb.CONTEXT_STATE_IDLE
@@ -108,4 +140,5 @@ def describe(context: Context) -> pb.Context:
         generation=context.generation,
         executions=context.executions,
         copied_cell=context.copied_cell,
+        autosaved=states.automatic(context.variables),
     )

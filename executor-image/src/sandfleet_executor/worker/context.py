@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
-from . import cells, copies, display, errors, frames, orphans, packages, process, signals, streams
+from . import cells, copies, display, errors, frames, orphans, packages, process, signals, state, streams
 from .outbox import MAX_RESULTS, Outbox
 from .shell import Shell
 
@@ -100,6 +100,7 @@ class Session:
         self._adopt_process()
         self._builtins = builtins.__dict__
         self._builtins_kept = dict(self._builtins)
+        self._state = state.State(shell.user_ns)
 
     def _adopt_process(self) -> None:
         """Makes the process the user's: IPython's singleton, __main__, paths, hooks."""
@@ -134,6 +135,10 @@ class Session:
             match frame.header.get("op"):
                 case "execute":
                     self._execute(frame.header, frame.payload.decode("utf-8", "surrogatepass"))
+                case "save":
+                    self._state.save(frame.header, fds[0])
+                case "restore":
+                    self._restore(frame.header, fds[0])
                 case "copy":
                     self._copy(int(frame.header["most_bytes"]), fds)
                 case "release" if self._made is not None:
@@ -178,6 +183,7 @@ class Session:
         self._descriptors = process.Descriptors()
         self._meter = process.Meter()
         self._runner.forget_loop()
+        self._state.forget_watchers()
         if name := told.get("seed"):
             copies.reseed(name)
         frames.send(self._control, {"event": "begun"})
@@ -188,6 +194,7 @@ class Session:
 
     def _execute(self, header: Mapping[str, Any], source: str) -> None:
         self._prepare()
+        self._outbox.open()
         before = self._set_environment(header.get("envs") or {})
         self._meter.start()
         error = self._run(source, f"<cell {header.get('cell', 0)}>")
@@ -197,6 +204,16 @@ class Session:
             gc.collect()
         self._set_environment(before)
         self._finish(error, usage)
+
+    def _restore(self, header: Mapping[str, Any], descriptor: int) -> None:
+        """Variables that were saved. What it prints is the next cell's; nobody is there to be shown anything."""
+        self._prepare()
+        self._interrupts.open()
+        try:
+            self._state.restore(header, descriptor)
+        finally:
+            self._interrupts.close()
+            self._tame()
 
     def _prepare(self) -> None:
         """Puts back what the cell before may have broken and the next one needs."""
@@ -214,7 +231,6 @@ class Session:
             finder.invalidate_caches()
         self._reserve.hold()
         self._orphans.reap()
-        self._outbox.open()
 
     def _set_environment(self, values: Mapping[str, str | None]) -> dict[str, str | None]:
         """Sets (None: removes) variables; gives what was there before."""

@@ -80,9 +80,9 @@ class OwnerDir:
     def workspace(self, workspace_id: str) -> Path:
         return self.path / "workspaces" / workspace_id
 
-    def executions(self, workspace_id: str) -> Path:
-        """Where the executors of a workspace store what ran in it."""
-        return self.path / "executions" / workspace_id
+    def state(self, workspace_id: str) -> Path:
+        """What the executors of a workspace keep beside it, out of user code's sight."""
+        return self.path / "states" / workspace_id
 
     def close(self) -> None:
         remove_tree(self.path)

@@ -129,16 +129,26 @@ class Result(_message.Message):
     def __init__(self, parts: _Optional[_Iterable[_Union[MimePart, _Mapping]]] = ..., is_main_result: _Optional[bool] = ..., dropped_bytes: _Optional[int] = ...) -> None: ...
 
 class ExecutionStarted(_message.Message):
-    __slots__ = ("execution_id", "context_id", "cell_number", "lost")
+    __slots__ = ("execution_id", "context_id", "cell_number", "lost", "resumed")
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
     CELL_NUMBER_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     context_id: str
     cell_number: int
     lost: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., cell_number: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ...) -> None: ...
+    resumed: Resumed
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., cell_number: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ...) -> None: ...
+
+class Resumed(_message.Message):
+    __slots__ = ("variables", "cell_number")
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    CELL_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    variables: int
+    cell_number: int
+    def __init__(self, variables: _Optional[int] = ..., cell_number: _Optional[int] = ...) -> None: ...
 
 class OutputChunk(_message.Message):
     __slots__ = ("stream", "data")

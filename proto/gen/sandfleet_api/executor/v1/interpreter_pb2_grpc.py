@@ -80,6 +80,26 @@ class InterpreterServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextResponse.FromString,
                 _registered_method=True)
+        self.SaveState = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/SaveState',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateResponse.FromString,
+                _registered_method=True)
+        self.RestoreState = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/RestoreState',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateResponse.FromString,
+                _registered_method=True)
+        self.ListStates = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/ListStates',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesResponse.FromString,
+                _registered_method=True)
+        self.DeleteState = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/DeleteState',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateResponse.FromString,
+                _registered_method=True)
 
 
 class InterpreterServiceServicer:
@@ -94,6 +114,7 @@ class InterpreterServiceServicer:
     def CreateContext(self, request, context):
         """Starts a context.
         ALREADY_EXISTS      a context of that id exists. Not to be retried.
+        FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
         INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
         RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
         """
@@ -112,6 +133,7 @@ class InterpreterServiceServicer:
         """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
         ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
         forgotten (ResultForgotten). Not to be retried.
+        FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
         INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
         NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
         RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
@@ -172,6 +194,48 @@ class InterpreterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SaveState(self, request, context):
+        """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
+        is in the answer, with the reason, and is no failure. The context goes on meanwhile.
+        ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+        FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
+        INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
+        NOT_FOUND            no such context. Not to be retried.
+        RESOURCE_EXHAUSTED   the disk is full (NoSpace), or too many states (TooManyStates). To be retried after one was deleted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreState(self, request, context):
+        """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
+        cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+        ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
+        DATA_LOSS            the saved state is damaged. Not to be retried.
+        FAILED_PRECONDITION  no directory for states. Not to be retried.
+        INVALID_ARGUMENT     malformed name or timeout. Not to be retried.
+        NOT_FOUND            no such context or state. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListStates(self, request, context):
+        """Lists the saved states by name. Automatic saves are not among them.
+        FAILED_PRECONDITION  no directory for states. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteState(self, request, context):
+        """Deletes a saved state. Deleting one that is not there is no error.
+        INVALID_ARGUMENT  malformed name. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InterpreterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -214,6 +278,26 @@ def add_InterpreterServiceServicer_to_server(servicer, server):
                     servicer.DeleteContext,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextResponse.SerializeToString,
+            ),
+            'SaveState': grpc.unary_unary_rpc_method_handler(
+                    servicer.SaveState,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateResponse.SerializeToString,
+            ),
+            'RestoreState': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreState,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateResponse.SerializeToString,
+            ),
+            'ListStates': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListStates,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesResponse.SerializeToString,
+            ),
+            'DeleteState': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteState,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -438,6 +522,114 @@ class InterpreterService:
             '/sandfleet_api.executor.v1.InterpreterService/DeleteContext',
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SaveState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/SaveState',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/RestoreState',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/ListStates',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/DeleteState',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateResponse.FromString,
             options,
             channel_credentials,
             insecure,

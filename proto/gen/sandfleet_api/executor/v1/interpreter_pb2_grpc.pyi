@@ -42,6 +42,7 @@ class InterpreterServiceStub:
     CreateContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.CreateContextRequest, _interpreter_pb2.CreateContextResponse]
     """Starts a context.
       ALREADY_EXISTS      a context of that id exists. Not to be retried.
+      FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
       INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
       RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
     """
@@ -51,6 +52,7 @@ class InterpreterServiceStub:
     """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
       ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
                           forgotten (ResultForgotten). Not to be retried.
+      FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
       INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
       NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
       RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
@@ -86,6 +88,32 @@ class InterpreterServiceStub:
     """
     DeleteContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteContextRequest, _interpreter_pb2.DeleteContextResponse]
     """Ends a context with all its processes. Deleting one that is not there is no error."""
+    SaveState: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.SaveStateRequest, _interpreter_pb2.SaveStateResponse]
+    """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
+    is in the answer, with the reason, and is no failure. The context goes on meanwhile.
+      ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+      FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
+      INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
+      NOT_FOUND            no such context. Not to be retried.
+      RESOURCE_EXHAUSTED   the disk is full (NoSpace), or too many states (TooManyStates). To be retried after one was deleted.
+    """
+    RestoreState: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.RestoreStateRequest, _interpreter_pb2.RestoreStateResponse]
+    """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
+    cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+      ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
+      DATA_LOSS            the saved state is damaged. Not to be retried.
+      FAILED_PRECONDITION  no directory for states. Not to be retried.
+      INVALID_ARGUMENT     malformed name or timeout. Not to be retried.
+      NOT_FOUND            no such context or state. Not to be retried.
+    """
+    ListStates: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.ListStatesRequest, _interpreter_pb2.ListStatesResponse]
+    """Lists the saved states by name. Automatic saves are not among them.
+      FAILED_PRECONDITION  no directory for states. Not to be retried.
+    """
+    DeleteState: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteStateRequest, _interpreter_pb2.DeleteStateResponse]
+    """Deletes a saved state. Deleting one that is not there is no error.
+      INVALID_ARGUMENT  malformed name. Not to be retried.
+    """
 
 @_typing.type_check_only
 class InterpreterServiceAsyncStub(InterpreterServiceStub):
@@ -101,6 +129,7 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     CreateContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.CreateContextRequest, _interpreter_pb2.CreateContextResponse]  # type: ignore[assignment]
     """Starts a context.
       ALREADY_EXISTS      a context of that id exists. Not to be retried.
+      FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
       INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
       RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
     """
@@ -110,6 +139,7 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
       ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
                           forgotten (ResultForgotten). Not to be retried.
+      FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
       INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
       NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
       RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
@@ -145,6 +175,32 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     """
     DeleteContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteContextRequest, _interpreter_pb2.DeleteContextResponse]  # type: ignore[assignment]
     """Ends a context with all its processes. Deleting one that is not there is no error."""
+    SaveState: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.SaveStateRequest, _interpreter_pb2.SaveStateResponse]  # type: ignore[assignment]
+    """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
+    is in the answer, with the reason, and is no failure. The context goes on meanwhile.
+      ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+      FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
+      INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
+      NOT_FOUND            no such context. Not to be retried.
+      RESOURCE_EXHAUSTED   the disk is full (NoSpace), or too many states (TooManyStates). To be retried after one was deleted.
+    """
+    RestoreState: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.RestoreStateRequest, _interpreter_pb2.RestoreStateResponse]  # type: ignore[assignment]
+    """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
+    cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+      ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
+      DATA_LOSS            the saved state is damaged. Not to be retried.
+      FAILED_PRECONDITION  no directory for states. Not to be retried.
+      INVALID_ARGUMENT     malformed name or timeout. Not to be retried.
+      NOT_FOUND            no such context or state. Not to be retried.
+    """
+    ListStates: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.ListStatesRequest, _interpreter_pb2.ListStatesResponse]  # type: ignore[assignment]
+    """Lists the saved states by name. Automatic saves are not among them.
+      FAILED_PRECONDITION  no directory for states. Not to be retried.
+    """
+    DeleteState: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteStateRequest, _interpreter_pb2.DeleteStateResponse]  # type: ignore[assignment]
+    """Deletes a saved state. Deleting one that is not there is no error.
+      INVALID_ARGUMENT  malformed name. Not to be retried.
+    """
 
 class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
     """Live interpreters ("contexts") whose variables last from one execution to the next. Scope: `interpreter`.
@@ -163,6 +219,7 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_interpreter_pb2.CreateContextResponse, _abc.Awaitable[_interpreter_pb2.CreateContextResponse]]:
         """Starts a context.
           ALREADY_EXISTS      a context of that id exists. Not to be retried.
+          FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
           INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
           RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
         """
@@ -184,6 +241,7 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
         """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
           ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
                               forgotten (ResultForgotten). Not to be retried.
+          FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
           INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
           NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
           RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
@@ -249,5 +307,55 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_interpreter_pb2.DeleteContextResponse, _abc.Awaitable[_interpreter_pb2.DeleteContextResponse]]:
         """Ends a context with all its processes. Deleting one that is not there is no error."""
+
+    @_abc_1.abstractmethod
+    def SaveState(
+        self,
+        request: _interpreter_pb2.SaveStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.SaveStateResponse, _abc.Awaitable[_interpreter_pb2.SaveStateResponse]]:
+        """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
+        is in the answer, with the reason, and is no failure. The context goes on meanwhile.
+          ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+          FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
+          INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
+          NOT_FOUND            no such context. Not to be retried.
+          RESOURCE_EXHAUSTED   the disk is full (NoSpace), or too many states (TooManyStates). To be retried after one was deleted.
+        """
+
+    @_abc_1.abstractmethod
+    def RestoreState(
+        self,
+        request: _interpreter_pb2.RestoreStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.RestoreStateResponse, _abc.Awaitable[_interpreter_pb2.RestoreStateResponse]]:
+        """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
+        cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+          ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
+          DATA_LOSS            the saved state is damaged. Not to be retried.
+          FAILED_PRECONDITION  no directory for states. Not to be retried.
+          INVALID_ARGUMENT     malformed name or timeout. Not to be retried.
+          NOT_FOUND            no such context or state. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def ListStates(
+        self,
+        request: _interpreter_pb2.ListStatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.ListStatesResponse, _abc.Awaitable[_interpreter_pb2.ListStatesResponse]]:
+        """Lists the saved states by name. Automatic saves are not among them.
+          FAILED_PRECONDITION  no directory for states. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteState(
+        self,
+        request: _interpreter_pb2.DeleteStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.DeleteStateResponse, _abc.Awaitable[_interpreter_pb2.DeleteStateResponse]]:
+        """Deletes a saved state. Deleting one that is not there is no error.
+          INVALID_ARGUMENT  malformed name. Not to be retried.
+        """
 
 def add_InterpreterServiceServicer_to_server(servicer: InterpreterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
