@@ -19,8 +19,10 @@ from sandfleet.fleet import AsyncFleet
 from sandfleet.ports import AsyncForward
 from sandfleet.pty import AsyncPty, AsyncPtyHandle
 from sandfleet.sandbox import AsyncSandbox
+from sandfleet.sandbox_code import AsyncCode
 from sandfleet.services import AsyncServices
 from sandfleet.sync import Fleet, Sandbox
+from sandfleet.sync_code import Code
 from sandfleet.sync_commands import CommandHandle, Commands
 from sandfleet.sync_files import Files, FileWatch
 from sandfleet.sync_ports import Forward
@@ -31,6 +33,7 @@ from sandfleet.values import Outcome
 
 PAIRS = [
     (AsyncSandbox, Sandbox),
+    (AsyncCode, Code),
     (AsyncCommands, Commands),
     (AsyncCommandHandle, CommandHandle),
     (AsyncFiles, Files),

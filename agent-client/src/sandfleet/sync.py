@@ -5,13 +5,14 @@ Every method is the one of the async class, run on that loop. Callbacks run in t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from sandfleet._background import Relay, iterate, mirrors, run
 from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import DEFAULT_LEASE, RPC_TIMEOUT, AsyncSandbox
+from sandfleet.sync_code import Code
 from sandfleet.sync_commands import Commands
 from sandfleet.sync_files import Files
 from sandfleet.sync_ports import Forward
@@ -22,17 +23,12 @@ from sandfleet.sync_states import States
 if TYPE_CHECKING:
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
     from sandfleet.ports import OnError
-    from sandfleet.rollback import OnFailure
     from sandfleet.state_values import Autosave
     from sandfleet.usage_values import SandboxUsage
     from sandfleet.values import (
-        Context,
-        Execution,
         Health,
         Isolation,
         Limits,
-        OnResult,
-        OnText,
         SandboxInfo,
     )
 
@@ -101,7 +97,9 @@ class Fleet:
 
 
 @mirrors(AsyncSandbox)
-class Sandbox:
+class Sandbox(Code):
+    _async: AsyncSandbox
+
     def __init__(self, sandbox: AsyncSandbox) -> None:
         self._async = sandbox
         self._commands = Commands(sandbox.commands)
@@ -226,84 +224,6 @@ class Sandbox:
 
     def close(self) -> None:
         return run(self._async.close())
-
-    def run_code(
-        self,
-        code: str,
-        *,
-        language: str | None = None,
-        context: str | Context | None = None,
-        timeout: float | None = None,
-        on_stdout: OnText | None = None,
-        on_stderr: OnText | None = None,
-        on_result: OnResult | None = None,
-        envs: Mapping[str, str] | None = None,
-        output_limit: int | None = None,
-        execution_id: str | None = None,
-        on_failure: str | OnFailure = "keep",
-    ) -> Execution:
-        relay = Relay()
-        return run(
-            self._async.run_code(
-                code,
-                language=language,
-                context=context,
-                timeout=timeout,
-                on_stdout=relay.wrap(on_stdout),
-                on_stderr=relay.wrap(on_stderr),
-                on_result=relay.wrap(on_result),
-                envs=envs,
-                output_limit=output_limit,
-                execution_id=execution_id,
-                on_failure=on_failure,
-            ),
-            relay,
-        )
-
-    def attach(
-        self,
-        execution_id: str,
-        *,
-        on_stdout: OnText | None = None,
-        on_stderr: OnText | None = None,
-        on_result: OnResult | None = None,
-    ) -> Execution:
-        relay = Relay()
-        attaching = self._async.attach(
-            execution_id,
-            on_stdout=relay.wrap(on_stdout),
-            on_stderr=relay.wrap(on_stderr),
-            on_result=relay.wrap(on_result),
-        )
-        return run(attaching, relay)
-
-    def create_context(
-        self,
-        context_id: str | None = None,
-        *,
-        language: str = "python",
-        cwd: str = "",
-        envs: Mapping[str, str] | None = None,
-        autosave: bool | Autosave | None = None,
-    ) -> Context:
-        return run(self._async.create_context(context_id, language=language, cwd=cwd, envs=envs, autosave=autosave))
-
-    def fork_context(
-        self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
-    ) -> tuple[Context, ...]:
-        return run(self._async.fork_context(context, count, context_ids=context_ids))
-
-    def list_contexts(self) -> tuple[Context, ...]:
-        return run(self._async.list_contexts())
-
-    def restart_context(self, context: str | Context = "default") -> Context:
-        return run(self._async.restart_context(context))
-
-    def delete_context(self, context: str | Context) -> None:
-        return run(self._async.delete_context(context))
-
-    def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
-        return run(self._async.interrupt(context, grace=grace))
 
     def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> Forward:
         return Forward(run(self._async.forward(port, local_port=local_port, on_error=on_error)))

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sandfleet_executor.core import rollback
 from sandfleet_executor.core.contextframes import BadFrame, Done
@@ -12,9 +12,9 @@ from sandfleet_executor.core.outcomes import Cause, Facts, Verdict, judge_cell
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.rollback import Refusal
 from sandfleet_executor.core.states import Bounds, Manifest, still_lost
-from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.effects import copies
 from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, signal_name
+from sandfleet_executor.effects.cellrequest import NOTHING, CellRequest, Keeps
 from sandfleet_executor.effects.children import Exit, NamespaceError
 from sandfleet_executor.effects.copies import UNCOPIED, Keeper
 from sandfleet_executor.effects.execution import Execution
@@ -27,33 +27,6 @@ from sandfleet_executor.effects.variables import Held, Place, Variables
 # How long a killed interpreter may take to be gone before the whole namespace is ended, in seconds.
 KILL_SECONDS = 10.0
 ALL_VARIABLES = "variables"
-
-
-@dataclass(frozen=True)
-class Keeps:
-    """What of a context outlives its interpreter: the bounds of automatic saves, and whether it goes on from the newest."""
-
-    autosave: Bounds | None = None
-    resume: bool = False
-
-
-NOTHING = Keeps()
-
-
-@dataclass(frozen=True)
-class CellRequest:
-    code: str
-    # Seconds.
-    timeout: float
-    envs: dict[str, str]
-    traceparent: TraceParent | None
-    # Bytes; only to say it when it was reached.
-    memory_limit: int
-    disk_limit: int
-    # Whether a cell that raises is rolled back as one that is killed.
-    rolls_back: bool = False
-    # Of the context, where this makes it.
-    keeps: Keeps = NOTHING
 
 
 class Context:

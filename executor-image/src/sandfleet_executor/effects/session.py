@@ -14,13 +14,15 @@ from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
 from sandfleet_executor.core.services import parse
 from sandfleet_executor.effects import disk, services
 from sandfleet_executor.effects.accounting import Ledger, Surroundings
+from sandfleet_executor.effects.cellrequest import NOTHING, CellRequest, Keeps
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.commands import Command, CommandRequest
-from sandfleet_executor.effects.contexts import NOTHING, CellRequest, Context, Keeps
+from sandfleet_executor.effects.contexts import Context
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.executions import Executions
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
-from sandfleet_executor.effects.namespace import THREADS, Namespace, this_host
+from sandfleet_executor.effects.launch import THREADS, this_host
+from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.statestore import NoStateDirError, StateStore
 
 MAX_CONTEXTS = 64

@@ -12,7 +12,8 @@ from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.records import CELL
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
 from sandfleet_executor.core.states import check_bounds, check_seconds
-from sandfleet_executor.effects.contexts import CellRequest, Context
+from sandfleet_executor.effects.cellrequest import CellRequest
+from sandfleet_executor.effects.contexts import Context
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.session import Session
 from sandfleet_executor.effects.statestore import NAMED

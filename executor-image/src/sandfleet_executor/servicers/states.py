@@ -4,7 +4,7 @@ from sandfleet_api.executor.v1 import interpreter_pb2 as pb
 
 from sandfleet_executor.core import states
 from sandfleet_executor.core.states import Item, Manifest
-from sandfleet_executor.effects.contexts import Keeps
+from sandfleet_executor.effects.cellrequest import Keeps
 from sandfleet_executor.effects.statemoves import Restored
 from sandfleet_executor.effects.variables import Variables
 from sandfleet_executor.servicers import convert

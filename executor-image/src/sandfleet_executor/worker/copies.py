@@ -11,7 +11,6 @@ import signal
 import socket
 import stat
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Collection, Mapping
@@ -19,13 +18,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import child, linux
+from . import child, forksafe, linux
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Threads whose end at a fork does no harm, by the beginning of their name: what starts them takes care of it.
-HARMLESS_THREADS = ("IPythonHistorySavingThread", "OpenBLAS", "omp_", "jemalloc_bg_thd")
-# Libraries whose nameless pools do so (pthread_atfork), by a part of their file's name.
-HARMLESS_POOLS = ("openblas", "libomp", "libiomp", "libmkl")
 # A thread that was joined may take a moment to be gone.
 LOOKS = 5
 LOOK_SECONDS = 0.002
@@ -200,45 +195,10 @@ def reseed(name: str) -> None:
 
 def _thread_in_the_way() -> str | None:
     """The name of a thread that would be missing in a copy."""
-    name = None
+    names: list[str] = []
     for _ in range(LOOKS):
-        name = _python_thread() or _native_thread()
-        if name is None:
+        names = forksafe.unsafe_threads()
+        if not names:
             return None
         time.sleep(LOOK_SECONDS)
-    return name
-
-
-def _python_thread() -> str | None:
-    named: Mapping[int | None, str] = {each.ident: each.name for each in threading.enumerate()}
-    for ident in sys._current_frames().keys() - {threading.get_ident()}:  # noqa: SLF001 the only list with the nameless
-        name = named.get(ident, "without a name")
-        if not name.startswith(HARMLESS_THREADS):
-            return name
-    return None
-
-
-def _native_thread() -> str | None:
-    harmless = {each.native_id for each in threading.enumerate()} | {_getpid()}
-    own = Path("/proc/self/comm").read_text().strip()
-    pools: bool | None = None
-    for task in os.listdir("/proc/self/task"):  # noqa: PTH208 - numbers, not paths
-        if int(task) in harmless:
-            continue
-        try:
-            name = Path(f"/proc/self/task/{task}/comm").read_text().strip()
-        except OSError:
-            continue
-        if name.startswith(HARMLESS_THREADS):
-            continue
-        if name == own:
-            pools = _has_harmless_pools() if pools is None else pools
-            if pools:
-                continue
-        return f"{name} (not Python's)"
-    return None
-
-
-def _has_harmless_pools() -> bool:
-    maps = Path("/proc/self/maps").read_text(errors="replace")
-    return any(name in maps for name in HARMLESS_POOLS)
+    return names[0]

@@ -41,3 +41,15 @@ class Machine:
         finally:
             os.close(fd)
         return (int(fields[b"MemTotal"].split()[0]) - int(fields[b"MemFree"].split()[0])) << 10
+
+
+def tmp_used(directories: list[str]) -> int:
+    """Bytes in the namespace's file systems that live in memory."""
+    used = 0
+    for path in directories:
+        try:
+            state = os.statvfs(path)
+        except OSError:
+            continue
+        used += (state.f_blocks - state.f_bfree) * state.f_frsize
+    return used

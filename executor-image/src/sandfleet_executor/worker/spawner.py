@@ -246,7 +246,7 @@ class Spawner:
     def look(self, *, over: bool) -> None:
         processes = tree.scan()
         trees = {pid: tree.measure(processes, pid) for pid in self.children}
-        tmp = tmp_used(self.tmp_directories)
+        tmp = machine.tmp_used(self.tmp_directories)
         running = sum(each.rss for pid, each in trees.items() if self.children[pid] != child.COPY) + tmp
         # A copy grows by what the others write, which needs somebody who runs.
         self.used = sum(each.rss for each in trees.values()) + tmp if self.busy else running
@@ -323,7 +323,7 @@ class Spawner:
         own = processes.get(self.pid)
         children = {pid: tree.measure(processes, pid) for pid in self.children}
         trees = children.values()
-        tmp = tmp_used(self.tmp_directories)
+        tmp = machine.tmp_used(self.tmp_directories)
         memory = sum(self.held(pid, each) for pid, each in children.items())
         self.peak = max(self.peak, memory + tmp)
         return {
@@ -335,36 +335,8 @@ class Spawner:
         }
 
 
-def close_quietly(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        return
-
-
-def tmp_used(directories: list[str]) -> int:
-    """Bytes in the namespace's file systems that live in memory."""
-    used = 0
-    for path in directories:
-        try:
-            state = os.statvfs(path)
-        except OSError:
-            continue
-        used += (state.f_blocks - state.f_bfree) * state.f_frsize
-    return used
-
-
-def separated_user() -> bool:
-    """Whether this is a user namespace of its own: its map is not the whole range of ids."""
-    try:
-        with open("/proc/self/uid_map", encoding="ascii") as file:  # noqa: PTH123 - pathlib is not needed in PID 1
-            return file.read().split()[-1] != "4294967295"
-    except (OSError, IndexError):
-        return False
-
-
 def main(options: dict[str, Any]) -> None:
-    """Runs until the control socket ends. `options` as namespace.plan gives them."""
+    """Runs until the control socket ends. `options` as launch.plan gives them."""
     linux.end_with_parent()
     # Without a PID namespace (isolation "none") orphans come here only by this.
     linux.become_subreaper()
@@ -376,19 +348,18 @@ def main(options: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     open_files = min(max(OPEN_FILES, int(options["open_files"])), resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
-    separated = separated_user()
+    separated = linux.separated_user()
     linux.hide_from_peers()
     tmp = os.open("/tmp", os.O_RDONLY | os.O_DIRECTORY)  # noqa: S108 - the namespace's own
-    hello = {"event": "hello", "kernel": kernel(), "python": platform.python_version(), "separated_user": separated}
+    hello = {
+        "event": "hello",
+        "kernel": linux.kernel(),
+        "python": platform.python_version(),
+        "separated_user": separated,
+    }
     send_with_fds(control, frames.encode(hello), [tmp])
     os.close(tmp)
     Spawner(control, options).loop()
-
-
-def kernel() -> str:
-    """What the kernel says of itself, as user code sees it."""
-    name = os.uname()
-    return f"{name.sysname} {name.release} {name.version}"
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: list[int]) -> None:
