@@ -1,14 +1,14 @@
 """Trees there and back: many small files, and a large one. SANDFLEET_BENCH_FILE_MB=1024 makes the large one larger."""
 
+import asyncio
 import os
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from figures import Figure, progress, quantile
-from sandfleet import Sandbox
+from sandfleet import AsyncSandbox
 
 SMALL, SMALL_BYTES = 1000, 2000
 LARGE = int(os.environ.get("SANDFLEET_BENCH_FILE_MB", "256")) << 20
@@ -17,12 +17,17 @@ NOTE = "beside tar | tar on this machine"
 
 
 def figures() -> Iterator[Figure]:
-    with tempfile.TemporaryDirectory() as folder, Sandbox.create() as sandbox:
-        base = Path(folder)
-        progress(f"{SMALL} small files there and back")
-        yield from small(sandbox, make_small(base / "small"), base)
-        progress(f"a file of {LARGE >> 20} MiB there and back")
-        yield from large(sandbox, make_large(base / "large"), base)
+    yield from asyncio.run(measure(AsyncSandbox.create))
+
+
+async def measure(create: Callable[[], Awaitable[AsyncSandbox]]) -> list[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        async with await create() as sandbox:
+            base = Path(folder)
+            progress(f"{SMALL} small files there and back")
+            found = await small(sandbox, make_small(base / "small"), base)
+            progress(f"a file of {LARGE >> 20} MiB there and back")
+            return found + await large(sandbox, make_large(base / "large"), base)
 
 
 def make_small(top: Path) -> Path:
@@ -42,45 +47,40 @@ def make_large(top: Path) -> Path:
     return top
 
 
-def small(sandbox: Sandbox, top: Path, base: Path) -> Iterator[Figure]:
+async def small(sandbox: AsyncSandbox, top: Path, base: Path) -> list[Figure]:
     """Milliseconds for all of them, each time to a new place."""
     up, down, tar = [], [], []
     for number in range(ROUNDS):
-        up.append(timed(lambda to=f"small{number}": sandbox.files.upload(top, to)))
-        down.append(timed(lambda to=base / f"down{number}": sandbox.files.download("small0", to)))
-        tar.append(timed(lambda to=base / f"tar{number}": piped(top, to)))
+        up.append(await timed(sandbox.files.upload(top, f"small{number}")))
+        down.append(await timed(sandbox.files.download("small0", base / f"down{number}")))
+        tar.append(await timed(piped(top, base / f"tar{number}")))
     baseline = quantile(tar, 0.5) * 1e3
-    yield Figure(f"upload of {SMALL} small files, p50", quantile(up, 0.5) * 1e3, "ms", baseline, NOTE)
-    yield Figure(f"download of {SMALL} small files, p50", quantile(down, 0.5) * 1e3, "ms", baseline, NOTE)
+    return [
+        Figure(f"upload of {SMALL} small files, p50", quantile(up, 0.5) * 1e3, "ms", baseline, NOTE),
+        Figure(f"download of {SMALL} small files, p50", quantile(down, 0.5) * 1e3, "ms", baseline, NOTE),
+    ]
 
 
-def large(sandbox: Sandbox, top: Path, base: Path) -> Iterator[Figure]:
-    """MB/s. First as a tree, then as a file of its own."""
+async def large(sandbox: AsyncSandbox, top: Path, base: Path) -> list[Figure]:
+    """MB/s of a file in a tree."""
     rate = LARGE / 1e6
-    baseline = rate / timed(lambda: piped(top, base / "tar-large"))
-    yield Figure(
-        "upload of a large file in a tree",
-        rate / timed(lambda: sandbox.files.upload(top, "large")),
-        "MB/s",
-        baseline,
-        NOTE,
-    )
-    yield Figure(
-        "download of a large file in a tree",
-        rate / timed(lambda: sandbox.files.download("large", base / "back")),
-        "MB/s",
-        baseline,
-        NOTE,
-    )
-    sandbox.files.remove("large", recursive=True)
+    baseline = rate / await timed(piped(top, base / "tar-large"))
+    up = rate / await timed(sandbox.files.upload(top, "large"))
+    down = rate / await timed(sandbox.files.download("large", base / "back"))
+    await sandbox.files.remove("large", recursive=True)
+    return [
+        Figure("upload of a large file in a tree", up, "MB/s", baseline, NOTE),
+        Figure("download of a large file in a tree", down, "MB/s", baseline, NOTE),
+    ]
 
 
-def timed(work: Callable[[], object]) -> float:
+async def timed(work: Awaitable[object]) -> float:
     start = time.perf_counter()
-    work()
+    await work
     return time.perf_counter() - start
 
 
-def piped(top: Path, to: Path) -> None:
+async def piped(top: Path, to: Path) -> None:
     to.mkdir()
-    subprocess.run(f"tar -C {top} -cf - . | tar -C {to} -xf -", shell=True, check=True)
+    process = await asyncio.create_subprocess_shell(f"tar -C {top} -cf - . | tar -C {to} -xf -")
+    assert await process.wait() == 0

@@ -6,9 +6,16 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import files
 import rollback
+import services
+import state
+import streams
+import terminals
+import tunnels
 from figures import Figure, progress, quantile
 from nodes import container_age, pod_memory
 from sandfleet import AsyncSandbox
@@ -61,6 +68,7 @@ async def measure(host: PodHost) -> list[Figure]:
             found = await latencies(executor.sandbox, here)
             found += await floods(executor, here)
         found += await copies(host)
+        found += await others(host)
         return [*found, *await idle(host), *await starts(host)]
     finally:
         await host.close()
@@ -81,6 +89,19 @@ async def copies(host: PodHost) -> list[Figure]:
         running(host, rollback={"enabled": False}) as off,
     ):
         return await rollback.measured(on.sandbox, off.sandbox, " in a pod")
+
+
+async def others(host: PodHost) -> list[Figure]:
+    """The parts that measure any sandbox, with the baselines that they have of themselves."""
+
+    async def create(*, autosave: bool = False) -> AsyncSandbox:
+        return (await host.executor()).client(autosave=autosave)
+
+    found = []
+    for part in (streams, state, services, tunnels, terminals, files):
+        progress(f"in a pod: {part.__name__}")
+        found += [replace(figure, name=f"{figure.name}, in a pod") for figure in await part.measure(create)]
+    return found
 
 
 async def latencies(there: AsyncSandbox, here: AsyncSandbox) -> list[Figure]:

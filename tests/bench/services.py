@@ -1,13 +1,14 @@
 """Services: from the start of a server until it is known to be ready."""
 
+import asyncio
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from figures import Figure, progress, quantile
-from sandfleet import Sandbox, tcp
+from sandfleet import AsyncSandbox, tcp
 
 RUNS = 20
 PORT = 18765
@@ -18,23 +19,27 @@ POLL_SECONDS = 0.001
 
 def figures() -> Iterator[Figure]:
     progress("a service from its start until it is ready")
+    yield from asyncio.run(measure(AsyncSandbox.create))
+
+
+async def measure(create: Callable[[], Awaitable[AsyncSandbox]]) -> list[Figure]:
     ours, theirs = [], []
-    with Sandbox.create() as sandbox:
+    async with await create() as sandbox:
         # By turns, so that both see the same noise.
         for _ in range(RUNS):
-            ours.append(ready(sandbox))
+            ours.append(await ready(sandbox))
             theirs.append(ready_locally())
     note = "beside a subprocess of this machine and a client that tries its port every millisecond"
-    yield Figure("service started to ready (tcp), p50", quantile(ours, 0.5), "ms", quantile(theirs, 0.5), note)
+    return [Figure("service started to ready (tcp), p50", quantile(ours, 0.5), "ms", quantile(theirs, 0.5), note)]
 
 
-def ready(sandbox: Sandbox) -> float:
+async def ready(sandbox: AsyncSandbox) -> float:
     """Milliseconds."""
     start = time.perf_counter()
-    sandbox.services.start("server", ["python3", *OPTIONS], ready=tcp(PORT), grace=0.0)
-    sandbox.services.wait_ready("server")
+    await sandbox.services.start("server", ["python3", *OPTIONS], ready=tcp(PORT), grace=0.0)
+    await sandbox.services.wait_ready("server")
     taken = (time.perf_counter() - start) * 1e3
-    sandbox.services.stop("server")
+    await sandbox.services.stop("server")
     return taken
 
 

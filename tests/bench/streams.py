@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from figures import Figure, progress, quantile
 from sandfleet import AsyncSandbox
@@ -21,17 +21,14 @@ RUNS = 300
 
 def figures() -> Iterator[Figure]:
     progress("a stream of 10 MB, live and again")
-    live, replay, many, single = asyncio.run(measure())
-    note = "beside the live stream that it was"
-    yield Figure("replay of 10 MB", replay, "ms", live, note)
-    yield Figure(f"{STREAMS} replays at once, each", many, "ms", single, "beside one after the other")
+    yield from asyncio.run(measure(AsyncSandbox.create))
     progress("what storing costs a cell")
     yield from asyncio.run(storing())
 
 
-async def measure() -> tuple[float, float, float, float]:
-    """Milliseconds of a live stream, of its replay, and of one of many short replays at once and one after the other."""
-    async with await AsyncSandbox.create() as sandbox:
+async def measure(create: Callable[[], Awaitable[AsyncSandbox]]) -> list[Figure]:
+    """A live stream and its replay, and many short replays at once and one after the other."""
+    async with await create() as sandbox:
         line = f"head -c {SIZE} /dev/zero | tr '\\0' x"
         live, replay = [], []
         for turn in range(5):
@@ -50,7 +47,11 @@ async def measure() -> tuple[float, float, float, float]:
         for _ in range(STREAMS // 5):
             await sandbox.attach("short")
         single = (time.perf_counter() - began) / (STREAMS // 5)
-        return quantile(live, 0.5) * 1e3, quantile(replay, 0.5) * 1e3, many * 1e3, single * 1e3
+    note = "beside the live stream that it was"
+    return [
+        Figure("replay of 10 MB", quantile(replay, 0.5) * 1e3, "ms", quantile(live, 0.5) * 1e3, note),
+        Figure(f"{STREAMS} replays at once, each", many * 1e3, "ms", single * 1e3, "beside one after the other"),
+    ]
 
 
 async def storing() -> list[Figure]:

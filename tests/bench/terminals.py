@@ -5,7 +5,7 @@ import os
 import pty
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from figures import Figure, progress, quantile
 from sandfleet import AsyncSandbox
@@ -19,19 +19,15 @@ DIRECT = "beside a terminal of this machine"
 
 def figures() -> Iterator[Figure]:
     progress("the echo of a key in a terminal")
-    ours, theirs, speed = asyncio.run(measure())
-    for share in (0.5, 0.99):
-        name = f"echo of a key, p{share * 100:g}"
-        yield Figure(name, quantile(ours, share), "ms", quantile(theirs, share), DIRECT)
-    yield Figure("output of a terminal", speed, "MB/s", flood_locally(), DIRECT)
+    yield from asyncio.run(measure(AsyncSandbox.create))
 
 
-async def measure() -> tuple[list[float], list[float], float]:
-    """Milliseconds of keys in a sandbox and here, and MB/s of a sandbox's terminal."""
+async def measure(create: Callable[[], Awaitable[AsyncSandbox]]) -> list[Figure]:
+    """Keys in a sandbox and here, and how fast a terminal shows what is written."""
     master, process = start_locally(QUIET)
     os.read(master, 100)
     ours, theirs = [], []
-    async with await AsyncSandbox.create() as sandbox:
+    async with await create() as sandbox:
         handle = await sandbox.pty.create(command=QUIET)
         await anext(handle)
         # By turns, so that both see the same noise.
@@ -53,7 +49,11 @@ async def measure() -> tuple[list[float], list[float], float]:
     process.kill()
     process.wait()
     os.close(master)
-    return ours, theirs, speed
+    echoes = [
+        Figure(f"echo of a key, p{share * 100:g}", quantile(ours, share), "ms", quantile(theirs, share), DIRECT)
+        for share in (0.5, 0.99)
+    ]
+    return [*echoes, Figure("output of a terminal", speed, "MB/s", flood_locally(), DIRECT)]
 
 
 def start_locally(command: list[str]) -> tuple[int, subprocess.Popen[bytes]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 from figures import Figure, progress, quantile
@@ -33,11 +33,11 @@ DIRECT = "beside a direct connection of this machine to the same program"
 
 def figures() -> Iterator[Figure]:
     progress("a tunnel, and a direct connection")
-    yield from asyncio.run(measure())
+    yield from asyncio.run(measure(AsyncSandbox.create))
 
 
-async def measure() -> list[Figure]:
-    async with await AsyncSandbox.create() as sandbox, directly() as direct:
+async def measure(create: Callable[[], Awaitable[AsyncSandbox]]) -> list[Figure]:
+    async with await create() as sandbox, directly() as direct:
         handle = await sandbox.commands.run(["python3", "-c", SERVER.replace("PORT", "7000")], background=True)
         await anext(handle)
         async with await sandbox.forward(7000) as forward:
