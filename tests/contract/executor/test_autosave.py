@@ -1,11 +1,19 @@
 """Variables that are saved behind each cell, and are there again."""
 
 import pytest
+import pytest_asyncio
 from contract.executor.harness import until
 from contract.executor.saving import MIB, run, saved_automatically
 from sandfleet import Autosave, Outcome
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("forget_states")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def executor(starting):
+    """Rollback would bring the variables back first."""
+    async with starting(rollback={"enabled": False}) as made:
+        yield made
 
 
 async def test_with_autosave_a_crash_costs_only_what_cannot_be_saved(sandbox):
