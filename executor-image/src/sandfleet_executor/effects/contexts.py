@@ -13,6 +13,7 @@ from sandfleet_executor.effects.children import Exit, NamespaceError
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.interpreter import Cell, Interpreter
 from sandfleet_executor.effects.namespace import Namespace
+from sandfleet_executor.worker.languages import PYTHON
 
 # How long a killed interpreter may take to be gone before the whole namespace is ended, in seconds.
 KILL_SECONDS = 10.0
@@ -30,8 +31,11 @@ class CellRequest:
 
 
 class Context:
-    def __init__(self, context_id: str, cwd: str, envs: dict[str, str], around: Surroundings) -> None:
+    def __init__(
+        self, context_id: str, cwd: str, envs: dict[str, str], around: Surroundings, language: str = PYTHON
+    ) -> None:
         self.id = context_id
+        self.language = language
         self.generation = 0
         self.executions = 0
         self.deleted = False
@@ -61,7 +65,7 @@ class Context:
             # It ended between two cells.
             self._lost = ("variables", "processes")
         namespace = await self._around.namespace()
-        self._interpreter = await Interpreter.start(namespace, self._cwd, self._envs, {"context_id": self.id})
+        self._interpreter = await Interpreter.start(namespace, self._cwd, self._envs, {"context_id": self.id, "language": self.language})
         self.generation += 1
         return self._interpreter
 
@@ -151,7 +155,7 @@ def cell_facts(execution: Execution, cell: Cell, end: Done | Exit | BadFrame, re
     cause, status, code, number = execution.cause, None, 0, 0
     match end:
         case Done():
-            status = end.status
+            status, code = end.status, end.exit_code
         case BadFrame() if cause is Cause.NONE:
             cause = Cause.PROTOCOL
         case Exit():

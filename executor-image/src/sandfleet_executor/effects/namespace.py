@@ -37,6 +37,7 @@ class Hello:
     kernel: str
     python: str
     separated_user: bool
+    languages: tuple[str, ...]
 
 
 class Namespace:
@@ -167,7 +168,9 @@ class Namespace:
         finally:
             loop.remove_reader(sock)
         header = json.loads(data[8:])
-        self.hello = Hello(header["kernel"], header["python"], header["separated_user"])
+        self.hello = Hello(
+            header["kernel"], header["python"], header["separated_user"], tuple(header["languages"])
+        )
         self.tmp_fd = fds[0]
 
     async def _why_not(self, error: Exception) -> str:

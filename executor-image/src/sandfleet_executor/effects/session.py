@@ -18,6 +18,7 @@ from sandfleet_executor.effects.contexts import CellRequest, Context
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.namespace import THREADS, Namespace, this_host
+from sandfleet_executor.worker.languages import PYTHON
 
 MAX_CONTEXTS = 64
 # Ids of executions that are remembered so that none is run twice.
@@ -188,11 +189,13 @@ class Session:
 
     # Contexts
 
-    async def create_context(self, context_id: str, cwd: str, envs: dict[str, str]) -> Context:
+    async def create_context(
+        self, context_id: str, cwd: str, envs: dict[str, str], language: str = PYTHON
+    ) -> Context:
         """A context whose interpreter runs. Raises ExistsError, BusyError, BadRequest and NamespaceError."""
         if context_id in self._contexts:
             raise ExistsError(f"cannot create context {context_id}: it exists")
-        context = self._add_context(context_id, cwd, envs)
+        context = self._add_context(context_id, cwd, envs, language)
         try:
             await context.start()
         except (NamespaceError, BadRequest):
@@ -234,10 +237,10 @@ class Session:
             await asyncio.wait(self._running, timeout=5.0)
         self.closed.set()
 
-    def _add_context(self, context_id: str, cwd: str, envs: dict[str, str]) -> Context:
+    def _add_context(self, context_id: str, cwd: str, envs: dict[str, str], language: str = PYTHON) -> Context:
         if len(self._contexts) >= MAX_CONTEXTS:
             raise BusyError(f"cannot create context {context_id}: {MAX_CONTEXTS} exist")
-        context = Context(context_id, cwd, self.environment(envs), self._around)
+        context = Context(context_id, cwd, self.environment(envs), self._around, language)
         self._contexts[context_id] = context
         return context
 

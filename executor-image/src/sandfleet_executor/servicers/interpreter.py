@@ -8,13 +8,13 @@ from sandfleet_api.executor.v1 import interpreter_pb2_grpc
 
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.outcomes import Cause
-from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
+from sandfleet_executor.core.requests import DEFAULT_CONTEXT
 from sandfleet_executor.effects.contexts import CellRequest, Context
 from sandfleet_executor.effects.session import Session
 from sandfleet_executor.servicers import convert
 from sandfleet_executor.servicers.convert import typed_failures
+from sandfleet_executor.worker.languages import LANGUAGES
 
-LANGUAGES = ("python",)
 INTERRUPT_GRACE = 2.0
 
 
@@ -25,12 +25,9 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
     async def CreateContext(self, request: pb.CreateContextRequest, context: Any) -> pb.CreateContextResponse:
         with typed_failures(request.context_id):
             requests.check_id("context id", request.context_id)
-            if (request.language or "python") not in LANGUAGES:
-                raise BadRequest(
-                    f"cannot create a context for {request.language!r}: languages are {', '.join(LANGUAGES)}"
-                )
+            language = requests.check_language(request.language, LANGUAGES)
             cwd = requests.check_cwd(request.cwd.encode(), self._session.workdir).decode()
-            made = await self._session.create_context(request.context_id, cwd, requests.check_envs(request.envs))
+            made = await self._session.create_context(request.context_id, cwd, requests.check_envs(request.envs), language)
         return pb.CreateContextResponse(context=describe(made))
 
     async def ListContexts(self, request: pb.ListContextsRequest, context: Any) -> pb.ListContextsResponse:
@@ -78,7 +75,7 @@ def describe(context: Context) -> pb.Context:
         state = pb.CONTEXT_STATE_BUSY
     return pb.Context(
         context_id=context.id,
-        language="python",
+        language=context.language,
         state=state,
         generation=context.generation,
         executions=context.executions,

@@ -117,7 +117,7 @@ def describe(session: Session, namespace: Namespace) -> pb.DescribeResponse:
         isolation=isolation(session, namespace),
         separations=session.separations(namespace),
         kernel=namespace.hello.kernel,
-        languages=["python"],
+        languages=namespace.hello.languages,
         python_version=namespace.hello.python,
         limits=limits_message(session.limits),
         started=convert.timestamp(int(session.started * 1e9)),

@@ -4,6 +4,7 @@ It is forked ahead of its use, because a fork under gVisor takes longer than all
 supervises a command is told the next one after its end. Request, descriptors beside the prefix:
   {"op":"begin","cwd","envs","options"}  fds: stdout, stderr          a context
   {"op":"begin","cwd","envs","shell"}    fds: stdin, stdout, stderr   a command; payload as command.run takes it
+The options of a context name its `language` (languages.py).
 Answers: {"event":"begun"} before anything of the user's runs, or {"event":"refused","message"} and the end.
 """
 
@@ -12,7 +13,7 @@ import resource
 import socket
 from typing import NoReturn
 
-from . import command, frames, linux
+from . import command, frames, languages, linux
 
 CONTEXT, COMMAND = "context", "command"
 
@@ -26,9 +27,8 @@ def run(kind: str, control: socket.socket, *, address_space: int, processes: int
     resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     if kind == COMMAND:
         supervise(control)
-    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
     if frame := receive(control):
-        become_context(control, frame)
+        become_context(control, frame, address_space)
     # Nobody has use for it any more.
     os._exit(0)
 
@@ -56,17 +56,21 @@ def receive(control: socket.socket) -> frames.Frame | None:
             return frame
 
 
-def become_context(control: socket.socket, frame: frames.Frame) -> NoReturn:
-    cwd = frame.header["cwd"]
+def become_context(control: socket.socket, frame: frames.Frame, address_space: int) -> NoReturn:
+    cwd, options = frame.header["cwd"], frame.header["options"]
+    language = options.get("language", languages.PYTHON)
+    if why := languages.missing(language):
+        frames.send(control, {"event": "refused", "message": f"cannot start a context of {language}: {why}"})
+        os._exit(0)
     try:
         os.chdir(cwd)
     except OSError:
         frames.send(control, {"event": "refused", "message": f"cannot work in {cwd}: there is no such directory"})
         os._exit(0)
+    if languages.LANGUAGES[language].bounded:
+        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
     linux.show_to_peers()
     os.environ.clear()
     os.environ.update(frame.header["envs"])
     frames.send(control, {"event": "begun"})
-    from . import context  # with IPython, which a supervisor has no use for
-
-    context.run(control, frame.header["options"])
+    languages.run(language, control, options)

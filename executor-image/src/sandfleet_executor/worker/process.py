@@ -8,6 +8,8 @@ import os
 import resource
 from typing import NamedTuple
 
+from . import tree
+
 PR_SET_CHILD_SUBREAPER = 36
 # Where private descriptors go: out of the way of code that closes the low ones.
 PRIVATE_DESCRIPTORS = 900
@@ -65,22 +67,27 @@ class Usage(NamedTuple):
 
 
 class Meter:
-    """Measures one cell at a time."""
+    """Measures one cell at a time: of this process, or of a child that runs the cells."""
 
-    def __init__(self) -> None:
+    def __init__(self, child: int | None = None) -> None:
         self._cpu = 0.0
-        self._clear = _open_private("/proc/self/clear_refs", os.O_WRONLY)
-        self._status = _open_private("/proc/self/status", os.O_RDONLY)
+        self._child = child
+        whose = "self" if child is None else child
+        self._clear = _open_private(f"/proc/{whose}/clear_refs", os.O_WRONLY)
+        self._status = _open_private(f"/proc/{whose}/status", os.O_RDONLY)
 
     def start(self) -> None:
-        self._cpu = _cpu_seconds()
+        self._cpu = self._cpu_seconds()
         if self._clear is not None:
             with contextlib.suppress(OSError):
                 # 5 resets the high-water mark.
                 os.write(self._clear, b"5")
 
     def stop(self) -> Usage:
-        return Usage(max(_cpu_seconds() - self._cpu, 0.0), self._peak())
+        return Usage(max(self._cpu_seconds() - self._cpu, 0.0), self._peak())
+
+    def _cpu_seconds(self) -> float:
+        return _cpu_seconds() + (0.0 if self._child is None else tree.cpu_seconds(self._child))
 
     def _peak(self) -> int:
         """Bytes. Where there is no high-water mark (gVisor), what is resident now: the guard's samples know of more."""

@@ -6,7 +6,7 @@ Requests on the control socket, descriptors beside the prefix of the frame:
   {"op":"prepare","id","kind":"context"|"command"}  fd: control, on which the child is told what it is to be (child.py)
   {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id"} · {"op":"ping","id"}
 Answers (with the request's id) and events:
-  {"event":"hello","kernel","python","separated"} fd: /tmp
+  {"event":"hello","kernel","python","separated_user","languages"} fd: /tmp
   {"event":"forked","id","pid"} · {"event":"failed","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"}
   {"event":"exited","pid","code","signal","memory":bool} · {"event":"sample","trees":{pid:[rss, processes, cpu]}}
 """
@@ -22,7 +22,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import child, command, frames, guard, linux, machine, tree
+from . import child, command, frames, guard, languages, linux, machine, tree
 
 # A Python context's address space ends here above the memory limit: the second line, for one huge allocation.
 ADDRESS_HEADROOM = 1 << 30
@@ -262,7 +262,13 @@ def main(options: dict[str, Any]) -> None:
     separated = separated_user()
     linux.hide_from_peers()
     tmp = os.open("/tmp", os.O_RDONLY | os.O_DIRECTORY)  # noqa: S108 - the namespace's own
-    hello = {"event": "hello", "kernel": kernel(), "python": platform.python_version(), "separated_user": separated}
+    hello = {
+        "event": "hello",
+        "kernel": kernel(),
+        "python": platform.python_version(),
+        "separated_user": separated,
+        "languages": languages.available(),
+    }
     send_with_fds(control, frames.encode(hello), [tmp])
     os.close(tmp)
     Spawner(control, options).loop()
