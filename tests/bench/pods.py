@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import languages
 from figures import Figure, progress, quantile
 from nodes import container_age, pod_memory
 from sandfleet import AsyncSandbox
@@ -58,6 +59,7 @@ async def measure(host: PodHost) -> list[Figure]:
     try:
         async with running(host) as executor, await AsyncSandbox.create() as here:
             found = await latencies(executor.sandbox, here)
+            found += await languages.beside_python(executor.sandbox, "bash", where=" in a pod")
             found += await floods(executor, here)
         return [*found, *await idle(host), *await starts(host)]
     finally:

@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, footprint, sessions, pods, operator, claims, warm.
+`--only NAME` runs one of: cells, languages, commands, footprint, sessions, pods, operator, claims, warm.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import claims
 import commands
 import figures
 import footprint
+import languages
 import pods
 import reconciler
 import sessions
@@ -18,6 +19,7 @@ import warm
 
 PARTS = {
     "cells": cells,
+    "languages": languages,
     "commands": commands,
     "footprint": footprint,
     "sessions": sessions,

@@ -11,6 +11,7 @@ from sandfleet import _late as late
 
 if TYPE_CHECKING:
     from sandfleet.commands import AsyncCommands
+    from sandfleet.environment import Environment
     from sandfleet.files import AsyncFiles
     from sandfleet.fleet import AsyncFleet
     from sandfleet.fleet_values import Bound, Egress, OnQueued
@@ -242,7 +243,7 @@ class AsyncSandbox:
     ) -> Execution:
         """Run one cell and answer with its outcome, whatever the code does.
 
-        language      of the context made at first use when no `context` is named; None means Python.
+        language      of the context made at first use when no `context` is named: "python" (None) or "bash".
         context       where to run it: variables last in it from one execution to the next. None means the default one.
         timeout       deadline in seconds from the start of the run; None means the sandbox's default.
         on_stdout, on_stderr, on_result  called with each piece as it comes (awaited where they return an awaitable).
@@ -329,6 +330,10 @@ class AsyncSandbox:
     async def usage(self) -> SandboxUsage:
         """Say what all processes of the sandbox use now."""
         return await self._link.usage()
+
+    async def environment(self) -> Environment:
+        """List what code finds there: languages, packages with their origin, what is the same in each run. Raises UnavailableError."""
+        return await self._link.environment()
 
     async def health(self) -> Health:
         """Say whether it can run code now. Does not raise when it cannot be reached: then it is not ready."""

@@ -16,6 +16,7 @@ from sandfleet.sandbox import DEFAULT_LEASE, RPC_TIMEOUT, AsyncSandbox
 from sandfleet.sync_commands import Commands
 
 if TYPE_CHECKING:
+    from sandfleet.environment import Environment
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
     from sandfleet.values import (
         Context,
@@ -325,6 +326,9 @@ class Sandbox:
 
     def usage(self) -> SandboxUsage:
         return run(self._async.usage())
+
+    def environment(self) -> Environment:
+        return run(self._async.environment())
 
     def health(self) -> Health:
         return run(self._async.health())

@@ -65,7 +65,9 @@ class Context:
             # It ended between two cells.
             self._lost = ("variables", "processes")
         namespace = await self._around.namespace()
-        self._interpreter = await Interpreter.start(namespace, self._cwd, self._envs, {"context_id": self.id, "language": self.language})
+        self._interpreter = await Interpreter.start(
+            namespace, self._cwd, self._envs, {"context_id": self.id, "language": self.language}
+        )
         self.generation += 1
         return self._interpreter
 

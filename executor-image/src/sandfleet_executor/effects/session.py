@@ -183,15 +183,18 @@ class Session:
     def commands(self) -> list[Command]:
         return list(self._commands.values())
 
+    @property
+    def around(self) -> Surroundings:
+        """For a command that nobody asked for."""
+        return self._around
+
     def environment(self, envs: dict[str, str]) -> dict[str, str]:
         """What a context or command starts with."""
         return self._machine_envs | self._envs | envs
 
     # Contexts
 
-    async def create_context(
-        self, context_id: str, cwd: str, envs: dict[str, str], language: str = PYTHON
-    ) -> Context:
+    async def create_context(self, context_id: str, cwd: str, envs: dict[str, str], language: str = PYTHON) -> Context:
         """A context whose interpreter runs. Raises ExistsError, BusyError, BadRequest and NamespaceError."""
         if context_id in self._contexts:
             raise ExistsError(f"cannot create context {context_id}: it exists")

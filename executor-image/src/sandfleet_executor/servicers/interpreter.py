@@ -27,7 +27,9 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
             requests.check_id("context id", request.context_id)
             language = requests.check_language(request.language, LANGUAGES)
             cwd = requests.check_cwd(request.cwd.encode(), self._session.workdir).decode()
-            made = await self._session.create_context(request.context_id, cwd, requests.check_envs(request.envs), language)
+            made = await self._session.create_context(
+                request.context_id, cwd, requests.check_envs(request.envs), language
+            )
         return pb.CreateContextResponse(context=describe(made))
 
     async def ListContexts(self, request: pb.ListContextsRequest, context: Any) -> pb.ListContextsResponse:

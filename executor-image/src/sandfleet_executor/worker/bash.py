@@ -47,7 +47,9 @@ class Shell:
         self._own = f"/proc/{os.getpid()}/fd"
         self._armed = f"\\builtin trap -- {shlex.quote(self._on_interrupt())} INT"
         self.pid = self._start()
-        self._say(f"BASH_ARGV0=bash; shopt -s expand_aliases; set -E; trap -- {shlex.quote(self._on_error())} ERR; {self._armed}\n")
+        self._say(
+            f"BASH_ARGV0=bash; shopt -s expand_aliases; set -E; trap -- {shlex.quote(self._on_error())} ERR; {self._armed}\n"
+        )
 
     def _start(self) -> int:
         null = os.open(os.devnull, os.O_RDWR)

@@ -3,6 +3,7 @@
 import importlib
 import os
 import socket
+import sys
 from typing import Any, NamedTuple, NoReturn
 
 PYTHON = "python"
@@ -17,11 +18,15 @@ class Language(NamedTuple):
     program: str = ""
     # Whether the process gets an end to its address space, beside the guard on its memory: others reserve far more than they use.
     bounded: bool = False
+    # Says its version on standard output.
+    version: tuple[str, ...] = ()
 
 
 LANGUAGES = {
-    PYTHON: Language("context", bounded=True),
-    "bash": Language("bash", program="/bin/bash"),
+    PYTHON: Language(
+        "context", bounded=True, version=(sys.executable, "-IBSc", "import platform; print(platform.python_version())")
+    ),
+    "bash": Language("bash", program="/bin/bash", version=("/bin/bash", "--norc", "-c", 'echo "${BASH_VERSION%%(*}"')),
 }
 
 
