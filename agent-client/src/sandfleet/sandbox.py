@@ -332,7 +332,7 @@ class AsyncSandbox:
         return await self._link.usage()
 
     async def environment(self) -> Environment:
-        """List what code finds there: languages, packages with their origin, what is the same in each run. Raises UnavailableError."""
+        """List what code finds there: languages, packages with their origin, what is the same in each run. Raises PreconditionFailed."""
         return await self._link.environment()
 
     async def health(self) -> Health:

@@ -190,7 +190,7 @@ async def test_an_interrupt_leaves_the_whole_cell(run, code):
 async def test_a_shell_has_no_terminal_no_prompt_and_no_history(run):
     await run("PS1='prompt> '; PS2='more> '; PROMPT_COMMAND='echo prompted'")
     execution = await run("tty; echo $- | tr -dc imsc; history | wc -l; echo end")
-    assert (execution.logs.stdout, execution.logs.stderr) == ("not a tty\n\n0\nend\n", "")
+    assert (execution.logs.stdout, execution.logs.stderr) == ("not a tty\n0\nend\n", "")
 
 
 async def test_the_shell_inherits_nothing_of_the_process_that_drives_it(run):
@@ -251,7 +251,7 @@ async def test_what_a_cell_does_to_its_shell_does_not_keep_the_next_from_working
     await run("kept=5")
     await run(SURVIVED[attack], timeout=3)
     await run("command trap - DEBUG 2>/dev/null; builtin trap - DEBUG", timeout=3)
-    after = await run("builtin printf '%s\\n' $kept", timeout=30)
+    after = await run("builtin printf '%s\\n' \"$kept\"", timeout=30)
     if after.lost:
         # It was ended, and that was said.
         after = await run("builtin printf '%s\\n' 5", timeout=30)

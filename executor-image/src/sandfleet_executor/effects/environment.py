@@ -2,9 +2,8 @@
 
 from sandfleet_executor.core import bwrap, manifest
 from sandfleet_executor.core.events import STDOUT, Output
-from sandfleet_executor.core.manifest import BadManifest, Manifest
+from sandfleet_executor.core.manifest import Manifest
 from sandfleet_executor.effects.accounting import Surroundings
-from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.commands import Command, CommandRequest
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.namespace import link_worker, this_host
@@ -15,7 +14,7 @@ SECONDS = 15.0
 
 
 async def look(session: Session) -> Manifest:
-    """Raises NamespaceError where it cannot be looked at now."""
+    """Raises BadManifest where it cannot be looked at."""
     config, envs = session.config, session.environment({})
     contained = config.isolation == "namespace"
     parent = bwrap.WORKER_PARENT if contained else link_worker(config.private_dir)
@@ -24,14 +23,11 @@ async def look(session: Session) -> Manifest:
     folder = f"{session.workdir}/{bwrap.PACKAGES}"
     argv = [this_host().python, "-I", "-B", "-c", start, folder]
     said = await output_of(argv, session.around, envs, session.limits.memory_bytes)
-    try:
-        return manifest.parse(said, {name: envs[name] for name in bwrap.FIXED if name in envs})
-    except BadManifest as error:
-        raise NamespaceError(str(error)) from error
+    return manifest.parse(said, {name: envs[name] for name in bwrap.FIXED if name in envs})
 
 
 async def output_of(argv: list[str], around: Surroundings, envs: dict[str, str], memory_limit: int) -> bytes:
-    """Of a command that nobody sees. Raises NamespaceError unless it ends well."""
+    """Of a command that nobody sees. Raises BadManifest unless it ends well."""
     request = CommandRequest(
         payload=b"\0".join(part.encode() for part in argv),
         shell=False,
@@ -47,7 +43,7 @@ async def output_of(argv: list[str], around: Surroundings, envs: dict[str, str],
     await Command(execution, request, around).run()
     end = execution.finished
     if end is None or end.outcome != "ok":
-        raise NamespaceError(f"cannot look at what is installed: {end.message if end else 'it did not end'}")
+        raise manifest.BadManifest(f"cannot look at what is installed: {end.message if end else 'it did not end'}")
     said = b""
     async for batch in execution.batches():
         said += b"".join(event.data for _, event in batch if isinstance(event, Output) and event.stream == STDOUT)

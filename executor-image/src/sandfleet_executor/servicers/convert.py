@@ -12,6 +12,7 @@ from sandfleet_api.executor.v1 import common_pb2 as pb
 
 from sandfleet_executor.core.config import ConfigError
 from sandfleet_executor.core.events import STDERR, STDOUT, Error, Event, Finished, Gap, Output, Result, Span, Started
+from sandfleet_executor.core.manifest import BadManifest
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.tracing import TraceParent, parse_traceparent
 from sandfleet_executor.effects.children import NamespaceError
@@ -26,6 +27,7 @@ FAILURES: tuple[tuple[type[Exception], grpc.StatusCode, str, bool], ...] = (
     (ExistsError, grpc.StatusCode.ALREADY_EXISTS, "AlreadyExists", False),
     (BusyError, grpc.StatusCode.RESOURCE_EXHAUSTED, "TooMany", True),
     (MismatchError, grpc.StatusCode.FAILED_PRECONDITION, "SessionMismatch", False),
+    (BadManifest, grpc.StatusCode.FAILED_PRECONDITION, "EnvironmentUnreadable", False),
     (NamespaceError, grpc.StatusCode.UNAVAILABLE, "SessionUnavailable", True),
 )
 OUTCOMES = {

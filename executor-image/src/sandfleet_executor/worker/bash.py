@@ -79,7 +79,7 @@ class Shell:
     def _answer(self, text: str) -> str:
         return f"\\builtin printf '%s\\n' \"{text}\" >|{self._own}/{self._answers}"
 
-    def begin(self, number: int, source: bytes, envs: Mapping[str, str | None], last: int) -> None:
+    def begin(self, number: int, source: bytes, envs: Mapping[str, str], last: int) -> None:
         """Has a cell run. `last`: the exit code that it finds."""
         os.ftruncate(self._cell, 0)
         view = memoryview(source)
@@ -87,8 +87,8 @@ class Shell:
             view = view[os.pwrite(self._cell, view, len(source) - len(view)) :]
         self._say(self._run(envs, last) + self._report(number))
 
-    def _run(self, envs: Mapping[str, str | None], last: int) -> str:
-        set_here = "".join(f"{name}={shlex.quote(value or '')} " for name, value in envs.items())
+    def _run(self, envs: Mapping[str, str], last: int) -> str:
+        set_here = "".join(f"{name}={shlex.quote(value)} " for name, value in envs.items())
         own = self._own
         source = f"\\. {own}/{self._cell} </dev/null >|{own}/1 2>|{own}/2"
         # Under `set -e` it would end the shell.

@@ -42,7 +42,7 @@ class InterpreterServiceStub:
     CreateContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.CreateContextRequest, _interpreter_pb2.CreateContextResponse]
     """Starts a context.
       ALREADY_EXISTS      a context of that id exists. Not to be retried.
-      INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
+      INVALID_ARGUMENT    a language that is unknown or whose program the sandbox has not, malformed id, environment or cwd. Not to be retried.
       RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
     """
     ListContexts: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.ListContextsRequest, _interpreter_pb2.ListContextsResponse]
@@ -80,7 +80,7 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     CreateContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.CreateContextRequest, _interpreter_pb2.CreateContextResponse]  # type: ignore[assignment]
     """Starts a context.
       ALREADY_EXISTS      a context of that id exists. Not to be retried.
-      INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
+      INVALID_ARGUMENT    a language that is unknown or whose program the sandbox has not, malformed id, environment or cwd. Not to be retried.
       RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
     """
     ListContexts: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.ListContextsRequest, _interpreter_pb2.ListContextsResponse]  # type: ignore[assignment]
@@ -121,7 +121,7 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_interpreter_pb2.CreateContextResponse, _abc.Awaitable[_interpreter_pb2.CreateContextResponse]]:
         """Starts a context.
           ALREADY_EXISTS      a context of that id exists. Not to be retried.
-          INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
+          INVALID_ARGUMENT    a language that is unknown or whose program the sandbox has not, malformed id, environment or cwd. Not to be retried.
           RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
         """
 

@@ -99,7 +99,8 @@ class SessionServiceServicer:
     def GetEnvironment(self, request, context):
         """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
         program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
-        UNAVAILABLE  it could not be looked at (reason SessionUnavailable). To be retried.
+        FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+        before something was changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,7 +46,8 @@ class SessionServiceStub:
     GetEnvironment: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetEnvironmentRequest, _session_pb2.GetEnvironmentResponse]
     """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
     program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
-      UNAVAILABLE  it could not be looked at (reason SessionUnavailable). To be retried.
+      FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+                           before something was changed.
     """
     Health: _grpc.UnaryUnaryMultiCallable[_session_pb2.HealthRequest, _session_pb2.HealthResponse]
     """Says whether it can run code now."""
@@ -79,7 +80,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     GetEnvironment: _aio.UnaryUnaryMultiCallable[_session_pb2.GetEnvironmentRequest, _session_pb2.GetEnvironmentResponse]  # type: ignore[assignment]
     """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
     program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
-      UNAVAILABLE  it could not be looked at (reason SessionUnavailable). To be retried.
+      FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+                           before something was changed.
     """
     Health: _aio.UnaryUnaryMultiCallable[_session_pb2.HealthRequest, _session_pb2.HealthResponse]  # type: ignore[assignment]
     """Says whether it can run code now."""
@@ -127,7 +129,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.GetEnvironmentResponse, _abc.Awaitable[_session_pb2.GetEnvironmentResponse]]:
         """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
         program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
-          UNAVAILABLE  it could not be looked at (reason SessionUnavailable). To be retried.
+          FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+                               before something was changed.
         """
 
     @_abc_1.abstractmethod
