@@ -38,7 +38,7 @@ def test_a_manifest_is_in_order_with_its_origins():
         b"{}",
         said(languages=[]),
         said(languages={"bash": 5}),
-        said(packages={}),
+        said(packages={"a": 1}),
         said(packages=[["a", "1"]]),
         said(packages=[["a", "1", "root"]]),
         said(packages=[["a", 1, "image"]]),

@@ -198,6 +198,20 @@ async def test_the_shell_inherits_nothing_of_the_process_that_drives_it(run):
     assert kinds == ["0", "1", "2", "3"]
 
 
+async def test_the_streams_can_be_opened_by_their_names(sandbox, run):
+    code = "echo out >/dev/stdout; echo err >/dev/stderr; echo fd >/proc/self/fd/1"
+    execution = await run(code)
+    assert (execution.logs.stdout, execution.logs.stderr) == ("out\nfd\n", "err\n")
+    result = await sandbox.commands.run(code)
+    assert (result.stdout, result.stderr) == ("out\nfd\n", "err\n")
+
+
+async def test_what_was_written_cannot_be_taken_back_by_its_name(run):
+    # Where the executor is of the same user, modes keep nobody out.
+    execution = await run('[ "$(stat -Lc %u /proc/self/fd/1)" = "$(id -u)" ] || cat </proc/self/fd/1')
+    assert execution.outcome is Outcome.OK or "Permission denied" in execution.logs.stderr
+
+
 async def test_code_with_a_nul_is_refused_whole(run):
     execution = await run("touch /workspace/ran\necho a\0b")
     assert (execution.outcome, execution.error.value) == ("error", "cannot run the code: it holds a NUL byte")
