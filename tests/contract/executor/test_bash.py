@@ -187,6 +187,25 @@ async def test_an_interrupt_leaves_the_whole_cell(run, code):
     assert await said(run, "trap -p DEBUG; shopt extdebug; echo on") == "extdebug       \toff\non\n"
 
 
+async def test_an_interrupt_at_whatever_moment_leaves_the_shell_as_it_was(sandbox, shell, run):
+    await run("kept=1")
+    for number in range(40):
+        cell = asyncio.create_task(run("f() { sleep 0.01; $(true); }; f; f"))
+        # Before the cell begins, while it runs, when it has ended.
+        await asyncio.sleep(number / 1000)
+        await sandbox.interrupt(shell, grace=30)
+        execution = await cell
+        assert (execution.outcome in (Outcome.OK, Outcome.INTERRUPTED), execution.lost) == (True, ())
+    assert await said(run, "echo $kept; trap -p DEBUG; shopt extdebug; echo on") == "1\nextdebug       \toff\non\n"
+
+
+async def test_shells_do_not_see_each_other(sandbox, run):
+    other = await sandbox.create_context("other-shell", language="bash")
+    await run("mine=1; cd /tmp")
+    assert (await sandbox.run_code("echo ${mine-none} $PWD", context=other)).logs.stdout == "none /workspace\n"
+    await sandbox.delete_context(other)
+
+
 async def test_a_shell_has_no_terminal_no_prompt_and_no_history(run):
     await run("PS1='prompt> '; PS2='more> '; PROMPT_COMMAND='echo prompted'")
     execution = await run("tty; echo $- | tr -dc imsc; history | wc -l; echo end")
