@@ -324,6 +324,18 @@ async def test_a_shell_that_code_has_broken_is_replaced(executor, sandbox, run, 
     assert not executor.ended
 
 
+@pytest.mark.parametrize("attack", ["no builtins", "builtin hidden", "nothing executed", "restricted"])
+async def test_a_shell_that_cannot_answer_is_given_up_long_before_its_deadline(run, attack):
+    execution = await run(BROKEN[attack], timeout=300)
+    assert (execution.outcome, execution.blame, execution.reason) == ("killed", "code", "InterpreterBroken")
+    assert (await run("echo on")).lost == LOST
+
+
+async def test_a_shell_that_is_silent_and_at_work_is_not_given_up(run):
+    # Control: it is not the silence alone.
+    assert await said(run, "sleep 4; echo on") == "on\n"
+
+
 async def test_a_forged_answer_reaches_the_shell_s_driver(run):
     # Control: it is the number of the cell that makes the others be passed over.
     forged = (

@@ -150,6 +150,13 @@ async def test_a_folder_of_packages_that_is_none_breaks_nothing(fresh, code):
     assert (await fresh.sandbox.environment()).version_of("ipython")
 
 
+async def test_modules_of_the_workspace_would_hide_the_real_ones_from_a_plain_python(fresh):
+    # Control: what the program that looks is kept from.
+    await fresh.sandbox.files.write("json.py", "raise SystemExit(7)")
+    assert (await fresh.sandbox.commands.run("python3 -c 'import json'")).exit_code == 7
+    assert (await fresh.sandbox.environment()).version_of("ipython")
+
+
 async def test_a_folder_that_never_ends_to_be_read_is_an_error_in_time(fresh):
     code = "import os; os.makedirs('/workspace/.sandfleet/packages/a-1.dist-info'); os.mkfifo('/workspace/.sandfleet/packages/a-1.dist-info/METADATA')"
     await fresh.sandbox.run_code(code)
