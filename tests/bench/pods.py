@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import files
+import languages
 import rollback
 import services
 import state
@@ -66,6 +67,7 @@ async def measure(host: PodHost) -> list[Figure]:
     try:
         async with running(host) as executor, await AsyncSandbox.create() as here:
             found = await latencies(executor.sandbox, here)
+            found += await languages.beside_python(executor.sandbox, "bash", where=" in a pod")
             found += await floods(executor, here)
         found += await copies(host)
         found += await others(host)

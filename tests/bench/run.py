@@ -12,6 +12,7 @@ import commands
 import figures
 import files
 import footprint
+import languages
 import pods
 import reconciler
 import rollback
@@ -25,6 +26,7 @@ import warm
 
 PARTS = {
     "cells": cells,
+    "languages": languages,
     "commands": commands,
     "files": files,
     "tunnel": tunnels,

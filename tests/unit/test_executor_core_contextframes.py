@@ -26,6 +26,7 @@ FIELDS = [
     "cpu",
     "peak",
     "written",
+    "exit_code",
     "mime",
     "size",
     "line",
@@ -54,6 +55,22 @@ def test_a_result_s_parts_are_cut_from_the_payload():
 def test_an_error_has_its_frames():
     frames = [{"file": "<cell 1>", "line": 3, "function": "f", "source": "x"}]
     assert parse(error(frames=frames), b"") == Error("ValueError", "v", "t", (Frame("<cell 1>", 3, "f", "x"),))
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "taken"), [("error", 0, 0), ("error", 255, 255), ("ok", 3, 0), ("interrupted", 3, 0)]
+)
+def test_only_a_cell_that_failed_has_an_exit_code(status, said, taken):
+    assert (
+        parse({"event": "done", "status": status, "cpu": 0, "peak": 0, "written": 0, "exit_code": said}, b"").exit_code
+        == taken
+    )
+
+
+@pytest.mark.parametrize("code", [-1, 256, 1.5, True, "1", None])
+def test_an_exit_code_that_is_none_is_refused(code):
+    with pytest.raises(BadFrame):
+        parse({"event": "done", "status": "error", "cpu": 0, "peak": 0, "written": 0, "exit_code": code}, b"")
 
 
 def test_the_end_has_its_figures():

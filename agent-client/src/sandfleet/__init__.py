@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sandfleet.commands import AsyncCommandHandle as AsyncCommandHandle
     from sandfleet.egress import EgressInfo as EgressInfo
     from sandfleet.egress import EgressState as EgressState
+    from sandfleet.environment import Environment as Environment
+    from sandfleet.environment import Package as Package
     from sandfleet.errors import ClaimError as ClaimError
     from sandfleet.errors import CommandFailed as CommandFailed
     from sandfleet.errors import FileError as FileError
@@ -78,6 +80,7 @@ _HOMES = {
     "codeact": ("CodeActAgent",),
     "commands": ("AsyncCommandHandle",),
     "egress": ("EgressInfo", "EgressState"),
+    "environment": ("Environment", "Package"),
     "errors": (
         "ClaimError",
         "CommandFailed",

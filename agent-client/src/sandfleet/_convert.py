@@ -10,6 +10,7 @@ from typing import cast
 from sandfleet import _api as api
 from sandfleet import fleet_values, state_values, values
 from sandfleet.egress import EgressInfo, EgressState
+from sandfleet.environment import Environment, Package
 from sandfleet.errors import InvalidArgument
 from sandfleet.rollback import Rollback
 
@@ -17,6 +18,8 @@ _NAMES_LIMIT = 100_000
 _MESSAGE_LIMIT = 4096
 _LOST_LIMIT = 16
 _TEXT_LIMIT = 1_024
+_MAX_PACKAGES = 5000
+_MAX_LANGUAGES = 64
 # As the enums of the API number them.
 _OUTCOMES = dict(enumerate(values.Outcome, start=1))
 _BLAMES = dict(enumerate(values.Blame, start=1))
@@ -24,6 +27,7 @@ _ISOLATIONS = {1: values.Isolation.NONE, 2: values.Isolation.NAMESPACE, 3: value
 _STREAMS = dict(enumerate(values.Stream, start=1))
 _FILE_TYPES = {1: values.FileType.FILE, 2: values.FileType.DIRECTORY, 3: values.FileType.SYMLINK}
 _CONTEXT_STATES = {1: "idle", 2: "busy", 3: "ended"}
+_ORIGINS = {1: "image", 2: "workspace"}
 _EGRESS = {"none": 1, "template": 2}
 _EGRESS_STATES = dict(enumerate(EgressState))
 _SANDBOX_STATES = {1: "starting", 2: "warm", 3: "claimed", 4: "recovering", 5: "ended"}
@@ -172,6 +176,21 @@ def saved_state(message: api.interpreter.SavedState) -> state_values.SavedState:
         size=message.size_bytes,
         saved=message.saved,
         unsaved=message.unsaved,
+    )
+
+
+def environment(message: api.session.GetEnvironmentResponse) -> Environment:
+    """Read what code finds in a sandbox."""
+    packages = tuple(
+        Package(each.name, each.version, _ORIGINS.get(each.origin, "unknown"))
+        for each in message.packages[:_MAX_PACKAGES]
+    )
+    return Environment(
+        python_version=message.python_version,
+        kernel=message.kernel,
+        languages={each.language: each.version for each in message.languages[:_MAX_LANGUAGES]},
+        packages=packages,
+        fixed_envs=dict(message.fixed_envs),
     )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from sandfleet.commands import AsyncCommands
+    from sandfleet.environment import Environment
     from sandfleet.files import AsyncFiles
     from sandfleet.fleet import AsyncFleet
     from sandfleet.fleet_values import Bound, Egress, OnQueued
@@ -326,6 +327,10 @@ class AsyncSandbox(AsyncCode):
         """
         async for usage in late.usage.watch(self._link, interval):
             yield usage
+
+    async def environment(self) -> Environment:
+        """List what code finds there: languages, packages with their origin, what is the same in each run. Raises PreconditionFailed."""
+        return await self._link.environment()
 
     async def health(self) -> Health:
         """Say whether it can run code now. Does not raise when it cannot be reached: then it is not ready."""

@@ -35,7 +35,7 @@ class AsyncCode:
     ) -> Execution:
         """Run one cell and answer with its outcome, whatever the code does.
 
-        language      of the context made at first use when no `context` is named; None means Python.
+        language      of the context made at first use when no `context` is named: "python" (None) or "bash".
         context       where to run it: variables last in it from one execution to the next. None means the default one.
         timeout       deadline in seconds from the start of the run; None means the sandbox's default.
         on_stdout, on_stderr, on_result  called with each piece as it comes (awaited where they return an awaitable).

@@ -21,6 +21,7 @@ from sandfleet.sync_services import Services
 from sandfleet.sync_states import States
 
 if TYPE_CHECKING:
+    from sandfleet.environment import Environment
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
     from sandfleet.ports import OnError
     from sandfleet.state_values import Autosave
@@ -245,6 +246,9 @@ class Sandbox(Code):
 
     def watch_usage(self, interval: float = 1.0) -> Iterator[SandboxUsage]:
         return iterate(self._async.watch_usage(interval))
+
+    def environment(self) -> Environment:
+        return run(self._async.environment())
 
     def health(self) -> Health:
         return run(self._async.health())

@@ -15,6 +15,7 @@ from sandfleet import _convert as convert
 from sandfleet import telemetry
 from sandfleet._status import detail, never_sent, to_error
 from sandfleet.channel import open_channel
+from sandfleet.environment import Environment
 from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, SandfleetError, UnavailableError
 from sandfleet.values import Health, SandboxInfo
 
@@ -294,6 +295,13 @@ class Link:
             executor_version=said.executor_version,
             limits=convert.limits(said.limits),
         )
+
+    async def environment(self) -> Environment:
+        """Ask what code finds there."""
+        said = await self.unary(
+            lambda c: c.session.GetEnvironment, api.session.GetEnvironmentRequest(), idempotent=True
+        )
+        return convert.environment(said)
 
     async def health(self) -> Health:
         """Ask whether it can run code; a failure to ask is an answer."""

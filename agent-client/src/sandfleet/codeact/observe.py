@@ -97,7 +97,7 @@ def _head(evidence: Evidence) -> str:
         words = [f"{words[0]}: {evidence.error.name}: {cut(evidence.error.value, 600)}"]
     elif evidence.message and not evidence.ok:
         words.append(evidence.message)
-    if evidence.exit_code:
+    if evidence.exit_code and evidence.error is None:
         words.append(f"exit code {evidence.exit_code}")
     return ", ".join(words)
 

@@ -8,6 +8,8 @@ WORKER_PACKAGE = "_sandfleet_worker"
 WORKER_PARENT = "/opt/sandfleet"
 WORKER_MOUNT = f"{WORKER_PARENT}/{WORKER_PACKAGE}"
 WORKSPACE = "/workspace"
+# Below the workspace: what %pip installs.
+PACKAGES = ".sandfleet/packages"
 INNER_ID = 1000
 # Parts of /etc that programs need and that hold no secret. What is not there is left out.
 ETC = (
@@ -38,6 +40,17 @@ USERS = (
     "nobody:x:65534:65534::/:/usr/sbin/nologin\n"
 )
 GROUP = "root:x:0:\nsandbox:x:{id}:\nnogroup:x:65534:\n"
+# What of the environment is there to make two runs alike (D15).
+FIXED = (
+    "LANG",
+    "LC_ALL",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHONHASHSEED",
+    "TZ",
+)
 HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"
 
 
@@ -138,7 +151,7 @@ def program(host: Host, *, user_id: int | None, start: str) -> list[str]:
 def environment(host: Host, threads: int, workspace: str = WORKSPACE) -> dict[str, str]:
     """What every process of the session starts with (D15). `workspace` as user code sees it."""
     count = str(threads)
-    packages = f"{workspace}/.sandfleet/packages"
+    packages = f"{workspace}/{PACKAGES}"
     return {
         "PATH": f"{host.python.rpartition('/')[0]}:{packages}/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": workspace,

@@ -61,6 +61,8 @@ def judge_cell(facts: Facts) -> Verdict:
         return _ended_interpreter(facts)
     if facts.error_name == "MemoryError":
         return _out_of_memory(facts)
+    if facts.exit_code:
+        return Verdict("error", "code", "ExitCode", f"The cell ended with exit code {facts.exit_code}.")
     return Verdict("error", "code", "Exception", f"The code raised {facts.error_name}.")
 
 

@@ -1,7 +1,7 @@
 """Checks on what a caller asks for. Each raises BadRequest with "cannot X: why"."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sandfleet_executor.core.config import MAX_OUTPUT_BYTES, Limits
 
@@ -57,6 +57,13 @@ def check_code(code: str) -> str:
     if len(code.encode()) > MAX_CODE_BYTES:
         raise BadRequest(f"cannot run the code: it is larger than {MAX_CODE_BYTES} bytes")
     return code
+
+
+def check_language(language: str, known: Collection[str]) -> str:
+    """The language's name; "python" for none."""
+    if language and language not in known:
+        raise BadRequest(f"cannot create a context for {language[:80]!r}: languages are {', '.join(known)}")
+    return language or "python"
 
 
 def check_timeout(seconds: float | None, limits: Limits) -> float:

@@ -31,6 +31,7 @@ class Refusal:
 
 
 FIRST_CELL = Refusal("FirstCell", "nothing had been run before")
+OTHER_LANGUAGE = Refusal("LanguageNotCopied", "only contexts of Python can be copied")
 DISABLED = Refusal("Disabled", "rollback is switched off for this sandbox")
 NOT_YET = Refusal("NotYet", "the cell came before a copy could be made")
 MEMORY_SHORT = Refusal("MemoryShort", "the copy was given up when memory was short")

@@ -8,21 +8,22 @@ from dataclasses import replace
 from sandfleet_executor.core import rollback
 from sandfleet_executor.core.contextframes import BadFrame, Done
 from sandfleet_executor.core.events import Rollback, Started
-from sandfleet_executor.core.outcomes import Cause, Facts, Verdict, judge_cell
+from sandfleet_executor.core.outcomes import Cause, Facts, judge_cell
 from sandfleet_executor.core.requests import BadRequest
-from sandfleet_executor.core.rollback import Refusal
+from sandfleet_executor.core.rollback import OTHER_LANGUAGE, Refusal
 from sandfleet_executor.core.states import Bounds, Manifest, still_lost
 from sandfleet_executor.effects import copies
-from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, signal_name
-from sandfleet_executor.effects.cellrequest import NOTHING, CellRequest, Keeps
+from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop
+from sandfleet_executor.effects.cellrequest import NOTHING, CellRequest, Keeps, cell_facts, verdict_on
 from sandfleet_executor.effects.children import Exit, NamespaceError
 from sandfleet_executor.effects.copies import UNCOPIED, Keeper
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.interpreter import Cell, Interpreter
 from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.statemoves import Restored
-from sandfleet_executor.effects.statestore import NAMED, StateError
+from sandfleet_executor.effects.statestore import NAMED, NothingToSaveError, StateError
 from sandfleet_executor.effects.variables import Held, Place, Variables
+from sandfleet_executor.worker.languages import LANGUAGES, PYTHON
 
 # How long a killed interpreter may take to be gone before the whole namespace is ended, in seconds.
 KILL_SECONDS = 10.0
@@ -31,9 +32,17 @@ ALL_VARIABLES = "variables"
 
 class Context:
     def __init__(
-        self, context_id: str, cwd: str, envs: dict[str, str], around: Surroundings, keeps: Keeps = NOTHING
+        self,
+        context_id: str,
+        cwd: str,
+        envs: dict[str, str],
+        around: Surroundings,
+        *,
+        keeps: Keeps = NOTHING,
+        language: str = PYTHON,
     ) -> None:
         self.id = context_id
+        self.language = language
         self.generation = 0
         self.executions = 0
         self.deleted = False
@@ -45,7 +54,9 @@ class Context:
         self._running: Execution | None = None
         # What the next execution does not find any more.
         self._lost: tuple[str, ...] = ()
-        self._copies = Keeper(around.copied_bytes())
+        # Whether its state can be copied and saved.
+        self._kept = LANGUAGES[language].kept
+        self._copies = Keeper(around.copied_bytes() if self._kept else 0, None if self._kept else OTHER_LANGUAGE)
         # What its variables are those of: the number of the last cell that they have seen the end of.
         self._state = 0
         # The last cell that came to its end, whatever has become of its variables.
@@ -53,7 +64,9 @@ class Context:
         self._idle: asyncio.TimerHandle | None = None
         self._copying: asyncio.Task[None] | None = None
         held = Held(context_id, self._turn, lambda: self._interpreter if self.alive else None, lambda: self._state)
-        self.variables = Variables(held, Place(around.states, around.memory_bytes, around.namespace), keeps.autosave)
+        self.variables = Variables(
+            held, Place(around.states, around.memory_bytes, around.namespace), keeps.autosave if self._kept else None
+        )
         self._keeps = keeps
         # Whether to start from what an executor before has saved; what came of it, and what to say of it.
         self._resume = keeps.resume
@@ -62,7 +75,8 @@ class Context:
 
     def sibling(self, context_id: str) -> "Context":
         """One that begins as this one did."""
-        return Context(context_id, self._cwd, self._envs, self._around, replace(self._keeps, resume=False))
+        keeps = replace(self._keeps, resume=False)
+        return Context(context_id, self._cwd, self._envs, self._around, keeps=keeps, language=self.language)
 
     @property
     def copied_cell(self) -> int:
@@ -102,7 +116,9 @@ class Context:
     async def _start(self, namespace: Namespace) -> Interpreter:
         self._copies.forget()
         self._state = 0
-        self._interpreter = await Interpreter.start(namespace, self._cwd, self._envs, {"context_id": self.id})
+        self._interpreter = await Interpreter.start(
+            namespace, self._cwd, self._envs, {"context_id": self.id, "language": self.language}
+        )
         self.generation += 1
         return self._interpreter
 
@@ -115,15 +131,21 @@ class Context:
 
     async def save(self, name: str, bounds: Bounds) -> Manifest:
         """Saves the variables under the name. Raises StateError and NamespaceError."""
+        self._check_kept("save")
         return await self.variables.save(NAMED, name, bounds)
 
     async def restore(self, name: str, seconds: float) -> Restored:
         """Brings saved variables in. Raises StateError, NamespaceError and BadRequest."""
+        self._check_kept("restore")
         async with self._turn:
             restored = await self.variables.restore(await self.start(), NAMED, name, seconds)
         self._have_come()
         self.variables.cell_ended()
         return restored
+
+    def _check_kept(self, verb: str) -> None:
+        if not self._kept:
+            raise NothingToSaveError(f"cannot {verb} context {self.id}: variables of {self.language} cannot be saved")
 
     def _have_come(self) -> None:
         """Variables that no cell has made."""
@@ -173,6 +195,8 @@ class Context:
 
     async def fork(self, others: "Sequence[Context]") -> None:
         """Makes them copies of this one as it is between two cells: all of them, or none. Raises NotCopiedError, NamespaceError."""
+        if not self._kept:
+            raise copies.NotCopiedError(OTHER_LANGUAGE)
         async with contextlib.AsyncExitStack() as turns:
             # Nothing runs in them before they are what they are to be.
             for each in (self, *others):
@@ -358,34 +382,3 @@ class Context:
             # PID 1 did not do as it was told: the namespace goes as a whole.
             await namespace.close()
         return cell.end.result() if cell.end.done() else await interpreter.ended
-
-
-def cell_facts(execution: Execution, cell: Cell, end: Done | Exit | BadFrame, request: CellRequest) -> Facts:
-    """What is known at the end of a cell."""
-    cause, status, code, number = execution.cause, None, 0, 0
-    match end:
-        case Done():
-            status = end.status
-        case BadFrame() if cause is Cause.NONE:
-            cause = Cause.PROTOCOL
-        case Exit():
-            code, number = end.code, end.signal
-            if end.memory and cause is Cause.NONE:
-                cause = Cause.MEMORY
-    return Facts(
-        cause=cause,
-        status=status,
-        error_name=cell.error_name,
-        exit_code=code,
-        signal=signal_name(number),
-        timeout=request.timeout,
-        memory_limit=request.memory_limit,
-        disk_limit=request.disk_limit,
-    )
-
-
-def verdict_on(error: NamespaceError | BadRequest) -> Verdict:
-    """Why there is no interpreter: the platform cannot start one, or its working directory was removed meanwhile."""
-    if isinstance(error, BadRequest):
-        return Verdict("error", "code", "WorkingDirectoryGone", str(error))
-    return Verdict("lost", "platform", "InterpreterNotStarted", str(error))

@@ -82,11 +82,11 @@ class Copy:
 class Keeper:
     """The one copy of a context, and why there is none."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, why_never: Refusal | None = None) -> None:
         self._most_bytes = most_bytes
         self._copy: Copy | None = None
         self._budget = Budget(time.monotonic())
-        self._why_not = rollback.FIRST_CELL if most_bytes else rollback.DISABLED
+        self._why_not = rollback.FIRST_CELL if most_bytes else why_never or rollback.DISABLED
         # Cells that have ended since the copy was taken, or that there is none of.
         self.undone = 0
 

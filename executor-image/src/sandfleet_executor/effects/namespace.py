@@ -32,6 +32,7 @@ class Hello:
     kernel: str
     python: str
     separated_user: bool
+    languages: tuple[str, ...]
 
 
 def connection(fd: int) -> socket.socket:
@@ -211,7 +212,7 @@ class Namespace:
         finally:
             loop.remove_reader(sock)
         header = json.loads(data[8:])
-        self.hello = Hello(header["kernel"], header["python"], header["separated_user"])
+        self.hello = Hello(header["kernel"], header["python"], header["separated_user"], tuple(header["languages"]))
         self.tmp_fd = fds[0]
 
     async def _why_not(self, error: Exception) -> str:

@@ -16,6 +16,7 @@ QUICK_SMALL_BYTES = 1 << 10
 QUICK_SECONDS = 0.001
 DRAIN_BYTES = 4 << 20
 PIPE_BYTES = 1 << 20
+WRITABLE = 0o622
 
 
 def make_pipe() -> tuple[int, int]:
@@ -25,6 +26,10 @@ def make_pipe() -> tuple[int, int]:
     # Over the per-user limit on pipe memory a small pipe works as well, only slower.
     with contextlib.suppress(OSError):
         fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    # User code may open what it holds by its path (/dev/stdout), also as another user than this process. gVisor changes no modes:
+    # there it is the same user.
+    with contextlib.suppress(OSError):
+        os.fchmod(reader, WRITABLE)
     return reader, writer
 
 

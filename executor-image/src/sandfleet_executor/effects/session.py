@@ -24,6 +24,7 @@ from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.launch import THREADS, this_host
 from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.statestore import NoStateDirError, StateStore
+from sandfleet_executor.worker.languages import PYTHON
 
 MAX_CONTEXTS = 64
 # What a copy of a context takes at the least: where forks are dear, and elsewhere.
@@ -219,15 +220,24 @@ class Session:
     def commands(self) -> list[Command]:
         return list(self._commands.values())
 
+    @property
+    def around(self) -> Surroundings:
+        """For a command that nobody asked for."""
+        return self._around
+
     def environment(self, envs: dict[str, str]) -> dict[str, str]:
         """What a context or command starts with."""
         return self._machine_envs | self._envs | envs
 
     # Contexts
 
-    async def create_context(self, context_id: str, cwd: str, envs: dict[str, str], keeps: Keeps = NOTHING) -> Context:
+    async def create_context(
+        self, context_id: str, cwd: str, envs: dict[str, str], keeps: Keeps = NOTHING, language: str = PYTHON
+    ) -> Context:
         """A context whose interpreter runs. Raises ExistsError, BusyError, BadRequest, NamespaceError and StateError."""
-        context = self._add_context(Context(context_id, cwd, self.environment(envs), self._around, keeps))
+        context = self._add_context(
+            Context(context_id, cwd, self.environment(envs), self._around, keeps=keeps, language=language)
+        )
         try:
             await context.begin()
         except (NamespaceError, BadRequest):
@@ -273,7 +283,7 @@ class Session:
     def context_or_default(self, context_id: str, keeps: Keeps = NOTHING) -> Context:
         """The default one is made at its first use. Raises NotFoundError, BusyError and StateError."""
         if context_id == DEFAULT_CONTEXT and context_id not in self._contexts:
-            return self._add_context(Context(context_id, self.workdir, self.environment({}), self._around, keeps))
+            return self._add_context(Context(context_id, self.workdir, self.environment({}), self._around, keeps=keeps))
         return self.context(context_id)
 
     async def restart_context(self, context_id: str) -> Context:

@@ -24,7 +24,7 @@ class NoStateDirError(StateError):
 
 
 class NothingToSaveError(StateError):
-    """The context has no interpreter."""
+    """The context has no interpreter, or one whose variables cannot be saved."""
 
 
 class StateMissingError(StateError):

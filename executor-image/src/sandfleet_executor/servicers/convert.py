@@ -28,6 +28,7 @@ from sandfleet_executor.core.events import (
     Stored,
     Usage,
 )
+from sandfleet_executor.core.manifest import BadManifest
 from sandfleet_executor.core.records import FINGERPRINT_BYTES
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.services.plan import TakenError, TooManyError
@@ -69,6 +70,7 @@ FAILURES: tuple[tuple[type[Exception], grpc.StatusCode, str, bool], ...] = (
     (statestore.BrokenOffError, grpc.StatusCode.ABORTED, "BrokenOff", True),
     (statestore.NoStateDirError, grpc.StatusCode.FAILED_PRECONDITION, "NoStateDirectory", False),
     (statestore.NothingToSaveError, grpc.StatusCode.FAILED_PRECONDITION, "NothingToSave", False),
+    (BadManifest, grpc.StatusCode.FAILED_PRECONDITION, "EnvironmentUnreadable", False),
     (NamespaceError, grpc.StatusCode.UNAVAILABLE, "SessionUnavailable", True),
 )
 # Why a context is not forked: (status, retryable) of the reasons that are no state of the context.

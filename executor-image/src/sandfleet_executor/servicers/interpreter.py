@@ -10,7 +10,7 @@ from sandfleet_api.executor.v1 import interpreter_pb2_grpc
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.records import CELL
-from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
+from sandfleet_executor.core.requests import DEFAULT_CONTEXT
 from sandfleet_executor.core.states import check_bounds, check_seconds
 from sandfleet_executor.effects.cellrequest import CellRequest
 from sandfleet_executor.effects.contexts import Context
@@ -19,8 +19,8 @@ from sandfleet_executor.effects.session import Session
 from sandfleet_executor.effects.statestore import NAMED
 from sandfleet_executor.servicers import convert, states
 from sandfleet_executor.servicers.convert import typed_failures
+from sandfleet_executor.worker.languages import LANGUAGES
 
-LANGUAGES = ("python",)
 INTERRUPT_GRACE = 2.0
 
 
@@ -31,13 +31,14 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
     async def CreateContext(self, request: pb.CreateContextRequest, context: Any) -> pb.CreateContextResponse:
         with typed_failures(request.context_id):
             requests.check_id("context id", request.context_id)
-            if (request.language or "python") not in LANGUAGES:
-                raise BadRequest(
-                    f"cannot create a context for {request.language!r}: languages are {', '.join(LANGUAGES)}"
-                )
+            language = requests.check_language(request.language, LANGUAGES)
             cwd = requests.check_cwd(request.cwd.encode(), self._session.workdir).decode()
             made = await self._session.create_context(
-                request.context_id, cwd, requests.check_envs(request.envs), states.keeps(request, resume=request.resume)
+                request.context_id,
+                cwd,
+                requests.check_envs(request.envs),
+                states.keeps(request, resume=request.resume),
+                language,
             )
         answer = states.restored("", made.resumed) if made.resumed else None
         return pb.CreateContextResponse(context=describe(made), resumed=answer)
@@ -136,7 +137,7 @@ def describe(context: Context) -> pb.Context:
         state = pb.CONTEXT_STATE_BUSY
     return pb.Context(
         context_id=context.id,
-        language="python",
+        language=context.language,
         state=state,
         generation=context.generation,
         executions=context.executions,

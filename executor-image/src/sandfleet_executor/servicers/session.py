@@ -14,7 +14,7 @@ from sandfleet_executor.core import probes as targets
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.config import Limits
 from sandfleet_executor.core.requests import BadRequest
-from sandfleet_executor.effects import probes
+from sandfleet_executor.effects import environment, probes
 from sandfleet_executor.effects.accounting import Account
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.meter import HEARTBEAT_SECONDS, Meter, Reading
@@ -26,6 +26,7 @@ from sandfleet_executor.servicers.errors import ApiError
 
 LEAST_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MOST_WATCH_SECONDS = 0.1, 1.0, 60.0
 MAX_LEASE_SECONDS = 30 * 24 * 3600.0
+ORIGINS = {"image": pb.PACKAGE_ORIGIN_IMAGE, "workspace": pb.PACKAGE_ORIGIN_WORKSPACE}
 
 
 class SessionService(session_pb2_grpc.SessionServiceServicer):
@@ -46,6 +47,20 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeResponse:
         with typed_failures():
             return describe(self._session, await self._session.namespace())
+
+    async def GetEnvironment(self, request: pb.GetEnvironmentRequest, context: Any) -> pb.GetEnvironmentResponse:
+        with typed_failures():
+            found = await environment.look(self._session)
+            hello = (await self._session.namespace()).hello
+        return pb.GetEnvironmentResponse(
+            python_version=hello.python,
+            kernel=hello.kernel,
+            languages=[pb.LanguageVersion(language=name, version=version) for name, version in found.languages],
+            packages=[
+                pb.Package(name=each.name, version=each.version, origin=ORIGINS[each.origin]) for each in found.packages
+            ],
+            fixed_envs=found.fixed_envs,
+        )
 
     async def Health(self, request: pb.HealthRequest, context: Any) -> pb.HealthResponse:
         try:
@@ -180,7 +195,7 @@ def describe(session: Session, namespace: Namespace) -> pb.DescribeResponse:
         isolation=isolation(session, namespace),
         separations=session.separations(namespace),
         kernel=namespace.hello.kernel,
-        languages=["python"],
+        languages=namespace.hello.languages,
         python_version=namespace.hello.python,
         limits=limits_message(session.limits),
         started=convert.timestamp(int(session.started * 1e9)),

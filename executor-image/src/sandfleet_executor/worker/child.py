@@ -5,6 +5,7 @@ supervises a command is told the next one after its end. Request, descriptors be
   {"op":"begin","cwd","envs","options"}  fds: stdout, stderr          a context
   {"op":"begin","cwd","envs","shell"}    fds: stdin, stdout, stderr   a command; payload as command.run takes it
   {…,"terminal":{"rows","cols"}}         fds: a socket for its master   the same, with a terminal
+The options of a context name its `language` (languages.py).
 Answers: {"event":"begun"} before anything of the user's runs, or {"event":"refused","message"} and the end.
 """
 
@@ -13,7 +14,7 @@ import resource
 import socket
 from typing import NamedTuple, NoReturn
 
-from . import command, frames, linux
+from . import command, frames, languages, linux
 
 CONTEXT, COMMAND, COPY = "context", "command", "copy"
 
@@ -38,9 +39,8 @@ def run(kind: str, control: socket.socket, limits: Limits) -> NoReturn:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits.open_files, limits.open_files))
     if kind == COMMAND:
         supervise(control)
-    resource.setrlimit(resource.RLIMIT_AS, (limits.address_space, limits.address_space))
     if frame := receive(control):
-        become_context(control, frame)
+        become_context(control, frame, limits.address_space)
     # Nobody has use for it any more.
     os._exit(0)
 
@@ -66,17 +66,21 @@ def receive(control: socket.socket) -> frames.Frame | None:
             return frame
 
 
-def become_context(control: socket.socket, frame: frames.Frame) -> NoReturn:
-    cwd = frame.header["cwd"]
+def become_context(control: socket.socket, frame: frames.Frame, address_space: int) -> NoReturn:
+    cwd, options = frame.header["cwd"], frame.header["options"]
+    language = options.get("language", languages.PYTHON)
+    if why := languages.missing(language):
+        frames.send(control, {"event": "refused", "message": f"cannot start a context of {language}: {why}"})
+        os._exit(0)
     try:
         os.chdir(cwd)
     except OSError:
         frames.send(control, {"event": "refused", "message": f"cannot work in {cwd}: there is no such directory"})
         os._exit(0)
+    if languages.LANGUAGES[language].bounded:
+        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
     linux.show_to_peers()
     os.environ.clear()
     os.environ.update(frame.header["envs"])
     frames.send(control, {"event": "begun"})
-    from . import context  # with IPython, which a supervisor has no use for
-
-    context.run(control, frame.header["options"])
+    languages.run(language, control, options)

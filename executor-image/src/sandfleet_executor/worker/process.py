@@ -75,13 +75,15 @@ class Usage(NamedTuple):
 
 
 class Meter:
-    """Measures one cell at a time, of the process that made it."""
+    """Measures one cell at a time: of this process, or of a child that runs the cells."""
 
-    def __init__(self) -> None:
+    def __init__(self, child: int | None = None) -> None:
         self._cpu = 0.0
         self._written = 0
-        self._clear = _open_private("/proc/self/clear_refs", os.O_WRONLY)
-        self._status = _open_private("/proc/self/status", os.O_RDONLY)
+        self._child = child
+        whose = "self" if child is None else child
+        self._clear = _open_private(f"/proc/{whose}/clear_refs", os.O_WRONLY)
+        self._status = _open_private(f"/proc/{whose}/status", os.O_RDONLY)
 
     def close(self) -> None:
         for descriptor in (self._clear, self._status):
@@ -90,15 +92,21 @@ class Meter:
                     os.close(descriptor)
 
     def start(self) -> None:
-        self._cpu, self._written = _used()
+        self._cpu, self._written = self._used()
         if self._clear is not None:
             with contextlib.suppress(OSError):
                 # 5 resets the high-water mark.
                 os.write(self._clear, b"5")
 
     def stop(self) -> Usage:
-        cpu, written = _used()
+        cpu, written = self._used()
         return Usage(max(cpu - self._cpu, 0.0), self._peak(), max(written - self._written, 0))
+
+    def _used(self) -> tuple[float, int]:
+        cpu, written = _used()
+        if self._child is None:
+            return cpu, written
+        return cpu + tree.cpu_seconds(self._child), written + tree.written([self._child])
 
     def _peak(self) -> int:
         """Bytes. Where there is no high-water mark (gVisor), what is resident now: the guard's samples know of more."""

@@ -11,7 +11,7 @@ Requests on the control socket, descriptors beside the prefix of the frame:
   {"op":"signal","pid","signal"} · {"op":"kill","pid"} · {"op":"busy","count"} · {"op":"usage","id","age"} ·
   {"op":"unlinked","id"} · {"op":"ping","id"}
 Answers (with the request's id) and events:
-  {"event":"hello","kernel","python","separated"} fd: /tmp
+  {"event":"hello","kernel","python","separated_user","languages"} fd: /tmp
   {"event":"forked","id","pid"} · {"event":"failed","id","message"} · {"event":"usage","id",…} · {"event":"pong","id"} · {"event":"unlinked","id","bytes"} ·
   {"event":"adopted","id"} · {"event":"connected","id"} · {"event":"ports","id","trees":{pid:[ports, known]}}
   {"event":"exited","pid","code","signal","memory":bool,"written"} · {"event":"sample","trees":{pid:[rss, processes, cpu, written]}}
@@ -28,7 +28,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import child, command, connect, frames, guard, linux, machine, ports, tree
+from . import child, command, connect, frames, guard, languages, linux, machine, ports, tree
 
 # A Python context's address space ends here above the memory limit: the second line, for one huge allocation.
 ADDRESS_HEADROOM = 1 << 30
@@ -356,6 +356,7 @@ def main(options: dict[str, Any]) -> None:
         "kernel": linux.kernel(),
         "python": platform.python_version(),
         "separated_user": separated,
+        "languages": languages.available(),
     }
     send_with_fds(control, frames.encode(hello), [tmp])
     os.close(tmp)

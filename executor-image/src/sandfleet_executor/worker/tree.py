@@ -67,6 +67,21 @@ def look(pid: int) -> Process | None:
         os.close(fd)
 
 
+def cpu_seconds(pid: int) -> float:
+    """Of a process and the children that it has reaped; 0 when it has gone."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0.0
+    try:
+        fields = os.read(fd, 4096).rpartition(b") ")[2].split()
+        return sum(int(ticks) for ticks in fields[11:15]) / TICKS
+    except (OSError, ValueError):
+        return 0.0
+    finally:
+        os.close(fd)
+
+
 def descendants(processes: Mapping[int, Process], root: int) -> list[int]:
     """The pids below `root`, itself not included."""
     children: dict[int, list[int]] = {}

@@ -115,7 +115,7 @@ class InterpreterServiceServicer:
         """Starts a context.
         ALREADY_EXISTS      a context of that id exists. Not to be retried.
         FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
-        INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
+        INVALID_ARGUMENT    a language that is unknown or whose program the sandbox has not, malformed id, environment or cwd. Not to be retried.
         RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -43,7 +43,7 @@ class InterpreterServiceStub:
     """Starts a context.
       ALREADY_EXISTS      a context of that id exists. Not to be retried.
       FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
-      INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
+      INVALID_ARGUMENT    a language that is unknown or whose program the sandbox has not, malformed id, environment or cwd. Not to be retried.
       RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
     """
     ListContexts: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.ListContextsRequest, _interpreter_pb2.ListContextsResponse]
@@ -130,7 +130,7 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     """Starts a context.
       ALREADY_EXISTS      a context of that id exists. Not to be retried.
       FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
-      INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
+      INVALID_ARGUMENT    a language that is unknown or whose program the sandbox has not, malformed id, environment or cwd. Not to be retried.
       RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
     """
     ListContexts: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.ListContextsRequest, _interpreter_pb2.ListContextsResponse]  # type: ignore[assignment]
@@ -220,7 +220,7 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
         """Starts a context.
           ALREADY_EXISTS      a context of that id exists. Not to be retried.
           FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
-          INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
+          INVALID_ARGUMENT    a language that is unknown or whose program the sandbox has not, malformed id, environment or cwd. Not to be retried.
           RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
         """
 

@@ -18,10 +18,19 @@ class Isolation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ISOLATION_NONE: _ClassVar[Isolation]
     ISOLATION_NAMESPACE: _ClassVar[Isolation]
     ISOLATION_GVISOR: _ClassVar[Isolation]
+
+class PackageOrigin(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PACKAGE_ORIGIN_UNSPECIFIED: _ClassVar[PackageOrigin]
+    PACKAGE_ORIGIN_IMAGE: _ClassVar[PackageOrigin]
+    PACKAGE_ORIGIN_WORKSPACE: _ClassVar[PackageOrigin]
 ISOLATION_UNSPECIFIED: Isolation
 ISOLATION_NONE: Isolation
 ISOLATION_NAMESPACE: Isolation
 ISOLATION_GVISOR: Isolation
+PACKAGE_ORIGIN_UNSPECIFIED: PackageOrigin
+PACKAGE_ORIGIN_IMAGE: PackageOrigin
+PACKAGE_ORIGIN_WORKSPACE: PackageOrigin
 
 class OpenRequest(_message.Message):
     __slots__ = ("session_id", "lease", "idle_timeout", "envs", "limits")
@@ -81,6 +90,49 @@ class DescribeResponse(_message.Message):
     lease_remaining: _duration_pb2.Duration
     executor_version: str
     def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ...) -> None: ...
+
+class GetEnvironmentRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetEnvironmentResponse(_message.Message):
+    __slots__ = ("python_version", "kernel", "languages", "packages", "fixed_envs")
+    class FixedEnvsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PYTHON_VERSION_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGES_FIELD_NUMBER: _ClassVar[int]
+    PACKAGES_FIELD_NUMBER: _ClassVar[int]
+    FIXED_ENVS_FIELD_NUMBER: _ClassVar[int]
+    python_version: str
+    kernel: str
+    languages: _containers.RepeatedCompositeFieldContainer[LanguageVersion]
+    packages: _containers.RepeatedCompositeFieldContainer[Package]
+    fixed_envs: _containers.ScalarMap[str, str]
+    def __init__(self, python_version: _Optional[str] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[_Union[LanguageVersion, _Mapping]]] = ..., packages: _Optional[_Iterable[_Union[Package, _Mapping]]] = ..., fixed_envs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class LanguageVersion(_message.Message):
+    __slots__ = ("language", "version")
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    language: str
+    version: str
+    def __init__(self, language: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+
+class Package(_message.Message):
+    __slots__ = ("name", "version", "origin")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: str
+    origin: PackageOrigin
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., origin: _Optional[_Union[PackageOrigin, str]] = ...) -> None: ...
 
 class HealthRequest(_message.Message):
     __slots__ = ()

@@ -47,6 +47,11 @@ class SessionServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.DescribeResponse.FromString,
                 _registered_method=True)
+        self.GetEnvironment = channel.unary_unary(
+                '/sandfleet_api.executor.v1.SessionService/GetEnvironment',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentResponse.FromString,
+                _registered_method=True)
         self.Health = channel.unary_unary(
                 '/sandfleet_api.executor.v1.SessionService/Health',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.HealthRequest.SerializeToString,
@@ -91,6 +96,16 @@ class SessionServiceServicer:
 
     def Describe(self, request, context):
         """Says what this sandbox is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetEnvironment(self, request, context):
+        """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
+        program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
+        FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+        before something was changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -149,6 +164,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.Describe,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.DescribeRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.DescribeResponse.SerializeToString,
+            ),
+            'GetEnvironment': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetEnvironment,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentResponse.SerializeToString,
             ),
             'Health': grpc.unary_unary_rpc_method_handler(
                     servicer.Health,
@@ -233,6 +253,33 @@ class SessionService:
             '/sandfleet_api.executor.v1.SessionService/Describe',
             sandfleet__api_dot_executor_dot_v1_dot_session__pb2.DescribeRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_session__pb2.DescribeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetEnvironment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.SessionService/GetEnvironment',
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentResponse.FromString,
             options,
             channel_credentials,
             insecure,

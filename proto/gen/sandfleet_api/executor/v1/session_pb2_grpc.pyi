@@ -43,6 +43,12 @@ class SessionServiceStub:
     """
     Describe: _grpc.UnaryUnaryMultiCallable[_session_pb2.DescribeRequest, _session_pb2.DescribeResponse]
     """Says what this sandbox is."""
+    GetEnvironment: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetEnvironmentRequest, _session_pb2.GetEnvironmentResponse]
+    """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
+    program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
+      FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+                           before something was changed.
+    """
     Health: _grpc.UnaryUnaryMultiCallable[_session_pb2.HealthRequest, _session_pb2.HealthResponse]
     """Says whether it can run code now."""
     Usage: _grpc.UnaryUnaryMultiCallable[_session_pb2.UsageRequest, _session_pb2.UsageResponse]
@@ -77,6 +83,12 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
     Describe: _aio.UnaryUnaryMultiCallable[_session_pb2.DescribeRequest, _session_pb2.DescribeResponse]  # type: ignore[assignment]
     """Says what this sandbox is."""
+    GetEnvironment: _aio.UnaryUnaryMultiCallable[_session_pb2.GetEnvironmentRequest, _session_pb2.GetEnvironmentResponse]  # type: ignore[assignment]
+    """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
+    program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
+      FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+                           before something was changed.
+    """
     Health: _aio.UnaryUnaryMultiCallable[_session_pb2.HealthRequest, _session_pb2.HealthResponse]  # type: ignore[assignment]
     """Says whether it can run code now."""
     Usage: _aio.UnaryUnaryMultiCallable[_session_pb2.UsageRequest, _session_pb2.UsageResponse]  # type: ignore[assignment]
@@ -120,6 +132,18 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.DescribeResponse, _abc.Awaitable[_session_pb2.DescribeResponse]]:
         """Says what this sandbox is."""
+
+    @_abc_1.abstractmethod
+    def GetEnvironment(
+        self,
+        request: _session_pb2.GetEnvironmentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.GetEnvironmentResponse, _abc.Awaitable[_session_pb2.GetEnvironmentResponse]]:
+        """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
+        program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
+          FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+                               before something was changed.
+        """
 
     @_abc_1.abstractmethod
     def Health(
