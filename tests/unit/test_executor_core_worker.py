@@ -199,6 +199,13 @@ def test_what_is_below_a_process(root, below):
     assert set(tree.descendants(FAMILY, root)) == below
 
 
+@pytest.mark.parametrize(
+    ("spared", "below"), [({3}, {2, 4, 6}), ({2, 6}, set()), ({5}, {2, 3, 4, 6}), ({1}, {2, 3, 4, 5, 6})]
+)
+def test_what_is_spared_is_left_out_with_all_that_is_below_it(spared, below):
+    assert set(tree.descendants(FAMILY, 1, spared)) == below
+
+
 def test_a_tree_s_memory_is_that_of_the_living_and_its_time_that_of_all():
     measured = tree.measure(FAMILY, 2)
     assert measured == Tree(rss=100, processes=3, cpu_seconds=14 / tree.TICKS)

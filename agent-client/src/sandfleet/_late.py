@@ -13,6 +13,7 @@ __all__ = [
     "cluster",
     "collect",
     "convert",
+    "convert_states",
     "door",
     "egress",
     "embedded",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandfleet import _convert as convert
+    from sandfleet import _convert_states as convert_states
     from sandfleet import _serviceconvert as serviceconvert
     from sandfleet import _status as status
     from sandfleet import _usage as usage
@@ -62,6 +64,7 @@ else:
     _MODULES = {
         "asyncio": "asyncio",
         "convert": "sandfleet._convert",
+        "convert_states": "sandfleet._convert_states",
         "serviceconvert": "sandfleet._serviceconvert",
         "status": "sandfleet._status",
         "usage": "sandfleet._usage",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sandfleet import _api as api
-from sandfleet import _convert as convert
-from sandfleet import _convert_states as convert_states
-from sandfleet.interpreter import context_name
+from sandfleet import _late as late
 
 if TYPE_CHECKING:
     from sandfleet.interpreter import Interpreter
@@ -54,14 +52,14 @@ class AsyncStates:
         (the older state is whole), InvalidArgument, and SandboxError with the reason BrokenOff where it did not come to an end.
         """
         request = api.interpreter.SaveStateRequest(
-            context_id=context_name(context),
+            context_id=late.interpreter.context_name(context),
             name=name or "",
             max_bytes=max_bytes or 0,
             max_variable_bytes=max_variable_bytes or 0,
-            timeout=convert.seconds(timeout),
+            timeout=late.convert.seconds(timeout),
         )
         answer = await self._link.unary(lambda c: c.interpreter.SaveState, request, timeout=self._patience(timeout))
-        return convert_states.saved(answer)
+        return late.convert_states.saved(answer)
 
     async def restore(
         self, name: str | None = None, *, context: str | Context = "default", timeout: float | None = None
@@ -74,23 +72,23 @@ class AsyncStates:
         SandboxError with the reason BrokenOff (the interpreter ended: the context has a fresh one) or StateDamaged.
         """
         request = api.interpreter.RestoreStateRequest(
-            context_id=context_name(context), name=name or "", timeout=convert.seconds(timeout)
+            context_id=late.interpreter.context_name(context), name=name or "", timeout=late.convert.seconds(timeout)
         )
         answer = await self._link.unary(lambda c: c.interpreter.RestoreState, request, timeout=self._patience(timeout))
-        return convert_states.restored(answer)
+        return late.convert_states.restored(answer)
 
     async def resume(self, context: str | Context = "default") -> StateRestored | None:
         """Make a context with an automatic save again where its executor was replaced, with the variables of the newest one.
 
         Cells do so by themselves; this says what came of it. None where the context is there, or nothing was saved.
         """
-        return await self._interpreter.resume(context_name(context))
+        return await self._interpreter.resume(late.interpreter.context_name(context))
 
     async def list(self) -> tuple[SavedState, ...]:
         """List the saved states by name; automatic saves are not among them. Raises PreconditionFailed."""
         request = api.interpreter.ListStatesRequest()
         answer = await self._link.unary(lambda c: c.interpreter.ListStates, request, idempotent=True)
-        return tuple(convert.saved_state(message) for message in answer.states)
+        return tuple(late.convert.saved_state(message) for message in answer.states)
 
     async def delete(self, name: str) -> None:
         """Delete a saved state. Deleting one that is not there is no error."""

@@ -105,6 +105,7 @@ async def services(sandbox):
     await until(lambda: back_to(sandbox, before))
 
 
+@pytest_asyncio.fixture(loop_scope="session")
 async def forget_states(sandbox):
     """What a test saves in the file's sandbox goes after it."""
     yield

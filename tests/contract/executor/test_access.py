@@ -44,7 +44,7 @@ FOREIGN = {
     "unsigned": lambda executor: "eyJhbGciOiJub25lIiwia2lkIjoiayJ9." + executor.token().split(".")[1] + ".",
 }
 ALL_METHODS = [
-    (stub, method, getattr(module, f"{method}Request"))
+    (stub, method, getattr(module, f"{method}Request", None) or getattr(module, f"{service}{method}Request"))
     for stub, module, service in (
         (interpreter_pb2_grpc.InterpreterServiceStub, interpreter_pb2, "InterpreterService"),
         (process_pb2_grpc.ProcessServiceStub, process_pb2, "ProcessService"),

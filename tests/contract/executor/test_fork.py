@@ -83,6 +83,18 @@ async def test_a_fork_of_a_fork_and_a_fork_after_a_rollback(sandbox, context):
     await sandbox.delete_context(grandchild)
 
 
+async def test_forks_outlive_their_context_however_soon_it_goes(sandbox):
+    """It may not have heard yet that they are not its own any more."""
+    for turn in range(10):
+        made = await sandbox.create_context()
+        await sandbox.run_code(f"value = {turn}", context=made)
+        forks = await sandbox.fork_context(made, 3)
+        await sandbox.delete_context(made)
+        found = [(await sandbox.run_code("value", context=each)).text for each in forks]
+        assert found == [str(turn)] * 3
+        await delete(sandbox, forks)
+
+
 async def test_top_level_await_has_a_loop_of_its_own_in_each_fork(sandbox, context):
     await sandbox.run_code("import asyncio\nloop = asyncio.get_running_loop(); await asyncio.sleep(0)", context=context)
     forks = await sandbox.fork_context(context, 2)

@@ -11,6 +11,14 @@ from sandfleet import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def executor(starting):
+    """Without copies, which only one of the languages has."""
+    async with starting(rollback={"enabled": False}) as made:
+        yield made
+
+
 LOST = ("variables", "processes")
 MIB = 1 << 20
 

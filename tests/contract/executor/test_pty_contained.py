@@ -45,6 +45,8 @@ async def test_a_program_that_nobody_reads_waits_and_costs_the_executor_nothing(
     await anext(handle)
 
     async def held():
+        if not await sandbox.files.exists("/tmp/written"):
+            return False
         first = await sandbox.files.read("/tmp/written")
         await asyncio.sleep(0.5)
         return first != "" and first == await sandbox.files.read("/tmp/written")

@@ -224,13 +224,14 @@ class Spawner:
     def kill(self, pid: int) -> None:
         if self.counts_writes:
             self.written[pid] = tree.written(tree.descendants(tree.scan(), pid))
-        tree.kill_tree(pid)
+        # A copy may still be below the context that it was made of.
+        tree.kill_tree(pid, spared=self.children.keys() - {pid})
 
     def kill_strays(self) -> None:
         processes = tree.scan()
         for process in processes.values():
             if process.parent == self.pid and process.pid not in self.children and process.state != "Z":
-                tree.kill_tree(process.pid)
+                tree.kill_tree(process.pid, spared=self.children.keys())
 
     def sample(self) -> None:
         # Memory that forks share counts once for each of them in `used`, which so errs on the side of looking.

@@ -4,7 +4,7 @@ import itertools
 import os
 import signal
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -82,15 +82,15 @@ def cpu_seconds(pid: int) -> float:
         os.close(fd)
 
 
-def descendants(processes: Mapping[int, Process], root: int) -> list[int]:
-    """The pids below `root`, itself not included."""
+def descendants(processes: Mapping[int, Process], root: int, spared: Collection[int] = ()) -> list[int]:
+    """The pids below `root`, itself not included; without those that are `spared`, and what is below them."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
     found: list[int] = []
     todo = [root]
     while todo:
-        below = children.get(todo.pop(), [])
+        below = [pid for pid in children.get(todo.pop(), []) if pid not in spared]
         found += below
         todo += below
     return found
@@ -193,8 +193,8 @@ def send_signal(pids: Iterable[int], number: int) -> None:
             continue
 
 
-def kill_tree(root: int, *, include_root: bool = True) -> int:
-    """Ends everything below `root`, and `root`; returns how many living processes were below it.
+def kill_tree(root: int, *, include_root: bool = True, spared: Collection[int] = ()) -> int:
+    """Ends everything below `root`, and `root`, but for what is `spared`; returns how many living processes were below it.
 
     The tree is frozen first, so that a fork bomb cannot outrun the killing: a stopped process does not fork.
     """
@@ -203,7 +203,7 @@ def kill_tree(root: int, *, include_root: bool = True) -> int:
         send_signal([root], signal.SIGSTOP)
     for _ in range(FREEZE_ROUNDS):
         processes = scan()
-        living = {pid for pid in descendants(processes, root) if processes[pid].state != "Z"}
+        living = {pid for pid in descendants(processes, root, spared) if processes[pid].state != "Z"}
         if living <= frozen:
             break
         send_signal(living - frozen, signal.SIGSTOP)
