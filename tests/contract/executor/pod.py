@@ -178,8 +178,8 @@ class PodExecutor(ExecutorUnderTest):
         **config,
     ):
         """As the local one's; `workspace` is the claim of an earlier one that `keeps_workspace`."""
-        # The state goes with the volume.
-        config.pop("state_dir", None)
+        # The state goes with the volume, where there is one.
+        state_dir = config.pop("state_dir", "") is not None and "/volume/state"
         del port, user_id
         name = f"executor-{next(_numbers)}"
         if keeps_workspace:
@@ -188,7 +188,7 @@ class PodExecutor(ExecutorUnderTest):
         said = {
             "sandbox_id": name,
             "workspace": "/volume/workspace",
-            "state_dir": "/volume/state",
+            "state_dir": state_dir or None,
             "private_dir": PRIVATE,
             "keys_file": "/run/sandfleet/keys/keys.json",
             "listen": f"0.0.0.0:{PORT}",
