@@ -12,7 +12,7 @@ from sandfleet import _late as late
 from sandfleet.errors import CommandFailed, InvalidArgument, NotFoundError, SandfleetError
 
 if TYPE_CHECKING:
-    from sandfleet.collect import Collector
+    from sandfleet.collect import Collector, Piece
     from sandfleet.follow import Follower
     from sandfleet.interpreter import Listeners
     from sandfleet.transport import Link
@@ -40,6 +40,7 @@ class AsyncCommandHandle:
         self._feeding = late.asyncio.ensure_future(self._feed(stdin)) if stdin is not None else None
         self._pieces = follower.pieces()
         self._turn = late.asyncio.Lock()
+        self._next: late.asyncio.Future[Piece] | None = None
 
     @property
     def execution_id(self) -> str:
@@ -56,11 +57,24 @@ class AsyncCommandHandle:
 
     async def __anext__(self) -> CommandOutput:
         while True:
-            async with self._turn:
-                piece = await anext(self._pieces)
+            piece = await self._piece()
             await self._listeners.tell(piece)
             if isinstance(piece, late.values.CommandOutput):
                 return piece
+
+    async def _piece(self) -> Piece:
+        """Take the next one. Whoever gives up waiting leaves it to whoever waits next."""
+        async with self._turn:
+            if self._next is None:
+                self._next = late.asyncio.ensure_future(anext(self._pieces))
+                # Where nobody comes any more nobody has to hear how it ended.
+                self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
+            waited = self._next
+            try:
+                return await late.asyncio.shield(waited)
+            finally:
+                if waited.done():
+                    self._next = None
 
     async def wait(self, *, check: bool = False) -> CommandResult:
         """Read to the end and return the result, with all output. `check` raises CommandFailed unless it is ok."""

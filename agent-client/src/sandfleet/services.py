@@ -62,7 +62,10 @@ class AsyncServices:
                 after=after,
                 grace=grace,
             )
-            await self.apply([spec], keep_others=True)
+            applied = await self.apply([spec], keep_others=True)
+            if name not in applied.unchanged:
+                # It may have come to its end by now, and is not to be started again.
+                return
         request = api.service.ServiceManagerServiceStartRequest(names=[name])
         await self._link.unary(lambda c: c.services.Start, request, idempotent=True)
 

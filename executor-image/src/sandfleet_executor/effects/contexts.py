@@ -310,8 +310,11 @@ class Context:
 
     def _when_idle(self) -> None:
         self._idle = None
+        if self._turn.locked() and not self.busy:
+            # Its variables are being saved, which takes a moment.
+            self._copy_soon()
         # Where the next cell has come already, its end will be the time.
-        if not self._turn.locked() and self.alive and not (self._copying and not self._copying.done()):
+        elif not self._turn.locked() and self.alive and not (self._copying and not self._copying.done()):
             self._copying = asyncio.create_task(self._copy_in_turn())
 
     async def _copy_in_turn(self) -> None:
