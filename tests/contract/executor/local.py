@@ -53,6 +53,10 @@ class LocalHost:
             "locked mounts",
             "no_new_privs of its own",
             "a PID 1 that cannot be killed from below",
+            "memory of copies told exactly",
+            "files without names seen",
+            "holes of files told",
+            "restarts at once",
             *(["own uid"] if is_root else []),
             *(["small disks"] if is_root else []),
         }

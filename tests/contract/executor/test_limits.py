@@ -45,7 +45,10 @@ for number in range({ATTACK // MIB // 8}):
 print('all written')
 while True: time.sleep(0.01)
 """
+# Which is seen only where the kernel shows what is open and has no name: gVisor does not.
+NAMELESS = pytest.mark.needs("files without names seen")
 ATTACKS = {"many files": MANY_FILES, "small files": SMALL_FILES, "files without names": WITHOUT_NAMES}
+ATTACK_NAMES = [pytest.param(name, marks=NAMELESS if name == "files without names" else ()) for name in ATTACKS]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -86,7 +89,7 @@ async def test_code_cannot_raise_its_limits(small):
 # The disk
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", ATTACK_NAMES)
 @pytest.mark.parametrize("as_command", [False, True], ids=["cell", "command"])
 async def test_what_fills_the_disk_is_ended_and_the_sandbox_lives(small, attack, as_command):
     code = ATTACKS[attack]
@@ -98,7 +101,7 @@ async def test_what_fills_the_disk_is_ended_and_the_sandbox_lives(small, attack,
     assert (await small.commands.run("echo on")).stdout == "on\n"
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", ATTACK_NAMES)
 async def test_control_with_room_for_it_the_same_code_is_done(starting, attack):
     async with starting(limits={"disk_bytes": 2 * ATTACK}) as executor:
         ended = await executor.sandbox.run_code(ATTACKS[attack], timeout=30)
@@ -120,6 +123,7 @@ async def test_one_huge_file_ends_at_the_limit(small, sandbox):
     await sandbox.files.remove("huge")
 
 
+@pytest.mark.needs("holes of files told")
 async def test_holes_of_sparse_files_take_no_disk_but_no_file_is_larger_than_the_limit(small):
     assert (await small.commands.run(f"truncate -s {DISK} sparse1 sparse2 sparse3")).ok
     assert (await small.usage()).disk_bytes < MIB

@@ -129,6 +129,7 @@ async def test_a_memory_bomb_is_rolled_back(starting):
         assert (await sandbox.run_code("len(value), 'hoard' in globals()")).text == "(20971520, False)"
 
 
+@pytest.mark.needs("memory of copies told exactly")
 async def test_when_memory_is_short_the_copy_goes_before_anything_is_killed(starting):
     async with starting(limits={"memory_bytes": 600 * MIB}) as executor:
         sandbox = executor.sandbox
@@ -139,6 +140,7 @@ async def test_when_memory_is_short_the_copy_goes_before_anything_is_killed(star
         assert (grown.outcome, grown.text) == (Outcome.OK, "18")
 
 
+@pytest.mark.needs("memory of copies told exactly")
 async def test_the_result_of_a_later_kill_says_that_memory_took_the_copy(starting):
     async with starting(limits={"memory_bytes": 600 * MIB}) as executor:
         sandbox = executor.sandbox

@@ -1,6 +1,7 @@
 """Pickling and unpickling that misbehave, and copies that lie: a typed end, and a context that goes on."""
 
 import pytest
+import pytest_asyncio
 from contract.executor.saving import MIB, again, names, reasons, run
 from sandfleet import Outcome
 from sandfleet.errors import (
@@ -9,6 +10,13 @@ from sandfleet.errors import (
 )
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("forget_states")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def executor(starting):
+    """Rollback would bring the variables back first."""
+    async with starting(rollback={"enabled": False}) as made:
+        yield made
 
 
 ATTACKS = {

@@ -212,12 +212,17 @@ async def test_a_watch_needs_the_scope_of_a_session(executor):
 
 
 async def test_watching_does_not_keep_an_idle_sandbox_alive(starting):
-    async with starting(idle_timeout=3.0) as watched, starting(idle_timeout=3.0) as used:
-        watch = asyncio.create_task(_all_of(watched.sandbox.watch_usage(0.1)))
-        # Control: the other one is asked for something all the time.
-        while not watch.done():
-            await used.sandbox.list_contexts()
+    async def use(sandbox):
+        while True:
+            await sandbox.list_contexts()
             await asyncio.sleep(0.2)
-        assert len(await watch) >= 1
-        assert (await watched.exit()).code == 41
+
+    async with starting(idle_timeout=3.0) as used:
+        # Control: this one is asked for something all the time.
+        using = asyncio.create_task(use(used.sandbox))
+        async with starting(idle_timeout=3.0) as watched:
+            assert len(await _all_of(watched.sandbox.watch_usage(0.1))) >= 1
+            assert (await watched.exit()).code == 41
+        assert not using.done()
         assert not used.ended
+        using.cancel()

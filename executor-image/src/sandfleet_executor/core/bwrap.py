@@ -68,6 +68,9 @@ class Host:
     # Inside a pod the network is the pod's and its resolver is needed.
     own_network: bool
     resolver: bool = False
+    # Under gVisor nobody can enter the terminals' file system that a session mounts for itself: the pod's serves, where all
+    # terminals are the session's.
+    own_terminals: bool = True
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ def arguments(
         # Readable by the inner user, who is not the one that made them.
         found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
     found += ["--proc", "/proc", "--dev", "/dev"]
+    if not host.own_terminals:
+        found += ["--dev-bind", "/dev/pts", "/dev/pts"]
     for path in ("/tmp", "/dev/shm"):  # noqa: S108 - the namespace's own
         found += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", path]
     # After the file systems that are made for it: the interpreter may lie below /tmp.

@@ -34,6 +34,7 @@ def this_host(*, own_network: bool = True) -> bwrap.Host:
         worker_folder=worker_folder(),
         own_network=own_network,
         resolver=not own_network,
+        own_terminals="gvisor" not in os.uname().release,
     )
 
 
