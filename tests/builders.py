@@ -142,6 +142,8 @@ LIMITS = st.builds(
     processes=st.sampled_from([0, 8, 256, 512]),
     max_timeout=st.sampled_from([0.0, 10.0, 3600.0]),
     default_timeout=st.sampled_from([0.0, 5.0, 300.0]),
+    open_files=st.sampled_from([0, 64, 4096, 8192]),
+    disk_bytes=st.sampled_from([0, MIB, 10 * GIB, 20 * GIB]),
 )
 TOLERATIONS = st.sampled_from(
     [{"key": "sandboxes", "operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}]

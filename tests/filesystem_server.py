@@ -19,9 +19,11 @@ from sandfleet_api.executor.v1 import common_pb2, filesystem_pb2_grpc, interpret
 from sandfleet_api.executor.v1 import filesystem_pb2 as pb
 from sandfleet_api.executor.v1 import session_pb2 as session
 from sandfleet_api.executor.v1 import session_pb2_grpc as session_grpc
+from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.tokens import TokenVerifier
 from sandfleet_executor.effects.userthreads import FileThreads
 from sandfleet_executor.effects.walk import Roots
+from sandfleet_executor.effects.watches import Watches
 from sandfleet_executor.servicers.auth import AuthInterceptor
 from sandfleet_executor.servicers.errors import ERROR_DETAIL_KEY, ApiError, ErrorInterceptor
 from sandfleet_executor.servicers.filesystem import FilesystemServicer
@@ -87,12 +89,14 @@ class World:
         self.socket = f"unix:{socket_dir}/x.sock"
         self.fds = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in (self.workspace, self.tmp)]
         self.threads = FileThreads()
+        self.watcher = WorkspaceWatcher(self.fds[0])
+        self.watcher.scan()
         roots = Roots(self.fds[0], lambda: self.fds[1] if self.has_tmp else None)
         verifier = TokenVerifier(self.keys, UID, time.time)
         limits = [("grpc.max_receive_message_length", 32 * MIB), ("grpc.max_send_message_length", 32 * MIB)]
         self.server = grpc.aio.server(interceptors=[AuthInterceptor(verifier), ErrorInterceptor()], options=limits)
         filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(
-            FilesystemServicer(roots, self.threads), self.server
+            FilesystemServicer(roots, self.threads, Watches(self.watcher)), self.server
         )
         interpreter_pb2_grpc.add_InterpreterServiceServicer_to_server(Faulty(), self.server)
         session_grpc.add_SessionServiceServicer_to_server(Sessions(), self.server)
@@ -111,6 +115,7 @@ class World:
         await self.channel.close()
         await self.server.stop(0)
         self.threads.close()
+        self.watcher.close()
         for fd in self.fds:
             os.close(fd)
 

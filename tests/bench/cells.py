@@ -38,6 +38,8 @@ def figures() -> Iterator[Figure]:
         "new context, p50", quantile(starts, 0.5), "ms", quantile(theirs, 0.5), "beside an ipykernel; p50 ≤ 30 ms"
     )
     yield from changes()
+    yield from asyncio.run(watched())
+    yield from asyncio.run(watched())
 
 
 async def measure() -> tuple[list[float], list[float], list[float]]:
@@ -59,6 +61,32 @@ async def timed(work: Callable[[], Awaitable[object]], times: int) -> list[float
         await work()
         samples.append((time.perf_counter() - start) * 1e3)
     return samples
+
+
+async def watched() -> list[Figure]:
+    progress("trivial cell while its usage is watched every 0.1 s")
+    async with await AsyncSandbox.create() as sandbox, await AsyncSandbox.create() as alone:
+        begun = asyncio.Event()
+
+        async def watch() -> None:
+            async for _ in sandbox.watch_usage(0.1):
+                begun.set()
+
+        task = asyncio.create_task(watch())
+        await begun.wait()
+        one, other = [], []
+        # By turns, so that both see the same noise.
+        for _ in range(10):
+            one += await timed(lambda: alone.run_code("1"), RUNS // 10)
+            other += await timed(lambda: sandbox.run_code("1"), RUNS // 10)
+        task.cancel()
+        asked = await timed(sandbox.usage, RUNS // 10)
+        bare = await timed(sandbox.health, RUNS // 10)
+    note = "beside a sandbox that nobody watches; ≤ 1.2"
+    return [
+        Figure("trivial cell, watched every 0.1 s, p50", quantile(other, 0.5), "ms", quantile(one, 0.5), note),
+        Figure("usage of a sandbox, p50", quantile(asked, 0.5), "ms", quantile(bare, 0.5), "beside a bare call"),
+    ]
 
 
 def start_kernel() -> None:

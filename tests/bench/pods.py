@@ -6,8 +6,17 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import files
+import languages
+import rollback
+import services
+import state
+import streams
+import terminals
+import tunnels
 from figures import Figure, progress, quantile
 from nodes import container_age, pod_memory
 from sandfleet import AsyncSandbox
@@ -58,7 +67,10 @@ async def measure(host: PodHost) -> list[Figure]:
     try:
         async with running(host) as executor, await AsyncSandbox.create() as here:
             found = await latencies(executor.sandbox, here)
+            found += await languages.beside_python(executor.sandbox, "bash", where=" in a pod")
             found += await floods(executor, here)
+        found += await copies(host)
+        found += await others(host)
         return [*found, *await idle(host), *await starts(host)]
     finally:
         await host.close()
@@ -71,6 +83,27 @@ async def running(host: PodHost, **options: object) -> AsyncIterator[PodExecutor
         yield executor
     finally:
         await executor.stop()
+
+
+async def copies(host: PodHost) -> list[Figure]:
+    async with (
+        running(host, rollback={"enabled": True}) as on,
+        running(host, rollback={"enabled": False}) as off,
+    ):
+        return await rollback.measured(on.sandbox, off.sandbox, " in a pod")
+
+
+async def others(host: PodHost) -> list[Figure]:
+    """The parts that measure any sandbox, with the baselines that they have of themselves."""
+
+    async def create(*, autosave: bool = False) -> AsyncSandbox:
+        return (await host.executor()).client(autosave=autosave)
+
+    found = []
+    for part in (streams, state, services, tunnels, terminals, files):
+        progress(f"in a pod: {part.__name__}")
+        found += [replace(figure, name=f"{figure.name}, in a pod") for figure in await part.measure(create)]
+    return found
 
 
 async def latencies(there: AsyncSandbox, here: AsyncSandbox) -> list[Figure]:

@@ -1,6 +1,6 @@
 """`make bench`: one JSON line a figure on standard output, a table for people on standard error.
 
-`--only NAME` runs one of: cells, commands, footprint, sessions, pods, operator, claims, warm.
+`--only NAME` runs that part alone, and may be given again.
 """
 
 import argparse
@@ -10,21 +10,37 @@ import cells
 import claims
 import commands
 import figures
+import files
 import footprint
+import languages
 import pods
 import reconciler
+import rollback
+import services
 import sessions
+import state
+import streams
+import terminals
+import tunnels
 import warm
 
 PARTS = {
     "cells": cells,
+    "languages": languages,
     "commands": commands,
+    "files": files,
+    "tunnel": tunnels,
+    "pty": terminals,
     "footprint": footprint,
+    "services": services,
     "sessions": sessions,
+    "streams": streams,
+    "state": state,
     "pods": pods,
     "operator": reconciler,
     "claims": claims,
     "warm": warm,
+    "rollback": rollback,
 }
 
 

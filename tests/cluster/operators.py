@@ -249,11 +249,11 @@ def _container(pod: Json) -> str:
 
 
 def write(sandboxes: Sandboxes, name: str, file: str, text: str) -> None:
-    python(sandboxes, name, f"open('/workspace/{file}', 'w').write({text!r})")
+    python(sandboxes, name, f"open('/volume/workspace/{file}', 'w').write({text!r})")
 
 
 def read(sandboxes: Sandboxes, name: str, file: str) -> str:
-    return python(sandboxes, name, f"print(open('/workspace/{file}').read(), end='')")
+    return python(sandboxes, name, f"print(open('/volume/workspace/{file}').read(), end='')")
 
 
 def python(sandboxes: Sandboxes, name: str, code: str) -> str:

@@ -279,7 +279,7 @@ def test_a_template_of_an_image_alone_is_filled_in(cluster: Cluster, namespace: 
             "limits": {"cpu": "1", "memory": "2Gi", "ephemeralStorage": "4Gi"},
             "requests": {"cpu": "250m", "memory": "512Mi", "ephemeralStorage": "1Gi"},
         },
-        "limits": {"tmp": "256Mi", "output": "16Mi", "processes": 256, "executions": 32, "maxTimeoutSeconds": 3600, "defaultTimeoutSeconds": 300},
+        "limits": {"tmp": "256Mi", "output": "16Mi", "processes": 256, "executions": 32, "maxTimeoutSeconds": 3600, "defaultTimeoutSeconds": 300, "openFiles": 4096, "disk": "10Gi"},
         "workspace": {"size": "1Gi", "retention": "Delete", "ephemeral": False},
         "egress": {"dns": False},
         "contracts": ["autonomous"],

@@ -164,9 +164,10 @@ async def test_a_command_in_the_background_is_spoken_with(sandbox: AsyncSandbox)
 async def test_files_go_in_and_out(sandbox: AsyncSandbox, tmp_path: Path) -> None:
     data = secrets.token_bytes(5 << 20)
     (tmp_path / "in").write_bytes(data)
-    info = await sandbox.files.upload(tmp_path / "in", "deep/er/file", mode=0o600)
+    assert (await sandbox.files.upload(tmp_path / "in", "deep/er/file", mode=0o600)).bytes == len(data)
+    info = await sandbox.files.get_info("deep/er/file")
     assert (info.path, info.size, info.mode) == ("/workspace/deep/er/file", len(data), 0o600)
-    assert await sandbox.files.download("deep/er/file", tmp_path / "out") == len(data)
+    assert (await sandbox.files.download("deep/er/file", tmp_path / "out")).bytes == len(data)
     assert (tmp_path / "out").read_bytes() == data
     assert await sandbox.files.read("deep/er/file", format="bytes", offset=10, length=5) == data[10:15]
     await sandbox.files.rename("deep/er/file", "top")

@@ -1,5 +1,6 @@
 """The CodeAct loop on real sandboxes of the embedded fleet."""
 
+import asyncio
 import os
 import re
 import signal
@@ -87,7 +88,7 @@ async def test_code_that_does_not_end_is_ended_and_told(sandbox: AsyncSandbox) -
     assert run.steps[1].verdict is Verdict.OK
 
 
-async def test_an_interpreter_that_ends_itself_costs_its_variables_once_and_no_file(sandbox: AsyncSandbox) -> None:
+async def test_an_interpreter_that_ends_itself_is_rolled_back_and_the_model_is_told(sandbox: AsyncSandbox) -> None:
     policy = plays(
         RunCode("x = 1\nopen('kept.txt', 'w').write('here')"),
         RunCode("import os\nos._exit(3)"),
@@ -97,7 +98,8 @@ async def test_an_interpreter_that_ends_itself_costs_its_variables_once_and_no_f
     run = await CodeActAgent(policy, sandbox).run("task")
     assert "KILLED" in run.steps[1].observation
     assert ["lost:" in step.observation for step in run.steps[:3]] == [False, True, False]
-    assert "here False" in run.steps[2].observation
+    assert "rolled back: variables and imports are as before this cell" in run.steps[1].observation
+    assert "here True" in run.steps[2].observation
 
 
 def kill_executor(sandbox: AsyncSandbox) -> None:
@@ -125,6 +127,62 @@ async def test_a_killed_executor_is_one_observation_and_the_session_goes_on_with
     assert ["lost:" in step.observation for step in run.steps[:3]] == [False, True, False]
     assert "here" in run.steps[2].observation
     assert run.recoveries == 1
+
+
+async def until_saved(sandbox: AsyncSandbox, cell: int) -> None:
+    """Wait for the automatic save of a cell."""
+    while True:
+        (context,) = await sandbox.list_contexts()
+        saved = context.autosaved
+        if saved is not None and saved.state is not None and saved.state.cell_number >= cell:
+            return
+        await asyncio.sleep(0.05)
+
+
+async def test_with_autosave_the_step_after_a_killed_executor_has_its_variables_and_is_told_which_not() -> None:
+    moves = (
+        RunCode("x = [1]; y = x\ngen = (i for i in x)"),
+        RunCode("print(x)"),
+        RunCode("(x, y is x)"),
+        GiveUp("done"),
+    )
+    async with await AsyncSandbox.create(autosave=True) as sandbox:
+
+        async def policy(conversation: Conversation) -> Action:
+            if len(conversation.steps) == 1:
+                await until_saved(sandbox, 1)
+                kill_executor(sandbox)
+            return moves[len(conversation.steps)]
+
+        run = await CodeActAgent(policy, sandbox).run("task")
+    told = run.steps[1].observation
+    assert "brought back: 2 variables, as after cell 1, from the automatic save" in told
+    assert "  - variables: gen" in told
+    assert "all variables" not in told
+    after = run.steps[2].observation
+    assert "([1], True)" in after
+    assert "lost:" not in after
+    assert "brought back" not in after
+
+
+async def test_with_autosave_a_sandbox_that_is_claimed_again_on_its_workspace_has_its_variables() -> None:
+    moves = (RunCode("x = [1]"), RunCode("x"), RunCode("x"), GiveUp(""))
+    async with await AsyncSandbox.create(keep_workspace=True, autosave=True) as first:
+        other = await AsyncSandbox.connect(first.sandbox_id)
+
+        async def policy(conversation: Conversation) -> Action:
+            if len(conversation.steps) == 1:
+                await until_saved(first, 1)
+                await other.kill()
+            return moves[len(conversation.steps)]
+
+        agent = CodeActAgent(policy, first)
+        run = await agent.run("task")
+        try:
+            assert "brought back: 1 variable, as after cell 1" in run.steps[1].observation
+            assert "result: [1]" in run.steps[2].observation
+        finally:
+            await agent.sandbox.kill()
 
 
 async def test_a_sandbox_that_was_released_is_claimed_again_on_its_workspace() -> None:

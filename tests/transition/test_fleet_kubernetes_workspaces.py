@@ -166,7 +166,16 @@ async def test_a_lost_reply_puts_no_second_pod_on_a_workspace(world, verb):
 
 # Limits.
 
-LIMITS = Limits(memory_bytes=512 * MIB, tmp_bytes=100, processes=64, executions=2, max_timeout=12.5, default_timeout=20)
+LIMITS = Limits(
+    memory_bytes=512 * MIB,
+    tmp_bytes=100,
+    processes=64,
+    executions=2,
+    max_timeout=12.5,
+    default_timeout=20,
+    open_files=100,
+    disk_bytes=10 * MIB,
+)
 
 
 async def test_the_limits_of_a_claim_are_in_its_object_and_survive_the_fleet(world):
@@ -180,6 +189,8 @@ async def test_the_limits_of_a_claim_are_in_its_object_and_survive_the_fleet(wor
         "executions": 2,
         "maxTimeoutSeconds": 13,
         "defaultTimeoutSeconds": 13,
+        "openFiles": 100,
+        "disk": "10Mi",
     }
     assert made["spec"]["resources"] == {"memory": f"{512 + 192}Mi"}
     await world.kill(first)

@@ -31,6 +31,12 @@ USUAL = {
     "spec.image": st.just(IMAGE),
     "spec.inline.image": st.just(IMAGE),
     "spec.nodeSelector": st.just({"kubernetes.io/os": "linux"}),
+    "spec.services": st.just(
+        [
+            {"name": "db", "command": ["db"], "readiness": {"tcp": {"port": 5432}}},
+            {"name": "app", "command": ["app", "$HOME"], "after": ["db"]},
+        ]
+    ),
     "spec.tolerations": st.just([{"key": "sandboxes", "operator": "Exists"}]),
 }
 NAMED = {"always": frozenset({"spec.template"}), "never": frozenset({"spec.inline"})}

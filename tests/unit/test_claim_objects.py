@@ -44,7 +44,8 @@ def test_whatever_a_claim_may_ask_for_its_object_is_taken_and_its_next_pod_has_n
     for one in fields(Limits):
         asked, given = getattr(limits, one.name), getattr(wanted.limits, one.name)
         if asked and one.name != "default_timeout":
-            least = {"memory_bytes": 64 * MIB, "tmp_bytes": MIB, "output_bytes": MIB, "processes": 8}
+            least = {"memory_bytes": 64 * MIB, "processes": 8, "open_files": 64}
+            least |= dict.fromkeys(("tmp_bytes", "output_bytes", "disk_bytes"), MIB)
             assert asked <= given <= max(asked + 1, least.get(one.name, 1))
     assert wanted.limits.default_timeout <= wanted.limits.max_timeout
 

@@ -116,7 +116,14 @@ def test_wrong_usage_is_exit_code_2(words: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "demo", "doctor", "dev", "pool ls", "sandboxes ls", "sandboxes get", "sandboxes kill", "sandboxes exec"],
+    [
+        "run",
+        "demo",
+        "doctor",
+        "dev",
+        "pool ls",
+        *(f"sandboxes {action}" for action in ("ls", "get", "kill", "exec", "services", "logs")),
+    ],
 )
 def test_every_command_has_help_and_takes_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -10,6 +10,8 @@ import pytest
 from grpc.aio import AioRpcError, Metadata
 from sandfleet import errors
 from sandfleet._status import never_sent, to_claim_error, to_error, to_fleet_error
+from sandfleet.file_values import Transfer
+from sandfleet.service_values import Service, ServiceState
 from sandfleet.values import CommandResult, Outcome
 from sandfleet_api.executor.v1 import common_pb2
 
@@ -32,7 +34,11 @@ def test_every_error_has_the_one_root_and_stands_in_the_tree_of_the_docstring(ki
     assert re.search(rf"\b{kind.__name__}\b", errors.__doc__ or "")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ALL if kind is not errors.CommandFailed])
+# These are made of what they tell.
+OF_VALUES = {errors.CommandFailed, errors.ServiceNotReadyError, errors.TransferIncomplete}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALL if kind not in OF_VALUES])
 def test_every_error_survives_pickling_with_all_it_says(kind: type[errors.SandfleetError]) -> None:
     error = pickle.loads(pickle.dumps(kind("cannot x: y", reason="Y", retryable=True, subject="s")))
     assert (str(error), error.reason, error.retryable, error.subject) == ("cannot x: y", "Y", True, "s")
@@ -41,6 +47,20 @@ def test_every_error_survives_pickling_with_all_it_says(kind: type[errors.Sandfl
 def test_a_failed_command_survives_pickling_with_its_result() -> None:
     failed = errors.CommandFailed("cannot go on", CommandResult("e", Outcome.ERROR, exit_code=2))
     assert pickle.loads(pickle.dumps(failed)).result.exit_code == 2
+
+
+def test_a_tree_that_was_not_copied_survives_pickling_with_what_was() -> None:
+    broken = errors.TransferIncomplete("cannot upload", Transfer(files=3), reason="NoSpace", subject="a")
+    again = pickle.loads(pickle.dumps(broken))
+    assert (again.transfer.files, again.reason, again.retryable, again.subject) == (3, "NoSpace", True, "a")
+
+
+def test_a_service_that_is_not_ready_survives_pickling_with_its_log() -> None:
+    service = Service("web", ServiceState.FAILED, reason="CrashLoop", message="it ended 10 times in a row")
+    failed = pickle.loads(pickle.dumps(errors.ServiceNotReadyError(service, "boom\n")))
+    assert (failed.service, failed.log, failed.reason) == (service, "boom\n", "CrashLoop")
+    assert "10 times in a row" in str(failed)
+    assert "boom" in str(failed)
 
 
 @pytest.mark.parametrize(

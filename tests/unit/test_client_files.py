@@ -117,7 +117,7 @@ async def test_a_file_exists_unless_it_is_not_found(fake: FakeFleet, sandbox: As
 async def test_upload_and_download_copy_files_whole(fake: FakeFleet, sandbox: AsyncSandbox, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"q" * 3_000_000)
     await sandbox.files.upload(tmp_path / "a", "f")
-    assert await sandbox.files.download("f", tmp_path / "b") == 3_000_000
+    assert (await sandbox.files.download("f", tmp_path / "b")).bytes == 3_000_000
     assert (tmp_path / "b").read_bytes() == b"q" * 3_000_000
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 

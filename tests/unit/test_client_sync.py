@@ -13,23 +13,39 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sandfleet import _background
 from sandfleet.commands import AsyncCommandHandle, AsyncCommands
+from sandfleet.file_watch import AsyncFileWatch
 from sandfleet.files import AsyncFiles
 from sandfleet.fleet import AsyncFleet
+from sandfleet.ports import AsyncForward
+from sandfleet.pty import AsyncPty, AsyncPtyHandle
 from sandfleet.sandbox import AsyncSandbox
-from sandfleet.sync import Files, Fleet, Sandbox
+from sandfleet.sandbox_code import AsyncCode
+from sandfleet.services import AsyncServices
+from sandfleet.sync import Fleet, Sandbox
+from sandfleet.sync_code import Code
 from sandfleet.sync_commands import CommandHandle, Commands
+from sandfleet.sync_files import Files, FileWatch
+from sandfleet.sync_ports import Forward
+from sandfleet.sync_pty import Pty, PtyHandle
+from sandfleet.sync_services import Services
 from sandfleet.testing import FakeFleet, Hangs, finished, output
 from sandfleet.values import Outcome
 
 PAIRS = [
     (AsyncSandbox, Sandbox),
+    (AsyncCode, Code),
     (AsyncCommands, Commands),
     (AsyncCommandHandle, CommandHandle),
     (AsyncFiles, Files),
+    (AsyncFileWatch, FileWatch),
+    (AsyncServices, Services),
     (AsyncFleet, Fleet),
+    (AsyncForward, Forward),
+    (AsyncPty, Pty),
+    (AsyncPtyHandle, PtyHandle),
 ]
 # What the async classes use among themselves, with protobuf in it.
-INNER = {"access", "renew", "open_claim", "list_within", "get_within", "spans"}
+INNER = {"access", "renew", "open_claim", "list_within", "get_within", "spans", "begin"}
 
 
 def public(cls: type) -> dict[str, object]:

@@ -1,6 +1,7 @@
 import pytest
 from sandfleet.codeact import observe
 from sandfleet.codeact.evidence import Evidence, of_command, of_execution
+from sandfleet.rollback import Rollback
 from sandfleet.values import (
     Blame,
     CommandResult,
@@ -136,3 +137,19 @@ def test_a_result_that_was_too_large_is_named() -> None:
     evidence = of_execution(Execution("e", Outcome.OK, results=(Result({}, dropped_bytes=99),)))
     assert evidence.shown == ("a result of 99 bytes, too large to be sent",)
     assert evidence.dropped_bytes == 99
+
+
+def test_a_rollback_is_one_line_before_what_was_lost() -> None:
+    lines = told(outcome=Outcome.KILLED, lost=("processes",), rollback=Rollback(True, "m", cell_number=4))
+    assert lines[1] == "rolled back: variables and imports are as before this cell; files it wrote are still there"
+    assert lines[2] == "lost:"
+    undone = told(outcome=Outcome.KILLED, rollback=Rollback(True, "m", cell_number=4, cells_undone=2))[1]
+    assert undone.endswith("; 2 earlier cells were undone too: run them again")
+
+
+def test_why_there_was_no_rollback_is_said() -> None:
+    refused = Rollback(
+        False, "The context could not be rolled back because a thread was running.", refused="ThreadsRunning"
+    )
+    lines = told(outcome=Outcome.KILLED, lost=("variables",), rollback=refused)
+    assert lines[1] == "not rolled back: The context could not be rolled back because a thread was running."

@@ -15,12 +15,14 @@ ROOT = Path(__file__).parents[2]
 # Kubernetes describes it itself, and lets nobody else.
 DESCRIBED_ELSEWHERE = {"metadata"}
 NEVER_THE_OWNERS = {
+    "rollback",
     "runtimeClassName",
     "envFrom",
     "imagePullSecrets",
     "nodeSelector",
     "tolerations",
     "priorityClassName",
+    "services",
 }
 EVERY = [pytest.param(path, schema, id=f"{kind}:{path}") for kind in SCHEMAS for path, schema in nodes(SCHEMAS[kind])]
 

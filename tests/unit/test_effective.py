@@ -45,6 +45,9 @@ LOWERED = [
     ("storage", {"resources": Resources(ephemeral_storage=GIB)}, lambda r: r.resources.ephemeral_storage, GIB),
     ("the longest execution, and the default with it", {"limits": Limits(max_timeout=10.0)}, lambda r: (r.limits.max_timeout, r.limits.default_timeout), (10.0, 10.0)),
     ("processes", {"limits": Limits(processes=16)}, lambda r: r.limits.processes, 16),
+    ("open files", {"limits": Limits(open_files=64)}, lambda r: r.limits.open_files, 64),
+    ("the disk", {"limits": Limits(disk_bytes=MIB)}, lambda r: (r.limits.disk_bytes, r.workspace_size), (MIB, GIB)),
+    ("the volume, and the disk with it", {"workspace": Workspace(size=2 * MIB)}, lambda r: r.limits.disk_bytes, 2 * MIB),
     ("user code's memory", {"limits": Limits(memory_bytes=100 * MIB)}, lambda r: r.limits.memory_bytes, 100 * MIB),
     ("the workspace", {"workspace": Workspace(size=MIB, retention=Retention.RETAIN)}, lambda r: (r.workspace_size, r.retention), (MIB, Retention.RETAIN)),
     ("its storage class where the template names none", {"workspace": Workspace(storage_class="fast")}, lambda r: r.storage_class, "fast"),
@@ -71,6 +74,8 @@ RAISED = [
     ({"resources": Resources(memory=4 * GIB)}, "AboveTemplate", "cannot set resources.memory to 4096Mi: the template allows 2048Mi"),
     ({"resources": Resources(ephemeral_storage=5 * GIB)}, "AboveTemplate", "cannot set resources.ephemeralStorage to 5120Mi: the template allows 4096Mi"),
     ({"limits": Limits(processes=257)}, "AboveTemplate", "cannot set limits.processes to 257: the template allows 256"),
+    ({"limits": Limits(open_files=4097)}, "AboveTemplate", "cannot set limits.openFiles to 4097: the template allows 4096"),
+    ({"limits": Limits(disk_bytes=11 * GIB)}, "AboveTemplate", "cannot set limits.disk to 11264Mi: the template allows 10240Mi"),
     ({"limits": Limits(tmp_bytes=GIB)}, "AboveTemplate", "cannot set limits.tmp to 1024Mi: the template allows 256Mi"),
     ({"limits": Limits(max_timeout=3601.0)}, "AboveTemplate", "cannot set limits.maxTimeoutSeconds to 3601: the template allows 3600"),
     ({"workspace": Workspace(size=2 * GIB)}, "AboveTemplate", "cannot set workspace.size to 2048Mi: the template allows 1024Mi"),
@@ -267,3 +272,36 @@ def test_what_a_sandbox_gets_is_never_more_than_its_template(pair) -> None:
     assert template.max_lifetime is None or result.lifetime <= template.max_lifetime
     assert result.contract in template.contracts
     assert not first_outside(result.egress, template.egress)
+
+
+def a_service(name="db", **rest):
+    return {"name": name, "command": ["db"], "cwd": "", "envs": {}, "after": [], **rest}
+
+
+BAD_SERVICES = [
+    ([a_service(), a_service()], "db is there twice"),
+    ([a_service(".x")], "is no name"),
+    ([a_service(after=["nobody"])], "comes after nobody"),
+    ([a_service("a", after=["b"]), a_service("b", after=["a"])], "a, b wait for each other"),
+    ([a_service(readiness={})], "exactly one of tcp, http and exec"),
+    ([a_service(readiness={"tcp": {"port": 1}, "exec": ["x"]})], "exactly one of tcp, http and exec"),
+    ([a_service(readiness={"http": {"port": 1, "path": "x", "status": 0}})], "begins with no /"),
+    ([a_service(liveness={"http": {"port": 1, "path": "/", "status": 42}})], "the status 42"),
+    ([a_service(command=["a\0b"])], "NUL"),
+    ([a_service(command=[""])], "no program"),
+    ([a_service(liveness={"exec": []})], "no program"),
+    ([a_service(envs={"1": "x"})], "variable"),
+    ([a_service(command=["x" * 30_000])], "more than 20480 bytes"),
+]
+
+
+@pytest.mark.parametrize(("services", "said"), BAD_SERVICES)
+def test_services_that_no_executor_would_take_are_the_template_s_mistake(services, said) -> None:
+    refusal = refused(a_template(services=tuple(services)), a_spec())
+    assert refusal.reason is Reason.TEMPLATE_INVALID
+    assert said in refusal.message
+
+
+def test_a_template_s_services_count_and_are_no_owner_s() -> None:
+    services = (a_service("db"), a_service("app", after=["db"]))
+    assert made(a_template(services=services), a_spec()).services == services

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from dataclasses import replace
 
 import pytest
 from sandfleet_executor.core.requests import BadRequest
@@ -58,7 +59,7 @@ class User:
 
     def on_data(self): ...
     def on_channel_end(self, error): ...
-    def on_sample(self, rss, processes, cpu): ...
+    def on_sample(self, sample): ...
 
     def on_frame(self, frame):
         self.heard.append(frame.header["event"])
@@ -120,7 +121,7 @@ async def test_a_supervisor_comes_back_and_no_other_is_forked(spawner, family):
     child = await begun(family, spawner, COMMAND, first, 2)
     spawner.says(2, event="exited")
     await asyncio.sleep(0.01)
-    family.give_back(child)
+    family.give_back(child, 0)
     assert await begun(family, spawner, COMMAND, second, 2) is child
     spawner.says(2, event="failed")
     await asyncio.sleep(0.01)
@@ -128,10 +129,21 @@ async def test_a_supervisor_comes_back_and_no_other_is_forked(spawner, family):
     assert spawner.kinds == [COMMAND, CONTEXT]
 
 
+async def test_what_a_supervisor_wrote_for_others_is_not_charged_to_whom_it_works_for_when_it_is_killed(
+    spawner, family
+):
+    first, second = User(), User()
+    child = await begun(family, spawner, COMMAND, first, 2)
+    family.give_back(child, 100)
+    await begun(family, spawner, COMMAND, second, 2)
+    spawner.exits.pop(2)(replace(KILLED, written=130))
+    assert (first.ended, second.ended) == ([], [replace(KILLED, written=30)])
+
+
 async def test_of_two_supervisors_that_come_back_one_is_let_go(spawner, family):
     both = [await begun(family, spawner, COMMAND, User(), pid) for pid in (2, 4)]
     for child in both:
-        family.give_back(child)
+        family.give_back(child, 0)
     assert family.spares == [3, 2]
     assert frames.receive(spawner.sockets[4]).header["op"] == "begin"
     assert frames.receive(spawner.sockets[4]) is None

@@ -38,6 +38,8 @@ def test_what_is_needed_has_to_be_a_text(name, value):
         ({"limits": {"memory_bytes": 0}}, "memory_bytes=0: it has to be a number above 0"),
         ({"limits": {"processes": -1}}, "processes=-1"),
         ({"limits": {"executions": True}}, "executions=True"),
+        ({"limits": {"open_files": 63}}, "open_files=63: the least is 64"),
+        ({"limits": {"disk_bytes": 1 << 51}}, "disk_bytes"),
         ({"limits": {"max_timeout": "5"}}, "max_timeout='5'"),
         ({"limits": {"output_bytes": MAX_OUTPUT_BYTES + 1}}, "output_bytes"),
         ({"socket": "x.sock"}, "socket='x.sock': it has to be an absolute path"),
@@ -65,7 +67,18 @@ def test_limits_can_be_lowered():
 
 
 @pytest.mark.parametrize(
-    "name", ["memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions", "max_timeout", "default_timeout"]
+    "name",
+    [
+        "memory_bytes",
+        "tmp_bytes",
+        "processes",
+        "output_bytes",
+        "executions",
+        "max_timeout",
+        "default_timeout",
+        "open_files",
+        "disk_bytes",
+    ],
 )
 def test_no_limit_can_be_raised(name):
     limits = Limits()

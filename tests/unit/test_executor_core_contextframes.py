@@ -25,6 +25,8 @@ FIELDS = [
     "status",
     "cpu",
     "peak",
+    "written",
+    "exit_code",
     "mime",
     "size",
     "line",
@@ -55,8 +57,24 @@ def test_an_error_has_its_frames():
     assert parse(error(frames=frames), b"") == Error("ValueError", "v", "t", (Frame("<cell 1>", 3, "f", "x"),))
 
 
+@pytest.mark.parametrize(
+    ("status", "said", "taken"), [("error", 0, 0), ("error", 255, 255), ("ok", 3, 0), ("interrupted", 3, 0)]
+)
+def test_only_a_cell_that_failed_has_an_exit_code(status, said, taken):
+    assert (
+        parse({"event": "done", "status": status, "cpu": 0, "peak": 0, "written": 0, "exit_code": said}, b"").exit_code
+        == taken
+    )
+
+
+@pytest.mark.parametrize("code", [-1, 256, 1.5, True, "1", None])
+def test_an_exit_code_that_is_none_is_refused(code):
+    with pytest.raises(BadFrame):
+        parse({"event": "done", "status": "error", "cpu": 0, "peak": 0, "written": 0, "exit_code": code}, b"")
+
+
 def test_the_end_has_its_figures():
-    assert parse({"event": "done", "status": "ok", "cpu": 1, "peak": 5}, b"") == Done("ok", 1.0, 5)
+    assert parse({"event": "done", "status": "ok", "cpu": 1, "peak": 5, "written": 7}, b"") == Done("ok", 1.0, 5, 7)
 
 
 @pytest.mark.parametrize(
@@ -66,16 +84,18 @@ def test_the_end_has_its_figures():
         ({"event": "root"}, b""),
         ({"event": ["done"]}, b""),
         ({"event": "done"}, b""),
-        ({"event": "done", "status": "great", "cpu": 0, "peak": 0}, b""),
-        ({"event": "done", "status": ["ok"], "cpu": 0, "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": -1, "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": float("nan"), "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": float("inf"), "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": 10**400, "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": None, "peak": 0}, b""),
-        ({"event": "done", "status": "ok", "cpu": 0, "peak": -1}, b""),
-        ({"event": "done", "status": "ok", "cpu": 0, "peak": 1 << 64}, b""),
-        ({"event": "done", "status": "ok", "cpu": 0, "peak": 1.5}, b""),
+        ({"event": "done", "status": "great", "cpu": 0, "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": ["ok"], "cpu": 0, "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": -1, "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": float("nan"), "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": float("inf"), "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": 10**400, "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": None, "peak": 0, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": 0, "peak": -1, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": 0, "peak": 0, "written": -1}, b""),
+        ({"event": "done", "status": "ok", "cpu": 0, "peak": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": 0, "peak": 1 << 64, "written": 0}, b""),
+        ({"event": "done", "status": "ok", "cpu": 0, "peak": 1.5, "written": 0}, b""),
         (result([("a/b", 5)]), b"abcd"),
         (result([("a/b", -1)]), b"abcd"),
         (result([("a/b", "1")]), b"abcd"),

@@ -40,6 +40,9 @@ FACTS = st.builds(
         (Facts(cause=Cause.SESSION, exit_code=137), "killed", "code", "SessionKilled"),
         # But code that swallowed the interrupt and ended well ended well.
         (Facts(cause=Cause.INTERRUPT, status="ok"), "ok", "", ""),
+        # A shell's cell that failed.
+        (Facts(status="error", error_name="ExitCode", exit_code=2), "error", "code", "ExitCode"),
+        (Facts(cause=Cause.DEADLINE, status="error", exit_code=2), "timeout", "limit", "DeadlineExceeded"),
     ],
 )
 def test_a_cell_s_verdict(facts, outcome, blame, reason):
@@ -92,4 +95,5 @@ def test_messages_name_the_limit_that_was_reached():
         == "The memory limit of 1024 MiB was reached."
     )
     assert judge_command(Facts(exit_code=3)).message == "The command ended with exit code 3."
+    assert judge_cell(Facts(status="error", exit_code=3)).message == "The cell ended with exit code 3."
     assert judge_cell(Facts(exit_code=139, signal="SIGSEGV")).message == "The interpreter was ended by SIGSEGV."

@@ -138,7 +138,7 @@ def test_a_header_that_is_no_object_is_refused(text):
 )
 def test_the_largest_tree_has_to_go_when_all_together_are_over_the_limit(rss, tmp, limit, victim):
     trees = {pid: Tree(size, 1, 0.0) for pid, size in rss.items()}
-    assert guard.victim(trees, tmp, limit) == victim
+    assert guard.to_end(trees, {}, tmp, limit) == ([] if victim is None else [victim])
 
 
 @given(
@@ -148,7 +148,8 @@ def test_the_largest_tree_has_to_go_when_all_together_are_over_the_limit(rss, tm
 )
 def test_ending_victims_one_by_one_ends_when_the_rest_fits(rss, tmp, limit):
     trees = {pid: Tree(size, 1, 0.0) for pid, size in rss.items()}
-    while (victim := guard.victim(trees, tmp, limit)) is not None:
+    while victims := guard.to_end(trees, {}, tmp, limit):
+        (victim,) = victims
         assert trees[victim].rss == max(each.rss for each in trees.values())
         del trees[victim]
     assert not trees or sum(each.rss for each in trees.values()) + tmp <= limit
@@ -196,6 +197,13 @@ FAMILY = processes(
 @pytest.mark.parametrize(("root", "below"), [(1, {2, 3, 4, 5, 6}), (2, {3, 4, 5}), (5, set()), (99, set())])
 def test_what_is_below_a_process(root, below):
     assert set(tree.descendants(FAMILY, root)) == below
+
+
+@pytest.mark.parametrize(
+    ("spared", "below"), [({3}, {2, 4, 6}), ({2, 6}, set()), ({5}, {2, 3, 4, 6}), ({1}, {2, 3, 4, 5, 6})]
+)
+def test_what_is_spared_is_left_out_with_all_that_is_below_it(spared, below):
+    assert set(tree.descendants(FAMILY, 1, spared)) == below
 
 
 def test_a_tree_s_memory_is_that_of_the_living_and_its_time_that_of_all():

@@ -2,8 +2,9 @@
 
 import asyncio
 
-from sandfleet_executor.core.events import STDOUT, Finished, Started
-from sandfleet_executor.effects.execution import WINDOW_BYTES, Execution
+from sandfleet_executor.core.events import STDOUT, Finished, Gap, Output, Started
+from sandfleet_executor.effects import execution as executions
+from sandfleet_executor.effects.execution import RING_BYTES, WINDOW_BYTES, Execution
 
 MIB = 1 << 20
 
@@ -64,3 +65,51 @@ async def test_what_comes_just_before_the_end_goes_with_it():
     assert not waiting.done()
     execution.emit(Finished("ok"))
     assert [number for number, _ in await waiting] == [2, 3]
+
+
+async def test_of_two_readers_one_that_stops_is_not_waited_for_for_ever(monkeypatch):
+    monkeypatch.setattr(executions, "STALL_SECONDS", 0.0)
+    execution, source = Execution("e", 64 * MIB), Source()
+    execution.add_source(source)
+    stopped, going = await reading(execution), execution.batches()
+    await anext(going)
+    execution.output(STDOUT, b"x" * (WINDOW_BYTES + 1))
+    assert source.paused
+    await anext(going)
+    waiting = asyncio.create_task(anext(going))
+    # It is behind, and nobody else is: producers go on as soon as it has been given up.
+    async with asyncio.timeout(60):
+        while source.paused:
+            await asyncio.sleep(0)
+    waiting.cancel()
+    # The one that stopped still gets what is kept.
+    assert [number for number, _ in await anext(stopped)] == [2]
+
+
+async def test_a_reader_that_is_alone_is_waited_for_whatever_it_does(monkeypatch):
+    monkeypatch.setattr(executions, "STALL_SECONDS", 0.0)
+    execution, source = Execution("e", 64 * MIB), Source()
+    execution.add_source(source)
+    alone = await reading(execution)
+    execution.output(STDOUT, b"x" * (WINDOW_BYTES + 1))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert source.paused
+    await alone.aclose()
+    await execution.settle()
+    assert not source.paused
+
+
+async def test_ten_thousand_small_events_and_a_reader_that_stops_are_a_bounded_weight():
+    """What it holds is bounded whatever comes: the ring, of which the reader hears the rest as an exact gap."""
+    execution = Execution("e", 640 * MIB)
+    stopped = await reading(execution)
+    for _ in range(10_000):
+        execution.output(STDOUT, b"x" * 2048)
+        assert execution.size <= RING_BYTES
+    execution.emit(Finished("ok"))
+    events = [pair for batch in [batch async for batch in stopped] for pair in batch]
+    gaps = [event for _, event in events if isinstance(event, Gap)]
+    kept = [event for _, event in events if isinstance(event, Output)]
+    assert sum(gap.dropped_events for gap in gaps) + len(kept) == 10_000
+    assert sum(gap.dropped_bytes for gap in gaps) + sum(len(event.data) for event in kept) == 10_000 * 2048

@@ -35,6 +35,9 @@ from sandfleet_operator.api.values import Limits
         (a_claim(idle_timeout=0.0), "InvalidDuration", "idle"),
         (a_claim(limits=Limits(memory_bytes=TEMPLATE.limits.memory_bytes + 1)), "InvalidLimit", "memory_bytes"),
         (a_claim(limits=Limits(max_timeout=3601.0)), "InvalidLimit", "max_timeout"),
+        (a_claim(limits=Limits(open_files=5000)), "InvalidLimit", "open_files"),
+        (a_claim(limits=Limits(open_files=63)), "InvalidLimit", "below 64"),
+        (a_claim(limits=Limits(disk_bytes=1 << 40)), "InvalidLimit", "disk_bytes"),
         (a_claim(limits=Limits(default_timeout=-1.0)), "InvalidLimit", "negative"),
     ],
 )

@@ -120,7 +120,7 @@ async def test_opening_passes_on_the_claim_under_a_short_token_of_the_fleet(exec
 async def test_a_callers_token_has_no_scope_to_open_or_close(executors, liar, address):
     token = executors.caller_token(SESSION, 100.0)
     claims = jwt.decode(token.text, options={"verify_signature": False})
-    assert claims["scope"].split() == ["interpreter", "process", "filesystem", "session"]
+    assert claims["scope"].split() == ["interpreter", "process", "filesystem", "session", "ports"]
     assert claims["sub"] == "uid:1000"
 
 

@@ -9,7 +9,10 @@ import pytest
 from builders import GIB, MIB, SETTINGS, a_meta, a_spec, a_template, opens, pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.services import parse
+from sandfleet_operator.api.parse import sandbox_template
 from sandfleet_operator.api.resources import Egress, Retention, SecretEnv, Workspace
 from sandfleet_operator.plan.effective import Refusal, effective
 from sandfleet_operator.plan.names import bounded, class_policy, own_policy
@@ -207,3 +210,43 @@ def test_a_workspace_to_be_kept_has_no_owner() -> None:
     claim = workspace_claim("team-a", "demo", kept, owner=a_meta(), access_mode=READ_WRITE_ONCE_POD)
     assert "ownerReferences" not in claim["metadata"]
     assert (claim["spec"]["accessModes"], claim["spec"]["storageClassName"]) == (["ReadWriteOncePod"], "fast")
+
+
+def test_the_executor_takes_the_services_that_a_template_declares_as_it_is_told_them() -> None:
+    template = sandbox_template(
+        {
+            "apiVersion": "sandfleet.io/v1alpha1",
+            "kind": "SandboxTemplate",
+            "metadata": {"name": "python", "namespace": "team"},
+            "spec": {
+                "image": a_template().image,
+                "services": [
+                    {
+                        "name": "db",
+                        "command": ["db", "$HOME"],
+                        "readiness": {"tcp": {"port": 5432}, "intervalSeconds": 2},
+                    },
+                    {
+                        "name": "app",
+                        "command": ["app"],
+                        "workingDir": "app",
+                        "env": [{"name": "A", "value": "1"}],
+                        "readiness": {"http": {"port": 80, "path": "/up"}},
+                        "liveness": {"exec": {"command": ["test", "-e", "x"]}},
+                        "restart": "Always",
+                        "after": ["db"],
+                        "stopSignal": "SIGINT",
+                        "graceSeconds": 0,
+                    },
+                ],
+            },
+        }
+    ).spec
+    config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u"})
+    db, app = parse.services(list(config.services), bwrap.WORKSPACE)
+    assert (db.payload, db.readiness.interval) == (b"db\0$HOME", 2)
+    assert (app.after, app.cwd, app.envs, app.stop_signal) == (("db",), b"/workspace/app", {"A": "1"}, 2)
+
+
+def test_a_template_without_services_tells_nothing_of_them() -> None:
+    assert "services" not in told(a_pod())

@@ -16,8 +16,12 @@ __all__ = [
     "interpreter",
     "interpreter_grpc",
     "message",
+    "port",
+    "port_grpc",
     "process",
     "process_grpc",
+    "service",
+    "service_grpc",
     "session",
     "session_grpc",
     "timestamp",
@@ -34,8 +38,12 @@ if TYPE_CHECKING:
     from sandfleet_api.executor.v1 import filesystem_pb2_grpc as filesystem_grpc
     from sandfleet_api.executor.v1 import interpreter_pb2 as interpreter
     from sandfleet_api.executor.v1 import interpreter_pb2_grpc as interpreter_grpc
+    from sandfleet_api.executor.v1 import port_pb2 as port
+    from sandfleet_api.executor.v1 import port_pb2_grpc as port_grpc
     from sandfleet_api.executor.v1 import process_pb2 as process
     from sandfleet_api.executor.v1 import process_pb2_grpc as process_grpc
+    from sandfleet_api.executor.v1 import service_pb2 as service
+    from sandfleet_api.executor.v1 import service_pb2_grpc as service_grpc
     from sandfleet_api.executor.v1 import session_pb2 as session
     from sandfleet_api.executor.v1 import session_pb2_grpc as session_grpc
     from sandfleet_api.fleet.v1 import fleet_pb2 as fleet
@@ -54,8 +62,12 @@ else:
         "filesystem_grpc": "sandfleet_api.executor.v1.filesystem_pb2_grpc",
         "interpreter": "sandfleet_api.executor.v1.interpreter_pb2",
         "interpreter_grpc": "sandfleet_api.executor.v1.interpreter_pb2_grpc",
+        "port": "sandfleet_api.executor.v1.port_pb2",
+        "port_grpc": "sandfleet_api.executor.v1.port_pb2_grpc",
         "process": "sandfleet_api.executor.v1.process_pb2",
         "process_grpc": "sandfleet_api.executor.v1.process_pb2_grpc",
+        "service": "sandfleet_api.executor.v1.service_pb2",
+        "service_grpc": "sandfleet_api.executor.v1.service_pb2_grpc",
         "session": "sandfleet_api.executor.v1.session_pb2",
         "session_grpc": "sandfleet_api.executor.v1.session_pb2_grpc",
         "fleet": "sandfleet_api.fleet.v1.fleet_pb2",

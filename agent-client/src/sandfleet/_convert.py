@@ -8,12 +8,18 @@ from datetime import UTC, datetime
 from typing import cast
 
 from sandfleet import _api as api
-from sandfleet import fleet_values, values
+from sandfleet import fleet_values, state_values, values
 from sandfleet.egress import EgressInfo, EgressState
+from sandfleet.environment import Environment, Package
 from sandfleet.errors import InvalidArgument
+from sandfleet.rollback import Rollback
 
 _NAMES_LIMIT = 100_000
+_MESSAGE_LIMIT = 4096
 _LOST_LIMIT = 16
+_TEXT_LIMIT = 1_024
+_MAX_PACKAGES = 5000
+_MAX_LANGUAGES = 64
 # As the enums of the API number them.
 _OUTCOMES = dict(enumerate(values.Outcome, start=1))
 _BLAMES = dict(enumerate(values.Blame, start=1))
@@ -21,6 +27,7 @@ _ISOLATIONS = {1: values.Isolation.NONE, 2: values.Isolation.NAMESPACE, 3: value
 _STREAMS = dict(enumerate(values.Stream, start=1))
 _FILE_TYPES = {1: values.FileType.FILE, 2: values.FileType.DIRECTORY, 3: values.FileType.SYMLINK}
 _CONTEXT_STATES = {1: "idle", 2: "busy", 3: "ended"}
+_ORIGINS = {1: "image", 2: "workspace"}
 _EGRESS = {"none": 1, "template": 2}
 _EGRESS_STATES = dict(enumerate(EgressState))
 _SANDBOX_STATES = {1: "starting", 2: "warm", 3: "claimed", 4: "recovering", 5: "ended"}
@@ -83,6 +90,7 @@ def usage(message: api.common.Usage) -> values.Usage:
         peak_processes=message.peak_processes,
         stdout_bytes=message.stdout_bytes,
         stderr_bytes=message.stderr_bytes,
+        written_bytes=message.written_bytes if message.HasField("written_bytes") else None,
     )
 
 
@@ -105,6 +113,22 @@ def lost(*parts: Iterable[str]) -> tuple[str, ...]:
     """Join what was lost: each thing once, in order, no more than a few."""
     seen = dict.fromkeys(word[:64] for part in parts for word, _ in zip(part, range(_LOST_LIMIT), strict=False))
     return tuple(seen)[:_LOST_LIMIT]
+
+
+def rollback(message: api.common.ExecutionFinished) -> Rollback | None:
+    """Read what became of the variables."""
+    if not message.HasField("rollback"):
+        return None
+    said = message.rollback
+    return Rollback(
+        said.done,
+        said.message[:_MESSAGE_LIMIT],
+        restored=lost(said.restored),
+        kept=lost(said.kept),
+        refused=said.refused[:64],
+        cell_number=said.cell_number,
+        cells_undone=said.cells_undone,
+    )
 
 
 def error(message: api.common.ExecutionError) -> values.ExecutionError:
@@ -132,6 +156,41 @@ def context(message: api.interpreter.Context) -> values.Context:
         state=_CONTEXT_STATES.get(message.state, "unknown"),
         generation=message.generation,
         executions=message.executions,
+        copied_cell=message.copied_cell,
+        autosaved=_autosaved(message.autosaved) if message.HasField("autosaved") else None,
+    )
+
+
+def _autosaved(message: api.interpreter.AutomaticSave) -> state_values.Autosaved:
+    newest = saved_state(message.state) if message.HasField("state") else None
+    return state_values.Autosaved(newest, message.problem[:_TEXT_LIMIT])
+
+
+def saved_state(message: api.interpreter.SavedState) -> state_values.SavedState:
+    """Read what a saved state is."""
+    return state_values.SavedState(
+        name=message.name[:_TEXT_LIMIT],
+        context_id=message.context_id[:_TEXT_LIMIT],
+        created=moment(message.created),
+        cell_number=message.cell_number,
+        size=message.size_bytes,
+        saved=message.saved,
+        unsaved=message.unsaved,
+    )
+
+
+def environment(message: api.session.GetEnvironmentResponse) -> Environment:
+    """Read what code finds in a sandbox."""
+    packages = tuple(
+        Package(each.name, each.version, _ORIGINS.get(each.origin, "unknown"))
+        for each in message.packages[:_MAX_PACKAGES]
+    )
+    return Environment(
+        python_version=message.python_version,
+        kernel=message.kernel,
+        languages={each.language: each.version for each in message.languages[:_MAX_LANGUAGES]},
+        packages=packages,
+        fixed_envs=dict(message.fixed_envs),
     )
 
 
@@ -220,6 +279,8 @@ def limits(message: api.common.Limits) -> values.Limits:
         executions=message.executions,
         max_timeout=_float(message.max_timeout),
         default_timeout=_float(message.default_timeout),
+        open_files=message.open_files,
+        disk_bytes=message.disk_bytes,
     )
 
 
@@ -233,6 +294,8 @@ def limits_message(value: values.Limits) -> api.common.Limits:
         executions=value.executions,
         max_timeout=seconds(value.max_timeout or None),
         default_timeout=seconds(value.default_timeout or None),
+        open_files=value.open_files,
+        disk_bytes=value.disk_bytes,
     )
 
 

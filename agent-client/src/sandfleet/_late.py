@@ -13,14 +13,21 @@ __all__ = [
     "cluster",
     "collect",
     "convert",
+    "convert_states",
     "door",
     "egress",
     "embedded",
+    "file_values",
+    "file_watch",
     "follow",
     "interpreter",
+    "service_values",
+    "serviceconvert",
     "status",
     "telemetry",
+    "transfers",
     "transport",
+    "usage",
     "values",
     "watching",
 ]
@@ -29,7 +36,10 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandfleet import _convert as convert
+    from sandfleet import _convert_states as convert_states
+    from sandfleet import _serviceconvert as serviceconvert
     from sandfleet import _status as status
+    from sandfleet import _usage as usage
     from sandfleet import (
         claiming,
         cluster,
@@ -37,9 +47,13 @@ if TYPE_CHECKING:
         door,
         egress,
         embedded,
+        file_values,
+        file_watch,
         follow,
         interpreter,
+        service_values,
         telemetry,
+        transfers,
         transport,
         values,
         watching,
@@ -47,7 +61,14 @@ if TYPE_CHECKING:
 else:
     from importlib import import_module
 
-    _MODULES = {"asyncio": "asyncio", "convert": "sandfleet._convert", "status": "sandfleet._status"}
+    _MODULES = {
+        "asyncio": "asyncio",
+        "convert": "sandfleet._convert",
+        "convert_states": "sandfleet._convert_states",
+        "serviceconvert": "sandfleet._serviceconvert",
+        "status": "sandfleet._status",
+        "usage": "sandfleet._usage",
+    }
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

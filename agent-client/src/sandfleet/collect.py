@@ -100,6 +100,13 @@ class Collector:
         self.outputs = {stream: Output(stream, bound, keep_bytes=keep_bytes) for stream in Stream}
         self._results_room = _RESULTS_BOUND
         self._sequence = 0
+        # Bytes of output up to there, and those that gaps without a stream stood for: the executor counts the same.
+        self.seen_bytes = 0
+
+    @property
+    def position(self) -> int:
+        """Number of the last event that came."""
+        return self._sequence
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
@@ -119,9 +126,11 @@ class Collector:
             case "started":
                 self._start(event.started)
             case "output":
+                self.seen_bytes += len(event.output.data)
                 return self._output(event.output.stream).add(event.output.data)
             case "gap":
                 gap = event.gap
+                self.seen_bytes = min(2**64 - 1, self.seen_bytes + (0 if gap.stream else gap.dropped_bytes))
                 # A gap of the ring may be of both streams, and then names none.
                 output = self._output(gap.stream) if gap.stream else self.outputs[Stream.STDOUT]
                 return output.skip(gap.dropped_bytes, gap.dropped_events)

@@ -12,7 +12,7 @@ from sandfleet import _late as late
 from sandfleet.errors import CommandFailed, InvalidArgument, NotFoundError, SandfleetError
 
 if TYPE_CHECKING:
-    from sandfleet.collect import Collector
+    from sandfleet.collect import Collector, Piece
     from sandfleet.follow import Follower
     from sandfleet.interpreter import Listeners
     from sandfleet.transport import Link
@@ -40,6 +40,7 @@ class AsyncCommandHandle:
         self._feeding = late.asyncio.ensure_future(self._feed(stdin)) if stdin is not None else None
         self._pieces = follower.pieces()
         self._turn = late.asyncio.Lock()
+        self._next: late.asyncio.Future[Piece] | None = None
 
     @property
     def execution_id(self) -> str:
@@ -56,11 +57,24 @@ class AsyncCommandHandle:
 
     async def __anext__(self) -> CommandOutput:
         while True:
-            async with self._turn:
-                piece = await anext(self._pieces)
+            piece = await self._piece()
             await self._listeners.tell(piece)
             if isinstance(piece, late.values.CommandOutput):
                 return piece
+
+    async def _piece(self) -> Piece:
+        """Take the next one. Whoever gives up waiting leaves it to whoever waits next."""
+        async with self._turn:
+            if self._next is None:
+                self._next = late.asyncio.ensure_future(anext(self._pieces))
+                # Where nobody comes any more nobody has to hear how it ended.
+                self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
+            waited = self._next
+            try:
+                return await late.asyncio.shield(waited)
+            finally:
+                if waited.done():
+                    self._next = None
 
     async def wait(self, *, check: bool = False) -> CommandResult:
         """Read to the end and return the result, with all output. `check` raises CommandFailed unless it is ok."""
@@ -69,7 +83,7 @@ class AsyncCommandHandle:
         if self._feeding is not None:
             # The command has ended: what it did not read nobody will.
             self._feeding.cancel()
-        return _checked(_result(self._follower.collector), check=check)
+        return _checked(result_of(self._follower.collector), check=check)
 
     async def kill(self) -> bool:
         """Kill it with all its processes. Returns whether it was still running."""
@@ -216,6 +230,20 @@ class AsyncCommands:
             return await self._start(request, timeout, listeners, stdin)
         return await self._run(request, timeout, listeners, stdin, check=check)
 
+    async def connect(
+        self, execution_id: str, *, on_stdout: OnText | None = None, on_stderr: OnText | None = None
+    ) -> AsyncCommandHandle:
+        """Follow a command that was started before, here or by another process, from its first output on.
+
+        It may run or have ended; others may follow it as well. Letting go of the handle does not end it.
+
+        Raises NotFoundError: no command of that id was started, or what it showed was forgotten.
+        """
+        collector = late.collect.Collector(execution_id, keep_bytes=True)
+        follower = late.follow.Follower(self._link, collector, None, late.follow.COMMANDS)
+        await follower.attach()
+        return AsyncCommandHandle(self._link, follower, late.interpreter.Listeners(on_stdout, on_stderr), None)
+
     async def list(self) -> tuple[RunningCommand, ...]:
         """List the commands that are running."""
         answer = await self._link.unary(lambda c: c.process.List, api.process.ListRequest(), idempotent=True)
@@ -230,9 +258,12 @@ class AsyncCommands:
     ) -> AsyncCommandHandle:
         limit = request.output_limit_bytes or None
         follower = late.follow.Follower(
-            self._link, late.collect.Collector(request.execution_id, output_limit=limit, keep_bytes=True), deadline
+            self._link,
+            late.collect.Collector(request.execution_id, output_limit=limit, keep_bytes=True),
+            deadline,
+            late.follow.COMMANDS,
         )
-        await follower.open(lambda c: c.process.Start, request)
+        await follower.open(request)
         return AsyncCommandHandle(self._link, follower, listeners, None if isinstance(stdin, bool) else stdin)
 
     async def _run(
@@ -259,7 +290,8 @@ class AsyncCommands:
         return _checked(result, check=check)
 
 
-def _result(collector: Collector) -> CommandResult:
+def result_of(collector: Collector) -> CommandResult:
+    """Return what became of a command that ended."""
     ending = collector.ending
     assert ending is not None
     said, out, err = (
@@ -282,6 +314,7 @@ def _result(collector: Collector) -> CommandResult:
         files=late.convert.changes(said.files),
         lost=ending.lost,
         leftover_processes_killed=said.leftover_processes_killed,
+        not_stored=said.not_stored,
         stdout_bytes=out.data,
         stderr_bytes=err.data,
     )

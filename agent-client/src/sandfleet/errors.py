@@ -24,7 +24,9 @@ SandfleetError                  .reason .retryable .message .subject
 │   ├── DirectoryNotEmpty
 │   ├── NotARegularFile
 │   ├── TooManyLinks
-│   └── NoSpace
+│   ├── NoSpace
+│   └── TransferIncomplete      a tree was not copied to its end; .transfer says what was
+├── ServiceNotReadyError        a service is not ready; .service says why, .log has the last lines that it wrote
 └── CommandFailed               a command did not end with exit code 0, and `check=True`; .result
 
 What the code in a sandbox does is never an error here: it is the `outcome` of an `Execution` or `CommandResult`.
@@ -35,6 +37,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sandfleet.file_values import Transfer
+    from sandfleet.service_values import Service
     from sandfleet.values import CommandResult
 
 
@@ -157,6 +161,16 @@ class NoSpace(FileError):  # noqa: N818  the reason's word
     """No space is left."""
 
 
+class TransferIncomplete(FileError):  # noqa: N818  the name says what happened
+    """A tree was not copied to its end; `transfer` says what was. Reasons: NoSpace, TooLarge, TooManyEntries, …"""
+
+    def __init__(self, message: str, transfer: Transfer, *, reason: str = "", subject: str = "") -> None:
+        super().__init__(message, reason=reason, retryable=reason == "NoSpace", subject=subject)
+        self.transfer = transfer
+        # What pickle calls the class with.
+        self.args = (message, transfer)
+
+
 class CommandFailed(SandfleetError):  # noqa: N818  the name says what happened
     """A command did not end with exit code 0, and `check=True` was asked for."""
 
@@ -165,3 +179,25 @@ class CommandFailed(SandfleetError):  # noqa: N818  the name says what happened
         self.result = result
         # What pickle calls the class with.
         self.args = (message, result)
+
+
+class ServiceNotReadyError(SandfleetError):
+    """A service is not ready, and either the time is over or waiting does not help.
+
+    service  as it is now: its state, and why.
+    log      the last lines that it wrote.
+    """
+
+    def __init__(self, service: Service, log: str) -> None:
+        why = service.message or f"it is {service.state}"
+        last = f"\nthe last that it wrote:\n{log}" if log.strip() else "\nit wrote nothing"
+        super().__init__(
+            f"cannot use service {service.name}: it is not ready ({service.state}): {why}{last}",
+            reason=service.reason or "ServiceNotReady",
+            retryable=True,
+            subject=service.name,
+        )
+        self.service = service
+        self.log = log
+        # What pickle calls the class with.
+        self.args = (service, log)

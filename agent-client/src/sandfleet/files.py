@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from sandfleet import _api as api
 from sandfleet import _late as late
-from sandfleet.errors import FileError, FileNotFound, InvalidArgument, LimitReached, ProtocolError
+from sandfleet.errors import FileError, FileNotFound, InvalidArgument, IsADirectory, LimitReached, ProtocolError
 
 if TYPE_CHECKING:
+    from sandfleet.file_values import Found, Match, OnProgress, Transfer
+    from sandfleet.file_watch import AsyncFileWatch
     from sandfleet.transport import Connection, Link
     from sandfleet.values import FileInfo
 
@@ -23,6 +25,8 @@ _CHUNK = 1024 * 1024
 _ENTRIES_LIMIT = 100_000
 _PAGE = 10_000
 DEFAULT_READ_LIMIT = 256 * 1024 * 1024
+DEFAULT_DOWNLOAD_LIMIT = 64 * 1024 * 1024 * 1024
+MAX_MATCHES = 10_000
 
 
 class AsyncFiles:
@@ -154,27 +158,106 @@ class AsyncFiles:
         request = api.filesystem.RemoveRequest(path=os.fsencode(path), recursive=recursive)
         await self._link.unary(lambda c: c.filesystem.Remove, request)
 
-    async def upload(self, local: PathLike, path: PathLike, *, mode: int = 0) -> FileInfo:
-        """Copy a file of this machine into the sandbox, in chunks. Raises OSError for the local file."""
-        return await self.write(path, _read_local(Path(os.fsdecode(local))), mode=mode)
+    async def upload(
+        self, local: PathLike, path: PathLike, *, mode: int = 0, on_progress: OnProgress | None = None
+    ) -> Transfer:
+        """Copy a file of this machine into the sandbox, or all that is in a directory into the directory `path`.
 
-    async def download(self, path: PathLike, local: PathLike) -> int:
-        """Copy a file of the sandbox to this machine, in chunks; return its size in bytes.
+        mode         permission bits of a file; 0 as for `write`.
+        on_progress  called with the files and bytes that were sent.
 
-        The local file is there when it is complete, and untouched when the copy fails.
+        Each file is there whole or not at all. Symlinks stay symlinks; those that lead outside, pipes and devices are skipped,
+        and the result says so. Raises OSError for the local file; TransferIncomplete when the disk of the sandbox is full.
         """
+        source = os.fsencode(local)
+        if await late.asyncio.to_thread(os.path.isdir, source):
+            return await late.transfers.upload(self._link, source, os.fsencode(path), on_progress)
+        progress = _Counting(on_progress)
+        info = await self.write(path, progress.count(_read_local(Path(os.fsdecode(local)))), mode=mode)
+        await progress.end()
+        return late.file_values.Transfer(files=1, bytes=info.size)
+
+    async def download(
+        self,
+        path: PathLike,
+        local: PathLike,
+        *,
+        limit: int = DEFAULT_DOWNLOAD_LIMIT,
+        on_progress: OnProgress | None = None,
+    ) -> Transfer:
+        """Copy a file of the sandbox to this machine, or all that is in a directory into the directory `local`.
+
+        limit        bytes that may come at most.
+        on_progress  called with the files and bytes that have come.
+
+        Each local file is there when it is complete, and untouched when its copy fails. Of a directory nothing is written
+        outside of `local`, whatever the sandbox sends; links that may lead outside are skipped, and the result says so.
+        Raises LimitReached, OSError for what is local.
+        """
+        progress = _Counting(on_progress)
+        try:
+            chunks = await self._open_read(path, 0, None)
+        except IsADirectory:
+            return await late.transfers.download(self._link, os.fsencode(path), os.fsencode(local), limit, on_progress)
         target = Path(os.fsdecode(local))
         partial = target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}")
-        chunks = await self._open_read(path, 0, None)
-        size = 0
         try:
             with await late.asyncio.to_thread(partial.open, "xb") as out:
-                async for chunk in chunks:
-                    size += await late.asyncio.to_thread(out.write, chunk)
+                async for chunk in progress.count(chunks):
+                    if progress.bytes > limit:
+                        raise LimitReached(f"cannot download {os.fsdecode(path)!r}: it has more than {limit} bytes")
+                    await late.asyncio.to_thread(out.write, chunk)
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
-        return size
+        await progress.end()
+        return late.file_values.Transfer(files=1, bytes=progress.bytes)
+
+    async def glob(self, pattern: str | bytes, path: PathLike = ".", *, max_matches: int = 1000) -> Found[FileInfo]:
+        """Find what a pattern matches, by name: `*`, `?` and `[…]` within a name, `**` for any number of directories.
+
+        Relative to `path`. Names that begin with a dot are found where the pattern has the dot; links are not followed.
+        Bounded: `stopped` of what is returned says when not everything was looked at. Raises InvalidArgument for a pattern.
+        """
+        _check_matches(max_matches)
+        return await late.transfers.glob(self._link, os.fsencode(pattern), os.fsencode(path), max_matches)
+
+    async def search(
+        self,
+        pattern: str | bytes,
+        path: PathLike = ".",
+        *,
+        regex: bool = False,
+        ignore_case: bool = False,
+        include: str | bytes = "**",
+        max_matches: int = 1000,
+    ) -> Found[Match]:
+        """Find the lines of files that have a text, or that match a regular expression (RE2's: no look-around).
+
+        path     a file or a directory.
+        include  which files, as for `glob`.
+
+        Binary files are passed over. Bounded: `stopped` says when not everything was looked at. Raises InvalidArgument.
+        """
+        _check_matches(max_matches)
+        request = api.filesystem.SearchRequest(
+            pattern=os.fsencode(pattern),
+            regex=regex,
+            ignore_case=ignore_case,
+            path=os.fsencode(path),
+            include=os.fsencode(include),
+            max_matches=max_matches,
+        )
+        return await late.transfers.search(self._link, request)
+
+    async def watch_dir(self, path: PathLike = ".", *, recursive: bool = False) -> AsyncFileWatch:
+        """Watch a directory of /workspace: what changes after this call comes as events, until the watch is stopped.
+
+        recursive  also what is below its directories, those included that are made later.
+        """
+        watch = late.file_watch.AsyncFileWatch(self._link, os.fsencode(path), recursive=recursive)
+        await watch.begin()
+        return watch
 
     async def _open_read(self, path: PathLike, offset: int, length: int | None) -> AsyncIterator[bytes]:
         if offset < 0 or (length is not None and length <= 0):
@@ -193,6 +276,31 @@ class AsyncFiles:
 
         with late.telemetry.call(*late.telemetry.rpc(request.DESCRIPTOR)):
             return await self._link.run(attempt, resend=True)
+
+
+class _Counting:
+    """Tells how far the copy of one file is."""
+
+    def __init__(self, on_progress: OnProgress | None) -> None:
+        self._on_progress = on_progress
+        self.bytes = 0
+
+    async def count(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            self.bytes += len(chunk)
+            yield chunk
+            await self._tell(0)
+
+    async def end(self) -> None:
+        await self._tell(1)
+
+    async def _tell(self, files: int) -> None:
+        await late.transfers.tell(self._on_progress, late.file_values.Progress(files, self.bytes))
+
+
+def _check_matches(count: int) -> None:
+    if not 1 <= count <= MAX_MATCHES:
+        raise InvalidArgument(f"cannot look for {count} matches: 1 to {MAX_MATCHES} are found")
 
 
 async def _data(

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sandfleet import _api as api
+from sandfleet import telemetry
 from sandfleet._status import detail, never_sent
 from sandfleet.collect import Collector, Piece
 from sandfleet.errors import ProtocolError, SandboxEnded, SandfleetError
+from sandfleet.resume import Attempts, Budget
 from sandfleet.transport import receive
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from sandfleet.transport import Connection, Link
+    from sandfleet.transport import Connection, Link, Metadata
 
 # The longest deadline that an execution has where none is given, and the longest wait for an earlier one, in seconds.
 _LONGEST = 3600.0
@@ -35,17 +38,52 @@ class Envelope(Protocol):
 
 
 Request = TypeVar("Request", bound="Message")
-Reply = TypeVar("Reply", bound="Message")
+
+
+@dataclass(frozen=True)
+class Service(Generic[Request]):
+    """Where an execution is begun and where it is taken up again."""
+
+    begin: Callable[[Connection], api.aio.UnaryStreamMultiCallable[Request, Any]]
+    attach: Callable[[Connection, str, int, int, Metadata], Any]
+
+
+def _attach_cell(connection: Connection, execution_id: str, after: int, seen: int, metadata: Metadata) -> Any:
+    request = api.interpreter.InterpreterServiceAttachRequest(
+        execution_id=execution_id, after_sequence=after, seen_bytes=seen
+    )
+    return connection.interpreter.Attach(request, metadata=metadata)
+
+
+def _attach_command(connection: Connection, execution_id: str, after: int, seen: int, metadata: Metadata) -> Any:
+    request = api.process.ProcessServiceAttachRequest(execution_id=execution_id, after_sequence=after, seen_bytes=seen)
+    return connection.process.Attach(request, metadata=metadata)
+
+
+CELLS: Service[api.interpreter.ExecuteRequest] = Service(lambda c: c.interpreter.Execute, _attach_cell)
+COMMANDS: Service[api.process.StartRequest] = Service(lambda c: c.process.Start, _attach_command)
 
 
 class Follower:
-    """One execution that was accepted, or that was sent and never heard of."""
+    """One execution, over as many connections as it takes."""
 
-    def __init__(self, link: Link, collector: Collector, timeout: float | None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        collector: Collector,
+        timeout: float | None,
+        service: Service[Any],
+        budget: Budget | None = None,
+    ) -> None:
         self._link = link
         self.patience = (timeout or _LONGEST) + _MARGIN
         self._silent_after = 0.0
         self._connection: Connection | None = None
+        self._first_uid = ""
+        self._service = service
+        # What to send again where no answer came; None where somebody else began it.
+        self._request: Message | None = None
+        self._attempts = Attempts(budget or Budget())
         # What came with the start.
         self._first: tuple[Piece, ...] = ()
         self._call: api.aio.UnaryStreamCall[Message, Envelope] | None = None
@@ -59,26 +97,49 @@ class Follower:
     @property
     def uid(self) -> str:
         """Of the incarnation of the executor that it was given to."""
-        return self._connection.uid if self._connection else ""
+        return self._first_uid
 
-    async def open(
-        self, method: Callable[[Connection], api.aio.UnaryStreamMultiCallable[Request, Reply]], request: Request
-    ) -> None:
+    @property
+    def resumed(self) -> int:
+        """How often the stream was taken up again."""
+        return self._attempts.total
+
+    async def open(self, request: Message) -> None:
         """Send it and wait until it begins. Raises where it was certainly not accepted."""
-
-        async def attempt(connection: Connection) -> None:
-            self._connection = connection
-            self._call = method(connection)(request, metadata=connection.metadata())  # type: ignore[assignment]  # Reply has an event
-            self._silent_after = asyncio.get_running_loop().time() + _LONGEST + _MARGIN
-            try:
-                self._first = await self._read()
-            except api.aio.AioRpcError as error:
-                if detail(error) is not None or never_sent(error) or error.code().name not in _BROKEN:
-                    raise
-                await self._lose_connection()
-
-        await self._link.run(attempt, resend=False)
+        self._request = request
+        await self._link.run(self._begin, resend=False)
         self._silent_after = asyncio.get_running_loop().time() + self.patience
+
+    async def attach(self) -> None:
+        """Read one that somebody began, from its first event. Raises NotFoundError where there is none."""
+        await self._link.run(self._begin, resend=True)
+        self._silent_after = asyncio.get_running_loop().time() + self.patience
+
+    async def _begin(self, connection: Connection) -> None:
+        self._connection = connection
+        # Whoever had it before has certainly not begun it.
+        self._first_uid = connection.uid
+        self._silent_after = asyncio.get_running_loop().time() + _LONGEST + _MARGIN
+        self._call = self._send(connection)
+        try:
+            self._first = await self._read()
+        except api.aio.AioRpcError as error:
+            if not _broke(error) or never_sent(error):
+                raise
+            self._first = await self._take_up(error)
+
+    def _send(self, connection: Connection) -> Any:
+        """The call that gives what is not known yet.
+
+        What was never answered is sent again: its id keeps it from running twice. But not to an executor in the place of the
+        first, which may have come without its memory.
+        """
+        collector, metadata = self.collector, connection.metadata()
+        if self._request is not None and not collector.position and connection.uid == self.uid:
+            return self._service.begin(connection)(self._request, metadata=metadata)
+        return self._service.attach(
+            connection, collector.execution_id, collector.position, collector.seen_bytes, metadata
+        )
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Yield what it shows until it ends; after that `collector.ending` is set."""
@@ -91,19 +152,23 @@ class Follower:
 
     async def _next(self) -> tuple[Piece, ...]:
         try:
-            return await self._read()
+            return await self._read_on()
         except ProtocolError as error:
             self._cancel()
             return self._lose(error.reason, f"The executor broke the protocol ({error.message}). {_UNKNOWN_EXTENT}")
         except TimeoutError:
             self._cancel()
             return self._lose("ExecutorSilent", f"The executor says nothing any more. {_UNKNOWN_EXTENT}")
-        except api.aio.AioRpcError:
-            return await self._lose_connection()
         except asyncio.CancelledError:
             if self._link.was_closed_under():
                 return self._lose("Closed", f"The connection was closed by its user. {_UNKNOWN_EXTENT}")
             raise
+
+    async def _read_on(self) -> tuple[Piece, ...]:
+        try:
+            return await self._read()
+        except api.aio.AioRpcError as error:
+            return await self._take_up(error)
 
     async def _read(self) -> tuple[Piece, ...]:
         assert self._call is not None
@@ -120,17 +185,53 @@ class Follower:
     def _lose(self, reason: str, message: str, lost: tuple[str, ...] = ()) -> tuple[Piece, ...]:
         return self.collector.lose(reason, message, lost)
 
-    async def _lose_connection(self) -> tuple[Piece, ...]:
-        """Find out what is left of the session. The next call finds the new executor ready."""
+    async def _take_up(self, error: api.aio.AioRpcError) -> tuple[Piece, ...]:
+        """Go on with the stream after its connection broke, while the budget lasts."""
+        while _broke(error) or _passing(error):
+            pause = self._attempts.pause(asyncio.get_running_loop().time(), self.collector.position)
+            if pause is None:
+                break
+            await asyncio.sleep(pause)
+            rest = await self._reconnect()
+            if self.collector.ending is not None:
+                return rest
+            assert self._connection is not None
+            telemetry.event("sandfleet.stream.resumed", {"sandfleet.stream.after": str(self.collector.position)})
+            self._call = self._send(self._connection)
+            try:
+                return await self._read()
+            except api.aio.AioRpcError as again:
+                error = again
+        return self._give_up()
+
+    async def _reconnect(self) -> tuple[Piece, ...]:
+        """Find the executor that there is now; ends the execution where there is none. The next call finds it ready."""
         assert self._connection is not None
         try:
-            await self._link.recover(self._connection)
+            # A channel connects again by itself; the fleet is asked where that does not help.
+            if not self._attempts.first:
+                await self._link.recover(self._connection)
+            self._connection = await self._link.connection()
         except SandboxEnded as error:
             return self._lose("SandboxEnded", f"The sandbox ended while it ran: {error.message}", EVERYTHING)
         except SandfleetError as error:
             return self._lose("ExecutorGone", f"The executor is gone: {error.message}. {_UNKNOWN_EXTENT}", EVERYTHING)
-        if self._link.uid == self.uid:
-            message = f"The connection broke, the executor is there. {_UNKNOWN_EXTENT} It may still be running."
-            return self._lose("ConnectionLost", message)
-        message = f"The executor was lost and replaced; the files of the workspace are kept. {_UNKNOWN_EXTENT}"
-        return self._lose("ExecutorReplaced", message, EVERYTHING)
+        return ()
+
+    def _give_up(self) -> tuple[Piece, ...]:
+        if self._connection is not None and self._connection.uid != self.uid:
+            message = f"The executor was lost and replaced; the files of the workspace are kept. {_UNKNOWN_EXTENT}"
+            return self._lose("ExecutorReplaced", message, EVERYTHING)
+        message = f"The connection broke, the executor is there. {_UNKNOWN_EXTENT} It may still be running."
+        return self._lose("ConnectionLost", message)
+
+
+def _broke(error: api.aio.AioRpcError) -> bool:
+    """Whether the transport failed, and not the server answered."""
+    return detail(error) is None and error.code().name in _BROKEN
+
+
+def _passing(error: api.aio.AioRpcError) -> bool:
+    """Whether the server turned it away for now."""
+    said = detail(error)
+    return said is not None and said.retryable

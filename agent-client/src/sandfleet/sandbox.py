@@ -8,23 +8,28 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from sandfleet import _late as late
+from sandfleet.sandbox_code import AsyncCode
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from sandfleet.commands import AsyncCommands
+    from sandfleet.environment import Environment
     from sandfleet.files import AsyncFiles
     from sandfleet.fleet import AsyncFleet
     from sandfleet.fleet_values import Bound, Egress, OnQueued
+    from sandfleet.ports import AsyncForward, OnError
+    from sandfleet.pty import AsyncPty
+    from sandfleet.services import AsyncServices
+    from sandfleet.state_values import Autosave
+    from sandfleet.states import AsyncStates
     from sandfleet.transport import Link
+    from sandfleet.usage_values import SandboxUsage
     from sandfleet.values import (
-        Context,
-        Execution,
         Health,
         Isolation,
         Limits,
-        OnResult,
-        OnText,
         SandboxInfo,
-        SandboxUsage,
     )
 
 DEFAULT_LEASE = 300.0
@@ -33,7 +38,7 @@ RPC_TIMEOUT = 30.0
 _EGRESS_PAUSES = (0.05, 1.0)
 
 
-class AsyncSandbox:
+class AsyncSandbox(AsyncCode):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds, never confused:
@@ -46,21 +51,37 @@ class AsyncSandbox:
     ends with outcome `lost`.
     """
 
-    def __init__(self, link: Link, *, lease: float | None, bound: Bound | None, keep_alive: bool | None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        *,
+        lease: float | None,
+        bound: Bound | None,
+        keep_alive: bool | None,
+        autosave: bool | Autosave = False,
+    ) -> None:
         """Use `create` or `connect`."""
         # Late: they bring in gRPC and protobuf, which cost more than all the rest.
         from sandfleet.commands import AsyncCommands
         from sandfleet.files import AsyncFiles
         from sandfleet.interpreter import Interpreter
+        from sandfleet.ports import Forwards
+        from sandfleet.pty import AsyncPty
+        from sandfleet.services import AsyncServices
+        from sandfleet.states import AsyncStates
 
         self._link = link
         self._lease = lease
         self._bound = bound
         self._keep = keep_alive
-        self._interpreter = Interpreter(link)
+        self._interpreter = Interpreter(link, autosave)
+        self._states = AsyncStates(link, self._interpreter)
         self._keeper: late.asyncio.Task[None] | None = None
         self._commands = AsyncCommands(link)
         self._files = AsyncFiles(link)
+        self._services = AsyncServices(link)
+        self._pty = AsyncPty(link)
+        self._forwards = Forwards(link)
         if keep_alive:
             self._start_keeper()
 
@@ -73,6 +94,21 @@ class AsyncSandbox:
     def files(self) -> AsyncFiles:
         """Files below /workspace and /tmp."""
         return self._files
+
+    @property
+    def services(self) -> AsyncServices:
+        """Programs that go on without their client."""
+        return self._services
+
+    @property
+    def pty(self) -> AsyncPty:
+        """Terminals."""
+        return self._pty
+
+    @property
+    def states(self) -> AsyncStates:
+        """Variables that outlive their interpreter."""
+        return self._states
 
     @classmethod
     async def create(
@@ -95,6 +131,7 @@ class AsyncSandbox:
         max_wait: float = 60.0,
         on_queued: OnQueued | None = None,
         keep_alive: bool | None = None,
+        autosave: bool | Autosave = False,
         fleet: AsyncFleet | None = None,
         request_id: str | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
@@ -119,6 +156,7 @@ class AsyncSandbox:
                         awaited where it returns an awaitable. In the sync class it runs in the thread that called, which
                         has nothing else to do: it may use other sandboxes, and cannot deadlock. What it raises is raised
                         here, and the claim is undone.
+        autosave        save the variables of Python contexts behind each cell: after a crash, or on another executor, they come back.
         fleet           the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
                         (SANDFLEET_FLEET; a `pool` or `namespace` is asked for; a pod that has a client's volume), else this
                         process's own. `sandfleet.finding.default_fleet` has the rule.
@@ -151,7 +189,7 @@ class AsyncSandbox:
             egress=egress,
         )
         link, bound = await fleet.open_claim(claim, rpc_timeout=rpc_timeout, on_queued=on_queued)
-        return cls(link, lease=timeout, bound=bound, keep_alive=keep_alive)
+        return cls(link, lease=timeout, bound=bound, keep_alive=keep_alive, autosave=autosave)
 
     @classmethod
     async def connect(
@@ -160,6 +198,7 @@ class AsyncSandbox:
         *,
         timeout: float | None = None,
         keep_alive: bool | None = None,
+        autosave: bool | Autosave = False,
         fleet: AsyncFleet | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
     ) -> Self:
@@ -177,7 +216,7 @@ class AsyncSandbox:
         from sandfleet.finding import find_sandbox
 
         link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
-        return cls(link, lease=timeout, bound=None, keep_alive=keep_alive)
+        return cls(link, lease=timeout, bound=None, keep_alive=keep_alive, autosave=autosave)
 
     @classmethod
     async def list(
@@ -224,80 +263,29 @@ class AsyncSandbox:
         if self._keeper is not None:
             self._keeper.cancel()
             self._keeper = None
+        await self._forwards.close()
         await self._link.close()
 
-    async def run_code(
-        self,
-        code: str,
-        *,
-        language: str | None = None,
-        context: str | Context | None = None,
-        timeout: float | None = None,
-        on_stdout: OnText | None = None,
-        on_stderr: OnText | None = None,
-        on_result: OnResult | None = None,
-        envs: Mapping[str, str] | None = None,
-        output_limit: int | None = None,
-        execution_id: str | None = None,
-    ) -> Execution:
-        """Run one cell and answer with its outcome, whatever the code does.
+    async def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> AsyncForward:
+        """Make a TCP port of the sandbox one of this machine: what connects to `address` talks to what listens there.
 
-        language      of the context made at first use when no `context` is named; None means Python.
-        context       where to run it: variables last in it from one execution to the next. None means the default one.
-        timeout       deadline in seconds from the start of the run; None means the sandbox's default.
-        on_stdout, on_stderr, on_result  called with each piece as it comes (awaited where they return an awaitable).
-        output_limit  bytes of each stream that are kept (head and tail); None means the sandbox's default.
-        execution_id  of 1 to 64 of [A-Za-z0-9._-], unique in the sandbox; None makes one up.
+        port        in the sandbox, on its loopback; whether somebody listens shows with each connection.
+        local_port  on 127.0.0.1; 0 means a free one.
+        on_error    called with each SandfleetError that ended a connection (PreconditionFailed: nobody listens, LimitReached:
+                    100 are open, …), in the thread of the event loop: in the sync class it may not call the sandbox. The program
+                    that connected sees a reset.
 
-        Raises only what happened before the execution was accepted: SandboxEnded, UnavailableError, NotFoundError (no such
-        context), AlreadyExistsError (the id ran before), InvalidArgument, LimitReached. After that a failure of the
-        platform is the outcome `lost`. Cancelling interrupts the code.
+        It ends with `close`, as a context manager, or with this object. Raises InvalidArgument (no such port), OSError (the
+        local port is taken).
         """
-        from sandfleet.interpreter import Cell, Listeners
+        return await self._forwards.open(port, local_port=local_port, on_error=on_error)
 
-        cell = Cell(
-            code,
-            language=language,
-            context=context,
-            timeout=timeout,
-            envs=dict(envs or {}),
-            output_limit=output_limit,
-            execution_id=execution_id or os.urandom(16).hex(),
-        )
-        return await self._interpreter.run(cell, Listeners(on_stdout, on_stderr, on_result))
+    async def get_host(self, port: int) -> str:
+        """Return the "127.0.0.1:PORT" at which a port of the sandbox is reached while this object is used.
 
-    async def create_context(
-        self,
-        context_id: str | None = None,
-        *,
-        language: str = "python",
-        cwd: str = "",
-        envs: Mapping[str, str] | None = None,
-    ) -> Context:
-        """Start an interpreter of its own; `cwd` is relative to /workspace.
-
-        Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
+        As `forward`, which it calls once for each port.
         """
-        return await self._interpreter.create(context_id, language=language, cwd=cwd, envs=envs)
-
-    async def list_contexts(self) -> tuple[Context, ...]:
-        """List the contexts."""
-        return await self._interpreter.contexts()
-
-    async def restart_context(self, context: str | Context = "default") -> Context:
-        """End the interpreter of a context and start a fresh one. Raises NotFoundError."""
-        return await self._interpreter.restart(context)
-
-    async def delete_context(self, context: str | Context) -> None:
-        """End a context with all its processes. Deleting one that is not there is no error."""
-        await self._interpreter.delete(context)
-
-    async def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
-        """Interrupt what runs in a context as Ctrl-C does, and kill it after `grace` seconds.
-
-        Returns whether something was running. Raises NotFoundError.
-        """
-        return await self._interpreter.interrupt(context, grace=grace)
+        return await self._forwards.host(port)
 
     async def get_info(self) -> SandboxInfo:
         """Say what the sandbox is, its isolation included. Raises SandboxEnded."""
@@ -327,8 +315,22 @@ class AsyncSandbox:
         return await self._link.renew(timeout)
 
     async def usage(self) -> SandboxUsage:
-        """Say what all processes of the sandbox use now."""
-        return await self._link.usage()
+        """Say what the sandbox uses now and has used since its start, and its limits. Raises SandboxEnded."""
+        return await late.usage.ask(self._link)
+
+    async def watch_usage(self, interval: float = 1.0) -> AsyncIterator[SandboxUsage]:
+        """Yield what the sandbox and each of its running executions use, until the sandbox ends.
+
+        At most once in `interval` seconds (0.1 to 60), when something changed, and after 5 seconds without a change. Who reads
+        slowly misses what was between, never what is. Watching does not keep an idle sandbox alive. Raises UnavailableError,
+        LimitReached where 64 are watching.
+        """
+        async for usage in late.usage.watch(self._link, interval):
+            yield usage
+
+    async def environment(self) -> Environment:
+        """List what code finds there: languages, packages with their origin, what is the same in each run. Raises PreconditionFailed."""
+        return await self._link.environment()
 
     async def health(self) -> Health:
         """Say whether it can run code now. Does not raise when it cannot be reached: then it is not ready."""

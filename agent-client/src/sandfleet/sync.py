@@ -5,93 +5,33 @@ Every method is the one of the async class, run on that loop. Callbacks run in t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, cast, overload
+from typing import TYPE_CHECKING, Self
 
 from sandfleet._background import Relay, iterate, mirrors, run
-from sandfleet.files import DEFAULT_READ_LIMIT, AsyncFiles, Data, Format, PathLike
 from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import DEFAULT_LEASE, RPC_TIMEOUT, AsyncSandbox
+from sandfleet.sync_code import Code
 from sandfleet.sync_commands import Commands
+from sandfleet.sync_files import Files
+from sandfleet.sync_ports import Forward
+from sandfleet.sync_pty import Pty
+from sandfleet.sync_services import Services
+from sandfleet.sync_states import States
 
 if TYPE_CHECKING:
+    from sandfleet.environment import Environment
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
+    from sandfleet.ports import OnError
+    from sandfleet.state_values import Autosave
+    from sandfleet.usage_values import SandboxUsage
     from sandfleet.values import (
-        Context,
-        Execution,
-        FileInfo,
         Health,
         Isolation,
         Limits,
-        OnResult,
-        OnText,
         SandboxInfo,
-        SandboxUsage,
     )
-
-
-@mirrors(AsyncFiles)
-class Files:
-    def __init__(self, files: AsyncFiles) -> None:
-        self._async = files
-
-    @overload
-    def read(
-        self,
-        path: PathLike,
-        *,
-        format: Literal["text"] = "text",
-        offset: int = 0,
-        length: int | None = None,
-        limit: int = ...,
-    ) -> str: ...
-    @overload
-    def read(
-        self, path: PathLike, *, format: Literal["bytes"], offset: int = 0, length: int | None = None, limit: int = ...
-    ) -> bytes: ...
-    @overload
-    def read(
-        self, path: PathLike, *, format: Literal["stream"], offset: int = 0, length: int | None = None, limit: int = ...
-    ) -> Iterator[bytes]: ...
-    def read(
-        self,
-        path: PathLike,
-        *,
-        format: Format = "text",  # noqa: A002  the name that users of other sandboxes know
-        offset: int = 0,
-        length: int | None = None,
-        limit: int = DEFAULT_READ_LIMIT,
-    ) -> str | bytes | Iterator[bytes]:
-        data = run(self._async.read(path, format=format, offset=offset, length=length, limit=limit))
-        return data if isinstance(data, (str, bytes)) else iterate(cast("AsyncIterator[bytes]", data))
-
-    def write(self, path: PathLike, data: Data, *, mode: int = 0) -> FileInfo:
-        return run(self._async.write(path, data, mode=mode))
-
-    def list(self, path: PathLike = ".", *, depth: int = 1) -> tuple[FileInfo, ...]:
-        return run(self._async.list(path, depth=depth))
-
-    def exists(self, path: PathLike) -> bool:
-        return run(self._async.exists(path))
-
-    def get_info(self, path: PathLike) -> FileInfo:
-        return run(self._async.get_info(path))
-
-    def make_dir(self, path: PathLike) -> bool:
-        return run(self._async.make_dir(path))
-
-    def rename(self, source: PathLike, target: PathLike, *, overwrite: bool = False) -> FileInfo:
-        return run(self._async.rename(source, target, overwrite=overwrite))
-
-    def remove(self, path: PathLike, *, recursive: bool = False) -> None:
-        return run(self._async.remove(path, recursive=recursive))
-
-    def upload(self, local: PathLike, path: PathLike, *, mode: int = 0) -> FileInfo:
-        return run(self._async.upload(local, path, mode=mode))
-
-    def download(self, path: PathLike, local: PathLike) -> int:
-        return run(self._async.download(path, local))
 
 
 @mirrors(AsyncFleet)
@@ -158,11 +98,16 @@ class Fleet:
 
 
 @mirrors(AsyncSandbox)
-class Sandbox:
+class Sandbox(Code):
+    _async: AsyncSandbox
+
     def __init__(self, sandbox: AsyncSandbox) -> None:
         self._async = sandbox
         self._commands = Commands(sandbox.commands)
         self._files = Files(sandbox.files)
+        self._services = Services(sandbox.services)
+        self._pty = Pty(sandbox.pty)
+        self._states = States(sandbox.states)
 
     @property
     def commands(self) -> Commands:
@@ -171,6 +116,18 @@ class Sandbox:
     @property
     def files(self) -> Files:
         return self._files
+
+    @property
+    def services(self) -> Services:
+        return self._services
+
+    @property
+    def pty(self) -> Pty:
+        return self._pty
+
+    @property
+    def states(self) -> States:
+        return self._states
 
     @property
     def sandbox_id(self) -> str:
@@ -201,6 +158,7 @@ class Sandbox:
         max_wait: float = 60.0,
         on_queued: OnQueued | None = None,
         keep_alive: bool | None = None,
+        autosave: bool | Autosave = False,
         fleet: Fleet | None = None,
         request_id: str | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
@@ -224,6 +182,7 @@ class Sandbox:
             max_wait=max_wait,
             on_queued=relay.wrap(on_queued),
             keep_alive=keep_alive,
+            autosave=autosave,
             fleet=fleet.as_async if fleet else None,
             request_id=request_id,
             rpc_timeout=rpc_timeout,
@@ -237,12 +196,18 @@ class Sandbox:
         *,
         timeout: float | None = None,
         keep_alive: bool | None = None,
+        autosave: bool | Autosave = False,
         fleet: Fleet | None = None,
         rpc_timeout: float = RPC_TIMEOUT,
     ) -> Self:
         inner = fleet.as_async if fleet else None
         found = AsyncSandbox.connect(
-            sandbox_id, timeout=timeout, keep_alive=keep_alive, fleet=inner, rpc_timeout=rpc_timeout
+            sandbox_id,
+            timeout=timeout,
+            keep_alive=keep_alive,
+            autosave=autosave,
+            fleet=inner,
+            rpc_timeout=rpc_timeout,
         )
         return cls(run(found))
 
@@ -261,58 +226,11 @@ class Sandbox:
     def close(self) -> None:
         return run(self._async.close())
 
-    def run_code(
-        self,
-        code: str,
-        *,
-        language: str | None = None,
-        context: str | Context | None = None,
-        timeout: float | None = None,
-        on_stdout: OnText | None = None,
-        on_stderr: OnText | None = None,
-        on_result: OnResult | None = None,
-        envs: Mapping[str, str] | None = None,
-        output_limit: int | None = None,
-        execution_id: str | None = None,
-    ) -> Execution:
-        relay = Relay()
-        return run(
-            self._async.run_code(
-                code,
-                language=language,
-                context=context,
-                timeout=timeout,
-                on_stdout=relay.wrap(on_stdout),
-                on_stderr=relay.wrap(on_stderr),
-                on_result=relay.wrap(on_result),
-                envs=envs,
-                output_limit=output_limit,
-                execution_id=execution_id,
-            ),
-            relay,
-        )
+    def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> Forward:
+        return Forward(run(self._async.forward(port, local_port=local_port, on_error=on_error)))
 
-    def create_context(
-        self,
-        context_id: str | None = None,
-        *,
-        language: str = "python",
-        cwd: str = "",
-        envs: Mapping[str, str] | None = None,
-    ) -> Context:
-        return run(self._async.create_context(context_id, language=language, cwd=cwd, envs=envs))
-
-    def list_contexts(self) -> tuple[Context, ...]:
-        return run(self._async.list_contexts())
-
-    def restart_context(self, context: str | Context = "default") -> Context:
-        return run(self._async.restart_context(context))
-
-    def delete_context(self, context: str | Context) -> None:
-        return run(self._async.delete_context(context))
-
-    def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
-        return run(self._async.interrupt(context, grace=grace))
+    def get_host(self, port: int) -> str:
+        return run(self._async.get_host(port))
 
     def get_info(self) -> SandboxInfo:
         return run(self._async.get_info())
@@ -325,6 +243,12 @@ class Sandbox:
 
     def usage(self) -> SandboxUsage:
         return run(self._async.usage())
+
+    def watch_usage(self, interval: float = 1.0) -> Iterator[SandboxUsage]:
+        return iterate(self._async.watch_usage(interval))
+
+    def environment(self) -> Environment:
+        return run(self._async.environment())
 
     def health(self) -> Health:
         return run(self._async.health())

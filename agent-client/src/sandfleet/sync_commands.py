@@ -133,5 +133,12 @@ class Commands:
         )
         return CommandHandle(answer, relay) if isinstance(answer, AsyncCommandHandle) else answer
 
+    def connect(
+        self, execution_id: str, *, on_stdout: OnText | None = None, on_stderr: OnText | None = None
+    ) -> CommandHandle:
+        relay = Relay()
+        connecting = self._async.connect(execution_id, on_stdout=relay.wrap(on_stdout), on_stderr=relay.wrap(on_stderr))
+        return CommandHandle(run(connecting, relay), relay)
+
     def list(self) -> tuple[RunningCommand, ...]:
         return run(self._async.list())

@@ -78,6 +78,13 @@ def call(name: str, attributes: Mapping[str, str]) -> Iterator[Recorder]:
             raise
 
 
+def event(name: str, attributes: Mapping[str, str]) -> None:
+    """Note on the span of now that something happened, if there is one."""
+    trace: Any = sys.modules.get("opentelemetry.trace")
+    if trace is not None and hasattr(trace, "get_current_span"):
+        trace.get_current_span().add_event(name, attributes)
+
+
 @lru_cache(maxsize=128)
 def rpc(descriptor: Any) -> tuple[str, dict[str, str]]:
     """Name and attributes of the span of an RPC, from the descriptor of its request."""

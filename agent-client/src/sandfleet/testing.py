@@ -11,6 +11,7 @@ It runs nothing: what code does is what the test says. `Fails`, `Breaks` and `Ha
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -21,7 +22,7 @@ from typing import Any, Self
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
-from sandfleet_api.executor.v1 import common_pb2, filesystem_pb2, interpreter_pb2, process_pb2, session_pb2
+from sandfleet_api.executor.v1 import common_pb2, filesystem_pb2, interpreter_pb2, process_pb2, service_pb2, session_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 Event = common_pb2.ExecutionEvent
@@ -112,6 +113,8 @@ class FakeFleet:
         # Methods whose caller went away before they had ended.
         self.left: list[str] = []
         self.files: dict[bytes, bytes] = {}
+        # What the executors were asked to run: id → incarnation, text.
+        self.begun: dict[str, tuple[int, str]] = {}
         self.uid = 1
         self.ended = False
         self.token_life = 3600.0
@@ -156,7 +159,7 @@ class FakeFleet:
         self._failures.setdefault(method, []).extend(failures)
 
     def answer_call(self, method: str, *steps: Any) -> None:
-        """Say what the next call of a method of the fleet answers: messages, and what goes wrong between them."""
+        """Say what the next call of a method of the fleet, or of services, answers: messages, and what goes wrong between them."""
         self._answers.setdefault(method, []).append(steps)
 
     def next_answer(self, method: str) -> tuple[Any, ...] | None:
@@ -198,8 +201,9 @@ class FakeFleet:
 
     def script(self, execution_id: str, code: str) -> list[Step]:
         """Return what happens when `code` runs."""
+        numbers = itertools.count(1)
         steps = self._scripts.get(code, (started(), finished()))
-        return [_completed(step, execution_id, number) for number, step in enumerate(steps, start=1)]
+        return [_completed(step, execution_id, next(numbers)) if isinstance(step, Event) else step for step in steps]
 
     def next_failures(self, method: str) -> list[Fails | Hangs]:
         """Return how this call fails, if it does."""
@@ -217,6 +221,8 @@ class FakeFleet:
     async def _serve_executor(self) -> None:
         modules = (interpreter_pb2, process_pb2, filesystem_pb2, session_pb2)
         server = self._server(modules, FakeExecutor(self))
+        # Its calls have names of others; they answer what `answer_call` says.
+        self._add(server, service_pb2, None)
         server.add_insecure_port(self.executor_address)
         await server.start()
         self._servers.append(server)
@@ -224,10 +230,13 @@ class FakeFleet:
     def _server(self, modules: Any, service: object) -> grpc.aio.Server:
         server = grpc.aio.server()
         for module in modules if isinstance(modules, tuple) else (modules,):
-            for described in module.DESCRIPTOR.services_by_name.values():
-                handlers = {method.name: _handler(self, method, service) for method in described.methods}
-                server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(described.full_name, handlers),))
+            self._add(server, module, service)
         return server
+
+    def _add(self, server: grpc.aio.Server, module: Any, service: object) -> None:
+        for described in module.DESCRIPTOR.services_by_name.values():
+            handlers = {method.name: _handler(self, method, service) for method in described.methods}
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(described.full_name, handlers),))
 
 
 class FakeFleetService:
@@ -267,14 +276,28 @@ class FakeExecutor:
 
     async def Execute(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Play the script of the cell."""
+        self._fake.begun[request.execution_id] = (self._fake.uid, request.code)
         for step in self._fake.script(request.execution_id, request.code):
             yield interpreter_pb2.ExecuteResponse(events=[step]) if isinstance(step, Event) else step
 
     async def Start(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Play the script of the command."""
-        line = request.shell or b" ".join(request.argv)
-        for step in self._fake.script(request.execution_id, os.fsdecode(line)):
+        line = os.fsdecode(request.shell or b" ".join(request.argv))
+        self._fake.begun[request.execution_id] = (self._fake.uid, line)
+        for step in self._fake.script(request.execution_id, line):
             yield process_pb2.StartResponse(events=[step]) if isinstance(step, Event) else step
+
+    async def Attach(self, request: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
+        """Play on what this executor began."""
+        uid, code = self._fake.begun.get(request.execution_id, (-1, ""))
+        if uid != self._fake.uid:
+            yield Fails(grpc.StatusCode.NOT_FOUND, "ExecutionNotFound", "cannot attach: none of that id was started")
+            return
+        for step in self._fake.script(request.execution_id, code):
+            if not isinstance(step, Event):
+                continue
+            if step.sequence > request.after_sequence:
+                yield interpreter_pb2.InterpreterServiceAttachResponse(events=[step])
 
     async def Health(self, _: Any) -> AsyncIterator[Any]:  # noqa: N802  as in the API
         """Be ready."""
@@ -296,9 +319,7 @@ class FakeExecutor:
         yield filesystem_pb2.WriteResponse(info=filesystem_pb2.FileInfo(path=path, size=len(data)))
 
 
-def _completed(step: Step, execution_id: str, number: int) -> Step:
-    if not isinstance(step, Event):
-        return step
+def _completed(step: Event, execution_id: str, number: int) -> Event:
     event = Event()
     event.CopyFrom(step)
     event.sequence = event.sequence or number

@@ -15,8 +15,9 @@ from sandfleet import _convert as convert
 from sandfleet import telemetry
 from sandfleet._status import detail, never_sent, to_error
 from sandfleet.channel import open_channel
+from sandfleet.environment import Environment
 from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, SandfleetError, UnavailableError
-from sandfleet.values import Health, SandboxInfo, SandboxUsage
+from sandfleet.values import Health, SandboxInfo
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -67,6 +68,16 @@ class Connection:
     def filesystem(self) -> api.filesystem_grpc.FilesystemServiceAsyncStub:
         """Files."""
         return api.filesystem_grpc.FilesystemServiceStub(self.channel)
+
+    @cached_property
+    def services(self) -> api.service_grpc.ServiceManagerServiceAsyncStub:
+        """Services."""
+        return api.service_grpc.ServiceManagerServiceStub(self.channel)
+
+    @cached_property
+    def port(self) -> api.port_grpc.PortServiceAsyncStub:
+        """Ports inside the sandbox."""
+        return api.port_grpc.PortServiceStub(self.channel)
 
     @cached_property
     def session(self) -> api.session_grpc.SessionServiceAsyncStub:
@@ -285,16 +296,12 @@ class Link:
             limits=convert.limits(said.limits),
         )
 
-    async def usage(self) -> SandboxUsage:
-        """Ask what the sandbox uses now."""
-        said = await self.unary(lambda c: c.session.Usage, api.session.UsageRequest(), idempotent=True)
-        return SandboxUsage(
-            memory_bytes=said.memory_bytes,
-            tmp_bytes=said.tmp_bytes,
-            processes=said.processes,
-            cpu_seconds=said.cpu_seconds,
-            running_executions=said.running_executions,
+    async def environment(self) -> Environment:
+        """Ask what code finds there."""
+        said = await self.unary(
+            lambda c: c.session.GetEnvironment, api.session.GetEnvironmentRequest(), idempotent=True
         )
+        return convert.environment(said)
 
     async def health(self) -> Health:
         """Ask whether it can run code; a failure to ask is an answer."""
@@ -332,7 +339,9 @@ def rpc_timeout_error(seconds: float) -> RpcTimeout:
     return RpcTimeout(f"cannot go on: no answer for {seconds:g} s", reason="RpcTimeout", retryable=True)
 
 
-async def receive(call: api.aio.UnaryStreamCall[Any, Answer]) -> Answer | None:
+async def receive(
+    call: api.aio.UnaryStreamCall[Any, Answer] | api.aio.StreamStreamCall[Any, Answer],
+) -> Answer | None:
     """Read the next message of a stream; None at its end."""
     message = await call.read()
     return None if message is api.aio.EOF else cast("Answer", message)  # type: ignore[attr-defined]  # the stubs lack it

@@ -9,6 +9,8 @@ from enum import Enum, StrEnum
 
 from sandfleet import _show
 from sandfleet.egress import EgressInfo
+from sandfleet.rollback import Rollback
+from sandfleet.state_values import Autosaved
 
 MimeParts = Mapping[str, "str | bytes"]
 
@@ -61,6 +63,8 @@ class Usage:
     peak_processes: int = 0
     stdout_bytes: int = 0
     stderr_bytes: int = 0
+    # To storage; None where the kernel does not tell, as under gVisor.
+    written_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionError:
-    """An exception of the code that was run: exact class name, str() of it, and the traceback as Python prints it."""
+    """An exception of the code that was run: exact class name, str() of it, the traceback as Python prints it. A shell's is ExitCode."""
 
     name: str
     value: str
@@ -198,7 +202,7 @@ class Execution:
     reason, message  one CamelCase word for programs, one sentence for people and models.
     results          what was shown, in order; `text` is the plain text of the last expression's value.
     error            the code's exception, where there was one.
-    lost             what the session had before and has no more: "variables", "processes", "tmp".
+    lost, restored   what is gone of before: "variables" ("variables: a, b"), "processes", "tmp"; what came back, in words.
     """
 
     execution_id: str
@@ -212,11 +216,14 @@ class Execution:
     usage: Usage = field(default_factory=Usage)
     files: FileChanges = field(default_factory=FileChanges)
     lost: tuple[str, ...] = ()
+    restored: str = ""
     context: str = ""
     cell_number: int = 0
     exit_code: int = 0
     signal: str = ""
     leftover_processes_killed: int = 0
+    rollback: Rollback | None = None
+    not_stored: str = ""
 
     @property
     def ok(self) -> bool:
@@ -263,6 +270,7 @@ class CommandResult:
     files: FileChanges = field(default_factory=FileChanges)
     lost: tuple[str, ...] = ()
     leftover_processes_killed: int = 0
+    not_stored: str = ""
     stdout_bytes: bytes = b""
     stderr_bytes: bytes = b""
 
@@ -296,13 +304,15 @@ class RunningCommand:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A live interpreter. `generation` counts the interpreters it has had; `state` is idle, busy or ended."""
+    """A live interpreter: `state` is idle, busy or ended, `generation` counts from 1, `copied_cell`'s state is kept (0: none)."""
 
     context_id: str
     language: str
     state: str
     generation: int
     executions: int
+    copied_cell: int = 0
+    autosaved: Autosaved | None = None
 
 
 class FileType(Enum):
@@ -347,6 +357,8 @@ class Limits:
     executions: int = 0
     max_timeout: float = 0.0
     default_timeout: float = 0.0
+    open_files: int = 0
+    disk_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,17 +384,6 @@ class SandboxInfo:
     python_version: str = ""
     executor_version: str = ""
     limits: Limits = field(default_factory=Limits)
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxUsage:
-    """What all processes of a sandbox use now: bytes, seconds of processor time, counts."""
-
-    memory_bytes: int
-    tmp_bytes: int
-    processes: int
-    cpu_seconds: float
-    running_executions: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from sandfleet_executor import serve
 from sandfleet_executor.core.config import ConfigError, ExecutorConfig
 from sandfleet_executor.effects import cgroup
-from sandfleet_executor.effects.namespace import worker_folder
+from sandfleet_executor.effects.launch import worker_folder
 from sandfleet_executor.worker import linux
 
 MAX_LINE_BYTES = 64 << 10

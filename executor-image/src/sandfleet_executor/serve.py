@@ -15,25 +15,37 @@ from sandfleet_api.executor.v1 import (
     filesystem_pb2_grpc,
     identity_pb2_grpc,
     interpreter_pb2_grpc,
+    port_pb2_grpc,
     process_pb2_grpc,
+    service_pb2_grpc,
     session_pb2_grpc,
 )
 
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.effects import cgroup, ports, watchdog
+from sandfleet_executor.effects import cgroup, files, ports, watchdog
 from sandfleet_executor.effects.children import NamespaceError
+from sandfleet_executor.effects.disk import Disk
+from sandfleet_executor.effects.executions import Executions
 from sandfleet_executor.effects.identity import Identity
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
+from sandfleet_executor.effects.meter import Meter
+from sandfleet_executor.effects.servicelogs import LogFiles
 from sandfleet_executor.effects.session import Session
+from sandfleet_executor.effects.store import Store
 from sandfleet_executor.effects.tokens import TokenVerifier
+from sandfleet_executor.effects.tunnels import Tunnels
 from sandfleet_executor.effects.userthreads import FileThreads
 from sandfleet_executor.effects.walk import Roots
+from sandfleet_executor.effects.watches import Watches
+from sandfleet_executor.servicers import convert
 from sandfleet_executor.servicers.auth import AuthInterceptor
 from sandfleet_executor.servicers.errors import ErrorInterceptor
 from sandfleet_executor.servicers.filesystem import FilesystemServicer
 from sandfleet_executor.servicers.identity import IdentityService
 from sandfleet_executor.servicers.interpreter import InterpreterService
+from sandfleet_executor.servicers.port import PortService
 from sandfleet_executor.servicers.process import ProcessService
+from sandfleet_executor.servicers.service import ServiceManagerService
 from sandfleet_executor.servicers.session import SessionService
 
 EXIT_CLOSED = 0
@@ -58,6 +70,8 @@ CHECK_SECONDS = 0.25
 # Where nothing runs.
 IDLE_CHECK_SECONDS = 1.0
 STOP_SECONDS = 0.5
+# Methods that only look, which is no use of the sandbox.
+LOOKING = ("/Health", "/Describe", "/Usage", "/WatchUsage", "/ProbeEgress", "ServiceManagerService/List")
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +83,7 @@ class TouchInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         self._session = session
 
     async def intercept_service(self, continuation, details):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-        if not details.method.endswith(("/Health", "/Describe", "/Usage", "/ProbeEgress")):
+        if not details.method.endswith(LOOKING):
             self._session.touch()
         return await continuation(details)
 
@@ -89,11 +103,12 @@ def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
 
 
 async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[], None]) -> int:
-    if config.user_id is not None and os.geteuid() == 0:
-        os.chown(config.workspace, config.user_id, config.user_id)
-    workspace_fd = os.open(config.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    workspace_fd = open_workspace(config)
     watcher = WorkspaceWatcher(workspace_fd)
-    session = Session(config, group, watcher)
+    store = await asyncio.to_thread(open_store, config.state_dir)
+    session = Session(config, group, watcher, Executions(store, convert.stored))
+    disk = Disk(workspace_fd, lambda: int(session.limits.disk_bytes), session.unlinked)
+    meter = Meter(session, disk)
     roots = Roots(workspace_fd, session.tmp_fd)
     threads = FileThreads(config.user_id)
     verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time)
@@ -102,21 +117,50 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     )
     interpreter_pb2_grpc.add_InterpreterServiceServicer_to_server(InterpreterService(session), server)
     process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(session), server)
-    filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(FilesystemServicer(roots, threads), server)
-    session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session), server)
+    filesystem = FilesystemServicer(roots, threads, Watches(watcher), disk.take)
+    filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(filesystem, server)
+    service_pb2_grpc.add_ServiceManagerServiceServicer_to_server(ServiceManagerService(session), server)
+    session.services.keep_logs(LogFiles(roots, threads))
+    session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session, meter), server)
+    tunnels = Tunnels(session.namespace, own_port(config), session.touch)
+    port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
     identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)
-    await asyncio.gather(session.namespace(), asyncio.to_thread(watcher.scan))
+    await asyncio.gather(session.namespace(), asyncio.to_thread(watcher.scan), asyncio.to_thread(session.states.open))
+    if leftovers := watcher.leftovers():
+        pins = roots.pin()
+        await threads.run_then(pins.close, lambda: files.remove_leftovers(pins, leftovers))
     # Bound before any user code exists, and only now: a port that is open says that the sandbox is ready.
     bind(server, config, identity)
     await server.start()
     watchdog.start(asyncio.get_running_loop(), lambda: os._exit(EXIT_STUCK))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, session.closed.set)
     on_ready()
+    guarding = asyncio.create_task(meter.guard_disk())
     code = await until_over(session, watcher)
+    guarding.cancel()
     await session.close()
     await server.stop(STOP_SECONDS)
     return code
+
+
+def open_workspace(config: ExecutorConfig) -> int:
+    """A descriptor of it; made where the volume is new."""
+    Path(config.workspace).mkdir(parents=True, exist_ok=True)
+    if config.user_id is not None and os.geteuid() == 0:
+        os.chown(config.workspace, config.user_id, config.user_id)
+    return os.open(config.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def open_store(path: str | None) -> Store | None:
+    """What is stored of executions; None where there is no place for it, which each of them says at its end."""
+    if path is None:
+        return None
+    try:
+        return Store(path)
+    except OSError as error:
+        _log.warning("cannot store executions: %s", error)
+        return None
 
 
 def bind(server: grpc.aio.Server, config: ExecutorConfig, identity: Identity | None) -> None:
@@ -133,6 +177,12 @@ def bind(server: grpc.aio.Server, config: ExecutorConfig, identity: Identity | N
     # Only beside a taken port shows what the kernel still gives away.
     for address in ports.left_open(listen):
         take(address)
+
+
+def own_port(config: ExecutorConfig) -> int | None:
+    """The executor's port as user code could reach it; None where that has a network of its own."""
+    apart = config.isolation == "namespace" and config.network == "none"
+    return None if apart or config.listen is None else int(config.listen.rpartition(":")[2])
 
 
 def utc_now() -> dt.datetime:

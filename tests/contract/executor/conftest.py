@@ -5,8 +5,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
+from contract.executor.harness import until
 from contract.executor.local import LocalHost
 from contract.executor.pod import PodHost
+from contract.executor.service_tools import back_to, gone
+from sandfleet.demo.shows.cutting import Cutter
 
 MIB = 1 << 20
 
@@ -54,6 +57,20 @@ async def fresh(starting):
         yield made
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def restarting(starting):
+    """One that is started again in place when it has ended, as the kubelet does."""
+    async with starting(restarts=True) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def cutting(executor):
+    """A cutter in front of the file's executor, and a client that goes through it."""
+    async with Cutter(executor.address) as cutter:
+        yield cutter, executor.client(address=cutter.address)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def neighbour(starting):
     """Another sandbox, that nothing in the first one may disturb. It remembers `here`."""
@@ -75,6 +92,25 @@ async def context(sandbox):
     made = await sandbox.create_context(f"c-{secrets.token_hex(4)}")
     yield made.context_id
     await sandbox.delete_context(made)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def services(sandbox):
+    """Of the file's sandbox; nothing is left of them afterwards."""
+    before = (await sandbox.usage()).processes
+    yield sandbox.services
+    await sandbox.services.apply([])
+    await until(lambda: gone(sandbox))
+    # A probe's command may be on its way out.
+    await until(lambda: back_to(sandbox, before))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def forget_states(sandbox):
+    """What a test saves in the file's sandbox goes after it."""
+    yield
+    for state in await sandbox.states.list():
+        await sandbox.states.delete(state.name)
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from sandfleet.transport import Link, open_channel
 from sandfleet_api.executor.v1 import common_pb2, session_pb2, session_pb2_grpc
 from sandfleet_api.fleet.v1 import fleet_pb2
 
-SCOPES = "interpreter process filesystem session admin"
+SCOPES = "interpreter process filesystem session ports admin"
 PATIENCE = 60.0
 
 
@@ -72,12 +72,18 @@ class ExecutorUnderTest:
     def address(self):
         return f"unix:{self.config['socket']}" if self.config.get("socket") else self.config["listen"]
 
-    def client(self, *, token=None):
-        """A sandbox object with a connection of its own; with `token` it never gets another one."""
-        fleet = _Fleet(self, token)
-        made = AsyncSandbox(Link(fleet, *fleet.bound(), rpc_timeout=PATIENCE), lease=300, bound=None, keep_alive=None)
+    def client(self, *, token=None, address=None, autosave=False):
+        """A sandbox object with a connection of its own; with `token` it never gets another one, nor another `address`."""
+        fleet = _Fleet(self, token, address)
+        link = Link(fleet, *fleet.bound(), rpc_timeout=PATIENCE)
+        made = AsyncSandbox(link, lease=300, bound=None, keep_alive=None, autosave=autosave)
         self.clients.append(made)
         return made
+
+    @property
+    def kept(self):
+        """What another executor is started with to come after this one on its volume."""
+        return {name: self.config[name] for name in ("workspace", "state_dir", "user_id") if name in self.config}
 
     def channel(self):
         """A bare channel, for what the client would never send."""
@@ -128,8 +134,9 @@ class ExecutorUnderTest:
 class _Fleet:
     """What the client's link needs of a fleet, for one executor."""
 
-    def __init__(self, executor, token):
+    def __init__(self, executor, token, address):
         self._executor = executor
+        self._address = address
         self._token = token
 
     def bound(self):
@@ -137,7 +144,7 @@ class _Fleet:
         sandbox = fleet_pb2.Sandbox(sandbox_id=config["sandbox_id"], sandbox_uid=config["sandbox_uid"])
         token = self._executor.token() if self._token is None else self._token
         return sandbox, fleet_pb2.Access(
-            address=self._executor.address,
+            address=self._address or self._executor.address,
             token=token,
             ca_pem=self._executor.ca,
         )

@@ -53,11 +53,22 @@ class LocalHost:
             "locked mounts",
             "no_new_privs of its own",
             "a PID 1 that cannot be killed from below",
+            "memory of copies told exactly",
+            "files without names seen",
+            "holes of files told",
+            "restarts at once",
             *(["own uid"] if is_root else []),
+            *(["small disks"] if is_root else []),
         }
     )
     # Namespaces that user code does not share with the executor.
     separated = frozenset({"pid", "mnt", "ipc", "uts", "net", "user"})
+
+    @property
+    def counts_writes(self):
+        """Whether the kernel says what a process writes to a workspace: not where that lies in memory."""
+        found = subprocess.run(["stat", "-f", "-c", "%T", self.folder], capture_output=True, text=True, check=True)
+        return found.stdout.strip() not in {"tmpfs", "ramfs"}
 
     def executor(self, **options):
         """A coroutine that starts one."""
@@ -109,6 +120,16 @@ class LocalHost:
 
     def _future(self, table, uid):
         return table.setdefault(uid, asyncio.get_running_loop().create_future())
+
+    @contextlib.contextmanager
+    def small_disk(self, options):
+        """The folder of a file system of its own, as full as a mount's `options` allow."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
+        try:
+            yield folder
+        finally:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
     def request(self, **request):
         self._writer.write(json.dumps(request).encode() + b"\n")
@@ -167,7 +188,7 @@ class LocalExecutor(ExecutorUnderTest):
         number = next(_numbers)
         uid = f"t{os.getpid()}-{number}"
         folder = host.folder / str(number)
-        for name, mode in ((".", 0o711), ("w", 0o755), ("p", 0o700)):
+        for name, mode in ((".", 0o711), ("w", 0o755), ("p", 0o700), ("s", 0o700)):
             (folder / name).mkdir()
             (folder / name).chmod(mode)
         (folder / "p" / "own").write_text(host.secret)
@@ -176,6 +197,7 @@ class LocalExecutor(ExecutorUnderTest):
             "sandbox_uid": uid,
             **({"listen": f"127.0.0.1:{free_port()}"} if port else {"socket": str(folder / "x.sock")}),
             "workspace": str(folder / "w"),
+            "state_dir": str(folder / "s"),
             "private_dir": str(folder / "p"),
             "keys_file": str(host.keys_file),
             "isolation": isolation,
@@ -213,6 +235,7 @@ class LocalExecutor(ExecutorUnderTest):
             "the repository": str(REPOSITORY / "pyproject.toml"),
             "the executor's private folder": f"{self.config['private_dir']}/own",
             "the keys of tokens": self.config["keys_file"],
+            "the stored executions": f"{self.config['state_dir']}/ids-1",
             "the executor's socket": self.config.get("socket", ""),
         }
 
@@ -232,6 +255,10 @@ class LocalExecutor(ExecutorUnderTest):
     def memory(self):
         """Bytes resident in the executor itself."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def descriptors(self):
+        """How many the executor itself has open."""
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
     def processes(self):
         """Pids of everything that the executor has started and that is left, however it hides."""

@@ -41,6 +41,7 @@ import os
 print([int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and int(pid) not in (1, os.getpid())])
 """
 NAMESPACES = "import json, os; print(json.dumps({n: os.readlink(f'/proc/1/ns/{n}') for n in os.listdir('/proc/1/ns')}))"
+DESCRIPTORS = "import os; print(len(os.listdir('/proc/1/fd')))"
 RESIDENT = "print(int(open('/proc/1/statm').read().split()[1]) * 4096)"
 # Until the end of its input: a process that `runsc exec` has started outlives that.
 WATCH_PEAK = """
@@ -60,6 +61,8 @@ class PodHost:
     traits = frozenset({"name server"})
     # Namespaces that user code does not share with the executor; gVisor shows these.
     separated = frozenset({"pid", "mnt", "ipc", "uts", "user"})
+    # gVisor has no figure for what a process writes to storage: usage says that it is not known.
+    counts_writes = False
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -120,7 +123,7 @@ class PodHost:
             "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": str(memory)}},
             "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 10},
             "volumeMounts": [
-                {"name": "workspace", "mountPath": "/workspace"},
+                {"name": "workspace", "mountPath": "/volume"},
                 {"name": "private", "mountPath": PRIVATE},
                 {"name": "scratch", "mountPath": "/tmp"},
                 {"name": "keys", "mountPath": "/run/sandfleet/keys", "readOnly": True},
@@ -175,6 +178,8 @@ class PodExecutor(ExecutorUnderTest):
         **config,
     ):
         """As the local one's; `workspace` is the claim of an earlier one that `keeps_workspace`."""
+        # The state goes with the volume, where there is one.
+        state_dir = config.pop("state_dir", "") is not None and "/volume/state"
         del port, user_id
         name = f"executor-{next(_numbers)}"
         if keeps_workspace:
@@ -182,7 +187,8 @@ class PodExecutor(ExecutorUnderTest):
             await host.claim(workspace)
         said = {
             "sandbox_id": name,
-            "workspace": "/workspace",
+            "workspace": "/volume/workspace",
+            "state_dir": state_dir or None,
             "private_dir": PRIVATE,
             "keys_file": "/run/sandfleet/keys/keys.json",
             "listen": f"0.0.0.0:{PORT}",
@@ -198,6 +204,7 @@ class PodExecutor(ExecutorUnderTest):
             **said,
             "sandbox_uid": uid,
             "listen": f"{address}:{PORT}",
+            # The name of its claim.
             "workspace": workspace,
             "user_id": None,
         }
@@ -246,6 +253,7 @@ class PodExecutor(ExecutorUnderTest):
             "the repository": "/run/sandfleet",
             "the executor's private folder": PRIVATE,
             "the keys of tokens": "/run/sandfleet/keys/keys.json",
+            "the stored executions": "/volume/state/ids-1",
         }
         files = (f"{PRIVATE}/own", "/tmp/canary", "/tmp/.at-home")
         lines = [f"open({path!r}, 'w').write({self.secret!r})" for path in files]
@@ -270,6 +278,9 @@ class PodExecutor(ExecutorUnderTest):
 
     def memory(self):
         return int(self._run(RESIDENT))
+
+    def descriptors(self):
+        return int(self._run(DESCRIPTORS))
 
     def processes(self):
         """Pids (in the container) of everything but the executor."""

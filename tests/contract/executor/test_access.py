@@ -12,6 +12,8 @@ from sandfleet_api.executor.v1 import (
     filesystem_pb2_grpc,
     interpreter_pb2,
     interpreter_pb2_grpc,
+    port_pb2,
+    port_pb2_grpc,
     process_pb2,
     process_pb2_grpc,
     session_pb2,
@@ -42,12 +44,13 @@ FOREIGN = {
     "unsigned": lambda executor: "eyJhbGciOiJub25lIiwia2lkIjoiayJ9." + executor.token().split(".")[1] + ".",
 }
 ALL_METHODS = [
-    (stub, method, getattr(module, f"{method}Request"))
+    (stub, method, getattr(module, f"{method}Request", None) or getattr(module, f"{service}{method}Request"))
     for stub, module, service in (
         (interpreter_pb2_grpc.InterpreterServiceStub, interpreter_pb2, "InterpreterService"),
         (process_pb2_grpc.ProcessServiceStub, process_pb2, "ProcessService"),
         (filesystem_pb2_grpc.FilesystemServiceStub, filesystem_pb2, "FilesystemService"),
         (session_pb2_grpc.SessionServiceStub, session_pb2, "SessionService"),
+        (port_pb2_grpc.PortServiceStub, port_pb2, "PortService"),
     )
     for method in module.DESCRIPTOR.services_by_name[service].methods_by_name
 ]
@@ -144,7 +147,7 @@ async def test_a_message_that_is_no_message_is_an_error_and_no_end(executor, san
 
 
 async def _first_answer(call, request, metadata):
-    # Only Write takes a stream.
+    # Only Write and Tunnel take a stream.
     made = (
         call(iter([request]), metadata=metadata)
         if "Stream" in type(call).__name__[:6]

@@ -1,9 +1,18 @@
 """Code that breaks the interpreter it runs in: the execution ends with a typed outcome and the next cell works."""
 
 import pytest
+import pytest_asyncio
 from sandfleet import Outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def executor(starting):
+    """Without copies of contexts: what a killed cell loses then is the subject here."""
+    async with starting(rollback={"enabled": False}) as made:
+        yield made
+
 
 LOST = ("variables", "processes")
 

@@ -14,6 +14,16 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 MIB = 1 << 20
 
 
+async def test_whoever_gives_up_waiting_for_output_loses_none_of_it(sandbox):
+    handle = await sandbox.commands.run("read go; echo first; echo second >&2", background=True, stdin=True)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await anext(handle)
+    await handle.send_stdin("go\n")
+    result = await handle.wait()
+    assert (result.stdout, result.stderr) == ("first\n", "second\n")
+
+
 async def test_a_line_goes_through_a_shell_and_arguments_do_not(sandbox):
     assert (await sandbox.commands.run("echo $((6 * 7)) | tr 4 5")).stdout == "52\n"
     assert (await sandbox.commands.run(["echo", "$HOME", "a  b", "", "*"])).stdout == "$HOME a  b  *\n"

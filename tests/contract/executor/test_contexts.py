@@ -3,11 +3,20 @@
 import asyncio
 
 import pytest
+import pytest_asyncio
 from contract.executor.harness import until
 from sandfleet import Outcome
 from sandfleet.errors import AlreadyExistsError, InvalidArgument, NotFoundError
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def executor(starting):
+    """Without copies of contexts: what a killed cell loses then is the subject here."""
+    async with starting(rollback={"enabled": False}) as made:
+        yield made
+
 
 EVERYTHING_OF_A_CONTEXT = ("variables", "processes")
 

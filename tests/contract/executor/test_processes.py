@@ -220,4 +220,5 @@ async def test_two_contexts_of_one_sandbox_can_kill_each_other_and_it_is_said(ex
     await until(lambda: sandbox.files.exists("/tmp/on"))
     await sandbox.run_code(f"import os; os.kill({pid}, 9)")
     execution = await running
-    assert (execution.outcome, execution.signal, execution.lost) == ("killed", "SIGKILL", ("variables", "processes"))
+    assert (execution.outcome, execution.signal) == ("killed", "SIGKILL")
+    assert "processes" in execution.lost

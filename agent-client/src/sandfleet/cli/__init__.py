@@ -1,7 +1,7 @@
 """The command `sandfleet`: one module for each of its commands, imported when it is asked for.
 
-Exit codes: 0 all well, 1 what was run failed, 2 wrong usage, 3 the platform failed, 130 Ctrl-C. `sandboxes exec` ends with
-the exit code of its command, and with 255 when the platform failed.
+Exit codes: 0 all well, 1 what was run failed, 2 wrong usage, 3 the platform failed, 130 Ctrl-C. `sandboxes exec` and
+`shell` end with the exit code of their command, and with 255 when the platform failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ OK, FAILED, USAGE, PLATFORM, INTERRUPTED = 0, 1, 2, 3, 130
 
 _COMMANDS = {
     "run": ("sandfleet.cli.run", "run a file in a fresh sandbox, or in one that is there"),
+    "cp": ("sandfleet.cli.cp", "copy files between this machine and a sandbox"),
     "sandboxes": ("sandfleet.cli.sandboxes", "list, describe and end sandboxes, and run commands in them"),
+    "shell": ("sandfleet.cli.shell", "a terminal in a sandbox"),
+    "forward": ("sandfleet.cli.forward", "ports of a sandbox as ports of this machine, until Ctrl-C"),
     "pool": ("sandfleet.cli.pool", "the pools of warm sandboxes of a cluster"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "doctor": ("sandfleet.cli.doctor", "what isolation is available here, and why"),
@@ -47,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _cut(words: list[str]) -> tuple[list[str], list[str]]:
-    """Take off the command that `exec` is to run: argparse would drop a -- that is the command's own."""
-    if words[:2] != ["sandboxes", "exec"] or "--" not in words:
+    """Take off the command that `exec` or `shell` is to run: argparse would drop a -- that is the command's own."""
+    if (words[:2] != ["sandboxes", "exec"] and words[:1] != ["shell"]) or "--" not in words:
         return words, []
     place = words.index("--")
     return words[:place], words[place + 1 :]

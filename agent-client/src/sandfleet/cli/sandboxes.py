@@ -1,4 +1,4 @@
-"""`sandfleet sandboxes ls|get|kill|exec`: the sandboxes of a cluster, or of this machine."""
+"""`sandfleet sandboxes ls|get|top|kill|exec|services|logs`: the sandboxes of a cluster, or of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 
 from sandfleet import _background, _show, cluster, finding
-from sandfleet.cli import FAILED, OK, USAGE, report, table
+from sandfleet.cli import FAILED, OK, USAGE, report, services, table, top
 from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
 from sandfleet.fleet_values import SandboxChange
 from sandfleet.sync import Fleet, Sandbox
@@ -33,9 +33,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _action(actions, "get", "describe one, its isolation and limits included", "print a JSON object").add_argument(
         "sandbox", metavar="ID"
     )
+    looking = _action(
+        actions, "top", "show what one uses and how near to its limits, until Ctrl-C", "print an object a line"
+    )
+    looking.add_argument(
+        "--interval", type=float, default=1.0, metavar="SECONDS", help="at most so often: 0.1 to 60 (1)"
+    )
+    looking.add_argument("sandbox", metavar="ID")
     _action(actions, "kill", "end them, with everything in them", "print a JSON object").add_argument(
         "sandboxes", metavar="ID", nargs="+"
     )
+    _action(actions, "services", "list the services of one", "print a JSON array").add_argument("sandbox", metavar="ID")
+    logs = _action(
+        actions,
+        "logs",
+        "show what a service of one has written",
+        "print a JSON object; with --follow one for each piece",
+    )
+    logs.add_argument("-f", "--follow", action="store_true", help="go on with what it writes, until Ctrl-C")
+    logs.add_argument("--tail", type=int, metavar="LINES", help="only so many of the last lines")
+    logs.add_argument("sandbox", metavar="ID")
+    logs.add_argument("service", metavar="SERVICE")
     execute = _action(actions, "exec", "run a command in one", "print one JSON object at the end, and nothing else")
     execute.add_argument("-i", "--stdin", action="store_true", help="give it what is on standard input, to its end")
     execute.add_argument("--cwd", default="", metavar="DIR", help="where, relative to /workspace")
@@ -63,8 +81,14 @@ def run(options: argparse.Namespace) -> int:
             return _watch(options) if options.watch else _list(options)
         case "get":
             return _get(options)
+        case "top":
+            return _top(options)
         case "kill":
             return _kill(options)
+        case "services":
+            return services.show(full_id(options.sandbox, options), options)
+        case "logs":
+            return services.logs(full_id(options.sandbox, options), options)
     return _exec(options)
 
 
@@ -105,7 +129,7 @@ def _show_changes(changes: Iterable[SandboxChange]) -> None:
 
 
 def _get(options: argparse.Namespace) -> int:
-    sandbox_id = _full(options.sandbox, options)
+    sandbox_id = full_id(options.sandbox, options)
     fleet = Fleet(_background.run(finding.find_fleet_of(sandbox_id)))
     info, silent = fleet.get(sandbox_id), ""
     try:
@@ -139,9 +163,15 @@ def _get(options: argparse.Namespace) -> int:
     return OK
 
 
+def _top(options: argparse.Namespace) -> int:
+    with Sandbox.connect(full_id(options.sandbox, options), keep_alive=False) as sandbox:
+        top.follow(sandbox.watch_usage(options.interval), as_json=options.json, name=sandbox.sandbox_id, out=sys.stdout)
+    return OK
+
+
 def _kill(options: argparse.Namespace) -> int:
     """End all of them, whatever becomes of one; return 1 when one had ended before."""
-    was_there = {one: _end(_full(one, options)) for one in options.sandboxes}
+    was_there = {one: _end(full_id(one, options)) for one in options.sandboxes}
     if options.json:
         print(json.dumps({"killed": was_there}))
     else:
@@ -164,7 +194,7 @@ def _exec(options: argparse.Namespace) -> int:
         print("sandfleet: cannot run a command: there is none; sandboxes exec ID -- CMD…", file=sys.stderr)
         return USAGE
     try:
-        with Sandbox.connect(_full(options.sandbox, options)) as sandbox:
+        with Sandbox.connect(full_id(options.sandbox, options)) as sandbox:
             ended = _run(sandbox, options)
     except SandfleetError as error:
         report(error, as_json=options.json)
@@ -201,7 +231,7 @@ def _namespace(options: argparse.Namespace) -> str | None:
     return "" if options.all_namespaces else options.namespace
 
 
-def _full(name: str, options: argparse.Namespace) -> str:
+def full_id(name: str, options: argparse.Namespace) -> str:
     """Return the id of a sandbox: in a cluster a name alone is one of the namespace."""
     if "/" in name:
         return name

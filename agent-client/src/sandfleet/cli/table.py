@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import TextIO
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -27,7 +28,10 @@ def pairs(labels: Iterable[tuple[str, str]]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels)) or "-"
 
 
+def is_plain(out: TextIO) -> bool:
+    """Say whether a stream wants no colours. https://no-color.org: set and not empty."""
+    return bool(not out.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
+
+
 def _bold(text: str) -> str:
-    # https://no-color.org: set and not empty.
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if plain else f"\033[1m{text}\033[0m"
+    return text if is_plain(sys.stdout) else f"\033[1m{text}\033[0m"

@@ -1,16 +1,19 @@
 """The sandbox below the loop: looked at before each execution, and replaced when it is gone."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, runtime_checkable
 
 from sandfleet.errors import ClaimError, NotFoundError, SandboxEnded, SandboxError
+from sandfleet.state_values import Autosave, StateRestored
 from sandfleet.values import CommandResult, Execution, Health, Isolation, SandboxInfo
 
 # Pauses between the looks at a sandbox that is not ready, in seconds. After the last one it counts as lost.
 _PAUSES = (0.1, 0.5, 2.0, 5.0)
 # What an executor takes with it.
-EVERYTHING = ("variables", "processes", "tmp")
+WITH_EXECUTOR = ("processes", "tmp")
+EVERYTHING = ("variables", *WITH_EXECUTOR)
 
 
 class Commands(Protocol):
@@ -36,6 +39,21 @@ class Environment(Protocol):
     async def get_info(self) -> SandboxInfo: ...
 
 
+class States(Protocol):
+    @property
+    def autosave(self) -> Autosave | None: ...
+
+    async def resume(self) -> StateRestored | None: ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """An environment whose variables outlive its executor."""
+
+    @property
+    def states(self) -> States: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Replaced:
     """The environment is another one than before: why, and what did not come along."""
@@ -43,6 +61,8 @@ class Replaced:
     reason: str
     lost: tuple[str, ...]
     workspace_kept: bool = True
+    # What an automatic save has brought back, in words.
+    restored: str = ""
 
 
 class EnvironmentGone(Exception):  # noqa: N818  it says what happened; it never leaves the loop
@@ -52,7 +72,12 @@ class EnvironmentGone(Exception):  # noqa: N818  it says what happened; it never
 Claim = Callable[[SandboxInfo], Awaitable[tuple[Environment, bool]]]
 
 
-async def claim_again(ended: SandboxInfo) -> tuple[Environment, bool]:
+def claiming(environment: Environment) -> Claim:
+    """How another environment is had in the place of this one."""
+    return partial(claim_again, autosave=environment.states.autosave if isinstance(environment, Remembers) else None)
+
+
+async def claim_again(ended: SandboxInfo, *, autosave: Autosave | None = None) -> tuple[Environment, bool]:
     """Claim a sandbox like the one that ended, on its workspace when that was kept, else on an empty one.
 
     Returns it, and whether the workspace came along. The lease is kept alive until the sandbox is killed.
@@ -67,6 +92,7 @@ async def claim_again(ended: SandboxInfo) -> tuple[Environment, bool]:
             workspace_id=workspace_id,
             keep_workspace=bool(workspace_id),
             keep_alive=True,
+            autosave=autosave or False,
         )
 
     if ended.workspace_id:
@@ -112,16 +138,25 @@ class Watched:
 
     async def _look(self, reason: str) -> Replaced | None:
         before, now = self._known, await self.environment.get_info()
+        if before is not None and before.sandbox_uid != now.sandbox_uid:
+            brought = await self._bring_back()
+            self._known = now
+            return replace(brought, reason=now.last_restart_reason or reason)
         self._known = now
-        if before is None or before.sandbox_uid == now.sandbox_uid:
-            return None
-        return Replaced(now.last_restart_reason or reason, EVERYTHING)
+        return None
+
+    async def _bring_back(self) -> Replaced:
+        """What is lost of the variables after a replacement, and what an automatic save has brought back of them."""
+        if isinstance(self.environment, Remembers) and (found := await self.environment.states.resume()):
+            return Replaced("", (*found.lost, *WITH_EXECUTOR), restored=found.words)
+        return Replaced("", EVERYTHING)
 
     async def _claim_again(self, reason: str) -> Replaced:
         ended = self._known or SandboxInfo(sandbox_id="")
         try:
             self.environment, kept = await self._claim(ended)
             self._known = await self.environment.get_info()
+            brought = await self._bring_back()
         except (SandboxError, OSError) as error:
             raise EnvironmentGone(f"cannot claim another sandbox: {error}") from error
-        return Replaced(f"{reason}; another one was claimed", EVERYTHING, workspace_kept=kept)
+        return replace(brought, reason=f"{reason}; another one was claimed", workspace_kept=kept)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from sandfleet.rollback import Rollback
 from sandfleet.values import (
     Blame,
     CommandResult,
@@ -26,7 +27,9 @@ class Evidence:
 
     stdout, stderr   text; each place where output was dropped says how many bytes are missing.
     results          the text of everything shown, in order; `shown` are those without text ("image/png, 2,134 bytes").
+    restored         what an automatic save has brought back before it, in words.
     dropped_bytes    output and results that were too large, in all.
+    rollback         whether the variables are as before a cell that did not end well; None where that is no question.
     """
 
     execution_id: str
@@ -41,8 +44,10 @@ class Evidence:
     exit_code: int | None = None
     files: FileChanges = field(default_factory=FileChanges)
     lost: tuple[str, ...] = ()
+    restored: str = ""
     usage: Usage = field(default_factory=Usage)
     dropped_bytes: int = 0
+    rollback: Rollback | None = None
 
     @property
     def ok(self) -> bool:
@@ -75,8 +80,10 @@ def of_execution(execution: Execution) -> Evidence:
         shown=tuple(line for result in execution.results for line in _unreadable(result)),
         files=execution.files,
         lost=execution.lost,
+        restored=execution.restored,
         usage=execution.usage,
         dropped_bytes=_dropped(execution.logs.gaps) + sum(result.dropped_bytes for result in execution.results),
+        rollback=execution.rollback,
     )
 
 
@@ -105,7 +112,8 @@ def told_once(evidence: Evidence, told: tuple[str, ...]) -> Evidence:
     """
     if evidence.outcome not in {Outcome.OK, Outcome.ERROR}:
         return evidence
-    return replace(evidence, lost=tuple(what for what in evidence.lost if what not in told))
+    restored = "" if evidence.restored in told else evidence.restored
+    return replace(evidence, lost=tuple(what for what in evidence.lost if what not in told), restored=restored)
 
 
 def _split(gaps: Iterable[Gap]) -> tuple[list[Gap], list[Gap]]:

@@ -22,13 +22,13 @@ from sandfleet.codeact.conversation import (
     Verdict,
 )
 from sandfleet.codeact.environment import (
-    EVERYTHING,
+    WITH_EXECUTOR,
     Claim,
     Environment,
     EnvironmentGone,
     Replaced,
     Watched,
-    claim_again,
+    claiming,
 )
 from sandfleet.codeact.evidence import Evidence, of_command, of_execution, told_once
 from sandfleet.errors import InvalidArgument, SandfleetError
@@ -61,12 +61,12 @@ class CodeActAgent:
         name: str = "codeact",
         sizes: observe.Sizes | None = None,
         on_step: Callable[[Step], object] | None = None,
-        claim: Claim = claim_again,
+        claim: Claim | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._policy = policy
-        self._watched = Watched(sandbox, claim, sleep)
+        self._watched = Watched(sandbox, claim or claiming(sandbox), sleep)
         self._bounds = decide.Bounds(max_steps, max_failures)
         self._timeout = timeout
         self._name = name
@@ -152,10 +152,13 @@ class CodeActAgent:
         except (SandfleetError, OSError) as error:
             reason = str(error) or "it did not answer in time"
             return _not_run(number, action, reason, await self._replaced(self._watched.recover(reason)))
-        self._used, self._told = True, evidence.lost
-        if evidence.outcome is Outcome.LOST or set(EVERYTHING) <= set(evidence.lost):
+        self._used, self._told = True, (*evidence.lost, evidence.restored)
+        if evidence.outcome is Outcome.LOST or set(WITH_EXECUTOR) <= set(evidence.lost):
             # The evidence says what was lost; here the new environment only has to be known.
             replaced = await self._replaced(self._watched.recover(evidence.message))
+            if replaced is not None and replaced.restored:
+                evidence = replace(evidence, lost=replaced.lost, restored=replaced.restored)
+            self._told = (*evidence.lost, evidence.restored)
         kept = replaced is None or replaced.workspace_kept
         text = observe.observation(number, evidence, self._sizes, workspace_kept=kept)
         return Step(number, action, decide.verdict_on(evidence), text, evidence)
@@ -175,7 +178,7 @@ class CodeActAgent:
         if replaced is None:
             return None
         self._recoveries += 1
-        self._used, self._told = False, replaced.lost
+        self._used, self._told = False, (*replaced.lost, replaced.restored)
         return replaced if used or not replaced.workspace_kept else None
 
 
@@ -189,5 +192,5 @@ def _judge(conversation: Conversation, number: int, answer: FinalAnswer) -> Step
 def _not_run(number: int, action: Action, reason: str, replaced: Replaced | None) -> Step:
     if replaced is None:
         return Step(number, action, Verdict.LOST, observe.not_run(number, reason, ()))
-    text = observe.not_run(number, reason, replaced.lost, workspace_kept=replaced.workspace_kept)
+    text = observe.not_run(number, reason, replaced.lost, replaced.restored, workspace_kept=replaced.workspace_kept)
     return Step(number, action, Verdict.LOST, text)

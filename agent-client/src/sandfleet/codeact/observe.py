@@ -7,6 +7,7 @@ counts; then files and, in one line, usage.
 from dataclasses import dataclass
 
 from sandfleet.codeact.evidence import Evidence
+from sandfleet.rollback import Rollback
 from sandfleet.values import FileChanges, Frame, Outcome, Usage
 
 _LOSSES = {
@@ -44,7 +45,8 @@ def observation(number: int, evidence: Evidence, sizes: Sizes = _SIZES, *, works
     parts = [
         f"[execution {number}] {_head(evidence)}",
         *_error(evidence, sizes),
-        *losses(evidence.lost, workspace_kept=workspace_kept),
+        *_rollback(evidence.rollback),
+        *losses(evidence.lost, evidence.restored, workspace_kept=workspace_kept),
         *(_block("result", text, sizes.output) for text in evidence.results),
         *_list("shown", evidence.shown, sizes.names),
         *_stream("stdout", evidence.stdout, sizes.output),
@@ -55,17 +57,18 @@ def observation(number: int, evidence: Evidence, sizes: Sizes = _SIZES, *, works
     return "\n".join(parts)
 
 
-def losses(lost: tuple[str, ...], *, workspace_kept: bool = True) -> list[str]:
-    """What is gone, in lines; nothing where nothing was lost."""
+def losses(lost: tuple[str, ...], restored: str = "", *, workspace_kept: bool = True) -> list[str]:
+    """What is there again and what is gone, in lines; nothing where nothing was lost."""
+    back = [f"brought back: {restored}, from the automatic save"] if restored else []
     if not lost:
-        return []
+        return back
     files = "  (the files in /workspace are there)" if workspace_kept else "  - the files: /workspace is new and empty"
-    return ["lost:", *(f"  - {_LOSSES.get(what, what)}" for what in lost), files]
+    return [*back, "lost:", *(f"  - {_LOSSES.get(what, what)}" for what in lost), files]
 
 
-def not_run(number: int, reason: str, lost: tuple[str, ...], *, workspace_kept: bool = True) -> str:
+def not_run(number: int, reason: str, lost: tuple[str, ...], restored: str = "", *, workspace_kept: bool = True) -> str:
     """One observation of an action that the platform could not run, and of what was lost with it."""
-    told = losses(lost, workspace_kept=workspace_kept) or ["lost: nothing"]
+    told = losses(lost, restored, workspace_kept=workspace_kept) or ["lost: nothing"]
     return "\n".join([f"[step {number}] NOT RUN, this is no fault of the code: {reason}", *told])
 
 
@@ -94,7 +97,7 @@ def _head(evidence: Evidence) -> str:
         words = [f"{words[0]}: {evidence.error.name}: {cut(evidence.error.value, 600)}"]
     elif evidence.message and not evidence.ok:
         words.append(evidence.message)
-    if evidence.exit_code:
+    if evidence.exit_code and evidence.error is None:
         words.append(f"exit code {evidence.exit_code}")
     return ", ".join(words)
 
@@ -105,6 +108,16 @@ def _error(evidence: Evidence, sizes: Sizes) -> list[str]:
     frames = [_frame(frame) for frame in evidence.error.frames[-sizes.names :]]
     # The frames are the user's own lines; the whole traceback only where there are none (a syntax error).
     return frames or _stream("traceback", evidence.error.traceback, sizes.error)
+
+
+def _rollback(rollback: Rollback | None) -> list[str]:
+    """In one line whether the variables are there, and as of when."""
+    if rollback is None:
+        return []
+    if not rollback.done:
+        return [f"not rolled back: {cut(rollback.message, 300)}"]
+    undone = f"; {rollback.cells_undone} earlier cells were undone too: run them again" if rollback.cells_undone else ""
+    return [f"rolled back: variables and imports are as before this cell; files it wrote are still there{undone}"]
 
 
 def _frame(frame: Frame) -> str:

@@ -34,6 +34,7 @@ class Summary:
     repaired: int
     answers_rejected: int
     sessions_that_lost_variables: int
+    sessions_rolled_back: int
     step_p50: float
     step_p95: float
     step_p99: float
@@ -70,6 +71,7 @@ def summarize(policy: str, reports: Sequence[Report], wall_seconds: float) -> Su
         sessions_that_lost_variables=sum(
             any("variables" in step.evidence.lost for step in run.steps if step.evidence) for run in runs
         ),
+        sessions_rolled_back=sum(any(step.evidence.rollback for step in run.steps if step.evidence) for run in runs),
         step_p50=percentile(executed, 50),
         step_p95=percentile(executed, 95),
         step_p99=percentile(executed, 99),
@@ -118,7 +120,7 @@ def lines(summary: Summary) -> list[str]:
         f"  isolation    {summary.isolation}",
         f"  executions   {outcomes}",
         f"  steps        {summary.steps}, {summary.repaired} failures repaired, {summary.answers_rejected} answers rejected",
-        *_lost(summary.sessions_that_lost_variables),
+        *_accidents(summary),
         f"  step         p50 {_ms(summary.step_p50)}, p95 {_ms(summary.step_p95)}, p99 {_ms(summary.step_p99)}",
         f"  claim        p50 {_ms(summary.claim_p50)}, p99 {_ms(summary.claim_p99)}",
         f"  wall         {summary.wall_seconds:.1f} s, {summary.sessions_per_second:.1f} sessions/s",
@@ -126,8 +128,12 @@ def lines(summary: Summary) -> list[str]:
     ]
 
 
-def _lost(sessions: int) -> list[str]:
-    return [f"  lost         the interpreter with its variables, in {sessions} of the sessions"] if sessions else []
+def _accidents(summary: Summary) -> list[str]:
+    lost, kept = summary.sessions_that_lost_variables, summary.sessions_rolled_back
+    told = [f"  lost         the interpreter with its variables, in {lost} of the sessions"] if lost else []
+    return told + (
+        [f"  rolled back  an interpreter that ended, with all its variables, in {kept} of the sessions"] if kept else []
+    )
 
 
 def _ms(seconds: float) -> str:

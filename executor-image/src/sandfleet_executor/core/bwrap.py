@@ -8,6 +8,8 @@ WORKER_PACKAGE = "_sandfleet_worker"
 WORKER_PARENT = "/opt/sandfleet"
 WORKER_MOUNT = f"{WORKER_PARENT}/{WORKER_PACKAGE}"
 WORKSPACE = "/workspace"
+# Below the workspace: what %pip installs.
+PACKAGES = ".sandfleet/packages"
 INNER_ID = 1000
 # Parts of /etc that programs need and that hold no secret. What is not there is left out.
 ETC = (
@@ -38,6 +40,17 @@ USERS = (
     "nobody:x:65534:65534::/:/usr/sbin/nologin\n"
 )
 GROUP = "root:x:0:\nsandbox:x:{id}:\nnogroup:x:65534:\n"
+# What of the environment is there to make two runs alike (D15).
+FIXED = (
+    "LANG",
+    "LC_ALL",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHONHASHSEED",
+    "TZ",
+)
 HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"
 
 
@@ -55,6 +68,9 @@ class Host:
     # Inside a pod the network is the pod's and its resolver is needed.
     own_network: bool
     resolver: bool = False
+    # Under gVisor nobody can enter the terminals' file system that a session mounts for itself: the pod's serves, where all
+    # terminals are the session's.
+    own_terminals: bool = True
 
 
 @dataclass(frozen=True)
@@ -100,6 +116,8 @@ def arguments(
         # Readable by the inner user, who is not the one that made them.
         found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
     found += ["--proc", "/proc", "--dev", "/dev"]
+    if not host.own_terminals:
+        found += ["--dev-bind", "/dev/pts", "/dev/pts"]
     for path in ("/tmp", "/dev/shm"):  # noqa: S108 - the namespace's own
         found += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", path]
     # After the file systems that are made for it: the interpreter may lie below /tmp.
@@ -138,7 +156,7 @@ def program(host: Host, *, user_id: int | None, start: str) -> list[str]:
 def environment(host: Host, threads: int, workspace: str = WORKSPACE) -> dict[str, str]:
     """What every process of the session starts with (D15). `workspace` as user code sees it."""
     count = str(threads)
-    packages = f"{workspace}/.sandfleet/packages"
+    packages = f"{workspace}/{PACKAGES}"
     return {
         "PATH": f"{host.python.rpartition('/')[0]}:{packages}/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": workspace,

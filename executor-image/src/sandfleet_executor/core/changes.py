@@ -8,6 +8,8 @@ replaced is modified, and several marks may lie over each other.
 
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
 
 from sandfleet_executor.core.events import Files
 from sandfleet_executor.core.paths import PARTIAL_PREFIX
@@ -80,6 +82,29 @@ class Mark:
         self.touched: dict[bytes, bool] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A name appeared, vanished or was touched. The two halves of a rename have the same `cookie`, all else 0.
+
+    `folder` stands for a directory; `was_there`: a file was replaced.
+    """
+
+    path: bytes
+    appeared: bool = False
+    vanished: bool = False
+    was_there: bool = False
+    cookie: int = 0
+    folder: Folder | None = None
+
+
+class Listener(Protocol):
+    """Whoever hears of each change as it is taken in."""
+
+    def tell(self, change: Change) -> None: ...
+    def lose(self) -> None:
+        """There may have been others: now, or since the last time that this was said."""
+
+
 def is_hidden(folder: Folder, name: bytes) -> bool:
     """Sandfleet's own files: no event of theirs is anybody's."""
     return name.startswith(PARTIAL_PREFIX) or (name == PRIVATE_DIRECTORY and folder.parent is None)
@@ -93,6 +118,7 @@ class Index:
         # Names in the index: files and directories.
         self.size = 0
         self._marks: list[weakref.ref[Mark]] = []
+        self.listeners: list[Listener] = []
         # Directories between the two events of their rename, by its cookie; the bool is their second chance (`moved_away`).
         self._moving: dict[int, tuple[Folder, bool]] = {}
 
@@ -110,6 +136,8 @@ class Index:
         """Events were lost: no mark that is held now can be complete."""
         for mark in self._held():
             mark.complete = False
+        for listener in self.listeners:
+            listener.lose()
 
     def since(self, mark: Mark) -> Files:
         """What changed since the mark: up to 1,000 names of each kind, sorted."""
@@ -149,15 +177,34 @@ class Index:
             elif path not in mark.touched:
                 mark.complete = False
 
+    def _tell(
+        self,
+        folder: Folder,
+        name: bytes,
+        *,
+        appeared: bool = False,
+        vanished: bool = False,
+        was_there: bool = False,
+        cookie: int = 0,
+        child: Folder | None = None,
+    ) -> None:
+        if self.listeners:
+            top, path = place_of(folder, name)
+            if top is self.root:
+                change = Change(path, appeared, vanished, was_there, cookie, child)
+                for listener in self.listeners:
+                    listener.tell(change)
+
     # Names
 
-    def add_file(self, folder: Folder, name: bytes) -> None:
-        """A file is there that may have been there before."""
+    def add_file(self, folder: Folder, name: bytes, cookie: int = 0) -> None:
+        """A file is there that may have been there before. With a cookie, it was moved there."""
         was_there = name in folder.files
         if not was_there:
             folder.files.add(name)
             self.size += 1
         self._touch(folder, name, was_there=was_there)
+        self._tell(folder, name, appeared=not was_there or cookie != 0, was_there=was_there, cookie=cookie)
 
     def add_folder(self, folder: Folder, name: bytes) -> Folder:
         """A directory is there: the folder that stands for it, to be looked into."""
@@ -165,6 +212,7 @@ class Index:
         if child is None:
             child = folder.folders[name] = Folder(folder, name)
             self.size += 1
+            self._tell(folder, name, appeared=True, child=child)
         return child
 
     def clear(self, folder: Folder) -> None:
@@ -186,26 +234,27 @@ class Index:
             return self._folder_event(folder, mask, cookie, name)
         if mask & (APPEARED | TOUCHED):
             # A touched file that is not known: it was made before its new directory was watched.
-            self.add_file(folder, name)
+            self.add_file(folder, name, cookie)
         elif mask & VANISHED and name in folder.files:
-            self._remove_file(folder, name)
+            self._remove_file(folder, name, cookie)
         return []
 
     def is_here(self, folder: Folder) -> bool:
         """False for a folder that left the index."""
         return place_of(folder, b"")[0] is self.root
 
-    def _remove_file(self, folder: Folder, name: bytes) -> None:
+    def _remove_file(self, folder: Folder, name: bytes, cookie: int = 0) -> None:
         folder.files.remove(name)
         self.size -= 1
         self._touch(folder, name, was_there=True)
+        self._tell(folder, name, vanished=True, cookie=cookie)
 
     def _folder_event(self, folder: Folder, mask: int, cookie: int, name: bytes) -> list[Folder]:
         if mask & MOVED_FROM:
             self._detach(folder, name, cookie)
         elif mask & MOVED_TO and cookie in self._moving:
             child = self._moving.pop(cookie)[0]
-            self._attach(folder, name, child)
+            self._attach(folder, name, child, cookie)
             return [child, *(inner for inner in folders_of(child) if inner.watch is None and inner is not child)]
         elif mask & APPEARED:
             return [self.add_folder(folder, name)]
@@ -218,22 +267,25 @@ class Index:
         if child is not None:
             for where, file in below(child):
                 self._touch(where, file, was_there=True)
+            self._tell(folder, name, vanished=True, cookie=cookie, child=child)
             del folder.folders[name]
             child.parent = None
             self._moving[cookie] = (child, True)
 
-    def _attach(self, folder: Folder, name: bytes, child: Folder) -> None:
+    def _attach(self, folder: Folder, name: bytes, child: Folder, cookie: int) -> None:
         self._drop(folder, name)
         child.parent, child.name = folder, name
         folder.folders[name] = child
         for where, file in below(child):
             self._touch(where, file, was_there=False)
+        self._tell(folder, name, appeared=True, cookie=cookie, child=child)
 
     def _drop(self, folder: Folder, name: bytes) -> None:
         child = folder.folders.get(name)
         if child is not None:
             for where, file in below(child):
                 self._touch(where, file, was_there=True)
+            self._tell(folder, name, vanished=True, child=child)
             del folder.folders[name]
             self._forget(child)
 
@@ -264,3 +316,5 @@ class Index:
             before, after = ({place_of(folder, name)[1] for folder, name in below(root)} for root in (old, self.root))
             for path in before ^ after:
                 self._touch_path(path, was_there=path in before)
+        for listener in self.listeners:
+            listener.lose()

@@ -2,15 +2,20 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 MIB = 1 << 20
+GIB = 1 << 30
 # What the fork of a context holds at once under gVisor, which copies in large pieces (measured: 19 MB without any data), and the
 # processes that every sandbox may have. A fork bomb is faster than the memory guard: what saves the pod is that all of it fits.
 FORK_BYTES = 20 * MIB
 LEAST_PROCESSES = 32
+# An interpreter needs these to start at all.
+LEAST_OPEN_FILES = 64
+# What a file's size can be set to on Linux and under gVisor alike.
+MAX_DISK_BYTES = 1 << 50
 # Largest output limit that one execution may ask for, in bytes of each stream.
 MAX_OUTPUT_BYTES = 4 << 30
 ISOLATIONS = ("namespace", "none")
@@ -38,12 +43,18 @@ class Limits:
     executions: int = 32
     max_timeout: float = 3600.0
     default_timeout: float = 300.0
+    open_files: int = 4096
+    disk_bytes: int = 10 * GIB
 
     def __post_init__(self) -> None:
         for name in (limit.name for limit in fields(self)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise ConfigError(f"cannot take limit {name}={value!r}: it has to be a number above 0")
+        if self.open_files < LEAST_OPEN_FILES:
+            raise ConfigError(f"cannot take limit open_files={self.open_files}: the least is {LEAST_OPEN_FILES}")
+        if self.disk_bytes > MAX_DISK_BYTES:
+            raise ConfigError(f"cannot take limit disk_bytes={self.disk_bytes}: the most is {MAX_DISK_BYTES}")
         if self.output_bytes > MAX_OUTPUT_BYTES:
             raise ConfigError(f"cannot take limit output_bytes={self.output_bytes}: the most is {MAX_OUTPUT_BYTES}")
 
@@ -71,6 +82,28 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Rollback:
+    """Whether contexts are copied while they are idle, so that a cell which is killed costs no variables."""
+
+    enabled: bool = True
+    # Largest interpreter that is copied, in bytes. 0: half of the sandbox's memory.
+    max_memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.enabled, bool):
+            raise ConfigError(f"cannot take rollback enabled={self.enabled!r}: it has to be true or false")
+        if type(self.max_memory_bytes) is not int or self.max_memory_bytes < 0:
+            raise ConfigError(
+                f"cannot take rollback max_memory_bytes={self.max_memory_bytes!r}: it has to be a number from 0 on"
+            )
+
+    def most_bytes(self, limits: Limits) -> int:
+        """Of an interpreter that is copied; 0 where none is."""
+        half = limits.memory_bytes // 2
+        return min(self.max_memory_bytes or half, half) if self.enabled else 0
+
+
+@dataclass(frozen=True)
 class ExecutorConfig:
     """One sandbox. Paths are the host's."""
 
@@ -93,14 +126,17 @@ class ExecutorConfig:
     idle_timeout: float | None = None
     # Whether to make a pids cgroup.
     cgroup: bool = False
+    # Where executions and saved variables are stored, so that they survive this process; None: executions are in memory only, and
+    # variables cannot be saved. On the workspace's volume, but nowhere below the workspace, which is all that user code sees of it.
+    state_dir: str | None = None
     # Variables that every interpreter and command starts with; those of the session come over them.
     envs: Mapping[str, str] = field(default_factory=dict)
+    # Started with the session; as core/services/parse.py reads them.
+    services: Sequence[Any] = ()
+    rollback: Rollback = Rollback()
 
     def __post_init__(self) -> None:
-        for name in ("socket", "workspace", "private_dir", "keys_file"):
-            path = getattr(self, name)
-            if path is not None and not (isinstance(path, str) and path.startswith("/")):
-                raise ConfigError(f"cannot take {name}={path!r}: it has to be an absolute path")
+        self._check_paths()
         if (self.socket is None) == (self.listen is None):
             raise ConfigError("cannot take the configuration: give either socket or listen")
         if self.network not in NETWORKS:
@@ -112,6 +148,25 @@ class ExecutorConfig:
         for name, value in self.envs.items():
             if not ENV_NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
                 raise ConfigError(f"cannot take the variable {name[:100]!r} of envs: it is no name with a text")
+        self._check_services()
+
+    def _check_paths(self) -> None:
+        for name in ("socket", "workspace", "private_dir", "keys_file", "state_dir"):
+            path = getattr(self, name)
+            if path is not None and not (isinstance(path, str) and path.startswith("/")):
+                raise ConfigError(f"cannot take {name}={path!r}: it has to be an absolute path")
+        if self.state_dir and f"{self.state_dir}/".startswith(f"{self.workspace.rstrip('/')}/"):
+            raise ConfigError(f"cannot take state_dir={self.state_dir!r}: user code would see it in the workspace")
+
+    def _check_services(self) -> None:
+        # Late: what checks them knows the limits from here.
+        from sandfleet_executor.core.requests import BadRequest
+        from sandfleet_executor.core.services import parse
+
+        try:
+            parse.services(list(self.services), self.workspace)
+        except BadRequest as error:
+            raise ConfigError(str(error)) from error
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -119,17 +174,16 @@ class ExecutorConfig:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ConfigError(f"cannot take the configuration: unknown {', '.join(unknown)}")
-        limits = values.get("limits", {})
-        if not isinstance(limits, Mapping):
-            raise ConfigError("cannot take the configuration: limits is no object")
-        if unknown := sorted(set(limits) - {field.name for field in fields(Limits)}):
-            raise ConfigError(f"cannot take the configuration: unknown limits {', '.join(unknown)}")
+        if not isinstance(values.get("services", []), list):
+            raise ConfigError("cannot take the configuration: services is no list")
+        limits = part(values, "limits", Limits)
+        rollback = part(values, "rollback", Rollback)
         if not isinstance(values.get("envs", {}), Mapping):
             raise ConfigError("cannot take the configuration: envs is no object")
         for name in REQUIRED:
             if not isinstance(values.get(name), str) or not values[name]:
                 raise ConfigError(f"cannot take the configuration: {name} has to be a text")
-        return cls(**{**values, "limits": Limits(**limits)})
+        return cls(**{**values, "limits": Limits(**limits), "rollback": Rollback(**rollback)})
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -150,3 +204,13 @@ class ExecutorConfig:
         }
         given = {name: value for name, value in secret.items() if ENV_NAME.fullmatch(name)}
         return cls.parse({**values, "envs": given | dict(values.get("envs") or {})})
+
+
+def part(values: Mapping[str, Any], name: str, kind: type[Limits | Rollback]) -> Mapping[str, Any]:
+    """An object within the configuration. Raises ConfigError for what `kind` has no field for."""
+    found = values.get(name, {})
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"cannot take the configuration: {name} is no object")
+    if unknown := sorted(set(found) - {field.name for field in fields(kind)}):
+        raise ConfigError(f"cannot take the configuration: unknown {name} {', '.join(unknown)}")
+    return found

@@ -25,6 +25,9 @@ class Done:
     status: str
     cpu_seconds: float
     peak_bytes: int
+    written_bytes: int
+    # Of a shell's cell that failed.
+    exit_code: int = 0
 
 
 def parse(header: Mapping[str, Any], payload: bytes) -> Result | Error | Done:
@@ -68,7 +71,9 @@ def _done(header: Mapping[str, Any]) -> Done:
     cpu = float(header["cpu"])
     if not 0 <= cpu <= MAX_SECONDS:
         raise BadFrame("cannot read the end of a cell: not a time")
-    return Done(header["status"], cpu, _count(header["peak"]))
+    code = _count(header.get("exit_code", 0), 256)
+    failed = header["status"] == "error"
+    return Done(header["status"], cpu, _count(header["peak"]), _count(header["written"]), code if failed else 0)
 
 
 def _text(value: Any, limit: int = MAX_TEXT) -> str:

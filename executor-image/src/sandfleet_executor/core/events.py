@@ -12,6 +12,8 @@ class Started:
     context_id: str = ""
     cell_number: int = 0
     lost: tuple[str, ...] = ()
+    # How many variables an automatic save has brought back, and of which cell.
+    resumed: tuple[int, int] | None = None
 
     @property
     def size(self) -> int:
@@ -81,6 +83,8 @@ class Usage:
     peak_processes: int = 0
     stdout_bytes: int = 0
     stderr_bytes: int = 0
+    # None where the kernel does not tell.
+    written_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,19 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Rollback:
+    """What became of a context whose cell was rolled back, or was to be. `refused`: one word in CamelCase."""
+
+    done: bool = False
+    restored: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    refused: str = ""
+    message: str = ""
+    cell_number: int = 0
+    cells_undone: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     outcome: str
     blame: str = ""
@@ -119,10 +136,32 @@ class Finished:
     lost: tuple[str, ...] = ()
     leftover_processes_killed: int = 0
     spans: tuple[Span, ...] = ()
+    rollback: Rollback | None = None
+    # Why it could not be stored; empty where it was.
+    not_stored: str = ""
 
     @property
     def size(self) -> int:
         return 1024
 
 
-Event = Started | Output | Gap | Result | Error | Finished
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An event as it was stored: the bytes of its message."""
+
+    data: bytes
+    # Bytes of output in it.
+    output: int
+    # Whether it is the execution's end.
+    last: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + 32
+
+
+Event = Started | Output | Gap | Result | Error | Finished | Stored
+
+
+def is_end(event: Event) -> bool:
+    return isinstance(event, Finished) or (isinstance(event, Stored) and event.last)

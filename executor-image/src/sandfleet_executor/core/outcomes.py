@@ -10,6 +10,7 @@ class Cause(StrEnum):
     NONE = "none"
     DEADLINE = "deadline"
     MEMORY = "memory"
+    DISK = "disk"
     INTERRUPT = "interrupt"
     RESTART = "restart"
     CLOSE = "close"
@@ -28,6 +29,7 @@ class Facts:
     signal: str = ""
     timeout: float = 0.0
     memory_limit: int = 0
+    disk_limit: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,12 @@ class Verdict:
     blame: str = ""
     reason: str = ""
     message: str = ""
+
+
+# On what was begun and has no end when an executor comes back to its workspace.
+EXECUTOR_RESTARTED = Verdict(
+    "lost", "platform", "ExecutorRestarted", "The executor ended while it ran. Whether and how far it ran is not known."
+)
 
 
 def judge_cell(facts: Facts) -> Verdict:
@@ -53,6 +61,8 @@ def judge_cell(facts: Facts) -> Verdict:
         return _ended_interpreter(facts)
     if facts.error_name == "MemoryError":
         return _out_of_memory(facts)
+    if facts.exit_code:
+        return Verdict("error", "code", "ExitCode", f"The cell ended with exit code {facts.exit_code}.")
     return Verdict("error", "code", "Exception", f"The code raised {facts.error_name}.")
 
 
@@ -60,6 +70,9 @@ def judge_command(facts: Facts) -> Verdict:
     """The verdict on a command."""
     if forced := _forced(facts):
         return forced
+    if facts.signal == "SIGXFSZ":
+        message = f"A file of the command reached the limit of {facts.disk_limit >> 20} MiB."
+        return Verdict("killed", "limit", "DiskLimit", message)
     if facts.signal:
         return Verdict("killed", "code", "Signal", f"The command was ended by {facts.signal}.")
     if facts.exit_code:
@@ -75,6 +88,9 @@ def _forced(facts: Facts) -> Verdict | None:
             return Verdict("timeout", "limit", "DeadlineExceeded", message)
         case Cause.MEMORY:
             return _out_of_memory(facts)
+        case Cause.DISK:
+            message = f"The workspace's limit of {facts.disk_limit >> 20} MiB was reached."
+            return Verdict("killed", "limit", "DiskLimit", message)
         case Cause.INTERRUPT:
             return Verdict("interrupted", "policy", "Interrupted", "The execution was interrupted.")
         case Cause.RESTART:

@@ -1,7 +1,7 @@
 """Checks on what a caller asks for. Each raises BadRequest with "cannot X: why"."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sandfleet_executor.core.config import MAX_OUTPUT_BYTES, Limits
 
@@ -12,6 +12,16 @@ MAX_ARGV_BYTES = 1 << 20
 MAX_ENV_BYTES = 256 << 10
 MAX_CODE_BYTES = 8 << 20
 DEFAULT_CONTEXT = "default"
+TERM = re.compile(r"[A-Za-z0-9._+-]{1,64}")
+DEFAULT_TERM = "xterm-256color"
+# Rows, and columns.
+DEFAULT_TERMINAL = (24, 80)
+MAX_TERMINAL_SIZE = 4096
+# Of the output of a terminal, which somebody follows as it comes: none.
+NO_OUTPUT_LIMIT = 1 << 62
+MAX_PORT = 65535
+# Contexts that one fork makes.
+MAX_FORKS = 63
 
 
 class BadRequest(ValueError):  # noqa: N818 - what it is, not that it is an error
@@ -22,6 +32,14 @@ def check_id(kind: str, value: str) -> str:
     if not ID.fullmatch(value):
         raise BadRequest(f"cannot use {value[:80]!r} as {kind}: it has to be 1 to 64 of A-Z a-z 0-9 . _ -")
     return value
+
+
+def check_new_contexts(ids: Sequence[str]) -> list[str]:
+    if not 1 <= len(ids) <= MAX_FORKS:
+        raise BadRequest(f"cannot make {len(ids)} contexts: it has to be 1 to {MAX_FORKS}")
+    if len(set(ids)) != len(ids):
+        raise BadRequest("cannot make contexts: an id is given twice")
+    return [check_id("context id", each) for each in ids]
 
 
 def check_envs(envs: Mapping[str, str]) -> dict[str, str]:
@@ -41,6 +59,13 @@ def check_code(code: str) -> str:
     return code
 
 
+def check_language(language: str, known: Collection[str]) -> str:
+    """The language's name; "python" for none."""
+    if language and language not in known:
+        raise BadRequest(f"cannot create a context for {language[:80]!r}: languages are {', '.join(known)}")
+    return language or "python"
+
+
 def check_timeout(seconds: float | None, limits: Limits) -> float:
     """The deadline in seconds; the sandbox's default for None."""
     if seconds is None:
@@ -57,6 +82,28 @@ def check_output_limit(size: int, limits: Limits) -> int:
     if size > MAX_OUTPUT_BYTES:
         raise BadRequest(f"cannot take an output limit of {size} bytes: the most is {MAX_OUTPUT_BYTES}")
     return size or limits.output_bytes
+
+
+def check_size(rows: int, cols: int) -> tuple[int, int]:
+    """Of a terminal."""
+    if not (1 <= rows <= MAX_TERMINAL_SIZE and 1 <= cols <= MAX_TERMINAL_SIZE):
+        raise BadRequest(
+            f"cannot make a terminal of {rows} rows and {cols} columns: each has to be 1 to {MAX_TERMINAL_SIZE}"
+        )
+    return rows, cols
+
+
+def check_term(term: str) -> str:
+    """The terminal's kind; the usual one for an empty name."""
+    if term and not TERM.fullmatch(term):
+        raise BadRequest(f"cannot use {term[:80]!r} as TERM: it has to be 1 to 64 of A-Z a-z 0-9 . _ + -")
+    return term or DEFAULT_TERM
+
+
+def check_port(port: int) -> int:
+    if not 1 <= port <= MAX_PORT:
+        raise BadRequest(f"cannot connect to port {port}: it has to be 1 to {MAX_PORT}")
+    return port
 
 
 def check_cwd(cwd: bytes, workspace: str) -> bytes:

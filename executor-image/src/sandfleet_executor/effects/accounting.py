@@ -4,19 +4,49 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet_executor.core.changes import Mark
-from sandfleet_executor.core.events import STDERR, STDOUT, Files, Finished, Usage
+from sandfleet_executor.core.events import STDERR, STDOUT, Files, Finished, Rollback, Usage
 from sandfleet_executor.core.outcomes import Cause, Facts, Verdict
 from sandfleet_executor.core.tracing import TraceParent
+from sandfleet_executor.core.usage import Totals
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.namespace import Namespace
+from sandfleet_executor.effects.statestore import StateStore
 from sandfleet_executor.effects.tracing import Trace
 
 # How long code may take to react to the interrupt at its deadline before it is killed, in seconds.
 DEADLINE_GRACE = 1.0
+
+
+@dataclass
+class Ledger:
+    """Executions that run or wait, and what all that ended have used."""
+
+    # Whether the kernel says what processes write to the workspace.
+    counts_writes: bool = False
+    running: "dict[str, Account]" = field(default_factory=dict)
+    ended: Totals = field(default_factory=Totals)
+
+    def totals(self) -> Totals:
+        """Since the start, up to now."""
+        found = self.ended
+        for account in self.running.values():
+            found = found.with_running(account.usage())
+        together = sum(account.processes for account in self.running.values())
+        return replace(found, peak_processes=max(found.peak_processes, together))
+
+    def note(self) -> None:
+        """A sample has come: several that run at once may be the most that ever ran."""
+        together = sum(account.processes for account in self.running.values())
+        if together > self.ended.peak_processes:
+            self.ended = replace(self.ended, peak_processes=together)
+
+    def close(self, account: "Account", usage: Usage) -> None:
+        if self.running.pop(account.execution.id, None):
+            self.ended = self.ended.plus(usage)
 
 
 @dataclass(frozen=True)
@@ -28,6 +58,13 @@ class Surroundings:
     # A mark on the workspace, and what changed since a mark.
     begin_changes: Callable[[], Mark]
     changes_since: Callable[[Mark], Files]
+    # Where variables are saved.
+    states: StateStore
+    ledger: Ledger = field(default_factory=Ledger)
+    # Largest interpreter that is copied so that a cell can be rolled back, in bytes; 0: none is.
+    copied_bytes: Callable[[], int] = int
+    # The limit of the sandbox's memory.
+    memory_bytes: Callable[[], int] = int
 
 
 @dataclass
@@ -42,34 +79,53 @@ class Account:
     peak_memory: int = 0
     peak_processes: int = 1
     cpu_seconds: float = 0.0
+    written_bytes: int = 0
+    # As of the last sample.
+    memory: int = 0
+    processes: int = 1
     _started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.trace = Trace(self.traceparent)
         self._mark = self.around.begin_changes()
+        self.around.ledger.running[self.execution.id] = self
 
     def restart_clock(self) -> None:
         """After waiting, which does not count."""
         self._started = time.monotonic()
         self._mark = self.around.begin_changes()
 
-    def sample(self, memory: int, processes: int) -> None:
-        self.peak_memory = max(self.peak_memory, memory)
-        self.peak_processes = max(self.peak_processes, processes)
-
-    def close(
-        self, verdict: Verdict, facts: Facts | None = None, *, lost: tuple[str, ...] = (), leftover: int = 0
-    ) -> None:
-        """Emits the end."""
-        self.execution.flush_tails()
-        usage = Usage(
+    def usage(self) -> Usage:
+        """So far."""
+        return Usage(
             wall_seconds=time.monotonic() - self._started,
             cpu_seconds=self.cpu_seconds,
             peak_memory_bytes=self.peak_memory,
             peak_processes=self.peak_processes,
             stdout_bytes=self.execution.written(STDOUT),
             stderr_bytes=self.execution.written(STDERR),
+            written_bytes=self.written_bytes if self.around.ledger.counts_writes else None,
         )
+
+    def sample(self, memory: int, processes: int) -> None:
+        self.memory, self.processes = memory, processes
+        self.around.ledger.note()
+        self.peak_memory = max(self.peak_memory, memory)
+        self.peak_processes = max(self.peak_processes, processes)
+
+    def close(
+        self,
+        verdict: Verdict,
+        facts: Facts | None = None,
+        *,
+        lost: tuple[str, ...] = (),
+        leftover: int = 0,
+        rollback: Rollback | None = None,
+    ) -> None:
+        """Emits the end."""
+        self.execution.flush_tails()
+        usage = self.usage()
+        self.around.ledger.close(self, usage)
         end = Finished(
             outcome=verdict.outcome,
             blame=verdict.blame,
@@ -82,6 +138,7 @@ class Account:
             lost=lost,
             leftover_processes_killed=leftover,
             spans=self.trace.finish(self.span, verdict, self.attributes),
+            rollback=rollback,
         )
         self.execution.emit(end)
 

@@ -12,6 +12,17 @@ from sandfleet_executor.worker.frames import Frame, FrameError
 RECEIVE_BYTES = 1 << 20
 
 
+def take_descriptor(sock: socket.socket) -> int:
+    """The one that was sent on `sock` before now; the caller owns it. Raises FrameError where there is none."""
+    try:
+        _, fds, _, _ = socket.recv_fds(sock, 1, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+    except OSError:
+        fds = []
+    if not fds:
+        raise FrameError("cannot take a descriptor: none was sent")
+    return fds[0]
+
+
 def close_all(fds: Sequence[int]) -> None:
     for fd in fds:
         os.close(fd)

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.effects.channel import FrameChannel
@@ -25,11 +25,21 @@ class NamespaceError(Exception):
 
 @dataclass(frozen=True)
 class Exit:
-    """How a child of the spawner ended. `memory`: by the memory guard."""
+    """How a child of the spawner ended. `memory`: by the memory guard. `written`: bytes, by it and all below it, in all its life."""
 
     code: int
     signal: int
     memory: bool
+    written: int = 0
+
+
+class Sample(NamedTuple):
+    """Of the tree below a child: resident bytes and processes now, seconds and bytes written in all its life."""
+
+    rss: int
+    processes: int
+    cpu: float
+    written: int
 
 
 class User(Protocol):
@@ -38,7 +48,7 @@ class User(Protocol):
     def on_data(self) -> None: ...
     def on_frame(self, frame: Frame) -> None: ...
     def on_channel_end(self, error: FrameError | None) -> None: ...
-    def on_sample(self, rss: int, processes: int, cpu: float) -> None: ...
+    def on_sample(self, sample: Sample) -> None: ...
     def on_exit(self, ended: Exit) -> None:
         """After everything that it has said."""
 
@@ -49,9 +59,7 @@ class Spawner(Protocol):
     @property
     def ended(self) -> bool: ...
     async def prepare(self, kind: str, control: int) -> int: ...
-    def watch(
-        self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[int, int, float], None]
-    ) -> None: ...
+    def watch(self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[Sample], None]) -> None: ...
     def kill(self, pid: int) -> None: ...
 
 
@@ -62,11 +70,13 @@ class Child:
         self.pid = pid
         self.channel = FrameChannel(control, self._on_frame, self._on_channel_end, self._on_data)
         self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.gone: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._user: User | None = None
+        self._written_before = 0
 
-    def release(self) -> None:
-        """Its work is over, and it waits for the next."""
+    def release(self, written: int) -> None:
+        """Its work is over, which wrote so many bytes, and it waits for the next."""
+        self._written_before += written
         self._user = None
         self.answer = asyncio.get_running_loop().create_future()
 
@@ -80,13 +90,13 @@ class Child:
     def on_exit(self, ended: Exit) -> None:
         self.channel.drain()
         self.channel.close()
-        self.gone.set_result(None)
+        self.gone.set_result(ended)
         if self._user and self.answer.done():
-            self._user.on_exit(ended)
+            self._user.on_exit(replace(ended, written=max(0, ended.written - self._written_before)))
 
-    def on_sample(self, rss: int, processes: int, cpu: float) -> None:
+    def on_sample(self, sample: Sample) -> None:
         if self._user:
-            self._user.on_sample(rss, processes, cpu)
+            self._user.on_sample(sample)
 
     def _on_data(self) -> None:
         if self._user:
@@ -123,14 +133,23 @@ class Children:
         """Their pids."""
         return [child.pid for child in self._spares.values()]
 
-    async def start(self, kind: str, request: dict[str, Any], payload: bytes, fds: Sequence[int], user: User) -> Child:
-        """A child that has begun. Raises NamespaceError, and BadRequest for what cannot be."""
+    async def start(
+        self,
+        kind: str,
+        request: dict[str, Any],
+        payload: bytes,
+        fds: Sequence[int],
+        user: User,
+        *,
+        lasting: bool = False,
+    ) -> Child:
+        """A child that has begun; one that is `lasting` does not come back soon. Raises NamespaceError, and BadRequest for what cannot be."""
         if self._filled:
             # Until then the spawner imports, and could neither guard nor kill.
             await asyncio.wait((self._filled,))
             self._filled = None
         child = await self._take(kind)
-        if kind == CONTEXT:
+        if kind == CONTEXT or lasting:
             self._refill_soon(kind)
         if child is None or not await self._begins(child, child.begin(request, payload, fds, user, SPARE_SECONDS)):
             child = await self._prepare(kind)
@@ -141,9 +160,9 @@ class Children:
             raise BadRequest(str(answer["message"]))
         return child
 
-    def give_back(self, child: Child) -> None:
-        """A supervisor whose command has ended: the next spare, or of no use."""
-        child.release()
+    def give_back(self, child: Child, written: int) -> None:
+        """A supervisor whose command has ended, which wrote so many bytes: the next spare, or of no use."""
+        child.release(written)
         if COMMAND in self._spares or COMMAND in self._filling or self._spawner.ended or child.gone.done():
             child.channel.close()
         else:

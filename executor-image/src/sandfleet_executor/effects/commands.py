@@ -1,16 +1,22 @@
 """Commands: a supervisor in the namespace, pipes here."""
 
 import asyncio
+import errno
 import os
 import signal
+import socket
+import termios
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from sandfleet_executor.core.events import STDERR, STDOUT, Output, Started
 from sandfleet_executor.core.outcomes import Cause, Facts, Verdict, judge_command
+from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, signal_name
-from sandfleet_executor.effects.children import COMMAND, Child, Exit, NamespaceError
+from sandfleet_executor.effects.channel import take_descriptor
+from sandfleet_executor.effects.children import COMMAND, Child, Exit, NamespaceError, Sample
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.pump import Pump, make_pipe
@@ -33,6 +39,9 @@ class CommandRequest:
     traceparent: TraceParent | None
     # Bytes; only to say it when it was reached.
     memory_limit: int
+    disk_limit: int
+    # (rows, columns) of the terminal that it gets.
+    terminal: tuple[int, int] | None = None
     started: float = field(default_factory=time.time)
 
 
@@ -51,6 +60,10 @@ class InputClosedError(Exception):
     """The command's standard input is closed."""
 
 
+class NoTerminalError(Exception):
+    """The command has no terminal."""
+
+
 class Command:
     """Made by the session; `run` takes it to its end."""
 
@@ -65,6 +78,8 @@ class Command:
         self._pumps: list[Pump] = []
         self._stdin = -1
         self._writing = asyncio.Lock()
+        # There is a terminal, or will never be one.
+        self._begun = asyncio.Event()
 
     async def run(self) -> None:
         execution, request = self.execution, self.request
@@ -72,14 +87,17 @@ class Command:
         try:
             namespace = await self._around.namespace()
             self._child = await self._start(namespace)
-        except NamespaceError as error:
+            self._begun.set()
+        except (NamespaceError, BadRequest) as error:
             self._account.close(Verdict("lost", "platform", "CommandNotStarted", str(error)))
             self._close()
             return
         with namespace.busy():
-            await end_or_stop(execution, self._end, request.timeout, lambda: self.signal(signal.SIGTERM))
+            # What ends a terminal's programs; a shell there does not mind the other.
+            kindly = signal.SIGHUP if request.terminal else signal.SIGTERM
+            await end_or_stop(execution, self._end, request.timeout, lambda: self.signal(kindly))
             if self._end.done():
-                namespace.children.give_back(self._child)
+                namespace.children.give_back(self._child, self._account.written_bytes)
             else:
                 # Also where its end is told meanwhile: what is to be killed is of no use to the next.
                 namespace.kill(self._child.pid)
@@ -98,6 +116,8 @@ class Command:
     async def send_input(self, data: bytes) -> None:
         """Returns when the pipe has taken everything. Raises InputClosedError."""
         async with self._writing:
+            if self.request.terminal:
+                await self._begun.wait()
             view = memoryview(data)
             while view:
                 if self._stdin < 0:
@@ -106,8 +126,25 @@ class Command:
                     view = view[os.write(self._stdin, view) :]
                 except BlockingIOError:
                     await self._until_writable()
-                except BrokenPipeError as error:
+                except OSError as error:
+                    # EIO: of a terminal that nobody has open.
+                    if error.errno not in (errno.EPIPE, errno.EIO):
+                        raise
                     raise InputClosedError from error
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Of its terminal. Raises NoTerminalError."""
+        if self.request.terminal:
+            await self._begun.wait()
+        if not self.request.terminal or self._stdin < 0:
+            raise NoTerminalError
+        try:
+            termios.tcsetwinsize(self._stdin, (rows, cols))
+        except termios.error as error:
+            raise NoTerminalError from error
+        if self._child and "gvisor" in os.uname().release:
+            # Its kernel tells nobody of that, nor does it say who is in the foreground.
+            self._child.channel.send({"op": "signal", "signal": int(signal.SIGWINCH), "all": True})
 
     def close_input(self) -> None:
         if self._stdin >= 0:
@@ -135,6 +172,10 @@ class Command:
     async def _start(self, namespace: Namespace) -> Child:
         """The supervisor. Raises NamespaceError."""
         request = self.request
+        envs = request.envs | self._account.trace.environment()
+        header = {"cwd": os.fsdecode(request.cwd), "envs": envs, "shell": request.shell}
+        if request.terminal:
+            return await self._start_in_terminal(namespace, header, request.terminal)
         inherited: list[int] = []
         try:
             inherited.append(self._make_stdin())
@@ -146,12 +187,31 @@ class Command:
                 self.execution.add_source(pump)
             if request.merge_output:
                 inherited.append(os.dup(inherited[-1]))
-            envs = request.envs | self._account.trace.environment()
-            header = {"cwd": os.fsdecode(request.cwd), "envs": envs, "shell": request.shell}
             return await namespace.children.start(COMMAND, header, request.payload, inherited, self)
         finally:
             for fd in inherited:
                 os.close(fd)
+
+    async def _start_in_terminal(self, namespace: Namespace, header: dict[str, Any], size: tuple[int, int]) -> Child:
+        """The supervisor makes the terminal, and sends its master before it says that it begins."""
+        header["terminal"] = dict(zip(("rows", "cols"), size, strict=True))
+        ours, theirs = socket.socketpair()
+        try:
+            child = await namespace.children.start(COMMAND, header, self.request.payload, [theirs.fileno()], self)
+            try:
+                master = take_descriptor(ours)
+                os.set_blocking(master, False)
+            except FrameError as error:
+                namespace.kill(child.pid)
+                raise NamespaceError(f"cannot start the command: its terminal is missing ({error})") from error
+        finally:
+            ours.close()
+            theirs.close()
+        self._stdin = os.dup(master)
+        pump = Pump(master, lambda data: self.execution.output(STDOUT, data), quick=True)
+        self._pumps.append(pump)
+        self.execution.add_source(pump)
+        return child
 
     def _make_stdin(self) -> int:
         if not self.request.open_stdin:
@@ -166,6 +226,7 @@ class Command:
             case "exited":
                 self._account.cpu_seconds = max(self._account.cpu_seconds, float(header["cpu"]))
                 self._account.sample(int(header["peak"]), 1)
+                self._count_written(int(header["written"]))
                 self._set_end(Ended(int(header["code"]), int(header["signal"]), int(header["leftover"])))
             case "failed":
                 self._set_end(Ended(int(header["code"]), 0, message=str(header["message"])[:MAX_FAILURE_TEXT]))
@@ -178,22 +239,27 @@ class Command:
 
     def on_exit(self, ended: Exit) -> None:
         # Without a word from the supervisor: it was killed, and the program with it.
+        self._count_written(ended.written)
         self._set_end(Ended(128 + signal.SIGKILL, signal.SIGKILL, memory=ended.memory))
 
     def _set_end(self, end: Ended) -> None:
         if not self._end.done():
             self._end.set_result(end)
 
-    def on_sample(self, rss: int, processes: int, cpu: float) -> None:
+    def on_sample(self, sample: Sample) -> None:
         # The supervisor itself is not the command.
-        self._account.sample(rss, max(1, processes - 1))
+        self._account.sample(sample.rss, max(1, sample.processes - 1))
         # A sample of the emptied tree may come after the end has told the sum.
-        self._account.cpu_seconds = max(self._account.cpu_seconds, cpu)
+        self._account.cpu_seconds = max(self._account.cpu_seconds, sample.cpu)
+        self._count_written(sample.written)
+
+    def _count_written(self, size: int) -> None:
+        self._account.written_bytes = max(self._account.written_bytes, size)
 
     def _finish(self, end: Ended) -> None:
         if end.message:
             text = f"cannot start the command: {end.message}\n".encode(errors="replace")
-            self.execution.emit(Output(STDERR, text))
+            self.execution.emit(Output(STDOUT if self.request.terminal else STDERR, text))
         cause = Cause.MEMORY if end.memory and self.execution.cause is Cause.NONE else self.execution.cause
         facts = Facts(
             cause=cause,
@@ -201,10 +267,12 @@ class Command:
             signal=signal_name(end.signal),
             timeout=self.request.timeout,
             memory_limit=self.request.memory_limit,
+            disk_limit=self.request.disk_limit,
         )
         self._account.close(judge_command(facts), facts, leftover=end.leftover)
 
     def _close(self) -> None:
+        self._begun.set()
         self.close_input()
         for pump in self._pumps:
             pump.close()

@@ -1,20 +1,33 @@
-"""One execution: its event log, the reader of it, and what holds producers back when the reader is slow."""
+"""One execution: its event log, those who read it, and what holds producers back when they are slow.
+
+Nobody is shown an event before it is with the kernel (or is known not to be stored): so what a client saw is stored, whatever
+becomes of this process. Memory holds what somebody who is waited for has not read yet; the rest is read from the store.
+Producers wait for the slowest reader. One that has taken nothing for STALL_SECONDS is not waited for any more while others read;
+when it reads again it finds what is kept, and a gap with exact counts for the rest.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Protocol
 
-from sandfleet_executor.core.eventlog import EventLog
-from sandfleet_executor.core.events import STDERR, STDOUT, Event, Finished, Gap, Output
+from sandfleet_executor.core.eventlog import EventLog, output_bytes
+from sandfleet_executor.core.events import STDERR, STDOUT, Event, Finished, Gap, Output, is_end
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.output import HeadAndTail
+from sandfleet_executor.effects.journal import Journal, Numbered, Readers
+from sandfleet_executor.effects.store import END_BYTES, Write
+from sandfleet_executor.effects.storefiles import NO_STORE, StoreError
+from sandfleet_executor.effects.storereader import StoreReader
 
-# What is kept for a reader that may come (bytes), and what an attached reader may be behind before producers wait.
+# What is held in memory at most (bytes), and what those who are waited for may be behind before producers wait.
 RING_BYTES = 8 << 20
 WINDOW_BYTES = 4 << 20
-# What travels in one message at most, unless one event is larger.
-BATCH_BYTES = 1 << 20
+# What is stored at once.
+STORE_BYTES = 1 << 20
 START_HOLD_SECONDS = 0.02
+STORE_SECONDS = 0.05
+STALL_SECONDS = 2.0
 
 
 class Source(Protocol):
@@ -24,20 +37,60 @@ class Source(Protocol):
     def resume(self) -> None: ...
 
 
+class Reader:
+    """Somebody who reads an execution."""
+
+    def __init__(self, position: int, seen: int, weight: int) -> None:
+        # The next event, the bytes of output before it as the reader has counted them, and the bytes of events before it.
+        self.position = position
+        self.seen = seen
+        self.weight = weight
+        self.ready = asyncio.Event()
+        # Takes nothing and is not waited for; where it was when producers began to wait.
+        self.stalled = False
+        self.stood_at = 0
+        # Its place in the store, where it reads there.
+        self.stored: StoreReader | None = None
+
+    def took(self, batch: Numbered, weight: int) -> None:
+        self.position = batch[-1][0] + 1
+        self.seen += sum(missed_or_read(event) for _, event in batch)
+        self.weight = weight
+        self.stalled = False
+
+
+class AheadError(ValueError):
+    """It has not come to where somebody wants to go on."""
+
+
 class Execution:
-    def __init__(self, execution_id: str, output_limit: int) -> None:
+    def __init__(
+        self, execution_id: str, output_limit: int, journal: Journal | None = None, readers: Readers | None = None
+    ) -> None:
         self.id = execution_id
         self.cause = Cause.NONE
         self.finished: Finished | None = None
         # The end is known and follows without anything to wait for: what comes before it can go with it.
         self.ending = False
+        # Why not all of it is stored.
+        self.not_stored = journal.failed if journal else NO_STORE
+        self._journal = journal
+        self._readers_everywhere = readers or Readers()
         self._log = EventLog(RING_BYTES)
         self._limiters = {STDOUT: HeadAndTail(output_limit), STDERR: HeadAndTail(output_limit)}
         self._sources: list[Source] = []
-        self._reader: asyncio.Event | None = None
+        self._readers: set[Reader] = set()
         self._paused = False
+        # The first event that is not stored yet, and the bytes of output and of events before it.
+        self._unstored = 1
+        self._stored_output = 0
+        self._stored_weight = 0
+        self._storing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
         # Set once, with the seconds of grace, when somebody wants it ended before its end.
-        self.stopped: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self.stopped: asyncio.Future[float] = self._loop.create_future()
 
     def add_source(self, source: Source) -> None:
         self._sources.append(source)
@@ -74,88 +127,235 @@ class Execution:
         if isinstance(event, Finished):
             self.finished = event
             self._let_go()
-        if self._reader is not None:
-            self._reader.set()
-            self._hold()
+        for reader in self._readers:
+            reader.ready.set()
+        if self._timer is None and self.finished is None:
+            self._timer = self._loop.call_later(STORE_SECONDS, self._store_soon)
+        self._adjust()
 
-    async def batches(self) -> AsyncIterator[list[tuple[int, Event]]]:
-        """Everything from the first event on, in order, to the last; what is there at once comes together.
+    # Reading
 
-        One reader at a time. A message costs more than what is in it, so the start waits a moment for company.
+    @property
+    def size(self) -> int:
+        """Bytes held in memory."""
+        return self._log.size
+
+    async def batches(self, after: int = 0, seen: int = 0) -> AsyncIterator[Numbered]:
+        """Everything after event `after`, in order, to the last; what is there at once comes together.
+
+        `seen` is the bytes of output up to there. A message costs more than what is in it, so the start waits a moment for company.
+        Raises AheadError and TooManyReadersError.
         """
-        self._reader = ready = asyncio.Event()
-        if self._log.next <= 2:
-            await self._wait_a_moment(ready)
-        position, seen = 1, 0
-        try:
-            while True:
-                while self.ending and self.finished is None:
-                    ready.clear()
-                    await ready.wait()
-                for batch in split(self._log.read(position, seen)):
-                    yield batch
-                    position = batch[-1][0] + 1
-                    seen += sum(missed_or_read(event) for _, event in batch)
-                    self._log.discard_before(position)
-                    self._release()
-                    if isinstance(batch[-1][1], Finished):
-                        return
-                if position == self._log.next:
-                    ready.clear()
-                    await ready.wait()
-        finally:
-            self._reader = None
-            self._release()
+        if after >= self._log.next:
+            raise AheadError(f"cannot go on after event {after} of {self.id}: it is at event {self._log.next - 1}")
+        with self._readers_everywhere.one():
+            reader = self._attach(after, seen)
+            try:
+                if self._log.next <= 2:
+                    await self._wait_a_moment(reader)
+                while not (self.finished and reader.position == self._log.next):
+                    reader.ready.clear()
+                    while self.ending and self.finished is None:
+                        await reader.ready.wait()
+                        reader.ready.clear()
+                    await self.settle()
+                    batch, weight = await self._next(reader)
+                    if batch:
+                        yield batch
+                        reader.took(batch, weight)
+                        self._adjust()
+                        if is_end(batch[-1][1]):
+                            return
+                    else:
+                        await reader.ready.wait()
+            finally:
+                self._readers.discard(reader)
+                self._adjust()
 
-    async def _wait_a_moment(self, ready: asyncio.Event) -> None:
+    def _attach(self, after: int, seen: int) -> Reader:
+        held = max(after + 1, self._log.first)
+        reader = Reader(after + 1, seen, self._log.weight_before(held))
+        self._readers.add(reader)
+        return reader
+
+    async def _next(self, reader: Reader) -> tuple[Numbered, int]:
+        """What the reader gets now, from memory or from the store, and the bytes of events up to there."""
+        most = self._readers_everywhere.most
+        if reader.position < self._log.first and self._journal:
+            reader.stored = reader.stored or self._journal.reader()
+            found = await asyncio.to_thread(reader.stored.read, reader.position, most)
+            if found.events and found.events[0][0] < self._log.first:
+                return found.after(reader.position, reader.seen), found.weight
+        batch = self._log.read(reader.position, reader.seen, before=self._unstored, most=most)
+        return batch, self._log.weight_before(batch[-1][0] + 1) if batch else 0
+
+    async def _wait_a_moment(self, reader: Reader) -> None:
         """Until something follows the start, or START_HOLD_SECONDS are over."""
         try:
             async with asyncio.timeout(START_HOLD_SECONDS):
                 while self._log.next <= 2:
-                    ready.clear()
-                    await ready.wait()
+                    reader.ready.clear()
+                    await reader.ready.wait()
         except TimeoutError:
             return
 
-    def _hold(self) -> None:
-        if not self._paused and self._log.size > WINDOW_BYTES:
-            self._paused = True
-            for source in self._sources:
-                source.pause()
+    # Storing
+
+    async def settle(self) -> None:
+        """All that was emitted is with the kernel, or it is known that it cannot be."""
+        while self._unstored < self._log.next:
+            if self._storing is None and self._store_small():
+                return
+            # A reader that goes away meanwhile does not take it along.
+            self._storing = self._storing or self._loop.create_task(self._store_all())
+            await asyncio.shield(self._storing)
+
+    def close(self) -> None:
+        """Nothing follows, and all is settled."""
+        if self._timer:
+            self._timer.cancel()
+        if self._journal:
+            self._journal.close()
+
+    def _store_soon(self) -> None:
+        self._timer = None
+        if self._unstored < self._log.next and self._storing is None and not self._store_small():
+            self._storing = self._loop.create_task(self._store_all())
+
+    def _store_small(self) -> bool:
+        """Stores what is there and small; False where there is more."""
+        while self._unstored < self._log.next:
+            batch = self._unstored_events()
+            if sum(event.size for _, event in batch) > STORE_BYTES // 16:
+                return False
+            self._write(batch)
+        return True
+
+    async def _store_all(self) -> None:
+        try:
+            while self._unstored < self._log.next:
+                batch = self._unstored_events()
+                write = self._prepare(batch)
+                if write:
+                    try:
+                        await write.behind()
+                    except StoreError as error:
+                        self._fail(error)
+                self._stored(batch)
+        finally:
+            self._storing = None
+
+    def _write(self, batch: Numbered) -> None:
+        write = self._prepare(batch)
+        if write:
+            try:
+                write.now()
+            except StoreError as error:
+                self._fail(error)
+        self._stored(batch)
+
+    def _unstored_events(self) -> Numbered:
+        if self._unstored < self._log.first:
+            # It came faster than the disk takes it, and is forgotten.
+            self._unstored = self._log.first
+            self._stored_output = self._log.passed_before(self._log.first)
+            self._stored_weight = self._log.weight_before(self._log.first)
+        if self.finished and self.not_stored:
+            self._say_not_stored(self.finished)
+        batch = self._log.read(self._unstored, 0, most=STORE_BYTES)
+        # The end on its own, so that it may be kept where the rest is not.
+        large = sum(event.size for _, event in batch) > END_BYTES
+        return batch[:-1] if large and len(batch) > 1 and isinstance(batch[-1][1], Finished) else batch
+
+    def _say_not_stored(self, end: Finished) -> None:
+        self.finished = replace(end, not_stored=self.not_stored)
+        self._log.replace_last(self.finished)
+
+    def _prepare(self, batch: Numbered) -> Write | None:
+        if self._journal is None:
+            return None
+        try:
+            return self._journal.prepare(batch, self._stored_output, self._stored_weight)
+        except StoreError as error:
+            self._fail(error)
+        return None
+
+    def _fail(self, error: StoreError) -> None:
+        self.not_stored = self.not_stored or error.reason
+
+    def _stored(self, batch: Numbered) -> None:
+        """Or not stored, and that is known."""
+        self._unstored = batch[-1][0] + 1
+        self._stored_output += sum(output_bytes(event) for _, event in batch)
+        self._stored_weight += sum(event.size for _, event in batch)
+        if isinstance(batch[-1][1], Finished) and self.not_stored:
+            self._say_not_stored(batch[-1][1])
+        for reader in self._readers:
+            reader.ready.set()
+        self._adjust()
+
+    # Holding back
+
+    def _adjust(self) -> None:
+        """Frees what nobody needs in memory, and lets producers wait or go on."""
+        waited_for = [reader for reader in self._readers if not reader.stalled]
+        if not waited_for and self._readers:
+            waited_for = list(self._readers)
+        if not self.not_stored:
+            positions = [reader.position for reader in waited_for if reader.position >= self._log.first]
+            self._log.discard_before(min([self._unstored, *positions]))
+        slowest = min([self._stored_weight, *(reader.weight for reader in waited_for)])
+        behind = self._log.total - slowest
+        if not self._paused and behind > WINDOW_BYTES:
+            self._pause()
+        elif self._paused and behind <= WINDOW_BYTES // 2:
+            self._resume()
+
+    def _pause(self) -> None:
+        self._paused = True
+        for source in self._sources:
+            source.pause()
+        # It may be the store that is behind.
+        self._loop.call_soon(self._store_soon)
+        for reader in self._readers:
+            reader.stood_at = reader.position
+        if self._sources and self._stall_timer is None:
+            self._stall_timer = self._loop.call_later(STALL_SECONDS, self._give_up)
+
+    def _resume(self) -> None:
+        self._paused = False
+        for source in self._sources:
+            source.resume()
+
+    def _give_up(self) -> None:
+        """Does not wait any more for those who take nothing, where there are others."""
+        self._stall_timer = None
+        if not self._paused:
+            return
+        standing = [reader for reader in self._readers if reader.position == reader.stood_at]
+        near = [reader for reader in self._readers if self._log.total - reader.weight <= WINDOW_BYTES // 2]
+        for reader in standing:
+            reader.stalled = bool(near) and reader not in near
+        self._adjust()
+        if self._paused:
+            # Those who moved may stand still from now on.
+            self._pause()
 
     def _let_go(self) -> None:
         """The sources outlive the execution: an interpreter that stayed paused would never hear of its next cell."""
         if self._paused:
-            for source in self._sources:
-                source.resume()
+            self._resume()
         self._sources.clear()
-
-    def _release(self) -> None:
-        if self._paused and (self._reader is None or self._log.size <= WINDOW_BYTES // 2):
-            self._paused = False
-            for source in self._sources:
-                source.resume()
+        if self._stall_timer:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
 
 def missed_or_read(event: Event) -> int:
-    """Bytes of output that an event of the log stands for; one without a stream is the log's own gap."""
+    """Bytes of output that an event of the log stands for; a gap without a stream is the log's own."""
     match event:
-        case Output(_, data):
-            return len(data)
+        case Output():
+            return len(event.data)
         case Gap(0, dropped_bytes):
             return dropped_bytes
-    return 0
-
-
-def split(events: list[tuple[int, Event]]) -> Iterator[list[tuple[int, Event]]]:
-    """In batches of at most BATCH_BYTES."""
-    batch: list[tuple[int, Event]] = []
-    size = 0
-    for number, event in events:
-        if batch and size + event.size > BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append((number, event))
-        size += event.size
-    if batch:
-        yield batch
+    return getattr(event, "output", 0)

@@ -3,6 +3,7 @@
 Every function raises, beside what it says: InvalidPath, RootUnavailable, NotARegularFile, TooManyEntries, OSError.
 """
 
+import contextlib
 import errno
 import os
 import secrets
@@ -10,10 +11,10 @@ import stat
 import threading
 from dataclasses import dataclass, field
 
-from sandfleet_executor.core.paths import PARTIAL_PREFIX, Cursor
+from sandfleet_executor.core.paths import PARTIAL_PREFIX, Cursor, InvalidPath, Root
 from sandfleet_executor.effects import trees
 from sandfleet_executor.effects.syscalls import rename_noreplace
-from sandfleet_executor.effects.trees import Info, NotARegularFile, describe
+from sandfleet_executor.effects.trees import Info, NotARegularFile, TooManyEntries, describe
 from sandfleet_executor.effects.walk import Pins, Spot, find, make_directory, not_a_directory
 
 NEW_FILE_MODE = 0o644
@@ -29,6 +30,14 @@ def look(roots: Pins, path: bytes) -> Info:
 
 def describe_spot(spot: Spot) -> Info:
     return describe(spot.path, spot.stat(), spot.directory_fd, spot.name)
+
+
+def directory_at(roots: Pins, path: bytes) -> tuple[Root, tuple[bytes, ...]]:
+    """Where a directory really is: its tree, and the names from there."""
+    with find(roots, path, follow_last=True) as spot:
+        if not stat.S_ISDIR(spot.stat().st_mode):
+            raise not_a_directory()
+        return spot.root, spot.directory_names if spot.name is None else (*spot.directory_names, spot.name)
 
 
 class Download:
@@ -180,6 +189,17 @@ def _name_below_root(spot: Spot) -> bytes:
     if spot.name is None:
         raise PermissionError(errno.EPERM, "it is the root of the sandbox's files")
     return spot.name
+
+
+def remove_leftovers(roots: Pins, places: list[bytes]) -> int:
+    """Removes files of ours that were on their way when an executor was killed; how many. For when none is on its way."""
+    removed = 0
+    for place in places:
+        with contextlib.suppress(OSError, InvalidPath, TooManyEntries), find(roots, place, follow_last=False) as spot:
+            if spot.name is not None and spot.name.startswith(PARTIAL_PREFIX):
+                trees.remove_any(spot.directory_fd, spot.name)
+                removed += 1
+    return removed
 
 
 def move(roots: Pins, source: bytes, target: bytes, *, overwrite: bool) -> Info:

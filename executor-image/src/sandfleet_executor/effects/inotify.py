@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from sandfleet_executor.core import changes
-from sandfleet_executor.core.changes import Folder, Index, Mark, folders_of, is_hidden
+from sandfleet_executor.core.changes import Folder, Index, Listener, Mark, folders_of, is_hidden, place_of
 from sandfleet_executor.core.events import Files
+from sandfleet_executor.core.paths import PARTIAL_PREFIX
 from sandfleet_executor.effects.syscalls import inotify_add_watch, inotify_init, inotify_rm_watch
 from sandfleet_executor.effects.walk import Trail, entries_in
 
@@ -34,6 +35,8 @@ PAUSE_AFTER_FAILURE_SECONDS = 5.0
 _UNMOUNT, _OVERFLOW, _IGNORED = 0x2000, 0x4000, 0x8000
 _ONLY_DIRECTORIES, _NO_UNLINKED = 0x0100_0000, 0x0400_0000
 _MASK = changes.APPEARED | changes.VANISHED | changes.TOUCHED | _ONLY_DIRECTORIES | _NO_UNLINKED
+# Files on their way that an executor left behind which was killed: so many are told.
+MAX_LEFTOVERS = 10_000
 _VANISHED = (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -43,6 +46,7 @@ class _Scan:
 
     index: Index = field(default_factory=Index)
     folders: dict[int, Folder] = field(default_factory=dict)
+    leftovers: list[bytes] = field(default_factory=list)
     failure: str = ""
 
 
@@ -112,6 +116,24 @@ class WorkspaceWatcher:
         """What changed since the mark, up to now."""
         self.drain()
         return self._index.since(mark)
+
+    def is_current(self) -> bool:
+        """Whether everything that changes is seen. Where it is not, a scan is begun or taken over."""
+        self.drain()
+        return not self._stale
+
+    def listen(self, listener: Listener) -> None:
+        """To be told of every change from now on, while events are taken in."""
+        self._index.listeners.append(listener)
+
+    def forget(self, listener: Listener) -> None:
+        """One that does not listen is no error."""
+        with contextlib.suppress(ValueError):
+            self._index.listeners.remove(listener)
+
+    def leftovers(self) -> list[bytes]:
+        """Of the last scan: where files are, relative to the workspace, that bear the name of one on its way."""
+        return list(self._scanned.leftovers) if self._scanned is not None else []
 
     def drain(self) -> None:
         """Takes in the events that have come."""
@@ -186,6 +208,7 @@ class WorkspaceWatcher:
         try:
             with Trail(os.dup(self._workspace_fd)) as trail:
                 explorer = _Explorer(self._fd, found.index, found.folders, self._max_dirs, self._max_names)
+                explorer.leftovers = found.leftovers
                 explorer.explore(trail, found.index.root)
         except (_ScanError, OSError) as error:
             found.failure = str(error)
@@ -229,6 +252,7 @@ class _Explorer:
         self._folders = folders
         self._max_dirs = max_dirs
         self._max_names = max_names
+        self.leftovers: list[bytes] | None = None
 
     def explore(self, trail: Trail, top: Folder) -> None:
         """A folder that the trail stands in, and all below it. Raises _ScanError at a bound, and OSError."""
@@ -262,6 +286,7 @@ class _Explorer:
         for entry in entries_in(directory_fd):
             name = os.fsencode(entry.name)
             if is_hidden(folder, name):
+                self._note_leftover(folder, name)
                 continue
             if entry.is_dir(follow_symlinks=False):
                 fresh.append(self._index.add_folder(folder, name))
@@ -270,6 +295,10 @@ class _Explorer:
             if self._index.size > self._max_names:
                 raise _ScanError(f"it has over {self._max_names} names")
         return fresh
+
+    def _note_leftover(self, folder: Folder, name: bytes) -> None:
+        if self.leftovers is not None and name.startswith(PARTIAL_PREFIX) and len(self.leftovers) < MAX_LEFTOVERS:
+            self.leftovers.append(place_of(folder, name)[1])
 
     def _watch(self, folder: Folder, watch: int) -> None:
         if folder.watch is not None:

@@ -3,15 +3,18 @@
 import asyncio
 import os
 import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sandfleet_executor.core import contextframes
+from sandfleet_executor.core import contextframes, rollback
 from sandfleet_executor.core.contextframes import BadFrame, Done
 from sandfleet_executor.core.events import STDERR, STDOUT, Error, Gap, Output, Result
 from sandfleet_executor.core.output import HeadAndTail
+from sandfleet_executor.core.rollback import Refusal
 from sandfleet_executor.effects.accounting import Account
-from sandfleet_executor.effects.children import CONTEXT, Child, Exit
+from sandfleet_executor.effects.children import CONTEXT, Child, Exit, NamespaceError, Sample
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.namespace import Namespace
 from sandfleet_executor.effects.pump import Pump, make_pipe
@@ -23,6 +26,9 @@ BETWEEN_CELLS_BYTES = 64 << 10
 RESULT_BYTES = 64 << 20
 # How long the end of the process may be behind the end of its socket, in seconds.
 EXIT_SECONDS = 2.0
+# How long a context may take to fork copies of itself, and a copy to go on, in seconds.
+COPY_SECONDS = 10.0
+RESUME_SECONDS = 10.0
 
 
 @dataclass
@@ -50,7 +56,10 @@ class Interpreter:
             STDERR: Pump(stderr, lambda data: self._on_output(STDERR, data)),
         }
         self._cell: Cell | None = None
+        self._copying: asyncio.Future[dict[str, Any]] | None = None
         self._cpu_seen = 0.0
+        # What cells that ended have written, of all that it has.
+        self._written_told = 0
         self._kill_timer: asyncio.TimerHandle | None = None
         # Spoke out of turn: whatever it says from now on may be about another cell.
         self.broken = False
@@ -61,12 +70,34 @@ class Interpreter:
         cls, namespace: Namespace, cwd: str, envs: dict[str, str], options: dict[str, Any]
     ) -> "Interpreter":
         """Raises NamespaceError."""
+        request = {"cwd": cwd, "envs": envs, "options": options}
+
+        async def begin(self: Interpreter, fds: Sequence[int]) -> Child:
+            return await namespace.children.start(CONTEXT, request, b"", fds, self)
+
+        return await cls._begin(namespace, begin)
+
+    @classmethod
+    async def resume(cls, namespace: Namespace, copy: Child, seed: str = "") -> "Interpreter":
+        """A copy that goes on from where it was taken; with a `seed` its chance is its own. Raises NamespaceError."""
+
+        async def begin(self: Interpreter, fds: Sequence[int]) -> Child:
+            namespace.wake_copy(copy.pid)
+            if not await copy.begin({"seed": seed}, b"", fds, self, RESUME_SECONDS):
+                raise NamespaceError("cannot go on with a copy: it does not answer")
+            return copy
+
+        return await cls._begin(namespace, begin)
+
+    @classmethod
+    async def _begin(
+        cls, namespace: Namespace, begin: Callable[["Interpreter", Sequence[int]], Awaitable[Child]]
+    ) -> "Interpreter":
         stdout, stdout_writer = make_pipe()
         stderr, stderr_writer = make_pipe()
         self = cls(namespace, stdout, stderr)
-        request = {"cwd": cwd, "envs": envs, "options": options}
         try:
-            self._child = await namespace.children.start(CONTEXT, request, b"", [stdout_writer, stderr_writer], self)
+            self._child = await begin(self, [stdout_writer, stderr_writer])
         except BaseException:  # A cancellation too leaves nobody who reads them.
             for pump in self._pumps.values():
                 pump.close()
@@ -91,6 +122,41 @@ class Interpreter:
             self._finish(self.ended.result())
         self._child.channel.send({"op": "execute", **header}, code.encode("utf-8", "surrogatepass"))
         return cell
+
+    async def copy(self, sockets: Sequence[socket.socket], most_bytes: int) -> list[int] | Refusal:
+        """Between two cells: has it forked as often as there are sockets; the pids. It waits for `release` then.
+
+        Raises BadFrame when it does not do so; it is ended then.
+        """
+        self._copying = asyncio.get_running_loop().create_future()
+        fds = [each.fileno() for each in sockets]
+        self._child.channel.send({"op": "copy", "most_bytes": most_bytes}, fds=fds)
+        await asyncio.wait((self._copying, self.ended), timeout=COPY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        answer, self._copying = self._copying, None
+        try:
+            return rollback.copied(answer.result() if answer.done() else {}, len(sockets))
+        except BadFrame:
+            self.broken = True
+            self.kill()
+            raise
+
+    def release(self) -> None:
+        """Its copies are the spawner's now."""
+        self._child.channel.send({"op": "release"})
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take a cell."""
+        return not (self.ended.done() or self.broken)
+
+    @property
+    def pid(self) -> int:
+        """In the namespace."""
+        return self._child.pid
+
+    def tell(self, request: dict[str, Any], fd: int) -> None:
+        """Asks for what answers on the descriptor, and not here."""
+        self._child.channel.send(request, fds=(fd,))
 
     def interrupt(self) -> None:
         self._namespace.signal(self._child.pid, signal.SIGINT)
@@ -119,6 +185,9 @@ class Interpreter:
 
     def on_frame(self, frame: Frame) -> None:
         cell = self._cell
+        if self._copying is not None and not self._copying.done():
+            self._copying.set_result(frame.header)
+            return
         if cell is None:
             # After the end of its cell an interpreter is silent: the end was a forged one, and the real one comes now.
             self.broken = True
@@ -138,6 +207,8 @@ class Interpreter:
             case Done():
                 cell.account.sample(said.peak_bytes, 1)
                 cell.account.cpu_seconds = said.cpu_seconds
+                cell.account.written_bytes = said.written_bytes
+                self._written_told += said.written_bytes
                 cell.execution.ending = True
                 self._finish(said)
 
@@ -147,12 +218,16 @@ class Interpreter:
         cell.results_left -= result.size
         cell.execution.emit(result)
 
-    def on_sample(self, rss: int, processes: int, cpu: float) -> None:
-        self._cpu_seen = cpu
+    def on_sample(self, sample: Sample) -> None:
+        self._cpu_seen = sample.cpu
         if cell := self._cell:
-            cell.account.sample(rss, processes)
+            cell.account.sample(sample.rss, sample.processes)
             # An interpreter that does not live to say it has used at least this.
-            cell.account.cpu_seconds = max(0.0, cpu - cell.cpu_at_start)
+            cell.account.cpu_seconds = max(0.0, sample.cpu - cell.cpu_at_start)
+            self._count_written(cell, sample.written)
+
+    def _count_written(self, cell: Cell, total: int) -> None:
+        cell.account.written_bytes = max(cell.account.written_bytes, total - self._written_told)
 
     def on_channel_end(self, error: FrameError | None) -> None:
         if error:
@@ -165,6 +240,8 @@ class Interpreter:
         if self._kill_timer:
             self._kill_timer.cancel()
         self.on_data()
+        if self._cell:
+            self._count_written(self._cell, ended.written)
         if not self.ended.done():
             self.ended.set_result(ended)
         self._finish(ended)

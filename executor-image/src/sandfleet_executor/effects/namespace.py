@@ -4,32 +4,27 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import sandfleet_executor.worker
-from sandfleet_executor.core import bwrap
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.effects.channel import FrameChannel
-from sandfleet_executor.effects.children import Children, Exit, NamespaceError
+from sandfleet_executor.effects.channel import FrameChannel, take_descriptor
+from sandfleet_executor.effects.children import Children, Exit, NamespaceError, Sample
+from sandfleet_executor.effects.launch import launch, plan
 from sandfleet_executor.worker import tree
 from sandfleet_executor.worker.frames import Frame, FrameError
 
 START_SECONDS = 30.0
 ANSWER_SECONDS = 10.0
+# How long whoever listens on a port may take.
+CONNECT_SECONDS = 5.0
 # How long after the last execution the memory guard still looks often.
 IDLE_SECONDS = 0.5
 # How long something has to run before it looks often.
 BUSY_SECONDS = 0.02
-THREADS = 1
-# Moves itself into the cgroup before it becomes the namespace, so that nothing ever runs outside it.
-INTO_CGROUP = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
 
 
 @dataclass(frozen=True)
@@ -37,6 +32,13 @@ class Hello:
     kernel: str
     python: str
     separated_user: bool
+    languages: tuple[str, ...]
+
+
+def connection(fd: int) -> socket.socket:
+    made = socket.socket(fileno=fd)
+    made.setblocking(False)
+    return made
 
 
 class Namespace:
@@ -47,7 +49,7 @@ class Namespace:
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._exits: dict[int, Callable[[Exit], None]] = {}
         self._early_exits: dict[int, Exit] = {}
-        self._samples: dict[int, Callable[[int, int, float], None]] = {}
+        self._samples: dict[int, Callable[[Sample], None]] = {}
         self._next_id = 0
         self._busy = 0
         # PID 1 as the executor numbers it; 0 until somebody asks.
@@ -57,16 +59,18 @@ class Namespace:
         self._channel: FrameChannel
         self.children = Children(self)
         self.hello: Hello
+        # Pids of what waits to be needed, beside the spares.
+        self.waiting: set[int] = set()
         self.tmp_fd = -1
         self.ended = False
 
     @classmethod
-    async def start(cls, config: ExecutorConfig, cgroup: str | None) -> "Namespace":
+    async def start(cls, config: ExecutorConfig, cgroup: str | None, *, counts_writes: bool = False) -> "Namespace":
         """Raises NamespaceError when the spawner does not answer."""
         ours, theirs = socket.socketpair()
         try:
             with contextlib.ExitStack() as opened:
-                command, fds = plan(config, cgroup, theirs.fileno(), opened)
+                command, fds = plan(config, cgroup, theirs.fileno(), opened, counts_writes=counts_writes)
                 process = await launch(command, theirs, fds)
         except OSError as error:
             ours.close()
@@ -92,13 +96,42 @@ class Namespace:
             raise NamespaceError(str(answer.get("message", "cannot start a process")))
         return int(answer["pid"])
 
-    def watch(self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[int, int, float], None]) -> None:
-        """Tells of the end of a child, and of (resident bytes, processes, cpu seconds) of its tree while it is busy."""
+    async def connect(self, port: int, seconds: float = CONNECT_SECONDS) -> dict[str, Any] | socket.socket:
+        """A connection to the port on the session's loopback, or the answer that says why there is none. Raises NamespaceError.
+
+        Whoever answers there is hostile. `seconds` is how long it may take to take the connection.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            # Early in a session the spawner imports.
+            request = {"op": "connect", "port": port, "seconds": seconds}
+            answer = await self._ask(request, (theirs.fileno(),), START_SECONDS)
+            return answer if answer["event"] != "connected" else connection(take_descriptor(ours))
+        except (FrameError, OSError) as error:
+            raise NamespaceError(f"cannot connect: {error}") from error
+        finally:
+            # A descriptor that comes when nobody waits any more goes with these.
+            ours.close()
+            theirs.close()
+
+    async def adopt(self, pids: Sequence[int], parent: int) -> None:
+        """Has the spawner take processes below its child `parent` for children of its own. Raises NamespaceError."""
+        answer = await self._ask({"op": "adopt", "pids": list(pids), "parent": parent})
+        if answer["event"] != "adopted":
+            raise NamespaceError(str(answer.get("message", "cannot adopt a copy")))
+
+    def watch(self, pid: int, on_exit: Callable[[Exit], None], on_sample: Callable[[Sample], None]) -> None:
+        """Tells of the end of a child, and of what its tree uses while it is busy."""
         if early := self._early_exits.pop(pid, None):
             on_exit(early)
             return
         self._exits[pid] = on_exit
         self._samples[pid] = on_sample
+
+    def wake_copy(self, pid: int) -> None:
+        """It is to go on as a context."""
+        self.waiting.discard(pid)
+        self._send({"op": "wake", "pid": pid})
 
     def signal(self, pid: int, number: int) -> None:
         self._send({"op": "signal", "pid": pid, "signal": number})
@@ -116,11 +149,23 @@ class Namespace:
         finally:
             self._count_busy(-1)
 
-    async def usage(self) -> dict[str, Any]:
-        """{memory, tmp, processes, cpu} of everything in the namespace; what waits for its use is no process of the user's."""
-        used = await self._ask({"op": "usage"})
-        spares = set(self.children.spares)
+    async def usage(self, age: float = 0.0) -> dict[str, Any]:
+        """{memory, peak, tmp, processes, cpu} of everything in the namespace; what waits for its use is no process of the user's.
+
+        What was found less than `age` seconds ago is good enough.
+        """
+        used = await self._ask({"op": "usage", "age": age})
+        spares = {*self.children.spares, *self.waiting}
         return used | {"processes": sum(count for pid, count in used["processes"].items() if int(pid) not in spares)}
+
+    async def unlinked(self) -> int:
+        """Bytes in files of the workspace that have no name any more and that processes hold open."""
+        return int((await self._ask({"op": "unlinked"}))["bytes"])
+
+    async def ports(self, pids: Sequence[int]) -> dict[int, tuple[list[int], bool]]:
+        """By child: (TCP ports that its tree listens on, whether that is known completely). Raises NamespaceError."""
+        trees = (await self._ask({"op": "ports", "pids": list(pids)}))["trees"]
+        return {int(pid): ([int(port) for port in ports], bool(known)) for pid, (ports, known) in trees.items()}
 
     async def ping(self) -> None:
         """Raises NamespaceError when the spawner does not answer."""
@@ -167,7 +212,7 @@ class Namespace:
         finally:
             loop.remove_reader(sock)
         header = json.loads(data[8:])
-        self.hello = Hello(header["kernel"], header["python"], header["separated_user"])
+        self.hello = Hello(header["kernel"], header["python"], header["separated_user"], tuple(header["languages"]))
         self.tmp_fd = fds[0]
 
     async def _why_not(self, error: Exception) -> str:
@@ -218,13 +263,12 @@ class Namespace:
         header = frame.header
         match header["event"]:
             case "exited":
-                self._on_exited(
-                    int(header["pid"]), Exit(int(header["code"]), int(header["signal"]), bool(header["memory"]))
-                )
+                code, number, written = int(header["code"]), int(header["signal"]), int(header["written"])
+                self._on_exited(int(header["pid"]), Exit(code, number, bool(header["memory"]), written))
             case "sample":
-                for pid, (rss, processes, cpu) in header["trees"].items():
+                for pid, (rss, processes, cpu, written) in header["trees"].items():
                     if on_sample := self._samples.get(int(pid)):
-                        on_sample(int(rss), int(processes), float(cpu))
+                        on_sample(Sample(int(rss), int(processes), float(cpu), int(written)))
             case _:
                 answer = self._answers.get(header["id"])
                 if answer and not answer.done():
@@ -262,92 +306,3 @@ class Namespace:
 def frame_size(data: bytes) -> int:
     """Length of the first frame, 0 while that is not known."""
     return 8 + int.from_bytes(data[:4], "big") + int.from_bytes(data[4:8], "big") if len(data) >= 8 else 0
-
-
-def worker_folder() -> str:
-    return str(Path(sandfleet_executor.worker.__file__).parent)
-
-
-def this_host(*, own_network: bool = True) -> bwrap.Host:
-    """Looks at the machine."""
-    prefixes = tuple(dict.fromkeys((sys.prefix, sys.base_prefix)))
-    return bwrap.Host(
-        is_root=os.geteuid() == 0,
-        merged=tuple(name for name in bwrap.MERGED if Path(f"/{name}").is_symlink()),
-        python=sys.executable,
-        prefixes=tuple(prefix for prefix in prefixes if prefix != "/usr"),
-        worker_folder=worker_folder(),
-        own_network=own_network,
-        resolver=not own_network,
-    )
-
-
-def plan(
-    config: ExecutorConfig, cgroup: str | None, control_fd: int, opened: contextlib.ExitStack
-) -> tuple[list[str], list[int]]:
-    """The command that makes the namespace, and the descriptors that it inherits (open as long as `opened`)."""
-    host = this_host(own_network=config.network == "none")
-    contained = config.isolation == "namespace"
-    options = {
-        "control_fd": control_fd,
-        "memory_bytes": config.limits.memory_bytes,
-        "processes": config.limits.processes,
-        "tmp_directories": ["/tmp", "/dev/shm"] if contained else [],  # noqa: S108 - the namespace's own
-    }
-    parent = bwrap.WORKER_PARENT if contained else link_worker(config.private_dir)
-    module = f"{bwrap.WORKER_PACKAGE}.spawner"
-    start = f"import sys; sys.path.append({parent!r}); import {module}; {module}.main({options!r})"
-    command = bwrap.program(host, user_id=config.user_id if contained else None, start=start)
-    fds: list[int] = []
-    if contained:
-        found = shutil.which("bwrap")
-        if not found:
-            raise NamespaceError("cannot make the session namespace: bubblewrap is not installed")
-        fds = [memory_file(data.text, opened) for data in bwrap.data_files()]
-        null = os.open(os.devnull, os.O_WRONLY)
-        opened.callback(os.close, null)
-        arguments = bwrap.arguments(
-            host,
-            workspace=config.workspace,
-            tmp_bytes=config.limits.tmpfs_bytes,
-            user_id=config.user_id,
-            data_fds=fds,
-            info_fd=null,
-        )
-        fds.append(null)
-        environment = bwrap.environment(host, THREADS)
-        pairs = [part for name, value in environment.items() for part in ("--setenv", name, value)]
-        command = [found, *arguments, *pairs, "--", *command]
-    if cgroup:
-        command = ["/bin/sh", "-c", INTO_CGROUP, "sh", cgroup, *command]
-    return command, fds
-
-
-def link_worker(private_dir: str) -> str:
-    """A folder in which the worker has its package name."""
-    parent = Path(private_dir) / "worker"
-    parent.mkdir(exist_ok=True)
-    link = parent / bwrap.WORKER_PACKAGE
-    if not link.is_symlink():
-        link.symlink_to(worker_folder())
-    return str(parent)
-
-
-def memory_file(text: str, opened: contextlib.ExitStack) -> int:
-    fd = os.memfd_create("data", os.MFD_CLOEXEC)
-    opened.callback(os.close, fd)
-    os.write(fd, text.encode())
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-async def launch(command: Sequence[str], control: socket.socket, fds: Sequence[int]) -> asyncio.subprocess.Process:
-    """Starts `command`, which inherits the control socket under its number."""
-    return await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        pass_fds=[control.fileno(), *fds],
-        start_new_session=True,
-    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Callable
@@ -10,8 +11,12 @@ READ_BYTES = 256 << 10
 # After less than this the pipe gets a moment to fill: fewer, larger messages. The first byte never waits.
 SMALL_READ_BYTES = 16 << 10
 COALESCE_SECONDS = 0.01
+# The same for a terminal: a read of it gives 4 KiB at most, and somebody looks at what was typed.
+QUICK_SMALL_BYTES = 1 << 10
+QUICK_SECONDS = 0.001
 DRAIN_BYTES = 4 << 20
 PIPE_BYTES = 1 << 20
+WRITABLE = 0o622
 
 
 def make_pipe() -> tuple[int, int]:
@@ -21,14 +26,19 @@ def make_pipe() -> tuple[int, int]:
     # Over the per-user limit on pipe memory a small pipe works as well, only slower.
     with contextlib.suppress(OSError):
         fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    # User code may open what it holds by its path (/dev/stdout), also as another user than this process. gVisor changes no modes:
+    # there it is the same user.
+    with contextlib.suppress(OSError):
+        os.fchmod(reader, WRITABLE)
     return reader, writer
 
 
 class Pump:
-    """Owns the read end `fd`. `sink` is called with what was read."""
+    """Owns the read end `fd`. `sink` is called with what was read. What is `quick` waits little for company."""
 
-    def __init__(self, fd: int, sink: Callable[[bytes], None]) -> None:
+    def __init__(self, fd: int, sink: Callable[[bytes], None], *, quick: bool = False) -> None:
         self.sink = sink
+        self._small, self._pause = (QUICK_SMALL_BYTES, QUICK_SECONDS) if quick else (SMALL_READ_BYTES, COALESCE_SECONDS)
         self._fd = fd
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -69,6 +79,11 @@ class Pump:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
             return b""
+        except OSError as error:
+            # How a terminal says that nobody has it open any more.
+            if error.errno != errno.EIO:
+                raise
+            data = b""
         if not data:
             self.close()
         return data
@@ -77,9 +92,9 @@ class Pump:
         data = self._read()
         if not data:
             return
-        if len(data) < SMALL_READ_BYTES:
+        if len(data) < self._small:
             self._unwatch()
-            self._timer = self._loop.call_later(COALESCE_SECONDS, self._watch)
+            self._timer = self._loop.call_later(self._pause, self._watch)
         self.sink(data)
 
     def _watch(self) -> None:

@@ -16,8 +16,10 @@ PACKAGE = "sandfleet_api.executor.v1"
 SCOPES_OF_SERVICES = {
     f"{PACKAGE}.InterpreterService": "interpreter",
     f"{PACKAGE}.ProcessService": "process",
+    f"{PACKAGE}.ServiceManagerService": "process",
     f"{PACKAGE}.FilesystemService": "filesystem",
     f"{PACKAGE}.SessionService": "session",
+    f"{PACKAGE}.PortService": "ports",
     f"{PACKAGE}.IdentityService": "admin",
 }
 SCOPES_OF_METHODS = {
@@ -78,6 +80,8 @@ def _deny(error: TokenError, handler: grpc.RpcMethodHandler[Any, Any] | None) ->
     async def deny(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         if handler is not None and is_upload(handler):
             await drain(requests)
+        elif handler is not None and handler.request_streaming:
+            await drain(requests, most=1)
         await abort(context, failure)
 
     # On the wire a denial is the same for all four kinds, and this kind does not wait for a request first.

@@ -66,16 +66,19 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ApiError) ->
     await context.abort(error.status, error.message, metadata)
 
 
-async def drain(requests: AsyncIterator[Any]) -> None:
-    """Reads the rest of an upload that is refused, for a second at most.
+async def drain(requests: AsyncIterator[Any], most: int | None = None) -> None:
+    """Reads the rest of an upload that is refused, for a second at most; of a conversation the `most` messages of its beginning.
 
     A client of grpc.aio that is still sending when the status comes takes the failure of its send for the status ("Internal
     error from Core", one time in ten), and never sees why it was refused.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_SECONDS):
+            number = 0
             async for _ in requests:
-                pass
+                number += 1
+                if number == most:
+                    return
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in the stubs, not when it runs

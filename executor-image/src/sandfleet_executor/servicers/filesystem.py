@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import functools
-import stat
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import filesystem_pb2 as pb
 from sandfleet_api.executor.v1 import filesystem_pb2_grpc
 
 from sandfleet_executor.core.paths import InvalidPath, decode_cursor, encode_cursor
 from sandfleet_executor.effects import files
-from sandfleet_executor.effects.trees import Info, NotARegularFile, TooManyEntries
 from sandfleet_executor.effects.userthreads import FileThreads
-from sandfleet_executor.effects.walk import Pins, Roots, RootUnavailable
+from sandfleet_executor.effects.walk import Pins, Roots
+from sandfleet_executor.effects.watches import Watches
 from sandfleet_executor.servicers.errors import ApiError, show
+from sandfleet_executor.servicers.fileerrors import invalid, translated
+from sandfleet_executor.servicers.trees import TreeMethods, to_info
 
 READ_CHUNK_BYTES = 256 << 10
 DEFAULT_PAGE_SIZE = 1000
@@ -32,90 +30,29 @@ T = TypeVar("T")
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Code = grpc.StatusCode
 
-_FILE_TYPES = {
-    stat.S_IFREG: pb.FILE_TYPE_FILE,
-    stat.S_IFDIR: pb.FILE_TYPE_DIRECTORY,
-    stat.S_IFLNK: pb.FILE_TYPE_SYMLINK,
-}
-# What protobuf's Timestamp can say: the years 1 to 9999. A file's time is whatever its owner set.
-_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 
-_PERMISSION = (Code.PERMISSION_DENIED, "FilePermission", False)
-_NO_SPACE = (Code.RESOURCE_EXHAUSTED, "NoSpace", True)
-_BUSY = (Code.UNAVAILABLE, "ExecutorBusy", True)
-_INVALID = (Code.INVALID_ARGUMENT, "InvalidPath", False)
-_IRREGULAR = (Code.FAILED_PRECONDITION, "NotARegularFile", False)
-_STATUSES = {
-    errno.ENOENT: (Code.NOT_FOUND, "FileNotFound", False),
-    errno.EEXIST: (Code.ALREADY_EXISTS, "FileExists", False),
-    errno.EACCES: _PERMISSION,
-    errno.EPERM: _PERMISSION,
-    errno.EROFS: _PERMISSION,
-    errno.EISDIR: (Code.FAILED_PRECONDITION, "IsADirectory", False),
-    errno.ENOTDIR: (Code.FAILED_PRECONDITION, "NotADirectory", False),
-    errno.ENOTEMPTY: (Code.FAILED_PRECONDITION, "DirectoryNotEmpty", False),
-    errno.ELOOP: (Code.FAILED_PRECONDITION, "TooManyLinks", False),
-    # Opening a socket, or a pipe that nobody reads.
-    errno.ENXIO: _IRREGULAR,
-    errno.ENOSPC: _NO_SPACE,
-    errno.EDQUOT: _NO_SPACE,
-    errno.EFBIG: _NO_SPACE,
-    errno.EMFILE: _BUSY,
-    errno.ENFILE: _BUSY,
-    errno.ENOMEM: _BUSY,
-    errno.ENAMETOOLONG: _INVALID,
-    # A directory moved into itself.
-    errno.EINVAL: _INVALID,
-    # A mount point, or what changed while it was moved.
-    errno.EBUSY: (Code.FAILED_PRECONDITION, "FileBusy", False),
-}
-
-
-@contextlib.contextmanager
-def _translated(verb: str, path: bytes) -> Iterator[None]:
-    """Makes an ApiError of what work on a path may raise."""
-    try:
-        yield
-    except InvalidPath as error:
-        raise _failure(_INVALID, verb, path, str(error)) from error
-    except RootUnavailable as error:
-        raise _failure((Code.UNAVAILABLE, "RootUnavailable", True), verb, path, str(error)) from error
-    except NotARegularFile as error:
-        raise _failure(_IRREGULAR, verb, path, "it is a pipe, a socket or a device") from error
-    except TooManyEntries as error:
-        raise _failure(
-            (Code.RESOURCE_EXHAUSTED, "TooManyEntries", False), verb, path, "the tree is too large"
-        ) from error
-    except OSError as error:
-        if error.errno not in _STATUSES:
-            raise
-        raise _failure(_STATUSES[error.errno], verb, path, (error.strerror or str(error)).lower()) from error
-
-
-def _failure(kind: tuple[Code, str, bool], verb: str, path: bytes, why: str) -> ApiError:
-    status, reason, retryable = kind
-    return ApiError(status, reason, f"cannot {verb} {show(path)}: {why}", retryable=retryable, subject=path)
-
-
-def _invalid(reason: str, message: str) -> ApiError:
-    return ApiError(Code.INVALID_ARGUMENT, reason, message)
-
-
-class FilesystemServicer(filesystem_pb2_grpc.FilesystemServiceServicer):
+class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServicer):
     """`roots` are asked on the event loop's thread, once for each RPC."""
 
-    def __init__(self, roots: Roots, threads: FileThreads) -> None:
-        self._roots = roots
-        self._threads = threads
+    def __init__(
+        self,
+        roots: Roots,
+        threads: FileThreads,
+        watches: Watches,
+        take_space: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
+        """`take_space` counts bytes that are about to be written, and raises OSError when there is no room for them."""
+        super().__init__(roots, threads, watches)
+        self._take_space = take_space
 
     async def _do(self, verb: str, path: bytes, work: Callable[[Pins], T]) -> T:
         pins = self._roots.pin()
-        with _translated(verb, path):
+        with translated(verb, path):
             return await self._threads.run_then(pins.close, functools.partial(work, pins))
 
     async def Read(self, request: pb.ReadRequest, _context: Context) -> AsyncIterator[pb.ReadResponse]:
         pins = self._roots.pin()
-        with _translated("read", request.path):
+        with translated("read", request.path):
             async with self._threads.hold(
                 pins.close, lambda: files.Download(pins, request.path), files.Download.close
             ) as download:
@@ -134,7 +71,7 @@ class FilesystemServicer(filesystem_pb2_grpc.FilesystemServiceServicer):
     async def Write(self, request_iterator: AsyncIterator[pb.WriteRequest], _context: Context) -> pb.WriteResponse:
         header = await _header(request_iterator)
         pins = self._roots.pin()
-        with _translated("write", header.path):
+        with translated("write", header.path):
             async with self._threads.hold(
                 pins.close, lambda: files.Upload(pins, header.path, header.mode), files.Upload.discard
             ) as upload:
@@ -148,13 +85,15 @@ class FilesystemServicer(filesystem_pb2_grpc.FilesystemServiceServicer):
             match request.WhichOneof("part"):
                 case "data":
                     size += len(request.data)
+                    if self._take_space:
+                        await self._take_space(len(request.data))
                     await self._threads.run(upload.write, request.data)
                 case "end" if request.end.size == size:
                     return
                 case "end":
-                    raise _invalid("InvalidStream", f"cannot write: {size} bytes came of {request.end.size}")
+                    raise invalid("InvalidStream", f"cannot write: {size} bytes came of {request.end.size}")
                 case _:
-                    raise _invalid("InvalidStream", "cannot write: after the header only data may come, then an end")
+                    raise invalid("InvalidStream", "cannot write: after the header only data may come, then an end")
         raise ApiError(Code.CANCELLED, "StreamBroken", "cannot write: the stream ended before its end was said")
 
     async def Stat(self, request: pb.StatRequest, _context: Context) -> pb.StatResponse:
@@ -163,11 +102,11 @@ class FilesystemServicer(filesystem_pb2_grpc.FilesystemServiceServicer):
 
     async def ListDirectory(self, request: pb.ListDirectoryRequest, _context: Context) -> pb.ListDirectoryResponse:
         if request.depth > MAX_DEPTH:
-            raise _invalid("InvalidDepth", f"cannot list {request.depth} levels: the limit is {MAX_DEPTH}")
+            raise invalid("InvalidDepth", f"cannot list {request.depth} levels: the limit is {MAX_DEPTH}")
         try:
             after = decode_cursor(request.page_token)
         except InvalidPath as error:
-            raise _invalid("InvalidPageToken", f"cannot list: {error}") from error
+            raise invalid("InvalidPageToken", f"cannot list: {error}") from error
         limit = min(request.page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
         page = await self._do(
             "list",
@@ -199,19 +138,7 @@ class FilesystemServicer(filesystem_pb2_grpc.FilesystemServiceServicer):
 async def _header(requests: AsyncIterator[pb.WriteRequest]) -> pb.WriteHeader:
     first = await anext(aiter(requests), None)
     if first is None or first.WhichOneof("part") != "header":
-        raise _invalid("InvalidStream", "cannot write: the stream has to begin with a header")
+        raise invalid("InvalidStream", "cannot write: the stream has to begin with a header")
     if first.header.mode > MAX_MODE:
-        raise _invalid("InvalidMode", f"cannot write: the mode is over 0o{MAX_MODE:o}")
+        raise invalid("InvalidMode", f"cannot write: the mode is over 0o{MAX_MODE:o}")
     return first.header
-
-
-def to_info(info: Info) -> pb.FileInfo:
-    seconds, nanos = divmod(info.modified_ns, 1_000_000_000)
-    return pb.FileInfo(
-        path=info.path,
-        type=_FILE_TYPES.get(info.kind, pb.FILE_TYPE_OTHER),
-        size=info.size,
-        mode=info.mode,
-        modified=Timestamp(seconds=max(_FIRST_SECOND, min(seconds, _LAST_SECOND)), nanos=nanos),
-        symlink_target=info.target,
-    )

@@ -1,5 +1,6 @@
 """InterpreterService."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,13 +9,18 @@ from sandfleet_api.executor.v1 import interpreter_pb2_grpc
 
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.outcomes import Cause
-from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
-from sandfleet_executor.effects.contexts import CellRequest, Context
+from sandfleet_executor.core.records import CELL
+from sandfleet_executor.core.requests import DEFAULT_CONTEXT
+from sandfleet_executor.core.states import check_bounds, check_seconds
+from sandfleet_executor.effects.cellrequest import CellRequest
+from sandfleet_executor.effects.contexts import Context
+from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.session import Session
-from sandfleet_executor.servicers import convert
+from sandfleet_executor.effects.statestore import NAMED
+from sandfleet_executor.servicers import convert, states
 from sandfleet_executor.servicers.convert import typed_failures
+from sandfleet_executor.worker.languages import LANGUAGES
 
-LANGUAGES = ("python",)
 INTERRUPT_GRACE = 2.0
 
 
@@ -25,33 +31,55 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
     async def CreateContext(self, request: pb.CreateContextRequest, context: Any) -> pb.CreateContextResponse:
         with typed_failures(request.context_id):
             requests.check_id("context id", request.context_id)
-            if (request.language or "python") not in LANGUAGES:
-                raise BadRequest(
-                    f"cannot create a context for {request.language!r}: languages are {', '.join(LANGUAGES)}"
-                )
+            language = requests.check_language(request.language, LANGUAGES)
             cwd = requests.check_cwd(request.cwd.encode(), self._session.workdir).decode()
-            made = await self._session.create_context(request.context_id, cwd, requests.check_envs(request.envs))
-        return pb.CreateContextResponse(context=describe(made))
+            made = await self._session.create_context(
+                request.context_id,
+                cwd,
+                requests.check_envs(request.envs),
+                states.keeps(request, resume=request.resume),
+                language,
+            )
+        answer = states.restored("", made.resumed) if made.resumed else None
+        return pb.CreateContextResponse(context=describe(made), resumed=answer)
 
     async def ListContexts(self, request: pb.ListContextsRequest, context: Any) -> pb.ListContextsResponse:
         return pb.ListContextsResponse(contexts=map(describe, self._session.contexts()))
 
     async def Execute(self, request: pb.ExecuteRequest, context: Any) -> AsyncIterator[pb.ExecuteResponse]:
-        session, limits = self._session, self._session.limits
         with typed_failures(request.execution_id):
-            execution_id = requests.check_id("execution id", request.execution_id)
-            cell = CellRequest(
-                code=requests.check_code(request.code),
-                timeout=requests.check_timeout(convert.seconds(request, "timeout"), limits),
-                envs=requests.check_envs(request.envs),
-                traceparent=convert.traceparent(context),
-                memory_limit=limits.memory_bytes,
-            )
-            output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
-            context_id = request.context_id or DEFAULT_CONTEXT
-            execution = session.execute(context_id, lambda: session.register(execution_id, output_limit), cell)
-        async for batch in execution.batches():
-            yield pb.ExecuteResponse(events=[convert.event(number, event) for number, event in batch])
+            requests.check_id("execution id", request.execution_id)
+            mark = convert.fingerprint(request)
+            stream = self._session.executions.repeated(CELL, request.execution_id, mark)
+            stream = stream or self._begin(request, mark, context)
+        async for events in convert.streamed(stream):
+            yield pb.ExecuteResponse(events=events)
+
+    def _begin(self, request: pb.ExecuteRequest, fingerprint: bytes, context: Any) -> Execution:
+        session, limits = self._session, self._session.limits
+        cell = CellRequest(
+            code=requests.check_code(request.code),
+            timeout=requests.check_timeout(convert.seconds(request, "timeout"), limits),
+            envs=requests.check_envs(request.envs),
+            traceparent=convert.traceparent(context),
+            memory_limit=limits.memory_bytes,
+            disk_limit=limits.disk_bytes,
+            rolls_back=request.on_failure == pb.ON_FAILURE_ROLLBACK,
+            keeps=states.keeps(request, resume=True),
+        )
+        output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
+        context_id = request.context_id or DEFAULT_CONTEXT
+        return session.execute(
+            context_id, lambda: session.register(CELL, request.execution_id, fingerprint, output_limit), cell
+        )
+
+    async def Attach(
+        self, request: pb.InterpreterServiceAttachRequest, context: Any
+    ) -> AsyncIterator[pb.InterpreterServiceAttachResponse]:
+        with typed_failures(request.execution_id):
+            stream = self._session.executions.find(CELL, request.execution_id)
+        async for events in convert.streamed(stream, request.after_sequence, request.seen_bytes):
+            yield pb.InterpreterServiceAttachResponse(events=events)
 
     async def Interrupt(self, request: pb.InterruptRequest, context: Any) -> pb.InterruptResponse:
         grace = convert.seconds(request, "grace")
@@ -59,6 +87,12 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
             found = self._session.context(request.context_id or DEFAULT_CONTEXT)
         grace = INTERRUPT_GRACE if grace is None else grace
         return pb.InterruptResponse(interrupted=found.stop(Cause.INTERRUPT, grace, request.execution_id))
+
+    async def ForkContext(self, request: pb.ForkContextRequest, context: Any) -> pb.ForkContextResponse:
+        with typed_failures(request.context_id):
+            ids = requests.check_new_contexts(request.new_context_ids)
+            made = await self._session.fork_context(request.context_id or DEFAULT_CONTEXT, ids)
+        return pb.ForkContextResponse(contexts=map(describe, made))
 
     async def RestartContext(self, request: pb.RestartContextRequest, context: Any) -> pb.RestartContextResponse:
         with typed_failures(request.context_id):
@@ -69,6 +103,31 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
         await self._session.delete_context(request.context_id or DEFAULT_CONTEXT)
         return pb.DeleteContextResponse()
 
+    async def SaveState(self, request: pb.SaveStateRequest, context: Any) -> pb.SaveStateResponse:
+        with typed_failures(request.name):
+            found = self._session.context(request.context_id or DEFAULT_CONTEXT)
+            name = requests.check_id("the name of a state", request.name or found.id)
+            bounds = check_bounds(request.max_bytes, request.max_variable_bytes, convert.seconds(request, "timeout"))
+            return states.saved(name, await found.save(name, bounds))
+
+    async def RestoreState(self, request: pb.RestoreStateRequest, context: Any) -> pb.RestoreStateResponse:
+        with typed_failures(request.name):
+            found = self._session.context_or_default(request.context_id or DEFAULT_CONTEXT)
+            name = requests.check_id("the name of a state", request.name or found.id)
+            seconds = check_seconds(convert.seconds(request, "timeout"))
+            return states.restored(name, await found.restore(name, seconds))
+
+    async def ListStates(self, request: pb.ListStatesRequest, context: Any) -> pb.ListStatesResponse:
+        with typed_failures():
+            found = await asyncio.to_thread(lambda: list(self._session.states.list()))
+        return pb.ListStatesResponse(states=[states.state(name, manifest) for name, manifest in found])
+
+    async def DeleteState(self, request: pb.DeleteStateRequest, context: Any) -> pb.DeleteStateResponse:
+        with typed_failures(request.name):
+            name = requests.check_id("the name of a state", request.name)
+            await asyncio.to_thread(self._session.states.delete, NAMED, name)
+        return pb.DeleteStateResponse()
+
 
 def describe(context: Context) -> pb.Context:
     state = pb.CONTEXT_STATE_IDLE
@@ -78,8 +137,10 @@ def describe(context: Context) -> pb.Context:
         state = pb.CONTEXT_STATE_BUSY
     return pb.Context(
         context_id=context.id,
-        language="python",
+        language=context.language,
         state=state,
         generation=context.generation,
         executions=context.executions,
+        copied_cell=context.copied_cell,
+        autosaved=states.automatic(context.variables),
     )

@@ -10,8 +10,10 @@ from sandfleet_api.executor.v1 import process_pb2_grpc
 
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.outcomes import Cause
+from sandfleet_executor.core.records import COMMAND
 from sandfleet_executor.core.requests import BadRequest
-from sandfleet_executor.effects.commands import CommandRequest, InputClosedError
+from sandfleet_executor.effects.commands import CommandRequest, InputClosedError, NoTerminalError
+from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.session import Session
 from sandfleet_executor.servicers import convert
 from sandfleet_executor.servicers.convert import typed_failures
@@ -26,25 +28,44 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         self._session = session
 
     async def Start(self, request: pb.StartRequest, context: Any) -> AsyncIterator[pb.StartResponse]:
-        session, limits = self._session, self._session.limits
         with typed_failures(request.execution_id):
-            execution_id = requests.check_id("execution id", request.execution_id)
-            command = CommandRequest(
-                payload=requests.command_payload(request.argv, request.shell),
-                shell=bool(request.shell),
-                cwd=requests.check_cwd(request.cwd, session.workdir),
-                envs=session.environment(requests.check_envs(request.envs)),
-                open_stdin=request.open_stdin,
-                merge_output=request.merge_output,
-                timeout=requests.check_timeout(convert.seconds(request, "timeout"), limits),
-                traceparent=convert.traceparent(context),
-                memory_limit=limits.memory_bytes,
-            )
-            output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
-            execution = session.register(execution_id, output_limit)
-            session.start_command(execution, command)
-        async for batch in execution.batches():
-            yield pb.StartResponse(events=[convert.event(number, event) for number, event in batch])
+            requests.check_id("execution id", request.execution_id)
+            mark = convert.fingerprint(request)
+            stream = self._session.executions.repeated(COMMAND, request.execution_id, mark)
+            stream = stream or self._begin(request, mark, context)
+        async for events in convert.streamed(stream):
+            yield pb.StartResponse(events=events)
+
+    def _begin(self, request: pb.StartRequest, fingerprint: bytes, context: Any) -> Execution:
+        session, limits = self._session, self._session.limits
+        terminal, envs = convert_terminal(request)
+        command = CommandRequest(
+            payload=requests.command_payload(request.argv, request.shell),
+            shell=bool(request.shell),
+            cwd=requests.check_cwd(request.cwd, session.workdir),
+            envs=session.environment(envs | requests.check_envs(request.envs)),
+            open_stdin=request.open_stdin,
+            merge_output=request.merge_output,
+            timeout=requests.check_timeout(convert.seconds(request, "timeout"), limits),
+            traceparent=convert.traceparent(context),
+            memory_limit=limits.memory_bytes,
+            disk_limit=limits.disk_bytes,
+            terminal=terminal,
+        )
+        output_limit = (
+            requests.NO_OUTPUT_LIMIT if terminal else requests.check_output_limit(request.output_limit_bytes, limits)
+        )
+        execution = session.register(COMMAND, request.execution_id, fingerprint, output_limit)
+        session.start_command(execution, command)
+        return execution
+
+    async def Attach(
+        self, request: pb.ProcessServiceAttachRequest, context: Any
+    ) -> AsyncIterator[pb.ProcessServiceAttachResponse]:
+        with typed_failures(request.execution_id):
+            stream = self._session.executions.find(COMMAND, request.execution_id)
+        async for events in convert.streamed(stream, request.after_sequence, request.seen_bytes):
+            yield pb.ProcessServiceAttachResponse(events=events)
 
     async def SendInput(self, request: pb.SendInputRequest, context: Any) -> pb.SendInputResponse:
         with typed_failures(request.execution_id):
@@ -62,7 +83,13 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
 
     async def CloseInput(self, request: pb.CloseInputRequest, context: Any) -> pb.CloseInputResponse:
         with typed_failures(request.execution_id):
-            self._session.command(request.execution_id).close_input()
+            command = self._session.command(request.execution_id)
+        if command.request.terminal:
+            message = (
+                f"cannot close the input of {request.execution_id}: a terminal's has no end, send the byte 4 (Ctrl-D)"
+            )
+            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, "IsTerminal", message)
+        command.close_input()
         return pb.CloseInputResponse()
 
     async def Signal(self, request: pb.SignalRequest, context: Any) -> pb.SignalResponse:
@@ -76,6 +103,17 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
             command.signal(request.signal)
         return pb.SignalResponse()
 
+    async def Resize(self, request: pb.ResizeRequest, context: Any) -> pb.ResizeResponse:
+        with typed_failures(request.execution_id):
+            size = requests.check_size(request.rows, request.cols)
+            command = self._session.command(request.execution_id)
+        try:
+            await command.resize(*size)
+        except NoTerminalError as error:
+            message = f"cannot resize {request.execution_id}: it has no terminal"
+            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, "NoTerminal", message) from error
+        return pb.ResizeResponse()
+
     async def List(self, request: pb.ListRequest, context: Any) -> pb.ListResponse:
         commands = [
             pb.RunningCommand(
@@ -86,6 +124,17 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
             for command in self._session.commands()
         ]
         return pb.ListResponse(commands=commands)
+
+
+def convert_terminal(request: pb.StartRequest) -> tuple[tuple[int, int] | None, dict[str, str]]:
+    """(size of the terminal or None, variables for it). Raises BadRequest."""
+    if not request.HasField("pty"):
+        return None, {}
+    if request.output_limit_bytes:
+        raise BadRequest("cannot limit the output of a terminal: what is followed as it comes has no limit")
+    rows, cols = requests.DEFAULT_TERMINAL
+    size = requests.check_size(request.pty.rows or rows, request.pty.cols or cols)
+    return size, {"TERM": requests.check_term(request.pty.term)}
 
 
 def shown_argv(request: CommandRequest) -> list[bytes]:

@@ -4,6 +4,7 @@ import __future__
 
 import ast
 import asyncio
+import contextlib
 import inspect
 import io
 import linecache
@@ -136,6 +137,14 @@ class Runner:
             asyncio.set_event_loop(self._loop)
         exec(cell.body, self._namespace)  # noqa: S102 this is what a context is for
         return eval(cell.last, self._namespace) if cell.last is not None else None  # noqa: S307 the same
+
+    def forget_loop(self) -> None:
+        """In a copy: the loop's descriptors are those of another process."""
+        loop, self._loop = self._loop, None
+        asyncio.set_event_loop(None)
+        if loop is not None and not loop.is_closed():
+            with contextlib.suppress(Exception):  # what it held may be a class of the user's
+                loop.close()
 
     async def _steps(self, cell: Cell) -> Any:
         value = None

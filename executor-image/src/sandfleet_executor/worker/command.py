@@ -12,6 +12,7 @@ import socket
 from typing import Any
 
 from . import frames, linux, tree
+from .terminal import Terminal
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -33,13 +34,17 @@ class Supervisor:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def run(self, request: dict[str, Any], payload: bytes) -> None:
-        """Takes a command to its end. `request` {cwd, envs, shell: bool}, payload = NUL-joined argv or the shell line.
+        """Takes a command to its end. `request` {cwd, envs, shell: bool, tell: bool, terminal: {rows, cols}?}, payload = NUL-joined argv or the shell line.
 
-        Standard input, output and error are in place. Says {"event":"failed","code":126|127,"message"}, or at the end
-        {"event":"exited","code","signal","leftover","cpu","peak"}; nothing of the command is left then.
+        Standard input, output and error are in place; for a terminal, a socket for its master is in the last one's. Says
+        {"event":"begun"} before anything of the user's runs, {"event":"failed","code":126|127,"message"}, or at the end
+        {"event":"exited","code","signal","leftover","cpu","peak","written"}; nothing of the command is left then. With
+        `tell` it says {"event":"running","pid"} before.
         """
+        terminal = Terminal(request["terminal"], 2) if request.get("terminal") else None
+        frames.send(self.control, {"event": "begun"})
         try:
-            pid = start(request, payload)
+            pid = start(request, payload, terminal)
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             message = f"{error.strerror}: {error.filename or ''}"
@@ -48,7 +53,11 @@ class Supervisor:
         else:
             # The program has its own copies; holding these would keep its pipes open after its end.
             self.let_go()
+            if request.get("tell"):
+                frames.send(self.control, {"event": "running", "pid": pid})
             end = {"event": "exited", **self.attend(pid)}
+        if terminal:
+            terminal.close()
         frames.send(self.control, end)
 
     def let_go(self) -> None:
@@ -66,7 +75,14 @@ class Supervisor:
         leftover = tree.kill_tree(os.getpid(), include_root=False)
         reap_all(used)
         code, number = split_status(status)
-        return {"code": code, "signal": number, "leftover": leftover, "cpu": used.cpu, "peak": used.peak}
+        return {
+            "code": code,
+            "signal": number,
+            "leftover": leftover,
+            "cpu": used.cpu,
+            "peak": used.peak,
+            "written": used.written,
+        }
 
 
 class Used:
@@ -76,21 +92,26 @@ class Used:
         self.cpu = 0.0
         # The kernel starts a child's figure at what this process had when it forked: ~25 MB is the least that it says.
         self.peak = 0
+        self.written = 0
 
     def add(self, usage: resource.struct_rusage) -> None:
         self.cpu += usage.ru_utime + usage.ru_stime
         self.peak = max(self.peak, usage.ru_maxrss * 1024)
+        self.written += usage.ru_oublock * tree.BLOCK_BYTES
 
 
-def start(request: dict[str, Any], payload: bytes) -> int:
+def start(request: dict[str, Any], payload: bytes, terminal: Terminal | None) -> int:
     """The pid of the started program. Raises OSError as exec does."""
     os.chdir(request["cwd"])
     environment = {os.fsencode(name): os.fsencode(value) for name, value in request["envs"].items()}
     os.environb.clear()
     os.environb.update(environment)
     argv = shell_argv(payload) if request["shell"] else payload.split(b"\0")
+    actions = terminal.file_actions() if terminal else []
     try:
-        return os.posix_spawnp(argv[0], argv, environment, setsid=True, setsigmask=[], setsigdef=SIGNALS_TO_RESET)
+        return os.posix_spawnp(
+            argv[0], argv, environment, setsid=True, setsigmask=[], setsigdef=SIGNALS_TO_RESET, file_actions=actions
+        )
     except OSError as error:
         # gVisor says of an argument that is too long that it were a file's name.
         long = any(len(text) > LONGEST_ARGUMENT for text in (*argv, *environment.values()))
@@ -123,6 +144,8 @@ def attend(control: socket.socket, woken: int, pid: int, used: Used) -> int:
             if frame is None:
                 # The executor does not listen any more: it ends this command through the spawner.
                 poller.unregister(control)
+            elif frame.header.get("all"):
+                tree.send_signal(tree.descendants(tree.scan(), os.getpid()), int(frame.header["signal"]))
             else:
                 signal_group(pid, int(frame.header["signal"]))
         ended = reap(pid, used)

@@ -13,12 +13,13 @@ from typing import Any, NoReturn
 
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
-from . import cells, display, errors, frames, orphans, packages, process, signals, streams
+from . import cells, copies, display, errors, frames, orphans, packages, process, signals, state, streams
 from .outbox import MAX_RESULTS, Outbox
 from .shell import Shell
 
 EXIT_CLOSED = 0
 EXIT_BROKEN = 70
+MAX_COPIES = 64
 LOWEST_RECURSION_LIMIT = 1000
 MATPLOTLIB = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "MPLCONFIGDIR": "/tmp/.matplotlib"}  # noqa: S108 the session's own /tmp
 # Beside the directory that the context starts in: where the user's own files are.
@@ -76,6 +77,7 @@ class Session:
 
     def __init__(self, control: socket.socket, shell: Shell) -> None:
         self._pid = _getpid()
+        self._made: copies.Made | None = None
         self._control = socket.socket(fileno=process.private(control.fileno()))
         self._control.setblocking(True)
         control.close()
@@ -98,6 +100,7 @@ class Session:
         self._adopt_process()
         self._builtins = builtins.__dict__
         self._builtins_kept = dict(self._builtins)
+        self._state = state.State(shell.user_ns)
 
     def _adopt_process(self) -> None:
         """Makes the process the user's: IPython's singleton, __main__, paths, hooks."""
@@ -118,19 +121,80 @@ class Session:
             while folder in sys.path:
                 sys.path.remove(folder)
             sys.path.append(folder)
-        os.register_at_fork(after_in_child=self._control.close)
+        os.register_at_fork(after_in_child=self._let_go)
         self._streams.flush_before_children()
         self._interrupts.install()
 
     def serve(self) -> None:
         """Until the other side closes the socket."""
-        while (frame := frames.receive(self._control)) is not None:
-            if frame.header.get("op") != "execute":
-                raise frames.FrameError(f"cannot do {frame.header.get('op')!r}")
-            self._execute(frame.header, frame.payload.decode("utf-8", "surrogatepass"))
+        while True:
+            # Of `self`: a copy goes on here with a socket of its own.
+            frame, fds = frames.receive_with_fds(self._control, MAX_COPIES)
+            if frame is None:
+                return
+            match frame.header.get("op"):
+                case "execute":
+                    self._execute(frame.header, frame.payload.decode("utf-8", "surrogatepass"))
+                case "save":
+                    self._state.save(frame.header, fds[0])
+                case "restore":
+                    self._restore(frame.header, fds[0])
+                case "copy":
+                    self._copy(int(frame.header["most_bytes"]), fds)
+                case "release" if self._made is not None:
+                    copies.release(self._made)
+                    self._made = None
+                case unknown:
+                    raise frames.FrameError(f"cannot do {unknown!r}")
+
+    def _copy(self, most_bytes: int, fds: list[int]) -> None:
+        """As many copies as descriptors, each with one of them for its socket. Returns in the context, and in a copy when it is to go on."""
+        self._streams.restore()
+        self._streams.flush()
+        try:
+            copies.check(most_bytes)
+            made = copies.make(len(fds))
+        except copies.CannotCopyError as error:
+            self._outbox.answer({"event": "copied", "pids": [], "reason": error.reason, "message": str(error)})
+        else:
+            if isinstance(made, copies.Born):
+                self._go_on(made, fds)
+                return
+            self._made = made
+            self._outbox.answer({"event": "copied", "pids": made.pids})
+        for fd in fds:
+            os.close(fd)
+
+    def _go_on(self, born: copies.Born, fds: list[int]) -> None:
+        """In a copy: waits until it is needed, and becomes the context from there on."""
+        control = socket.socket(fileno=fds[born.number])
+        for fd in fds:
+            if fd != control.fileno():
+                os.close(fd)
+        copies.freeze({control.fileno()})
+        self._descriptors.close()
+        self._meter.close()
+        told = copies.wait(control)
+        copies.thaw(born)
+        self._pid = _getpid()
+        self._control = socket.socket(fileno=process.private(control.fileno()))
+        control.close()
+        self._outbox.move(self._control)
+        self._descriptors = process.Descriptors()
+        self._meter = process.Meter()
+        self._runner.forget_loop()
+        self._state.forget_watchers()
+        if name := told.get("seed"):
+            copies.reseed(name)
+        frames.send(self._control, {"event": "begun"})
+
+    def _let_go(self) -> None:
+        """In every child: only the context speaks for itself."""
+        self._control.close()
 
     def _execute(self, header: Mapping[str, Any], source: str) -> None:
         self._prepare()
+        self._outbox.open()
         before = self._set_environment(header.get("envs") or {})
         self._meter.start()
         error = self._run(source, f"<cell {header.get('cell', 0)}>")
@@ -140,6 +204,16 @@ class Session:
             gc.collect()
         self._set_environment(before)
         self._finish(error, usage)
+
+    def _restore(self, header: Mapping[str, Any], descriptor: int) -> None:
+        """Variables that were saved. What it prints is the next cell's; nobody is there to be shown anything."""
+        self._prepare()
+        self._interrupts.open()
+        try:
+            self._state.restore(header, descriptor)
+        finally:
+            self._interrupts.close()
+            self._tame()
 
     def _prepare(self) -> None:
         """Puts back what the cell before may have broken and the next one needs."""
@@ -157,7 +231,6 @@ class Session:
             finder.invalidate_caches()
         self._reserve.hold()
         self._orphans.reap()
-        self._outbox.open()
 
     def _set_environment(self, values: Mapping[str, str | None]) -> dict[str, str | None]:
         """Sets (None: removes) variables; gives what was there before."""
@@ -262,7 +335,7 @@ class Session:
         status = "ok" if error is None else "error"
         if error is not None and error["name"] == "KeyboardInterrupt" and self._interrupts.seen:
             status = "interrupted"
-        self._outbox.close(error, {"status": status, "cpu": usage.cpu, "peak": usage.peak})
+        self._outbox.close(error, {"status": status, "cpu": usage.cpu, "peak": usage.peak, "written": usage.written})
 
     def _leave_child(self, error: BaseException | None) -> NoReturn:
         """A child that a cell forked came out of the cell: it ends as a script would."""

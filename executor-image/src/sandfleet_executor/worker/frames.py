@@ -61,6 +61,12 @@ def receive(sock: socket.socket) -> Frame | None:
     return receive_after(sock, b"")
 
 
+def receive_with_fds(sock: socket.socket, most: int) -> tuple[Frame | None, list[int]]:
+    """As `receive`, with the descriptors that came beside the prefix."""
+    prefix, fds, _, _ = socket.recv_fds(sock, PREFIX.size, most)
+    return (receive_after(sock, prefix) if prefix else None), fds
+
+
 def receive_after(sock: socket.socket, begun: bytes) -> Frame | None:
     """As `receive`, where the first bytes of the prefix were read already (beside descriptors)."""
     rest = _receive_exactly(sock, PREFIX.size - len(begun))

@@ -11,9 +11,13 @@ class Machine:
         self.known = os.getpid() == 1 and "gvisor" in os.uname().release
         self._before = self._used() if self.known else 0
 
+    def used(self) -> int:
+        """Bytes that user code uses; what was used before it began is not its own. 0 where nothing is known."""
+        return max(0, self._used() - self._before) if self.known else 0
+
     def over(self, limit: int) -> bool:
-        """Whether user code uses more than `limit` bytes; what was used before it began is not its own."""
-        return self.known and self._used() - self._before > limit
+        """Whether user code uses more than `limit` bytes."""
+        return self.used() > limit
 
     def freeze(self) -> None:
         """Stops all processes but this one in one step: hundreds of them leave no time to look at each."""
@@ -37,3 +41,15 @@ class Machine:
         finally:
             os.close(fd)
         return (int(fields[b"MemTotal"].split()[0]) - int(fields[b"MemFree"].split()[0])) << 10
+
+
+def tmp_used(directories: list[str]) -> int:
+    """Bytes in the namespace's file systems that live in memory."""
+    used = 0
+    for path in directories:
+        try:
+            state = os.statvfs(path)
+        except OSError:
+            continue
+        used += (state.f_blocks - state.f_bfree) * state.f_frsize
+    return used

@@ -29,6 +29,15 @@ class Outbox:
         """A cell begins."""
         self._open, self._results = True, 0
 
+    def move(self, control: socket.socket) -> None:
+        """To another socket: that of a copy."""
+        self._control = control
+
+    def answer(self, header: Mapping[str, Any]) -> None:
+        """Between two cells."""
+        with self._lock:
+            self._send(dict(header), b"")
+
     def show(self, bundle: Mapping[str, Any], *, main: bool = False, last: bool = False) -> None:
         """Sends a result. The main one always goes; of the others as many as the limit allows.
 

@@ -8,6 +8,8 @@ import os
 import resource
 from typing import NamedTuple
 
+from . import tree
+
 PR_SET_CHILD_SUBREAPER = 36
 # Where private descriptors go: out of the way of code that closes the low ones.
 PRIVATE_DESCRIPTORS = 900
@@ -32,6 +34,12 @@ class Descriptors:
 
     def __init__(self) -> None:
         self._copies = tuple(private(number) for number in range(3))
+
+    def close(self) -> None:
+        """In a copy, which gets others."""
+        for copy in self._copies:
+            with contextlib.suppress(OSError):
+                os.close(copy)
 
     def restore(self) -> None:
         """Whatever code closed or redirected is as it was."""
@@ -62,25 +70,43 @@ class Usage(NamedTuple):
     """Seconds, user and system, of the process and its ended children."""
     peak: int
     """Bytes of resident memory at the highest; 0 where the kernel does not say."""
+    written: int
+    """Bytes that went to storage, from the process and its ended children; 0 where the kernel does not say."""
 
 
 class Meter:
-    """Measures one cell at a time."""
+    """Measures one cell at a time: of this process, or of a child that runs the cells."""
 
-    def __init__(self) -> None:
+    def __init__(self, child: int | None = None) -> None:
         self._cpu = 0.0
-        self._clear = _open_private("/proc/self/clear_refs", os.O_WRONLY)
-        self._status = _open_private("/proc/self/status", os.O_RDONLY)
+        self._written = 0
+        self._child = child
+        whose = "self" if child is None else child
+        self._clear = _open_private(f"/proc/{whose}/clear_refs", os.O_WRONLY)
+        self._status = _open_private(f"/proc/{whose}/status", os.O_RDONLY)
+
+    def close(self) -> None:
+        for descriptor in (self._clear, self._status):
+            if descriptor is not None:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
 
     def start(self) -> None:
-        self._cpu = _cpu_seconds()
+        self._cpu, self._written = self._used()
         if self._clear is not None:
             with contextlib.suppress(OSError):
                 # 5 resets the high-water mark.
                 os.write(self._clear, b"5")
 
     def stop(self) -> Usage:
-        return Usage(max(_cpu_seconds() - self._cpu, 0.0), self._peak())
+        cpu, written = self._used()
+        return Usage(max(cpu - self._cpu, 0.0), self._peak(), max(written - self._written, 0))
+
+    def _used(self) -> tuple[float, int]:
+        cpu, written = _used()
+        if self._child is None:
+            return cpu, written
+        return cpu + tree.cpu_seconds(self._child), written + tree.written([self._child])
 
     def _peak(self) -> int:
         """Bytes. Where there is no high-water mark (gVisor), what is resident now: the guard's samples know of more."""
@@ -105,7 +131,9 @@ def _open_private(path: str, flags: int) -> int | None:
         os.close(descriptor)
 
 
-def _cpu_seconds() -> float:
+def _used() -> tuple[float, int]:
+    """Seconds of processor time, and bytes that went to storage."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+    cpu = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+    return cpu, (own.ru_oublock + ended.ru_oublock) * tree.BLOCK_BYTES

@@ -1,12 +1,16 @@
 """Process trees, read from the session namespace's own /proc."""
 
+import itertools
 import os
 import signal
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
+# Of what getrusage calls blocks.
+BLOCK_BYTES = 512
 # Rounds in which a tree may still grow while it is being frozen; RLIMIT_NPROC bounds how much.
 FREEZE_ROUNDS = 50
 
@@ -63,15 +67,30 @@ def look(pid: int) -> Process | None:
         os.close(fd)
 
 
-def descendants(processes: Mapping[int, Process], root: int) -> list[int]:
-    """The pids below `root`, itself not included."""
+def cpu_seconds(pid: int) -> float:
+    """Of a process and the children that it has reaped; 0 when it has gone."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0.0
+    try:
+        fields = os.read(fd, 4096).rpartition(b") ")[2].split()
+        return sum(int(ticks) for ticks in fields[11:15]) / TICKS
+    except (OSError, ValueError):
+        return 0.0
+    finally:
+        os.close(fd)
+
+
+def descendants(processes: Mapping[int, Process], root: int, spared: Collection[int] = ()) -> list[int]:
+    """The pids below `root`, itself not included; without those that are `spared`, and what is below them."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
     found: list[int] = []
     todo = [root]
     while todo:
-        below = children.get(todo.pop(), [])
+        below = [pid for pid in children.get(todo.pop(), []) if pid not in spared]
         found += below
         todo += below
     return found
@@ -98,6 +117,21 @@ def proportional(processes: Mapping[int, Process]) -> dict[int, Process]:
 
 def _pss(pid: int, rss: int) -> int:
     """Bytes. What ended since it was seen holds nothing; where the kernel does not tell, `rss` stands."""
+    found = _rollup(pid)
+    if b"Pss" in found:
+        return found[b"Pss"]
+    now = look(pid)
+    return 0 if now is None or now.state == "Z" else rss
+
+
+def alone(pid: int) -> int:
+    """Bytes that a process shares with no other; 0 where the kernel does not tell."""
+    found = _rollup(pid)
+    return found.get(b"Private_Clean", 0) + found.get(b"Private_Dirty", 0)
+
+
+def _rollup(pid: int) -> dict[bytes, int]:
+    """Bytes by name; empty where there is no such thing, or the process has gone."""
     try:
         fd = os.open(f"/proc/{pid}/smaps_rollup", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -105,12 +139,50 @@ def _pss(pid: int, rss: int) -> int:
         finally:
             os.close(fd)
     except OSError:
-        text = b""
-    for line in text.splitlines():
-        if line.startswith(b"Pss:"):
-            return int(line.split()[1]) << 10
-    now = look(pid)
-    return 0 if now is None or now.state == "Z" else rss
+        return {}
+    pairs = (line.split() for line in text.splitlines()[1:])
+    return {words[0].rstrip(b":"): int(words[1]) << 10 for words in pairs if words[2:] == [b"kB"]}
+
+
+def written(pids: Iterable[int]) -> int:
+    """Bytes that living processes, and children that they have waited for, wrote to storage. One that may not be read adds none."""
+    return sum(map(_written, pids))
+
+
+def _written(pid: int) -> int:
+    try:
+        fd = os.open(f"/proc/{pid}/io", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        _, found, rest = os.read(fd, 4096).partition(b"\nwrite_bytes:")
+        return int(rest.split(None, 1)[0]) if found else 0
+    except (OSError, ValueError, IndexError):
+        return 0
+    finally:
+        os.close(fd)
+
+
+def unlinked(pids: Iterable[int], device: int, most: int) -> int:
+    """Bytes in files of a device that have no name any more and are held open; looks at `most` descriptors."""
+    found: dict[int, int] = {}
+    for descriptor in itertools.islice(_descriptors(pids), most):
+        try:
+            status = os.stat(descriptor)  # noqa: PTH116 - as in scan
+        except OSError:
+            continue
+        if status.st_nlink == 0 and status.st_dev == device and stat.S_ISREG(status.st_mode):
+            found[status.st_ino] = status.st_blocks * BLOCK_BYTES
+    return sum(found.values())
+
+
+def _descriptors(pids: Iterable[int]) -> Iterator[str]:
+    for pid in pids:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 - as in scan
+        except OSError:
+            continue
+        yield from (f"/proc/{pid}/fd/{name}" for name in names)
 
 
 def send_signal(pids: Iterable[int], number: int) -> None:
@@ -121,8 +193,8 @@ def send_signal(pids: Iterable[int], number: int) -> None:
             continue
 
 
-def kill_tree(root: int, *, include_root: bool = True) -> int:
-    """Ends everything below `root`, and `root`; returns how many living processes were below it.
+def kill_tree(root: int, *, include_root: bool = True, spared: Collection[int] = ()) -> int:
+    """Ends everything below `root`, and `root`, but for what is `spared`; returns how many living processes were below it.
 
     The tree is frozen first, so that a fork bomb cannot outrun the killing: a stopped process does not fork.
     """
@@ -131,7 +203,7 @@ def kill_tree(root: int, *, include_root: bool = True) -> int:
         send_signal([root], signal.SIGSTOP)
     for _ in range(FREEZE_ROUNDS):
         processes = scan()
-        living = {pid for pid in descendants(processes, root) if processes[pid].state != "Z"}
+        living = {pid for pid in descendants(processes, root, spared) if processes[pid].state != "Z"}
         if living <= frozen:
             break
         send_signal(living - frozen, signal.SIGSTOP)

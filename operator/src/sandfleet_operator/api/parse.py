@@ -7,6 +7,7 @@ that an object reads the same whether or not an API server has seen it. Bounds a
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sandfleet_operator.api import services
 from sandfleet_operator.api.fields import Fields, unreadable
 from sandfleet_operator.api.resources import (
     CodeSandbox,
@@ -23,6 +24,7 @@ from sandfleet_operator.api.resources import (
     Resources,
     Restart,
     Retention,
+    Rollback,
     SandboxPool,
     SandboxQueue,
     SandboxSpec,
@@ -174,9 +176,11 @@ def _template_spec(spec: Fields) -> TemplateSpec:
         resources=resources,
         requests=_at_most(_resources(spec.inner("resources").inner("requests"), REQUESTS), resources),
         limits=_limits(spec.inner("limits"), TEMPLATE_LIMITS),
+        rollback=_rollback(spec.inner("rollback")),
         workspace=_workspace(spec.inner("workspace"), WORKSPACE),
         envs=_envs(spec),
         secret_envs=tuple(_secret_env(one) for one in spec.items("envFrom")),
+        services=services.read(spec),
         egress=_egress(spec.inner("egress")),
         contracts=spec.choices("contracts", Contract) or (Contract.AUTONOMOUS,),
         max_lifetime=spec.maybe_seconds("maxLifetimeSeconds"),
@@ -226,7 +230,14 @@ def _limits(fields: Fields, default: Limits) -> Limits:
         executions=fields.integer("executions", default.executions),
         max_timeout=float(fields.integer("maxTimeoutSeconds", int(default.max_timeout))),
         default_timeout=float(fields.integer("defaultTimeoutSeconds", int(default.default_timeout))),
+        open_files=fields.integer("openFiles", default.open_files),
+        disk_bytes=fields.size("disk", default.disk_bytes),
     )
+
+
+def _rollback(fields: Fields) -> Rollback:
+    size = fields.size("maxMemory", Rollback().max_memory_bytes)
+    return Rollback(enabled=fields.flag("enabled", default=True), max_memory_bytes=size)
 
 
 def _workspace(fields: Fields, default: Workspace) -> Workspace:

@@ -91,6 +91,15 @@ class SecretEnv:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """Whether contexts keep a copy of their last state, so that a killed cell costs no variables."""
+
+    enabled: bool = True
+    # Largest interpreter that is copied, in bytes; never more than half of the sandbox's memory.
+    max_memory_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSpec:
     """What sandboxes are made of: spec of a SandboxTemplate."""
 
@@ -102,9 +111,12 @@ class TemplateSpec:
     resources: Resources
     requests: Resources = Resources()
     limits: Limits = TEMPLATE_LIMITS
+    rollback: Rollback = Rollback()
     workspace: Workspace
     envs: Mapping[str, str] = field(default_factory=dict)
     secret_envs: tuple[SecretEnv, ...] = ()
+    # As the executor is told them: api/services.py.
+    services: tuple[Mapping[str, object], ...] = ()
     egress: Egress = Egress()
     contracts: tuple[Contract, ...] = (Contract.AUTONOMOUS,)
     max_lifetime: float | None = None

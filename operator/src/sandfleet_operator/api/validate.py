@@ -11,6 +11,8 @@ MAX_LABELS = 64
 MAX_ENVS = 256
 MAX_ENVS_BYTES = 256 << 10
 MAX_LEASE = 7 * 86400.0
+# Of one process: the executor starts no interpreter with fewer.
+LEAST_OPEN_FILES = 64
 MAX_WAIT = 3600.0
 
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -79,6 +81,9 @@ def check_limits(limits: Limits, template: Template, *, doing: str) -> None:
         raise invalid("InvalidLimit", f"cannot {doing}: {why}", too_high)
     if min(limits.max_timeout, limits.default_timeout) < 0:
         raise invalid("InvalidLimit", f"cannot {doing}: a timeout is negative")
+    if 0 < limits.open_files < LEAST_OPEN_FILES:
+        why = f"the limit open_files of {limits.open_files} is below {LEAST_OPEN_FILES}, which an interpreter needs"
+        raise invalid("InvalidLimit", f"cannot {doing}: {why}", "open_files")
 
 
 def check_claim(claim: Claim, template: Template) -> None:

@@ -34,6 +34,8 @@ class Limits:
     executions: int = 0
     max_timeout: float = 0.0
     default_timeout: float = 0.0
+    open_files: int = 0
+    disk_bytes: int = 0
 
     def above(self, other: "Limits") -> str:
         """The name of the first limit that is larger than in `other`, or empty."""
@@ -49,6 +51,8 @@ TEMPLATE_LIMITS = Limits(
     executions=32,
     max_timeout=3600.0,
     default_timeout=300.0,
+    open_files=4096,
+    disk_bytes=10240 * MIB,
 )
 
 

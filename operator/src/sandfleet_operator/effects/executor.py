@@ -184,4 +184,6 @@ def limits_message(limits: Limits) -> common_pb2.Limits:
         executions=limits.executions,
         max_timeout=duration(limits.max_timeout) if limits.max_timeout else None,
         default_timeout=duration(limits.default_timeout) if limits.default_timeout else None,
+        open_files=limits.open_files,
+        disk_bytes=limits.disk_bytes,
     )

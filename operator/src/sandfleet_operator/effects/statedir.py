@@ -80,6 +80,10 @@ class OwnerDir:
     def workspace(self, workspace_id: str) -> Path:
         return self.path / "workspaces" / workspace_id
 
+    def state(self, workspace_id: str) -> Path:
+        """What the executors of a workspace keep beside it, out of user code's sight."""
+        return self.path / "states" / workspace_id
+
     def close(self) -> None:
         remove_tree(self.path)
         os.close(self._lock)

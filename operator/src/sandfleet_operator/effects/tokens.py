@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 ISSUER = "sandfleet"
 CONTRACT = "autonomous"
 # What the caller of a claim may do with its sandbox, and what the fleet itself may.
-CALLER_SCOPES = ("interpreter", "process", "filesystem", "session")
+CALLER_SCOPES = ("interpreter", "process", "filesystem", "session", "ports")
 FLEET_SCOPES = ("session", "admin")
 # However long the lease, a token has to be fetched anew after so many seconds.
 MAX_LIFETIME = 86400.0

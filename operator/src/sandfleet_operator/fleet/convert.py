@@ -70,6 +70,8 @@ def limits(message: common_pb2.Limits) -> Limits:
         executions=message.executions,
         max_timeout=seconds(message, "max_timeout") or 0.0,
         default_timeout=seconds(message, "default_timeout") or 0.0,
+        open_files=message.open_files,
+        disk_bytes=message.disk_bytes,
     )
 
 

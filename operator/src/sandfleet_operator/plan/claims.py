@@ -23,8 +23,17 @@ Json = dict[str, Any]
 NAME_DIGITS = 20
 MAX_RECORD = 192 << 10
 # The least that the schema of a CodeSandbox takes. A claim may ask for less, and its executor keeps to that.
-LEAST = {"tmp": MIB, "output": MIB, "processes": 8, "executions": 1, "maxTimeoutSeconds": 1, "defaultTimeoutSeconds": 1}
-SIZES = {"tmp", "output"}
+LEAST = {
+    "tmp": MIB,
+    "output": MIB,
+    "processes": 8,
+    "executions": 1,
+    "maxTimeoutSeconds": 1,
+    "defaultTimeoutSeconds": 1,
+    "openFiles": 64,
+    "disk": MIB,
+}
+SIZES = {"tmp", "output", "disk"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

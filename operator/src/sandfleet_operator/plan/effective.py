@@ -14,11 +14,13 @@ from sandfleet_operator.api.resources import (
     Egress,
     Resources,
     Retention,
+    Rollback,
     SandboxSpec,
     SecretEnv,
     TemplateSpec,
     Workspace,
 )
+from sandfleet_operator.api.services import check as check_services
 from sandfleet_operator.api.settings import Settings, image_allowed
 from sandfleet_operator.api.validate import check_envs
 from sandfleet_operator.api.values import MIB, TEMPLATE_LIMITS, Limits
@@ -41,6 +43,8 @@ LIMIT_FIELDS = {
     "executions": "executions",
     "max_timeout": "maxTimeoutSeconds",
     "default_timeout": "defaultTimeoutSeconds",
+    "open_files": "openFiles",
+    "disk_bytes": "disk",
 }
 SIZES = {
     "resources.memory",
@@ -48,6 +52,7 @@ SIZES = {
     "workspace.size",
     "limits.tmp",
     "limits.output",
+    "limits.disk",
 }
 
 # Who allows what: the template that a sandbox names, or the installation what a sandbox may bring.
@@ -77,6 +82,7 @@ class Effective:
     resources: Resources
     requests: Resources
     limits: Limits
+    rollback: Rollback
     workspace_size: int
     # None: the cluster's default.
     storage_class: str | None
@@ -85,6 +91,8 @@ class Effective:
     ephemeral: bool
     envs: Mapping[str, str]
     secret_envs: tuple[SecretEnv, ...]
+    # As the executor is told them.
+    services: tuple[Mapping[str, object], ...]
     egress: Egress
     # The egress is not the one of the template's class.
     own_egress: bool
@@ -195,6 +203,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
     try:
         check_egress(template.egress)
+        check_services(template.services)
         check_placement(template.node_selector, template.tolerations)
     except FleetError as error:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {error.problem.message}") from None
@@ -225,13 +234,17 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
         runtime_class=template.runtime_class,
         resources=resources,
         requests=_lowered_requests(template.requests, resources),
-        limits=_lowered_limits(sandbox.limits, template.limits, resources.memory - settings.memory_reserve),
+        rollback=template.rollback,
+        limits=_on_volume(
+            _lowered_limits(sandbox.limits, template.limits, resources.memory - settings.memory_reserve), workspace
+        ),
         workspace_size=workspace.size,
         storage_class=workspace.storage_class,
         retention=workspace.retention or Retention.DELETE,
         ephemeral=workspace.ephemeral,
         envs=envs,
         secret_envs=template.secret_envs,
+        services=template.services,
         egress=egress,
         own_egress=not name or egress != template.egress,
         contract=contract,
@@ -301,6 +314,11 @@ def _lowered_limits(wish: Limits, template: Limits, memory: int, whose: str = TE
     values["default_timeout"] = min(values["default_timeout"], values["max_timeout"])
     given = [one for one in (wish.memory_bytes, template.memory_bytes, memory) if one > 0]
     return Limits(**values, memory_bytes=min(given))
+
+
+def _on_volume(limits: Limits, workspace: Workspace) -> Limits:
+    """The disk's limit is no larger than the volume: not every provisioner enforces its size, and the kubelet evicts for it."""
+    return replace(limits, disk_bytes=min(limits.disk_bytes, workspace.size) if workspace.size else limits.disk_bytes)
 
 
 def _check_room(resources: Resources, settings: Settings, blamed: Reason) -> None:

@@ -19,7 +19,10 @@ from sandfleet_operator.plan.egress import allows_nothing
 
 CONTAINER = "executor"
 USER_ID = 1000
-WORKSPACE = "/workspace"
+# The volume holds both: what user code works in, which it sees as /workspace, and what the executor stores beside it.
+VOLUME = "/volume"
+WORKSPACE = f"{VOLUME}/workspace"
+STATE = f"{VOLUME}/state"
 PRIVATE = "/run/sandfleet/private"
 KEYS = "/run/sandfleet/keys"
 # The executor's words: see docs/reference/executor.md.
@@ -164,7 +167,7 @@ def _container(request: PodRequest, settings: Settings) -> dict[str, Any]:
         # No liveness probe: a busy sandbox is not a dead one, and the executor watches itself.
         "readinessProbe": {**probe, "periodSeconds": 2, "failureThreshold": 3},
         "volumeMounts": [
-            {"name": "workspace", "mountPath": WORKSPACE},
+            {"name": "workspace", "mountPath": VOLUME},
             {"name": "private", "mountPath": PRIVATE},
             {"name": "scratch", "mountPath": "/tmp"},  # noqa: S108 - the container's own
             {"name": "keys", "mountPath": KEYS, "readOnly": True},
@@ -201,19 +204,23 @@ def _volumes(request: PodRequest) -> list[dict[str, Any]]:
 def _config(request: PodRequest, settings: Settings) -> str:
     """What the executor is told; it adds the pod's uid itself."""
     wanted, claimed = request.wanted, request.state is PodState.CLAIMED
-    config = {
+    config: dict[str, Any] = {
         "sandbox_id": request.name,
         "workspace": WORKSPACE,
+        "state_dir": STATE,
         "private_dir": PRIVATE,
         "keys_file": f"{KEYS}/{KEYS_FILE}",
         "listen": f"0.0.0.0:{settings.executor_port}",
         "network": "pod",
         "isolation": "namespace",
         "limits": asdict(wanted.limits),
+        "rollback": asdict(wanted.rollback),
         "lease": request.lease if claimed else None,
         "idle_timeout": wanted.idle_timeout if claimed else None,
         "envs": dict(wanted.envs),
     }
+    if wanted.services:
+        config["services"] = list(wanted.services)
     return json.dumps(config, sort_keys=True)
 
 

@@ -67,7 +67,8 @@ plt.close(figure)
 print(f"saved: {{len(outliers)}} outliers, worst {{worst:%Y-%m}}, {{100 * returns.min():.2f}} %")
 """
 _RELOAD = 'import pandas as pd\nprices = pd.read_csv("clean.csv", index_col="Date", parse_dates=True)\nprint("clean:", len(prices), "months read")'
-_CHAOS = 'import os\nprint("this interpreter ends now, with all its variables", flush=True)\nos._exit(7)'
+_GO_ON = 'print("clean:", len(prices), "months are still there")'
+_CHAOS = 'import os\nprint("this interpreter ends now", flush=True)\nos._exit(7)'
 
 
 def make(seed: int, *, chaos: bool = False) -> Task:
@@ -87,6 +88,8 @@ def make(seed: int, *, chaos: bool = False) -> Task:
         *accident,
         # Whoever lost the variables, for whatever reason, still has the file.
         Move(When(lost="variables"), RunCode(_RELOAD, intent="my variables are gone: read clean.csv again"), times=3),
+        # Whoever was rolled back has them.
+        Move(When(lost="processes"), RunCode(_GO_ON, intent="rolled back: all is there, go on")),
         Move(When(text="clean: .* months"), returns, times=3),
         Move(When(text=r"(?m)^\d+ outliers"), RunCode(_PLOT.format(ticker=ticker), intent="plot it"), times=3),
         Move(

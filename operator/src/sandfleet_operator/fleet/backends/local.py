@@ -112,7 +112,8 @@ class LocalBackend:
         socket_path = self._directory.socket(sandbox.sandbox_uid)
         private = socket_path.parent / "p"
         workspace = self._directory.workspace(sandbox.workspace_id)
-        for path in (socket_path.parent, private, workspace):
+        state = self._directory.state(sandbox.workspace_id)
+        for path in (socket_path.parent, private, workspace, state):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         separate = self._user_ids is not None and template.isolation is not Isolation.NONE
         return {
@@ -121,6 +122,7 @@ class LocalBackend:
             "socket": str(socket_path),
             "workspace": str(workspace),
             "private_dir": str(private),
+            "state_dir": str(state),
             "keys_file": str(self._directory.keys_file),
             "isolation": template.isolation.name.lower(),
             "user_id": self._user_ids.of(sandbox.workspace_id) if self._user_ids is not None and separate else None,
@@ -132,7 +134,8 @@ class LocalBackend:
 
     async def _remove(self, workspace_id: str) -> None:
         try:
-            await asyncio.to_thread(remove_tree, self._directory.workspace(workspace_id))
+            for path in (self._directory.workspace(workspace_id), self._directory.state(workspace_id)):
+                await asyncio.to_thread(remove_tree, path)
         except (OSError, StateDirError) as error:
             _LOG.warning("cannot remove workspace %s: %s", workspace_id, error)
 

@@ -55,20 +55,22 @@ STREAM_STDOUT: Stream
 STREAM_STDERR: Stream
 
 class Usage(_message.Message):
-    __slots__ = ("wall_seconds", "cpu_seconds", "peak_memory_bytes", "peak_processes", "stdout_bytes", "stderr_bytes")
+    __slots__ = ("wall_seconds", "cpu_seconds", "peak_memory_bytes", "peak_processes", "stdout_bytes", "stderr_bytes", "written_bytes")
     WALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PEAK_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PEAK_PROCESSES_FIELD_NUMBER: _ClassVar[int]
     STDOUT_BYTES_FIELD_NUMBER: _ClassVar[int]
     STDERR_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
     wall_seconds: float
     cpu_seconds: float
     peak_memory_bytes: int
     peak_processes: int
     stdout_bytes: int
     stderr_bytes: int
-    def __init__(self, wall_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., stdout_bytes: _Optional[int] = ..., stderr_bytes: _Optional[int] = ...) -> None: ...
+    written_bytes: int
+    def __init__(self, wall_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., stdout_bytes: _Optional[int] = ..., stderr_bytes: _Optional[int] = ..., written_bytes: _Optional[int] = ...) -> None: ...
 
 class FileChanges(_message.Message):
     __slots__ = ("created", "modified", "deleted", "complete", "omitted")
@@ -127,16 +129,26 @@ class Result(_message.Message):
     def __init__(self, parts: _Optional[_Iterable[_Union[MimePart, _Mapping]]] = ..., is_main_result: _Optional[bool] = ..., dropped_bytes: _Optional[int] = ...) -> None: ...
 
 class ExecutionStarted(_message.Message):
-    __slots__ = ("execution_id", "context_id", "cell_number", "lost")
+    __slots__ = ("execution_id", "context_id", "cell_number", "lost", "resumed")
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
     CELL_NUMBER_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     context_id: str
     cell_number: int
     lost: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., cell_number: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ...) -> None: ...
+    resumed: Resumed
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., cell_number: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ...) -> None: ...
+
+class Resumed(_message.Message):
+    __slots__ = ("variables", "cell_number")
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    CELL_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    variables: int
+    cell_number: int
+    def __init__(self, variables: _Optional[int] = ..., cell_number: _Optional[int] = ...) -> None: ...
 
 class OutputChunk(_message.Message):
     __slots__ = ("stream", "data")
@@ -184,7 +196,7 @@ class Span(_message.Message):
     def __init__(self, name: _Optional[str] = ..., trace_id: _Optional[bytes] = ..., span_id: _Optional[bytes] = ..., parent_span_id: _Optional[bytes] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., attributes: _Optional[_Mapping[str, str]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ExecutionFinished(_message.Message):
-    __slots__ = ("outcome", "blame", "reason", "message", "exit_code", "signal", "usage", "files", "lost", "leftover_processes_killed", "spans")
+    __slots__ = ("outcome", "blame", "reason", "message", "exit_code", "signal", "usage", "files", "lost", "leftover_processes_killed", "spans", "rollback", "not_stored")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     BLAME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +208,8 @@ class ExecutionFinished(_message.Message):
     LOST_FIELD_NUMBER: _ClassVar[int]
     LEFTOVER_PROCESSES_KILLED_FIELD_NUMBER: _ClassVar[int]
     SPANS_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    NOT_STORED_FIELD_NUMBER: _ClassVar[int]
     outcome: Outcome
     blame: Blame
     reason: str
@@ -207,7 +221,27 @@ class ExecutionFinished(_message.Message):
     lost: _containers.RepeatedScalarFieldContainer[str]
     leftover_processes_killed: int
     spans: _containers.RepeatedCompositeFieldContainer[Span]
-    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., blame: _Optional[_Union[Blame, str]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., files: _Optional[_Union[FileChanges, _Mapping]] = ..., lost: _Optional[_Iterable[str]] = ..., leftover_processes_killed: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...
+    rollback: Rollback
+    not_stored: str
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., blame: _Optional[_Union[Blame, str]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., files: _Optional[_Union[FileChanges, _Mapping]] = ..., lost: _Optional[_Iterable[str]] = ..., leftover_processes_killed: _Optional[int] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ..., not_stored: _Optional[str] = ...) -> None: ...
+
+class Rollback(_message.Message):
+    __slots__ = ("done", "restored", "kept", "refused", "message", "cell_number", "cells_undone")
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CELL_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CELLS_UNDONE_FIELD_NUMBER: _ClassVar[int]
+    done: bool
+    restored: _containers.RepeatedScalarFieldContainer[str]
+    kept: _containers.RepeatedScalarFieldContainer[str]
+    refused: str
+    message: str
+    cell_number: int
+    cells_undone: int
+    def __init__(self, done: _Optional[bool] = ..., restored: _Optional[_Iterable[str]] = ..., kept: _Optional[_Iterable[str]] = ..., refused: _Optional[str] = ..., message: _Optional[str] = ..., cell_number: _Optional[int] = ..., cells_undone: _Optional[int] = ...) -> None: ...
 
 class ExecutionEvent(_message.Message):
     __slots__ = ("sequence", "started", "output", "result", "error", "gap", "finished")
@@ -228,7 +262,7 @@ class ExecutionEvent(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., error: _Optional[_Union[ExecutionError, _Mapping]] = ..., gap: _Optional[_Union[OutputGap, _Mapping]] = ..., finished: _Optional[_Union[ExecutionFinished, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions", "max_timeout", "default_timeout")
+    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions", "max_timeout", "default_timeout", "open_files", "disk_bytes")
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +270,8 @@ class Limits(_message.Message):
     EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
     MAX_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
     memory_bytes: int
     tmp_bytes: int
     processes: int
@@ -243,7 +279,9 @@ class Limits(_message.Message):
     executions: int
     max_timeout: _duration_pb2.Duration
     default_timeout: _duration_pb2.Duration
-    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., max_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., default_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    open_files: int
+    disk_bytes: int
+    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., max_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., default_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., open_files: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
     __slots__ = ("reason", "message", "retryable", "subject")

@@ -81,6 +81,31 @@ class FilesystemServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.RemoveRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.RemoveResponse.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/sandfleet_api.executor.v1.FilesystemService/Watch',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.WatchRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.WatchResponse.FromString,
+                _registered_method=True)
+        self.Archive = channel.unary_stream(
+                '/sandfleet_api.executor.v1.FilesystemService/Archive',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ArchiveRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ArchiveResponse.FromString,
+                _registered_method=True)
+        self.Extract = channel.stream_unary(
+                '/sandfleet_api.executor.v1.FilesystemService/Extract',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ExtractRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ExtractResponse.FromString,
+                _registered_method=True)
+        self.Glob = channel.unary_unary(
+                '/sandfleet_api.executor.v1.FilesystemService/Glob',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.GlobRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.GlobResponse.FromString,
+                _registered_method=True)
+        self.Search = channel.unary_unary(
+                '/sandfleet_api.executor.v1.FilesystemService/Search',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.SearchRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.SearchResponse.FromString,
+                _registered_method=True)
 
 
 class FilesystemServiceServicer:
@@ -150,6 +175,53 @@ class FilesystemServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """Tells what changes at and below a directory of /workspace, from the first message on (`started`), until the caller ends it.
+        It is told at least once, not each time: what is written twice before it was sent is one event. After an `overflow` the
+        caller has to list again.
+        INVALID_ARGUMENT    below /tmp nothing is watched (reason NotWatchable). Not to be retried.
+        RESOURCE_EXHAUSTED  as many watches as allowed are there (reason TooManyWatches). To be retried after one has ended.
+        UNAVAILABLE         the workspace cannot be watched now, as it is too large or the kernel has no inotify left (reason
+        WatcherNotReady). To be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Archive(self, request, context):
+        """Reads a file, symlink or directory with all below it as a tar stream (POSIX pax), its names relative to `path`. Last comes
+        `end`, without which something is missing. A file that changes meanwhile keeps the size that its header told.
+        RESOURCE_EXHAUSTED  the tree has more entries than one archive takes (reason TooManyEntries). Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Extract(self, request_iterator, context):
+        """Writes what a tar stream holds below a directory: first a header, then bytes in chunks, then an end. Files, directories,
+        symlinks that stay inside and hard links to files of the same archive; no link is followed, no owner, device, pipe, set-id
+        bit or hole is made. What was refused or did not fit is told in the answer, which says of each file all or nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Glob(self, request, context):
+        """Finds names by a pattern.
+        INVALID_ARGUMENT  no such pattern (reason InvalidPattern). Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Search(self, request, context):
+        """Finds text in files, line by line. Binary files (a NUL in their first 8 KiB) are passed over.
+        INVALID_ARGUMENT  no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FilesystemServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -187,6 +259,31 @@ def add_FilesystemServiceServicer_to_server(servicer, server):
                     servicer.Remove,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.RemoveRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.RemoveResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.WatchRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.WatchResponse.SerializeToString,
+            ),
+            'Archive': grpc.unary_stream_rpc_method_handler(
+                    servicer.Archive,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ArchiveRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ArchiveResponse.SerializeToString,
+            ),
+            'Extract': grpc.stream_unary_rpc_method_handler(
+                    servicer.Extract,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ExtractRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ExtractResponse.SerializeToString,
+            ),
+            'Glob': grpc.unary_unary_rpc_method_handler(
+                    servicer.Glob,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.GlobRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.GlobResponse.SerializeToString,
+            ),
+            'Search': grpc.unary_unary_rpc_method_handler(
+                    servicer.Search,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.SearchRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.SearchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -390,6 +487,141 @@ class FilesystemService:
             '/sandfleet_api.executor.v1.FilesystemService/Remove',
             sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.RemoveRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.RemoveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.FilesystemService/Watch',
+            sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.WatchRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Archive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.FilesystemService/Archive',
+            sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ArchiveRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ArchiveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Extract(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/sandfleet_api.executor.v1.FilesystemService/Extract',
+            sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ExtractRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.ExtractResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Glob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.FilesystemService/Glob',
+            sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.GlobRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.GlobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Search(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.FilesystemService/Search',
+            sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.SearchRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_filesystem__pb2.SearchResponse.FromString,
             options,
             channel_credentials,
             insecure,

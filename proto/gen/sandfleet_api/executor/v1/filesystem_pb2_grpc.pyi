@@ -65,6 +65,33 @@ class FilesystemServiceStub:
     """
     Remove: _grpc.UnaryUnaryMultiCallable[_filesystem_pb2.RemoveRequest, _filesystem_pb2.RemoveResponse]
     """Removes a file, a symlink or a directory."""
+    Watch: _grpc.UnaryStreamMultiCallable[_filesystem_pb2.WatchRequest, _filesystem_pb2.WatchResponse]
+    """Tells what changes at and below a directory of /workspace, from the first message on (`started`), until the caller ends it.
+    It is told at least once, not each time: what is written twice before it was sent is one event. After an `overflow` the
+    caller has to list again.
+      INVALID_ARGUMENT    below /tmp nothing is watched (reason NotWatchable). Not to be retried.
+      RESOURCE_EXHAUSTED  as many watches as allowed are there (reason TooManyWatches). To be retried after one has ended.
+      UNAVAILABLE         the workspace cannot be watched now, as it is too large or the kernel has no inotify left (reason
+                          WatcherNotReady). To be retried.
+    """
+    Archive: _grpc.UnaryStreamMultiCallable[_filesystem_pb2.ArchiveRequest, _filesystem_pb2.ArchiveResponse]
+    """Reads a file, symlink or directory with all below it as a tar stream (POSIX pax), its names relative to `path`. Last comes
+    `end`, without which something is missing. A file that changes meanwhile keeps the size that its header told.
+      RESOURCE_EXHAUSTED  the tree has more entries than one archive takes (reason TooManyEntries). Not to be retried.
+    """
+    Extract: _grpc.StreamUnaryMultiCallable[_filesystem_pb2.ExtractRequest, _filesystem_pb2.ExtractResponse]
+    """Writes what a tar stream holds below a directory: first a header, then bytes in chunks, then an end. Files, directories,
+    symlinks that stay inside and hard links to files of the same archive; no link is followed, no owner, device, pipe, set-id
+    bit or hole is made. What was refused or did not fit is told in the answer, which says of each file all or nothing.
+    """
+    Glob: _grpc.UnaryUnaryMultiCallable[_filesystem_pb2.GlobRequest, _filesystem_pb2.GlobResponse]
+    """Finds names by a pattern.
+      INVALID_ARGUMENT  no such pattern (reason InvalidPattern). Not to be retried.
+    """
+    Search: _grpc.UnaryUnaryMultiCallable[_filesystem_pb2.SearchRequest, _filesystem_pb2.SearchResponse]
+    """Finds text in files, line by line. Binary files (a NUL in their first 8 KiB) are passed over.
+      INVALID_ARGUMENT  no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+    """
 
 @_typing.type_check_only
 class FilesystemServiceAsyncStub(FilesystemServiceStub):
@@ -103,6 +130,33 @@ class FilesystemServiceAsyncStub(FilesystemServiceStub):
     """
     Remove: _aio.UnaryUnaryMultiCallable[_filesystem_pb2.RemoveRequest, _filesystem_pb2.RemoveResponse]  # type: ignore[assignment]
     """Removes a file, a symlink or a directory."""
+    Watch: _aio.UnaryStreamMultiCallable[_filesystem_pb2.WatchRequest, _filesystem_pb2.WatchResponse]  # type: ignore[assignment]
+    """Tells what changes at and below a directory of /workspace, from the first message on (`started`), until the caller ends it.
+    It is told at least once, not each time: what is written twice before it was sent is one event. After an `overflow` the
+    caller has to list again.
+      INVALID_ARGUMENT    below /tmp nothing is watched (reason NotWatchable). Not to be retried.
+      RESOURCE_EXHAUSTED  as many watches as allowed are there (reason TooManyWatches). To be retried after one has ended.
+      UNAVAILABLE         the workspace cannot be watched now, as it is too large or the kernel has no inotify left (reason
+                          WatcherNotReady). To be retried.
+    """
+    Archive: _aio.UnaryStreamMultiCallable[_filesystem_pb2.ArchiveRequest, _filesystem_pb2.ArchiveResponse]  # type: ignore[assignment]
+    """Reads a file, symlink or directory with all below it as a tar stream (POSIX pax), its names relative to `path`. Last comes
+    `end`, without which something is missing. A file that changes meanwhile keeps the size that its header told.
+      RESOURCE_EXHAUSTED  the tree has more entries than one archive takes (reason TooManyEntries). Not to be retried.
+    """
+    Extract: _aio.StreamUnaryMultiCallable[_filesystem_pb2.ExtractRequest, _filesystem_pb2.ExtractResponse]  # type: ignore[assignment]
+    """Writes what a tar stream holds below a directory: first a header, then bytes in chunks, then an end. Files, directories,
+    symlinks that stay inside and hard links to files of the same archive; no link is followed, no owner, device, pipe, set-id
+    bit or hole is made. What was refused or did not fit is told in the answer, which says of each file all or nothing.
+    """
+    Glob: _aio.UnaryUnaryMultiCallable[_filesystem_pb2.GlobRequest, _filesystem_pb2.GlobResponse]  # type: ignore[assignment]
+    """Finds names by a pattern.
+      INVALID_ARGUMENT  no such pattern (reason InvalidPattern). Not to be retried.
+    """
+    Search: _aio.UnaryUnaryMultiCallable[_filesystem_pb2.SearchRequest, _filesystem_pb2.SearchResponse]  # type: ignore[assignment]
+    """Finds text in files, line by line. Binary files (a NUL in their first 8 KiB) are passed over.
+      INVALID_ARGUMENT  no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+    """
 
 class FilesystemServiceServicer(metaclass=_abc_1.ABCMeta):
     """Files below /workspace and /tmp, and nothing else. Scope: `filesystem`.
@@ -180,5 +234,62 @@ class FilesystemServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_filesystem_pb2.RemoveResponse, _abc.Awaitable[_filesystem_pb2.RemoveResponse]]:
         """Removes a file, a symlink or a directory."""
+
+    @_abc_1.abstractmethod
+    def Watch(
+        self,
+        request: _filesystem_pb2.WatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_filesystem_pb2.WatchResponse], _abc.AsyncIterator[_filesystem_pb2.WatchResponse]]:
+        """Tells what changes at and below a directory of /workspace, from the first message on (`started`), until the caller ends it.
+        It is told at least once, not each time: what is written twice before it was sent is one event. After an `overflow` the
+        caller has to list again.
+          INVALID_ARGUMENT    below /tmp nothing is watched (reason NotWatchable). Not to be retried.
+          RESOURCE_EXHAUSTED  as many watches as allowed are there (reason TooManyWatches). To be retried after one has ended.
+          UNAVAILABLE         the workspace cannot be watched now, as it is too large or the kernel has no inotify left (reason
+                              WatcherNotReady). To be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def Archive(
+        self,
+        request: _filesystem_pb2.ArchiveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_filesystem_pb2.ArchiveResponse], _abc.AsyncIterator[_filesystem_pb2.ArchiveResponse]]:
+        """Reads a file, symlink or directory with all below it as a tar stream (POSIX pax), its names relative to `path`. Last comes
+        `end`, without which something is missing. A file that changes meanwhile keeps the size that its header told.
+          RESOURCE_EXHAUSTED  the tree has more entries than one archive takes (reason TooManyEntries). Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def Extract(
+        self,
+        request_iterator: _MaybeAsyncIterator[_filesystem_pb2.ExtractRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_filesystem_pb2.ExtractResponse, _abc.Awaitable[_filesystem_pb2.ExtractResponse]]:
+        """Writes what a tar stream holds below a directory: first a header, then bytes in chunks, then an end. Files, directories,
+        symlinks that stay inside and hard links to files of the same archive; no link is followed, no owner, device, pipe, set-id
+        bit or hole is made. What was refused or did not fit is told in the answer, which says of each file all or nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def Glob(
+        self,
+        request: _filesystem_pb2.GlobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_filesystem_pb2.GlobResponse, _abc.Awaitable[_filesystem_pb2.GlobResponse]]:
+        """Finds names by a pattern.
+          INVALID_ARGUMENT  no such pattern (reason InvalidPattern). Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def Search(
+        self,
+        request: _filesystem_pb2.SearchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_filesystem_pb2.SearchResponse, _abc.Awaitable[_filesystem_pb2.SearchResponse]]:
+        """Finds text in files, line by line. Binary files (a NUL in their first 8 KiB) are passed over.
+          INVALID_ARGUMENT  no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+        """
 
 def add_FilesystemServiceServicer_to_server(servicer: FilesystemServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,6 +1,7 @@
 import datetime
 
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from sandfleet_api.executor.v1 import common_pb2 as _common_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -17,27 +18,98 @@ class ContextState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONTEXT_STATE_IDLE: _ClassVar[ContextState]
     CONTEXT_STATE_BUSY: _ClassVar[ContextState]
     CONTEXT_STATE_ENDED: _ClassVar[ContextState]
+
+class OnFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_FAILURE_UNSPECIFIED: _ClassVar[OnFailure]
+    ON_FAILURE_KEEP: _ClassVar[OnFailure]
+    ON_FAILURE_ROLLBACK: _ClassVar[OnFailure]
 CONTEXT_STATE_UNSPECIFIED: ContextState
 CONTEXT_STATE_IDLE: ContextState
 CONTEXT_STATE_BUSY: ContextState
 CONTEXT_STATE_ENDED: ContextState
+ON_FAILURE_UNSPECIFIED: OnFailure
+ON_FAILURE_KEEP: OnFailure
+ON_FAILURE_ROLLBACK: OnFailure
 
 class Context(_message.Message):
-    __slots__ = ("context_id", "language", "state", "generation", "executions")
+    __slots__ = ("context_id", "language", "state", "generation", "executions", "copied_cell", "autosaved")
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    COPIED_CELL_FIELD_NUMBER: _ClassVar[int]
+    AUTOSAVED_FIELD_NUMBER: _ClassVar[int]
     context_id: str
     language: str
     state: ContextState
     generation: int
     executions: int
-    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., state: _Optional[_Union[ContextState, str]] = ..., generation: _Optional[int] = ..., executions: _Optional[int] = ...) -> None: ...
+    copied_cell: int
+    autosaved: AutomaticSave
+    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., state: _Optional[_Union[ContextState, str]] = ..., generation: _Optional[int] = ..., executions: _Optional[int] = ..., copied_cell: _Optional[int] = ..., autosaved: _Optional[_Union[AutomaticSave, _Mapping]] = ...) -> None: ...
+
+class AutomaticSave(_message.Message):
+    __slots__ = ("state", "problem")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    state: SavedState
+    problem: str
+    def __init__(self, state: _Optional[_Union[SavedState, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class Autosave(_message.Message):
+    __slots__ = ("max_bytes", "timeout")
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    max_bytes: int
+    timeout: _duration_pb2.Duration
+    def __init__(self, max_bytes: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class SavedState(_message.Message):
+    __slots__ = ("name", "context_id", "created", "cell_number", "size_bytes", "saved", "unsaved")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    CELL_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SAVED_FIELD_NUMBER: _ClassVar[int]
+    UNSAVED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    context_id: str
+    created: _timestamp_pb2.Timestamp
+    cell_number: int
+    size_bytes: int
+    saved: int
+    unsaved: int
+    def __init__(self, name: _Optional[str] = ..., context_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cell_number: _Optional[int] = ..., size_bytes: _Optional[int] = ..., saved: _Optional[int] = ..., unsaved: _Optional[int] = ...) -> None: ...
+
+class StateItem(_message.Message):
+    __slots__ = ("name", "type", "size_bytes", "reason", "message", "overwrote")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    OVERWROTE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    size_bytes: int
+    reason: str
+    message: str
+    overwrote: bool
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., size_bytes: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., overwrote: _Optional[bool] = ...) -> None: ...
+
+class StateItems(_message.Message):
+    __slots__ = ("items", "omitted")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    OMITTED_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[StateItem]
+    omitted: int
+    def __init__(self, items: _Optional[_Iterable[_Union[StateItem, _Mapping]]] = ..., omitted: _Optional[int] = ...) -> None: ...
 
 class CreateContextRequest(_message.Message):
-    __slots__ = ("context_id", "language", "cwd", "envs")
+    __slots__ = ("context_id", "language", "cwd", "envs", "autosave", "resume")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -49,17 +121,23 @@ class CreateContextRequest(_message.Message):
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     CWD_FIELD_NUMBER: _ClassVar[int]
     ENVS_FIELD_NUMBER: _ClassVar[int]
+    AUTOSAVE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     context_id: str
     language: str
     cwd: str
     envs: _containers.ScalarMap[str, str]
-    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., cwd: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    autosave: Autosave
+    resume: bool
+    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., cwd: _Optional[str] = ..., envs: _Optional[_Mapping[str, str]] = ..., autosave: _Optional[_Union[Autosave, _Mapping]] = ..., resume: _Optional[bool] = ...) -> None: ...
 
 class CreateContextResponse(_message.Message):
-    __slots__ = ("context",)
+    __slots__ = ("context", "resumed")
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
     context: Context
-    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ...) -> None: ...
+    resumed: RestoreStateResponse
+    def __init__(self, context: _Optional[_Union[Context, _Mapping]] = ..., resumed: _Optional[_Union[RestoreStateResponse, _Mapping]] = ...) -> None: ...
 
 class ListContextsRequest(_message.Message):
     __slots__ = ()
@@ -72,7 +150,7 @@ class ListContextsResponse(_message.Message):
     def __init__(self, contexts: _Optional[_Iterable[_Union[Context, _Mapping]]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ("execution_id", "context_id", "code", "timeout", "output_limit_bytes", "envs")
+    __slots__ = ("execution_id", "context_id", "code", "timeout", "output_limit_bytes", "envs", "on_failure", "autosave")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -86,15 +164,35 @@ class ExecuteRequest(_message.Message):
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     ENVS_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    AUTOSAVE_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     context_id: str
     code: str
     timeout: _duration_pb2.Duration
     output_limit_bytes: int
     envs: _containers.ScalarMap[str, str]
-    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    on_failure: OnFailure
+    autosave: Autosave
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., autosave: _Optional[_Union[Autosave, _Mapping]] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[_common_pb2.ExecutionEvent]
+    def __init__(self, events: _Optional[_Iterable[_Union[_common_pb2.ExecutionEvent, _Mapping]]] = ...) -> None: ...
+
+class InterpreterServiceAttachRequest(_message.Message):
+    __slots__ = ("execution_id", "after_sequence", "seen_bytes")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SEEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    after_sequence: int
+    seen_bytes: int
+    def __init__(self, execution_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., seen_bytes: _Optional[int] = ...) -> None: ...
+
+class InterpreterServiceAttachResponse(_message.Message):
     __slots__ = ("events",)
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[_common_pb2.ExecutionEvent]
@@ -116,6 +214,20 @@ class InterruptResponse(_message.Message):
     interrupted: bool
     def __init__(self, interrupted: _Optional[bool] = ...) -> None: ...
 
+class ForkContextRequest(_message.Message):
+    __slots__ = ("context_id", "new_context_ids")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    NEW_CONTEXT_IDS_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    new_context_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, context_id: _Optional[str] = ..., new_context_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ForkContextResponse(_message.Message):
+    __slots__ = ("contexts",)
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
+    contexts: _containers.RepeatedCompositeFieldContainer[Context]
+    def __init__(self, contexts: _Optional[_Iterable[_Union[Context, _Mapping]]] = ...) -> None: ...
+
 class RestartContextRequest(_message.Message):
     __slots__ = ("context_id",)
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -135,5 +247,75 @@ class DeleteContextRequest(_message.Message):
     def __init__(self, context_id: _Optional[str] = ...) -> None: ...
 
 class DeleteContextResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SaveStateRequest(_message.Message):
+    __slots__ = ("context_id", "name", "max_bytes", "max_variable_bytes", "timeout")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_VARIABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    name: str
+    max_bytes: int
+    max_variable_bytes: int
+    timeout: _duration_pb2.Duration
+    def __init__(self, context_id: _Optional[str] = ..., name: _Optional[str] = ..., max_bytes: _Optional[int] = ..., max_variable_bytes: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class SaveStateResponse(_message.Message):
+    __slots__ = ("state", "saved", "unsaved", "threads")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SAVED_FIELD_NUMBER: _ClassVar[int]
+    UNSAVED_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    state: SavedState
+    saved: StateItems
+    unsaved: StateItems
+    threads: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, state: _Optional[_Union[SavedState, _Mapping]] = ..., saved: _Optional[_Union[StateItems, _Mapping]] = ..., unsaved: _Optional[_Union[StateItems, _Mapping]] = ..., threads: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RestoreStateRequest(_message.Message):
+    __slots__ = ("context_id", "name", "timeout")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    name: str
+    timeout: _duration_pb2.Duration
+    def __init__(self, context_id: _Optional[str] = ..., name: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class RestoreStateResponse(_message.Message):
+    __slots__ = ("state", "restored", "unrestored", "unsaved", "lost")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
+    UNRESTORED_FIELD_NUMBER: _ClassVar[int]
+    UNSAVED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    state: SavedState
+    restored: StateItems
+    unrestored: StateItems
+    unsaved: StateItems
+    lost: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, state: _Optional[_Union[SavedState, _Mapping]] = ..., restored: _Optional[_Union[StateItems, _Mapping]] = ..., unrestored: _Optional[_Union[StateItems, _Mapping]] = ..., unsaved: _Optional[_Union[StateItems, _Mapping]] = ..., lost: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListStatesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListStatesResponse(_message.Message):
+    __slots__ = ("states",)
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    states: _containers.RepeatedCompositeFieldContainer[SavedState]
+    def __init__(self, states: _Optional[_Iterable[_Union[SavedState, _Mapping]]] = ...) -> None: ...
+
+class DeleteStateRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteStateResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

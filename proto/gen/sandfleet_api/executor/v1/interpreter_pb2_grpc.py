@@ -55,10 +55,20 @@ class InterpreterServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ExecuteRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ExecuteResponse.FromString,
                 _registered_method=True)
+        self.Attach = channel.unary_stream(
+                '/sandfleet_api.executor.v1.InterpreterService/Attach',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachResponse.FromString,
+                _registered_method=True)
         self.Interrupt = channel.unary_unary(
                 '/sandfleet_api.executor.v1.InterpreterService/Interrupt',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptResponse.FromString,
+                _registered_method=True)
+        self.ForkContext = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/ForkContext',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextResponse.FromString,
                 _registered_method=True)
         self.RestartContext = channel.unary_unary(
                 '/sandfleet_api.executor.v1.InterpreterService/RestartContext',
@@ -69,6 +79,26 @@ class InterpreterServiceStub:
                 '/sandfleet_api.executor.v1.InterpreterService/DeleteContext',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextResponse.FromString,
+                _registered_method=True)
+        self.SaveState = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/SaveState',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateResponse.FromString,
+                _registered_method=True)
+        self.RestoreState = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/RestoreState',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateResponse.FromString,
+                _registered_method=True)
+        self.ListStates = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/ListStates',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesResponse.FromString,
+                _registered_method=True)
+        self.DeleteState = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/DeleteState',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateResponse.FromString,
                 _registered_method=True)
 
 
@@ -84,7 +114,8 @@ class InterpreterServiceServicer:
     def CreateContext(self, request, context):
         """Starts a context.
         ALREADY_EXISTS      a context of that id exists. Not to be retried.
-        INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
+        FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
+        INVALID_ARGUMENT    a language that is unknown or whose program the sandbox has not, malformed id, environment or cwd. Not to be retried.
         RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -100,11 +131,26 @@ class InterpreterServiceServicer:
 
     def Execute(self, request, context):
         """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
-        ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+        ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+        forgotten (ResultForgotten). Not to be retried.
+        FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
         INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
         NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
-        RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
-        A client that goes away does not end the execution; its deadline does.
+        RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
+        beyond its limit (reason WorkspaceFull). To be retried after files were removed.
+        A client that goes away does not end the execution; its deadline does. The same request with the id of an execution that was
+        started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Attach(self, request, context):
+        """The events of an execution from any number on, whether it runs or has ended, also under an earlier executor of the workspace.
+        Several may read at once. May be repeated; ends otherwise for:
+        NOT_FOUND           no cell of that id was started, or what it showed was forgotten. Not to be retried.
+        OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+        RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,6 +159,21 @@ class InterpreterServiceServicer:
     def Interrupt(self, request, context):
         """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
         NOT_FOUND  no such context. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkContext(self, request, context):
+        """Makes copies of a context that share its memory until they write to it: variables, imports and working directory are there in
+        each. Waits for a running cell to end. All of them are made, or none. Random numbers are seeded anew from the context id;
+        generators that code has made itself (numpy.random.default_rng) draw the same in each.
+        ALREADY_EXISTS       a context of such an id exists. Not to be retried.
+        FAILED_PRECONDITION  no copy would be right: other threads are running (reason ThreadsRunning, the message names one). To be
+        retried after they have ended.
+        INVALID_ARGUMENT     malformed or repeated id, none, or too many. Not to be retried.
+        NOT_FOUND            no such context. Not to be retried.
+        RESOURCE_EXHAUSTED   as many contexts or processes as allowed exist, or memory is short. To be retried later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -128,6 +189,48 @@ class InterpreterServiceServicer:
 
     def DeleteContext(self, request, context):
         """Ends a context with all its processes. Deleting one that is not there is no error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SaveState(self, request, context):
+        """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
+        is in the answer, with the reason, and is no failure. The context goes on meanwhile.
+        ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+        FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
+        INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
+        NOT_FOUND            no such context. Not to be retried.
+        RESOURCE_EXHAUSTED   the disk is full (NoSpace), or too many states (TooManyStates). To be retried after one was deleted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreState(self, request, context):
+        """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
+        cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+        ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
+        DATA_LOSS            the saved state is damaged. Not to be retried.
+        FAILED_PRECONDITION  no directory for states. Not to be retried.
+        INVALID_ARGUMENT     malformed name or timeout. Not to be retried.
+        NOT_FOUND            no such context or state. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListStates(self, request, context):
+        """Lists the saved states by name. Automatic saves are not among them.
+        FAILED_PRECONDITION  no directory for states. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteState(self, request, context):
+        """Deletes a saved state. Deleting one that is not there is no error.
+        INVALID_ARGUMENT  malformed name. Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,10 +254,20 @@ def add_InterpreterServiceServicer_to_server(servicer, server):
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ExecuteRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ExecuteResponse.SerializeToString,
             ),
+            'Attach': grpc.unary_stream_rpc_method_handler(
+                    servicer.Attach,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachResponse.SerializeToString,
+            ),
             'Interrupt': grpc.unary_unary_rpc_method_handler(
                     servicer.Interrupt,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptResponse.SerializeToString,
+            ),
+            'ForkContext': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkContext,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextResponse.SerializeToString,
             ),
             'RestartContext': grpc.unary_unary_rpc_method_handler(
                     servicer.RestartContext,
@@ -165,6 +278,26 @@ def add_InterpreterServiceServicer_to_server(servicer, server):
                     servicer.DeleteContext,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextResponse.SerializeToString,
+            ),
+            'SaveState': grpc.unary_unary_rpc_method_handler(
+                    servicer.SaveState,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateResponse.SerializeToString,
+            ),
+            'RestoreState': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreState,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateResponse.SerializeToString,
+            ),
+            'ListStates': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListStates,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesResponse.SerializeToString,
+            ),
+            'DeleteState': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteState,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -265,6 +398,33 @@ class InterpreterService:
             _registered_method=True)
 
     @staticmethod
+    def Attach(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/Attach',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterpreterServiceAttachResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Interrupt(request,
             target,
             options=(),
@@ -281,6 +441,33 @@ class InterpreterService:
             '/sandfleet_api.executor.v1.InterpreterService/Interrupt',
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InterruptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkContext(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/ForkContext',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ForkContextResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -335,6 +522,114 @@ class InterpreterService:
             '/sandfleet_api.executor.v1.InterpreterService/DeleteContext',
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SaveState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/SaveState',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/RestoreState',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.RestoreStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/ListStates',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.ListStatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/DeleteState',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteStateResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,22 +42,45 @@ class InterpreterServiceStub:
     CreateContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.CreateContextRequest, _interpreter_pb2.CreateContextResponse]
     """Starts a context.
       ALREADY_EXISTS      a context of that id exists. Not to be retried.
-      INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
+      FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
+      INVALID_ARGUMENT    a language that is unknown or whose program the sandbox has not, malformed id, environment or cwd. Not to be retried.
       RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
     """
     ListContexts: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.ListContextsRequest, _interpreter_pb2.ListContextsResponse]
     """Lists the contexts."""
     Execute: _grpc.UnaryStreamMultiCallable[_interpreter_pb2.ExecuteRequest, _interpreter_pb2.ExecuteResponse]
     """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
-      ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+      ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                          forgotten (ResultForgotten). Not to be retried.
+      FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
       INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
       NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
-      RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
-    A client that goes away does not end the execution; its deadline does.
+      RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
+                          beyond its limit (reason WorkspaceFull). To be retried after files were removed.
+    A client that goes away does not end the execution; its deadline does. The same request with the id of an execution that was
+    started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+    """
+    Attach: _grpc.UnaryStreamMultiCallable[_interpreter_pb2.InterpreterServiceAttachRequest, _interpreter_pb2.InterpreterServiceAttachResponse]
+    """The events of an execution from any number on, whether it runs or has ended, also under an earlier executor of the workspace.
+    Several may read at once. May be repeated; ends otherwise for:
+      NOT_FOUND           no cell of that id was started, or what it showed was forgotten. Not to be retried.
+      OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+      RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
     """
     Interrupt: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.InterruptRequest, _interpreter_pb2.InterruptResponse]
     """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
       NOT_FOUND  no such context. Not to be retried.
+    """
+    ForkContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.ForkContextRequest, _interpreter_pb2.ForkContextResponse]
+    """Makes copies of a context that share its memory until they write to it: variables, imports and working directory are there in
+    each. Waits for a running cell to end. All of them are made, or none. Random numbers are seeded anew from the context id;
+    generators that code has made itself (numpy.random.default_rng) draw the same in each.
+      ALREADY_EXISTS       a context of such an id exists. Not to be retried.
+      FAILED_PRECONDITION  no copy would be right: other threads are running (reason ThreadsRunning, the message names one). To be
+                           retried after they have ended.
+      INVALID_ARGUMENT     malformed or repeated id, none, or too many. Not to be retried.
+      NOT_FOUND            no such context. Not to be retried.
+      RESOURCE_EXHAUSTED   as many contexts or processes as allowed exist, or memory is short. To be retried later.
     """
     RestartContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.RestartContextRequest, _interpreter_pb2.RestartContextResponse]
     """Ends the interpreter of a context with all its processes and starts a fresh one under the same id.
@@ -65,6 +88,32 @@ class InterpreterServiceStub:
     """
     DeleteContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteContextRequest, _interpreter_pb2.DeleteContextResponse]
     """Ends a context with all its processes. Deleting one that is not there is no error."""
+    SaveState: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.SaveStateRequest, _interpreter_pb2.SaveStateResponse]
+    """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
+    is in the answer, with the reason, and is no failure. The context goes on meanwhile.
+      ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+      FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
+      INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
+      NOT_FOUND            no such context. Not to be retried.
+      RESOURCE_EXHAUSTED   the disk is full (NoSpace), or too many states (TooManyStates). To be retried after one was deleted.
+    """
+    RestoreState: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.RestoreStateRequest, _interpreter_pb2.RestoreStateResponse]
+    """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
+    cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+      ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
+      DATA_LOSS            the saved state is damaged. Not to be retried.
+      FAILED_PRECONDITION  no directory for states. Not to be retried.
+      INVALID_ARGUMENT     malformed name or timeout. Not to be retried.
+      NOT_FOUND            no such context or state. Not to be retried.
+    """
+    ListStates: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.ListStatesRequest, _interpreter_pb2.ListStatesResponse]
+    """Lists the saved states by name. Automatic saves are not among them.
+      FAILED_PRECONDITION  no directory for states. Not to be retried.
+    """
+    DeleteState: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteStateRequest, _interpreter_pb2.DeleteStateResponse]
+    """Deletes a saved state. Deleting one that is not there is no error.
+      INVALID_ARGUMENT  malformed name. Not to be retried.
+    """
 
 @_typing.type_check_only
 class InterpreterServiceAsyncStub(InterpreterServiceStub):
@@ -80,22 +129,45 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     CreateContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.CreateContextRequest, _interpreter_pb2.CreateContextResponse]  # type: ignore[assignment]
     """Starts a context.
       ALREADY_EXISTS      a context of that id exists. Not to be retried.
-      INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
+      FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
+      INVALID_ARGUMENT    a language that is unknown or whose program the sandbox has not, malformed id, environment or cwd. Not to be retried.
       RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
     """
     ListContexts: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.ListContextsRequest, _interpreter_pb2.ListContextsResponse]  # type: ignore[assignment]
     """Lists the contexts."""
     Execute: _aio.UnaryStreamMultiCallable[_interpreter_pb2.ExecuteRequest, _interpreter_pb2.ExecuteResponse]  # type: ignore[assignment]
     """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
-      ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+      ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                          forgotten (ResultForgotten). Not to be retried.
+      FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
       INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
       NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
-      RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
-    A client that goes away does not end the execution; its deadline does.
+      RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
+                          beyond its limit (reason WorkspaceFull). To be retried after files were removed.
+    A client that goes away does not end the execution; its deadline does. The same request with the id of an execution that was
+    started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+    """
+    Attach: _aio.UnaryStreamMultiCallable[_interpreter_pb2.InterpreterServiceAttachRequest, _interpreter_pb2.InterpreterServiceAttachResponse]  # type: ignore[assignment]
+    """The events of an execution from any number on, whether it runs or has ended, also under an earlier executor of the workspace.
+    Several may read at once. May be repeated; ends otherwise for:
+      NOT_FOUND           no cell of that id was started, or what it showed was forgotten. Not to be retried.
+      OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+      RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
     """
     Interrupt: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.InterruptRequest, _interpreter_pb2.InterruptResponse]  # type: ignore[assignment]
     """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
       NOT_FOUND  no such context. Not to be retried.
+    """
+    ForkContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.ForkContextRequest, _interpreter_pb2.ForkContextResponse]  # type: ignore[assignment]
+    """Makes copies of a context that share its memory until they write to it: variables, imports and working directory are there in
+    each. Waits for a running cell to end. All of them are made, or none. Random numbers are seeded anew from the context id;
+    generators that code has made itself (numpy.random.default_rng) draw the same in each.
+      ALREADY_EXISTS       a context of such an id exists. Not to be retried.
+      FAILED_PRECONDITION  no copy would be right: other threads are running (reason ThreadsRunning, the message names one). To be
+                           retried after they have ended.
+      INVALID_ARGUMENT     malformed or repeated id, none, or too many. Not to be retried.
+      NOT_FOUND            no such context. Not to be retried.
+      RESOURCE_EXHAUSTED   as many contexts or processes as allowed exist, or memory is short. To be retried later.
     """
     RestartContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.RestartContextRequest, _interpreter_pb2.RestartContextResponse]  # type: ignore[assignment]
     """Ends the interpreter of a context with all its processes and starts a fresh one under the same id.
@@ -103,6 +175,32 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     """
     DeleteContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteContextRequest, _interpreter_pb2.DeleteContextResponse]  # type: ignore[assignment]
     """Ends a context with all its processes. Deleting one that is not there is no error."""
+    SaveState: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.SaveStateRequest, _interpreter_pb2.SaveStateResponse]  # type: ignore[assignment]
+    """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
+    is in the answer, with the reason, and is no failure. The context goes on meanwhile.
+      ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+      FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
+      INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
+      NOT_FOUND            no such context. Not to be retried.
+      RESOURCE_EXHAUSTED   the disk is full (NoSpace), or too many states (TooManyStates). To be retried after one was deleted.
+    """
+    RestoreState: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.RestoreStateRequest, _interpreter_pb2.RestoreStateResponse]  # type: ignore[assignment]
+    """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
+    cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+      ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
+      DATA_LOSS            the saved state is damaged. Not to be retried.
+      FAILED_PRECONDITION  no directory for states. Not to be retried.
+      INVALID_ARGUMENT     malformed name or timeout. Not to be retried.
+      NOT_FOUND            no such context or state. Not to be retried.
+    """
+    ListStates: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.ListStatesRequest, _interpreter_pb2.ListStatesResponse]  # type: ignore[assignment]
+    """Lists the saved states by name. Automatic saves are not among them.
+      FAILED_PRECONDITION  no directory for states. Not to be retried.
+    """
+    DeleteState: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteStateRequest, _interpreter_pb2.DeleteStateResponse]  # type: ignore[assignment]
+    """Deletes a saved state. Deleting one that is not there is no error.
+      INVALID_ARGUMENT  malformed name. Not to be retried.
+    """
 
 class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
     """Live interpreters ("contexts") whose variables last from one execution to the next. Scope: `interpreter`.
@@ -121,7 +219,8 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_interpreter_pb2.CreateContextResponse, _abc.Awaitable[_interpreter_pb2.CreateContextResponse]]:
         """Starts a context.
           ALREADY_EXISTS      a context of that id exists. Not to be retried.
-          INVALID_ARGUMENT    unknown language, malformed id, environment or cwd. Not to be retried.
+          FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
+          INVALID_ARGUMENT    a language that is unknown or whose program the sandbox has not, malformed id, environment or cwd. Not to be retried.
           RESOURCE_EXHAUSTED  as many contexts as allowed exist. To be retried after one was deleted.
         """
 
@@ -140,11 +239,28 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_interpreter_pb2.ExecuteResponse], _abc.AsyncIterator[_interpreter_pb2.ExecuteResponse]]:
         """Runs one cell and streams what happens. The end is an `ExecutionFinished`, whatever the code does; the stream fails only for:
-          ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+          ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                              forgotten (ResultForgotten). Not to be retried.
+          FAILED_PRECONDITION an automatic save is asked for, and the sandbox has no directory for states. Not to be retried.
           INVALID_ARGUMENT    malformed id, deadline or limit. Not to be retried.
           NOT_FOUND           no such context. Not to be retried. (The context "default" is made at its first use.)
-          RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting. To be retried.
-        A client that goes away does not end the execution; its deadline does.
+          RESOURCE_EXHAUSTED  as many executions as allowed are running or waiting (reason TooMany). To be retried. The workspace is far
+                              beyond its limit (reason WorkspaceFull). To be retried after files were removed.
+        A client that goes away does not end the execution; its deadline does. The same request with the id of an execution that was
+        started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+        """
+
+    @_abc_1.abstractmethod
+    def Attach(
+        self,
+        request: _interpreter_pb2.InterpreterServiceAttachRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_interpreter_pb2.InterpreterServiceAttachResponse], _abc.AsyncIterator[_interpreter_pb2.InterpreterServiceAttachResponse]]:
+        """The events of an execution from any number on, whether it runs or has ended, also under an earlier executor of the workspace.
+        Several may read at once. May be repeated; ends otherwise for:
+          NOT_FOUND           no cell of that id was started, or what it showed was forgotten. Not to be retried.
+          OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+          RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
         """
 
     @_abc_1.abstractmethod
@@ -155,6 +271,23 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_interpreter_pb2.InterruptResponse, _abc.Awaitable[_interpreter_pb2.InterruptResponse]]:
         """Interrupts the running execution of a context as Ctrl-C does; if it does not end within `grace`, the interpreter is killed.
           NOT_FOUND  no such context. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def ForkContext(
+        self,
+        request: _interpreter_pb2.ForkContextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.ForkContextResponse, _abc.Awaitable[_interpreter_pb2.ForkContextResponse]]:
+        """Makes copies of a context that share its memory until they write to it: variables, imports and working directory are there in
+        each. Waits for a running cell to end. All of them are made, or none. Random numbers are seeded anew from the context id;
+        generators that code has made itself (numpy.random.default_rng) draw the same in each.
+          ALREADY_EXISTS       a context of such an id exists. Not to be retried.
+          FAILED_PRECONDITION  no copy would be right: other threads are running (reason ThreadsRunning, the message names one). To be
+                               retried after they have ended.
+          INVALID_ARGUMENT     malformed or repeated id, none, or too many. Not to be retried.
+          NOT_FOUND            no such context. Not to be retried.
+          RESOURCE_EXHAUSTED   as many contexts or processes as allowed exist, or memory is short. To be retried later.
         """
 
     @_abc_1.abstractmethod
@@ -174,5 +307,55 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_interpreter_pb2.DeleteContextResponse, _abc.Awaitable[_interpreter_pb2.DeleteContextResponse]]:
         """Ends a context with all its processes. Deleting one that is not there is no error."""
+
+    @_abc_1.abstractmethod
+    def SaveState(
+        self,
+        request: _interpreter_pb2.SaveStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.SaveStateResponse, _abc.Awaitable[_interpreter_pb2.SaveStateResponse]]:
+        """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
+        is in the answer, with the reason, and is no failure. The context goes on meanwhile.
+          ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+          FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
+          INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
+          NOT_FOUND            no such context. Not to be retried.
+          RESOURCE_EXHAUSTED   the disk is full (NoSpace), or too many states (TooManyStates). To be retried after one was deleted.
+        """
+
+    @_abc_1.abstractmethod
+    def RestoreState(
+        self,
+        request: _interpreter_pb2.RestoreStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.RestoreStateResponse, _abc.Awaitable[_interpreter_pb2.RestoreStateResponse]]:
+        """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
+        cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+          ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
+          DATA_LOSS            the saved state is damaged. Not to be retried.
+          FAILED_PRECONDITION  no directory for states. Not to be retried.
+          INVALID_ARGUMENT     malformed name or timeout. Not to be retried.
+          NOT_FOUND            no such context or state. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def ListStates(
+        self,
+        request: _interpreter_pb2.ListStatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.ListStatesResponse, _abc.Awaitable[_interpreter_pb2.ListStatesResponse]]:
+        """Lists the saved states by name. Automatic saves are not among them.
+          FAILED_PRECONDITION  no directory for states. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteState(
+        self,
+        request: _interpreter_pb2.DeleteStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.DeleteStateResponse, _abc.Awaitable[_interpreter_pb2.DeleteStateResponse]]:
+        """Deletes a saved state. Deleting one that is not there is no error.
+          INVALID_ARGUMENT  malformed name. Not to be retried.
+        """
 
 def add_InterpreterServiceServicer_to_server(servicer: InterpreterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

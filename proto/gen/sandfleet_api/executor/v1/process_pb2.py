@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sandfleet_api.executor.v1 import common_pb2 as sandfleet__api_dot_executor_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandfleet_api/executor/v1/process.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&sandfleet_api/executor/v1/common.proto\"\xae\x02\n\x0cStartRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\x0c\x12\r\n\x05shell\x18\x03 \x01(\x0c\x12\x0b\n\x03\x63wd\x18\x04 \x01(\x0c\x12?\n\x04\x65nvs\x18\x05 \x03(\x0b\x32\x31.sandfleet_api.executor.v1.StartRequest.EnvsEntry\x12\x12\n\nopen_stdin\x18\x06 \x01(\x08\x12\x14\n\x0cmerge_output\x18\x07 \x01(\x08\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12output_limit_bytes\x18\t \x01(\x04\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"J\n\rStartResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"6\n\x10SendInputRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x13\n\x11SendInputResponse\")\n\x11\x43loseInputRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\"\x14\n\x12\x43loseInputResponse\"5\n\rSignalRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\x05\"\x10\n\x0eSignalResponse\"a\n\x0eRunningCommand\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\x0c\x12+\n\x07started\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\r\n\x0bListRequest\"K\n\x0cListResponse\x12;\n\x08\x63ommands\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.RunningCommand2\xf9\x03\n\x0eProcessService\x12\\\n\x05Start\x12\'.sandfleet_api.executor.v1.StartRequest\x1a(.sandfleet_api.executor.v1.StartResponse0\x01\x12\x66\n\tSendInput\x12+.sandfleet_api.executor.v1.SendInputRequest\x1a,.sandfleet_api.executor.v1.SendInputResponse\x12i\n\nCloseInput\x12,.sandfleet_api.executor.v1.CloseInputRequest\x1a-.sandfleet_api.executor.v1.CloseInputResponse\x12]\n\x06Signal\x12(.sandfleet_api.executor.v1.SignalRequest\x1a).sandfleet_api.executor.v1.SignalResponse\x12W\n\x04List\x12&.sandfleet_api.executor.v1.ListRequest\x1a\'.sandfleet_api.executor.v1.ListResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandfleet_api/executor/v1/process.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&sandfleet_api/executor/v1/common.proto\"/\n\x03Pty\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\x0c\n\x04\x63ols\x18\x02 \x01(\r\x12\x0c\n\x04term\x18\x03 \x01(\t\"\xdb\x02\n\x0cStartRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\x0c\x12\r\n\x05shell\x18\x03 \x01(\x0c\x12\x0b\n\x03\x63wd\x18\x04 \x01(\x0c\x12?\n\x04\x65nvs\x18\x05 \x03(\x0b\x32\x31.sandfleet_api.executor.v1.StartRequest.EnvsEntry\x12\x12\n\nopen_stdin\x18\x06 \x01(\x08\x12\x14\n\x0cmerge_output\x18\x07 \x01(\x08\x12*\n\x07timeout\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\x12output_limit_bytes\x18\t \x01(\x04\x12+\n\x03pty\x18\n \x01(\x0b\x32\x1e.sandfleet_api.executor.v1.Pty\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"J\n\rStartResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"_\n\x1bProcessServiceAttachRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\x12\x12\n\nseen_bytes\x18\x03 \x01(\x04\"Y\n\x1cProcessServiceAttachResponse\x12\x39\n\x06\x65vents\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionEvent\"6\n\x10SendInputRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x13\n\x11SendInputResponse\")\n\x11\x43loseInputRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\"\x14\n\x12\x43loseInputResponse\"5\n\rSignalRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0e\n\x06signal\x18\x02 \x01(\x05\"\x10\n\x0eSignalResponse\"A\n\rResizeRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\x0c\n\x04\x63ols\x18\x03 \x01(\r\"\x10\n\x0eResizeResponse\"a\n\x0eRunningCommand\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\x0c\x12+\n\x07started\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\r\n\x0bListRequest\"K\n\x0cListResponse\x12;\n\x08\x63ommands\x18\x01 \x03(\x0b\x32).sandfleet_api.executor.v1.RunningCommand2\xd5\x05\n\x0eProcessService\x12\\\n\x05Start\x12\'.sandfleet_api.executor.v1.StartRequest\x1a(.sandfleet_api.executor.v1.StartResponse0\x01\x12{\n\x06\x41ttach\x12\x36.sandfleet_api.executor.v1.ProcessServiceAttachRequest\x1a\x37.sandfleet_api.executor.v1.ProcessServiceAttachResponse0\x01\x12\x66\n\tSendInput\x12+.sandfleet_api.executor.v1.SendInputRequest\x1a,.sandfleet_api.executor.v1.SendInputResponse\x12i\n\nCloseInput\x12,.sandfleet_api.executor.v1.CloseInputRequest\x1a-.sandfleet_api.executor.v1.CloseInputResponse\x12]\n\x06Signal\x12(.sandfleet_api.executor.v1.SignalRequest\x1a).sandfleet_api.executor.v1.SignalResponse\x12]\n\x06Resize\x12(.sandfleet_api.executor.v1.ResizeRequest\x1a).sandfleet_api.executor.v1.ResizeResponse\x12W\n\x04List\x12&.sandfleet_api.executor.v1.ListRequest\x1a\'.sandfleet_api.executor.v1.ListResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,30 +36,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STARTREQUEST_ENVSENTRY']._loaded_options = None
   _globals['_STARTREQUEST_ENVSENTRY']._serialized_options = b'8\001'
-  _globals['_STARTREQUEST']._serialized_start=176
-  _globals['_STARTREQUEST']._serialized_end=478
-  _globals['_STARTREQUEST_ENVSENTRY']._serialized_start=435
-  _globals['_STARTREQUEST_ENVSENTRY']._serialized_end=478
-  _globals['_STARTRESPONSE']._serialized_start=480
-  _globals['_STARTRESPONSE']._serialized_end=554
-  _globals['_SENDINPUTREQUEST']._serialized_start=556
-  _globals['_SENDINPUTREQUEST']._serialized_end=610
-  _globals['_SENDINPUTRESPONSE']._serialized_start=612
-  _globals['_SENDINPUTRESPONSE']._serialized_end=631
-  _globals['_CLOSEINPUTREQUEST']._serialized_start=633
-  _globals['_CLOSEINPUTREQUEST']._serialized_end=674
-  _globals['_CLOSEINPUTRESPONSE']._serialized_start=676
-  _globals['_CLOSEINPUTRESPONSE']._serialized_end=696
-  _globals['_SIGNALREQUEST']._serialized_start=698
-  _globals['_SIGNALREQUEST']._serialized_end=751
-  _globals['_SIGNALRESPONSE']._serialized_start=753
-  _globals['_SIGNALRESPONSE']._serialized_end=769
-  _globals['_RUNNINGCOMMAND']._serialized_start=771
-  _globals['_RUNNINGCOMMAND']._serialized_end=868
-  _globals['_LISTREQUEST']._serialized_start=870
-  _globals['_LISTREQUEST']._serialized_end=883
-  _globals['_LISTRESPONSE']._serialized_start=885
-  _globals['_LISTRESPONSE']._serialized_end=960
-  _globals['_PROCESSSERVICE']._serialized_start=963
-  _globals['_PROCESSSERVICE']._serialized_end=1468
+  _globals['_PTY']._serialized_start=175
+  _globals['_PTY']._serialized_end=222
+  _globals['_STARTREQUEST']._serialized_start=225
+  _globals['_STARTREQUEST']._serialized_end=572
+  _globals['_STARTREQUEST_ENVSENTRY']._serialized_start=529
+  _globals['_STARTREQUEST_ENVSENTRY']._serialized_end=572
+  _globals['_STARTRESPONSE']._serialized_start=574
+  _globals['_STARTRESPONSE']._serialized_end=648
+  _globals['_PROCESSSERVICEATTACHREQUEST']._serialized_start=650
+  _globals['_PROCESSSERVICEATTACHREQUEST']._serialized_end=745
+  _globals['_PROCESSSERVICEATTACHRESPONSE']._serialized_start=747
+  _globals['_PROCESSSERVICEATTACHRESPONSE']._serialized_end=836
+  _globals['_SENDINPUTREQUEST']._serialized_start=838
+  _globals['_SENDINPUTREQUEST']._serialized_end=892
+  _globals['_SENDINPUTRESPONSE']._serialized_start=894
+  _globals['_SENDINPUTRESPONSE']._serialized_end=913
+  _globals['_CLOSEINPUTREQUEST']._serialized_start=915
+  _globals['_CLOSEINPUTREQUEST']._serialized_end=956
+  _globals['_CLOSEINPUTRESPONSE']._serialized_start=958
+  _globals['_CLOSEINPUTRESPONSE']._serialized_end=978
+  _globals['_SIGNALREQUEST']._serialized_start=980
+  _globals['_SIGNALREQUEST']._serialized_end=1033
+  _globals['_SIGNALRESPONSE']._serialized_start=1035
+  _globals['_SIGNALRESPONSE']._serialized_end=1051
+  _globals['_RESIZEREQUEST']._serialized_start=1053
+  _globals['_RESIZEREQUEST']._serialized_end=1118
+  _globals['_RESIZERESPONSE']._serialized_start=1120
+  _globals['_RESIZERESPONSE']._serialized_end=1136
+  _globals['_RUNNINGCOMMAND']._serialized_start=1138
+  _globals['_RUNNINGCOMMAND']._serialized_end=1235
+  _globals['_LISTREQUEST']._serialized_start=1237
+  _globals['_LISTREQUEST']._serialized_end=1250
+  _globals['_LISTRESPONSE']._serialized_start=1252
+  _globals['_LISTRESPONSE']._serialized_end=1327
+  _globals['_PROCESSSERVICE']._serialized_start=1330
+  _globals['_PROCESSSERVICE']._serialized_end=2055
 # @@protoc_insertion_point(module_scope)

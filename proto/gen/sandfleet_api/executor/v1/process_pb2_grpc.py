@@ -42,6 +42,11 @@ class ProcessServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartResponse.FromString,
                 _registered_method=True)
+        self.Attach = channel.unary_stream(
+                '/sandfleet_api.executor.v1.ProcessService/Attach',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachResponse.FromString,
+                _registered_method=True)
         self.SendInput = channel.unary_unary(
                 '/sandfleet_api.executor.v1.ProcessService/SendInput',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SendInputRequest.SerializeToString,
@@ -56,6 +61,11 @@ class ProcessServiceStub:
                 '/sandfleet_api.executor.v1.ProcessService/Signal',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalResponse.FromString,
+                _registered_method=True)
+        self.Resize = channel.unary_unary(
+                '/sandfleet_api.executor.v1.ProcessService/Resize',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeResponse.FromString,
                 _registered_method=True)
         self.List = channel.unary_unary(
                 '/sandfleet_api.executor.v1.ProcessService/List',
@@ -73,10 +83,23 @@ class ProcessServiceServicer:
     def Start(self, request, context):
         """Starts a command and streams what happens. A program that cannot be started is no failure of the RPC: it ends with exit
         code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
-        ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+        ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+        forgotten (ResultForgotten). Not to be retried.
         INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
-        RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
-        A client that goes away does not end the command; its deadline does.
+        RESOURCE_EXHAUSTED  as many executions as allowed are running (reason TooMany). To be retried. The workspace is far beyond
+        its limit (reason WorkspaceFull). To be retried after files were removed.
+        A client that goes away does not end the command; its deadline does. The same request with the id of a command that was
+        started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Attach(self, request, context):
+        """The events of a command from any number on, as InterpreterService.Attach. May be repeated; ends otherwise for:
+        NOT_FOUND           no command of that id was started, or what it showed was forgotten. Not to be retried.
+        OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+        RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -94,7 +117,8 @@ class ProcessServiceServicer:
 
     def CloseInput(self, request, context):
         """Closes the standard input. Closing it twice is no error.
-        NOT_FOUND  no such command is running. Not to be retried.
+        NOT_FOUND            no such command is running. Not to be retried.
+        FAILED_PRECONDITION  it is a terminal's, which has no end: send the byte 4, Ctrl-D (reason IsTerminal). Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,6 +128,16 @@ class ProcessServiceServicer:
         """Sends a signal to the command; SIGKILL goes to all its processes.
         NOT_FOUND         no such command is running. Not to be retried.
         INVALID_ARGUMENT  no such signal. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resize(self, request, context):
+        """Sets the size of a command's terminal; its foreground programs get SIGWINCH.
+        NOT_FOUND            no such command is running. Not to be retried.
+        FAILED_PRECONDITION  it has no terminal (reason NoTerminal). Not to be retried.
+        INVALID_ARGUMENT     a size out of range. Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,6 +158,11 @@ def add_ProcessServiceServicer_to_server(servicer, server):
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartResponse.SerializeToString,
             ),
+            'Attach': grpc.unary_stream_rpc_method_handler(
+                    servicer.Attach,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachResponse.SerializeToString,
+            ),
             'SendInput': grpc.unary_unary_rpc_method_handler(
                     servicer.SendInput,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SendInputRequest.FromString,
@@ -138,6 +177,11 @@ def add_ProcessServiceServicer_to_server(servicer, server):
                     servicer.Signal,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalResponse.SerializeToString,
+            ),
+            'Resize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resize,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeResponse.SerializeToString,
             ),
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
@@ -175,6 +219,33 @@ class ProcessService:
             '/sandfleet_api.executor.v1.ProcessService/Start',
             sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_process__pb2.StartResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Attach(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.ProcessService/Attach',
+            sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ProcessServiceAttachResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -256,6 +327,33 @@ class ProcessService:
             '/sandfleet_api.executor.v1.ProcessService/Signal',
             sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_process__pb2.SignalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.ProcessService/Resize',
+            sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_process__pb2.ResizeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,10 +39,19 @@ class ProcessServiceStub:
     Start: _grpc.UnaryStreamMultiCallable[_process_pb2.StartRequest, _process_pb2.StartResponse]
     """Starts a command and streams what happens. A program that cannot be started is no failure of the RPC: it ends with exit
     code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
-      ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+      ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                          forgotten (ResultForgotten). Not to be retried.
       INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
-      RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
-    A client that goes away does not end the command; its deadline does.
+      RESOURCE_EXHAUSTED  as many executions as allowed are running (reason TooMany). To be retried. The workspace is far beyond
+                          its limit (reason WorkspaceFull). To be retried after files were removed.
+    A client that goes away does not end the command; its deadline does. The same request with the id of a command that was
+    started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+    """
+    Attach: _grpc.UnaryStreamMultiCallable[_process_pb2.ProcessServiceAttachRequest, _process_pb2.ProcessServiceAttachResponse]
+    """The events of a command from any number on, as InterpreterService.Attach. May be repeated; ends otherwise for:
+      NOT_FOUND           no command of that id was started, or what it showed was forgotten. Not to be retried.
+      OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+      RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
     """
     SendInput: _grpc.UnaryUnaryMultiCallable[_process_pb2.SendInputRequest, _process_pb2.SendInputResponse]
     """Writes to the standard input; returns when the command's pipe has taken everything.
@@ -52,12 +61,19 @@ class ProcessServiceStub:
     """
     CloseInput: _grpc.UnaryUnaryMultiCallable[_process_pb2.CloseInputRequest, _process_pb2.CloseInputResponse]
     """Closes the standard input. Closing it twice is no error.
-      NOT_FOUND  no such command is running. Not to be retried.
+      NOT_FOUND            no such command is running. Not to be retried.
+      FAILED_PRECONDITION  it is a terminal's, which has no end: send the byte 4, Ctrl-D (reason IsTerminal). Not to be retried.
     """
     Signal: _grpc.UnaryUnaryMultiCallable[_process_pb2.SignalRequest, _process_pb2.SignalResponse]
     """Sends a signal to the command; SIGKILL goes to all its processes.
       NOT_FOUND         no such command is running. Not to be retried.
       INVALID_ARGUMENT  no such signal. Not to be retried.
+    """
+    Resize: _grpc.UnaryUnaryMultiCallable[_process_pb2.ResizeRequest, _process_pb2.ResizeResponse]
+    """Sets the size of a command's terminal; its foreground programs get SIGWINCH.
+      NOT_FOUND            no such command is running. Not to be retried.
+      FAILED_PRECONDITION  it has no terminal (reason NoTerminal). Not to be retried.
+      INVALID_ARGUMENT     a size out of range. Not to be retried.
     """
     List: _grpc.UnaryUnaryMultiCallable[_process_pb2.ListRequest, _process_pb2.ListResponse]
     """Lists the commands that are running."""
@@ -73,10 +89,19 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     Start: _aio.UnaryStreamMultiCallable[_process_pb2.StartRequest, _process_pb2.StartResponse]  # type: ignore[assignment]
     """Starts a command and streams what happens. A program that cannot be started is no failure of the RPC: it ends with exit
     code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
-      ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+      ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                          forgotten (ResultForgotten). Not to be retried.
       INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
-      RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
-    A client that goes away does not end the command; its deadline does.
+      RESOURCE_EXHAUSTED  as many executions as allowed are running (reason TooMany). To be retried. The workspace is far beyond
+                          its limit (reason WorkspaceFull). To be retried after files were removed.
+    A client that goes away does not end the command; its deadline does. The same request with the id of a command that was
+    started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+    """
+    Attach: _aio.UnaryStreamMultiCallable[_process_pb2.ProcessServiceAttachRequest, _process_pb2.ProcessServiceAttachResponse]  # type: ignore[assignment]
+    """The events of a command from any number on, as InterpreterService.Attach. May be repeated; ends otherwise for:
+      NOT_FOUND           no command of that id was started, or what it showed was forgotten. Not to be retried.
+      OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+      RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
     """
     SendInput: _aio.UnaryUnaryMultiCallable[_process_pb2.SendInputRequest, _process_pb2.SendInputResponse]  # type: ignore[assignment]
     """Writes to the standard input; returns when the command's pipe has taken everything.
@@ -86,12 +111,19 @@ class ProcessServiceAsyncStub(ProcessServiceStub):
     """
     CloseInput: _aio.UnaryUnaryMultiCallable[_process_pb2.CloseInputRequest, _process_pb2.CloseInputResponse]  # type: ignore[assignment]
     """Closes the standard input. Closing it twice is no error.
-      NOT_FOUND  no such command is running. Not to be retried.
+      NOT_FOUND            no such command is running. Not to be retried.
+      FAILED_PRECONDITION  it is a terminal's, which has no end: send the byte 4, Ctrl-D (reason IsTerminal). Not to be retried.
     """
     Signal: _aio.UnaryUnaryMultiCallable[_process_pb2.SignalRequest, _process_pb2.SignalResponse]  # type: ignore[assignment]
     """Sends a signal to the command; SIGKILL goes to all its processes.
       NOT_FOUND         no such command is running. Not to be retried.
       INVALID_ARGUMENT  no such signal. Not to be retried.
+    """
+    Resize: _aio.UnaryUnaryMultiCallable[_process_pb2.ResizeRequest, _process_pb2.ResizeResponse]  # type: ignore[assignment]
+    """Sets the size of a command's terminal; its foreground programs get SIGWINCH.
+      NOT_FOUND            no such command is running. Not to be retried.
+      FAILED_PRECONDITION  it has no terminal (reason NoTerminal). Not to be retried.
+      INVALID_ARGUMENT     a size out of range. Not to be retried.
     """
     List: _aio.UnaryUnaryMultiCallable[_process_pb2.ListRequest, _process_pb2.ListResponse]  # type: ignore[assignment]
     """Lists the commands that are running."""
@@ -110,10 +142,25 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_process_pb2.StartResponse], _abc.AsyncIterator[_process_pb2.StartResponse]]:
         """Starts a command and streams what happens. A program that cannot be started is no failure of the RPC: it ends with exit
         code 127 (not found) or 126 (not executable), as in a shell. The stream fails only for:
-          ALREADY_EXISTS      an execution of that id was started before. Not to be retried.
+          ALREADY_EXISTS      an execution of that id was started before and was another (ExecutionMismatch), or what it showed was
+                              forgotten (ResultForgotten). Not to be retried.
           INVALID_ARGUMENT    malformed id, argv, cwd, environment or limit; argv and environment over 1 MiB. Not to be retried.
-          RESOURCE_EXHAUSTED  as many executions as allowed are running. To be retried.
-        A client that goes away does not end the command; its deadline does.
+          RESOURCE_EXHAUSTED  as many executions as allowed are running (reason TooMany). To be retried. The workspace is far beyond
+                              its limit (reason WorkspaceFull). To be retried after files were removed.
+        A client that goes away does not end the command; its deadline does. The same request with the id of a command that was
+        started before gives that one's stream from its first event and never runs anything: it may always be repeated.
+        """
+
+    @_abc_1.abstractmethod
+    def Attach(
+        self,
+        request: _process_pb2.ProcessServiceAttachRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_process_pb2.ProcessServiceAttachResponse], _abc.AsyncIterator[_process_pb2.ProcessServiceAttachResponse]]:
+        """The events of a command from any number on, as InterpreterService.Attach. May be repeated; ends otherwise for:
+          NOT_FOUND           no command of that id was started, or what it showed was forgotten. Not to be retried.
+          OUT_OF_RANGE        it has not come to `after_sequence`. Not to be retried.
+          RESOURCE_EXHAUSTED  as many readers as allowed are attached. To be retried.
         """
 
     @_abc_1.abstractmethod
@@ -135,7 +182,8 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_process_pb2.CloseInputResponse, _abc.Awaitable[_process_pb2.CloseInputResponse]]:
         """Closes the standard input. Closing it twice is no error.
-          NOT_FOUND  no such command is running. Not to be retried.
+          NOT_FOUND            no such command is running. Not to be retried.
+          FAILED_PRECONDITION  it is a terminal's, which has no end: send the byte 4, Ctrl-D (reason IsTerminal). Not to be retried.
         """
 
     @_abc_1.abstractmethod
@@ -147,6 +195,18 @@ class ProcessServiceServicer(metaclass=_abc_1.ABCMeta):
         """Sends a signal to the command; SIGKILL goes to all its processes.
           NOT_FOUND         no such command is running. Not to be retried.
           INVALID_ARGUMENT  no such signal. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def Resize(
+        self,
+        request: _process_pb2.ResizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_process_pb2.ResizeResponse, _abc.Awaitable[_process_pb2.ResizeResponse]]:
+        """Sets the size of a command's terminal; its foreground programs get SIGWINCH.
+          NOT_FOUND            no such command is running. Not to be retried.
+          FAILED_PRECONDITION  it has no terminal (reason NoTerminal). Not to be retried.
+          INVALID_ARGUMENT     a size out of range. Not to be retried.
         """
 
     @_abc_1.abstractmethod

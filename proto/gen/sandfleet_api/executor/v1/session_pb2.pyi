@@ -18,10 +18,19 @@ class Isolation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ISOLATION_NONE: _ClassVar[Isolation]
     ISOLATION_NAMESPACE: _ClassVar[Isolation]
     ISOLATION_GVISOR: _ClassVar[Isolation]
+
+class PackageOrigin(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PACKAGE_ORIGIN_UNSPECIFIED: _ClassVar[PackageOrigin]
+    PACKAGE_ORIGIN_IMAGE: _ClassVar[PackageOrigin]
+    PACKAGE_ORIGIN_WORKSPACE: _ClassVar[PackageOrigin]
 ISOLATION_UNSPECIFIED: Isolation
 ISOLATION_NONE: Isolation
 ISOLATION_NAMESPACE: Isolation
 ISOLATION_GVISOR: Isolation
+PACKAGE_ORIGIN_UNSPECIFIED: PackageOrigin
+PACKAGE_ORIGIN_IMAGE: PackageOrigin
+PACKAGE_ORIGIN_WORKSPACE: PackageOrigin
 
 class OpenRequest(_message.Message):
     __slots__ = ("session_id", "lease", "idle_timeout", "envs", "limits")
@@ -82,6 +91,49 @@ class DescribeResponse(_message.Message):
     executor_version: str
     def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ...) -> None: ...
 
+class GetEnvironmentRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetEnvironmentResponse(_message.Message):
+    __slots__ = ("python_version", "kernel", "languages", "packages", "fixed_envs")
+    class FixedEnvsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PYTHON_VERSION_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGES_FIELD_NUMBER: _ClassVar[int]
+    PACKAGES_FIELD_NUMBER: _ClassVar[int]
+    FIXED_ENVS_FIELD_NUMBER: _ClassVar[int]
+    python_version: str
+    kernel: str
+    languages: _containers.RepeatedCompositeFieldContainer[LanguageVersion]
+    packages: _containers.RepeatedCompositeFieldContainer[Package]
+    fixed_envs: _containers.ScalarMap[str, str]
+    def __init__(self, python_version: _Optional[str] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[_Union[LanguageVersion, _Mapping]]] = ..., packages: _Optional[_Iterable[_Union[Package, _Mapping]]] = ..., fixed_envs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class LanguageVersion(_message.Message):
+    __slots__ = ("language", "version")
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    language: str
+    version: str
+    def __init__(self, language: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+
+class Package(_message.Message):
+    __slots__ = ("name", "version", "origin")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: str
+    origin: PackageOrigin
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., origin: _Optional[_Union[PackageOrigin, str]] = ...) -> None: ...
+
 class HealthRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -99,18 +151,62 @@ class UsageRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class UsageResponse(_message.Message):
-    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "cpu_seconds", "running_executions")
+    __slots__ = ("memory_bytes", "tmp_bytes", "processes", "cpu_seconds", "running_executions", "disk_bytes", "wall_seconds", "total_cpu_seconds", "peak_memory_bytes", "peak_processes", "written_bytes", "executions", "limits")
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RUNNING_EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PEAK_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PEAK_PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
     memory_bytes: int
     tmp_bytes: int
     processes: int
     cpu_seconds: float
     running_executions: int
-    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ...) -> None: ...
+    disk_bytes: int
+    wall_seconds: float
+    total_cpu_seconds: float
+    peak_memory_bytes: int
+    peak_processes: int
+    written_bytes: int
+    executions: int
+    limits: _common_pb2.Limits
+    def __init__(self, memory_bytes: _Optional[int] = ..., tmp_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., running_executions: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., wall_seconds: _Optional[float] = ..., total_cpu_seconds: _Optional[float] = ..., peak_memory_bytes: _Optional[int] = ..., peak_processes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., executions: _Optional[int] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ...) -> None: ...
+
+class WatchUsageRequest(_message.Message):
+    __slots__ = ("interval",)
+    INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    interval: _duration_pb2.Duration
+    def __init__(self, interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class WatchUsageResponse(_message.Message):
+    __slots__ = ("usage", "executions")
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    usage: UsageResponse
+    executions: _containers.RepeatedCompositeFieldContainer[ExecutionUsage]
+    def __init__(self, usage: _Optional[_Union[UsageResponse, _Mapping]] = ..., executions: _Optional[_Iterable[_Union[ExecutionUsage, _Mapping]]] = ...) -> None: ...
+
+class ExecutionUsage(_message.Message):
+    __slots__ = ("execution_id", "context_id", "memory_bytes", "processes", "usage")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    context_id: str
+    memory_bytes: int
+    processes: int
+    usage: _common_pb2.Usage
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., usage: _Optional[_Union[_common_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class EgressTarget(_message.Message):
     __slots__ = ("name_server", "tcp")

@@ -47,6 +47,11 @@ class SessionServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.DescribeResponse.FromString,
                 _registered_method=True)
+        self.GetEnvironment = channel.unary_unary(
+                '/sandfleet_api.executor.v1.SessionService/GetEnvironment',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentResponse.FromString,
+                _registered_method=True)
         self.Health = channel.unary_unary(
                 '/sandfleet_api.executor.v1.SessionService/Health',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.HealthRequest.SerializeToString,
@@ -56,6 +61,11 @@ class SessionServiceStub:
                 '/sandfleet_api.executor.v1.SessionService/Usage',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageResponse.FromString,
+                _registered_method=True)
+        self.WatchUsage = channel.unary_stream(
+                '/sandfleet_api.executor.v1.SessionService/WatchUsage',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.WatchUsageRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.WatchUsageResponse.FromString,
                 _registered_method=True)
         self.ProbeEgress = channel.unary_unary(
                 '/sandfleet_api.executor.v1.SessionService/ProbeEgress',
@@ -91,6 +101,16 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetEnvironment(self, request, context):
+        """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
+        program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
+        FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+        before something was changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Health(self, request, context):
         """Says whether it can run code now.
         """
@@ -99,7 +119,17 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Usage(self, request, context):
-        """Says what all its processes use now.
+        """Says what all its processes use now, what they have used since the start, and its limits.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchUsage(self, request, context):
+        """Says the same again and again, with what each running execution uses: at most once an interval, when something but time has
+        changed, and after 5 seconds without a change. Ends when the sandbox does. Does not count as use of the sandbox.
+        INVALID_ARGUMENT    an interval that is negative. Not to be retried; one out of the bounds is taken as the nearest bound.
+        RESOURCE_EXHAUSTED  64 are watching (reason TooMany). To be retried after a pause.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -135,6 +165,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.DescribeRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.DescribeResponse.SerializeToString,
             ),
+            'GetEnvironment': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetEnvironment,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentResponse.SerializeToString,
+            ),
             'Health': grpc.unary_unary_rpc_method_handler(
                     servicer.Health,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.HealthRequest.FromString,
@@ -144,6 +179,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.Usage,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageResponse.SerializeToString,
+            ),
+            'WatchUsage': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchUsage,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.WatchUsageRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.WatchUsageResponse.SerializeToString,
             ),
             'ProbeEgress': grpc.unary_unary_rpc_method_handler(
                     servicer.ProbeEgress,
@@ -224,6 +264,33 @@ class SessionService:
             _registered_method=True)
 
     @staticmethod
+    def GetEnvironment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.SessionService/GetEnvironment',
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.GetEnvironmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Health(request,
             target,
             options=(),
@@ -267,6 +334,33 @@ class SessionService:
             '/sandfleet_api.executor.v1.SessionService/Usage',
             sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_session__pb2.UsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.SessionService/WatchUsage',
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.WatchUsageRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.WatchUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

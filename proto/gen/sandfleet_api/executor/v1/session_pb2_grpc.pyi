@@ -43,10 +43,22 @@ class SessionServiceStub:
     """
     Describe: _grpc.UnaryUnaryMultiCallable[_session_pb2.DescribeRequest, _session_pb2.DescribeResponse]
     """Says what this sandbox is."""
+    GetEnvironment: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetEnvironmentRequest, _session_pb2.GetEnvironmentResponse]
+    """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
+    program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
+      FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+                           before something was changed.
+    """
     Health: _grpc.UnaryUnaryMultiCallable[_session_pb2.HealthRequest, _session_pb2.HealthResponse]
     """Says whether it can run code now."""
     Usage: _grpc.UnaryUnaryMultiCallable[_session_pb2.UsageRequest, _session_pb2.UsageResponse]
-    """Says what all its processes use now."""
+    """Says what all its processes use now, what they have used since the start, and its limits."""
+    WatchUsage: _grpc.UnaryStreamMultiCallable[_session_pb2.WatchUsageRequest, _session_pb2.WatchUsageResponse]
+    """Says the same again and again, with what each running execution uses: at most once an interval, when something but time has
+    changed, and after 5 seconds without a change. Ends when the sandbox does. Does not count as use of the sandbox.
+      INVALID_ARGUMENT    an interval that is negative. Not to be retried; one out of the bounds is taken as the nearest bound.
+      RESOURCE_EXHAUSTED  64 are watching (reason TooMany). To be retried after a pause.
+    """
     ProbeEgress: _grpc.UnaryUnaryMultiCallable[_session_pb2.ProbeEgressRequest, _session_pb2.ProbeEgressResponse]
     """Says which of a few targets the sandbox's network reaches now. The executor tries it, all at once and for a second; no user
     code takes part, and it does not count as use of the sandbox.
@@ -71,10 +83,22 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
     Describe: _aio.UnaryUnaryMultiCallable[_session_pb2.DescribeRequest, _session_pb2.DescribeResponse]  # type: ignore[assignment]
     """Says what this sandbox is."""
+    GetEnvironment: _aio.UnaryUnaryMultiCallable[_session_pb2.GetEnvironmentRequest, _session_pb2.GetEnvironmentResponse]  # type: ignore[assignment]
+    """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
+    program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
+      FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+                           before something was changed.
+    """
     Health: _aio.UnaryUnaryMultiCallable[_session_pb2.HealthRequest, _session_pb2.HealthResponse]  # type: ignore[assignment]
     """Says whether it can run code now."""
     Usage: _aio.UnaryUnaryMultiCallable[_session_pb2.UsageRequest, _session_pb2.UsageResponse]  # type: ignore[assignment]
-    """Says what all its processes use now."""
+    """Says what all its processes use now, what they have used since the start, and its limits."""
+    WatchUsage: _aio.UnaryStreamMultiCallable[_session_pb2.WatchUsageRequest, _session_pb2.WatchUsageResponse]  # type: ignore[assignment]
+    """Says the same again and again, with what each running execution uses: at most once an interval, when something but time has
+    changed, and after 5 seconds without a change. Ends when the sandbox does. Does not count as use of the sandbox.
+      INVALID_ARGUMENT    an interval that is negative. Not to be retried; one out of the bounds is taken as the nearest bound.
+      RESOURCE_EXHAUSTED  64 are watching (reason TooMany). To be retried after a pause.
+    """
     ProbeEgress: _aio.UnaryUnaryMultiCallable[_session_pb2.ProbeEgressRequest, _session_pb2.ProbeEgressResponse]  # type: ignore[assignment]
     """Says which of a few targets the sandbox's network reaches now. The executor tries it, all at once and for a second; no user
     code takes part, and it does not count as use of the sandbox.
@@ -110,6 +134,18 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Says what this sandbox is."""
 
     @_abc_1.abstractmethod
+    def GetEnvironment(
+        self,
+        request: _session_pb2.GetEnvironmentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.GetEnvironmentResponse, _abc.Awaitable[_session_pb2.GetEnvironmentResponse]]:
+        """Says what code finds in the sandbox, whatever template it is from: languages, packages, and what is the same in each run. A short
+        program in the session looks, so a sandbox whose processes or memory are used up cannot say it.
+          FAILED_PRECONDITION  it could not be looked at, or is more than 5,000 packages (reason EnvironmentUnreadable). Not to be retried
+                               before something was changed.
+        """
+
+    @_abc_1.abstractmethod
     def Health(
         self,
         request: _session_pb2.HealthRequest,
@@ -123,7 +159,19 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.UsageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.UsageResponse, _abc.Awaitable[_session_pb2.UsageResponse]]:
-        """Says what all its processes use now."""
+        """Says what all its processes use now, what they have used since the start, and its limits."""
+
+    @_abc_1.abstractmethod
+    def WatchUsage(
+        self,
+        request: _session_pb2.WatchUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_session_pb2.WatchUsageResponse], _abc.AsyncIterator[_session_pb2.WatchUsageResponse]]:
+        """Says the same again and again, with what each running execution uses: at most once an interval, when something but time has
+        changed, and after 5 seconds without a change. Ends when the sandbox does. Does not count as use of the sandbox.
+          INVALID_ARGUMENT    an interval that is negative. Not to be retried; one out of the bounds is taken as the nearest bound.
+          RESOURCE_EXHAUSTED  64 are watching (reason TooMany). To be retried after a pause.
+        """
 
     @_abc_1.abstractmethod
     def ProbeEgress(

@@ -1,0 +1,176 @@
+"""`sandfleet cp SOURCE… TARGET`: files between this machine and a sandbox, one side of which is ID:PATH."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from sandfleet import _show
+from sandfleet.cli import FAILED, OK, USAGE, report
+from sandfleet.errors import FileError, FileNotFound, InvalidArgument, ProtocolError
+from sandfleet.file_values import OnProgress, Progress, Transfer
+from sandfleet.sync import Sandbox
+
+# A local name with a colon is written ./name, as for scp.
+_REMOTE = re.compile(r"(?P<sandbox>[A-Za-z0-9][A-Za-z0-9._/-]*):(?P<path>.*)", re.DOTALL)
+_PATTERN = re.compile(r"[*?\[]")
+_REDRAW_SECONDS = 0.1
+_MEGA = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    path: str
+    # Empty: on this machine.
+    sandbox: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument(
+        "sources", metavar="SOURCE", nargs="+", help="what to copy; in a sandbox ID:PATH, which may be a quoted pattern"
+    )
+    parser.add_argument("target", metavar="TARGET", help="where to; a directory that is there takes it by its own name")
+    parser.add_argument("-r", "--recursive", action="store_true", help="copy directories with all that is in them")
+    parser.add_argument("--json", action="store_true", help="print a JSON object at the end, and nothing else")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Copy; return 0 when all was copied, 1 when something was not, 2 for wrong usage."""
+    sources, target = [_place(word) for word in options.sources], _place(options.target)
+    sides = {bool(place.sandbox) for place in sources}
+    if len({place.sandbox for place in sources}) > 1 or sides == {bool(target.sandbox)}:
+        print("sandfleet: cannot copy: one side has to be ID:PATH of one sandbox, the other is local", file=sys.stderr)
+        return USAGE
+    sandbox = Sandbox.connect(target.sandbox or sources[0].sandbox)
+    made: list[Transfer] = []
+    try:
+        for source, to in _pairs(sandbox, sources, target):
+            with _bar(shown=not options.json and sys.stderr.isatty()) as on_progress:
+                copy = _upload if target.sandbox else _download
+                made.append(copy(sandbox, source, to, on_progress, recursive=options.recursive))
+    except (FileError, InvalidArgument) as error:
+        report(error, as_json=options.json)
+        return FAILED
+    except OSError as error:
+        print(f"sandfleet: cannot copy: {error}", file=sys.stderr)
+        return FAILED
+    return _say(made, as_json=options.json)
+
+
+def _place(word: str) -> _Place:
+    match = _REMOTE.fullmatch(word)
+    return _Place(match["path"] or ".", match["sandbox"]) if match else _Place(word)
+
+
+def _pairs(sandbox: Sandbox, sources: Sequence[_Place], target: _Place) -> Iterator[tuple[str, str]]:
+    """Each source with its own target. Raises FileNotFound, InvalidArgument."""
+    found = [path for place in sources for path in (_expand(sandbox, place.path) if place.sandbox else [place.path])]
+    into = _is_directory(sandbox, target)
+    if len(found) > 1 and not into:
+        raise InvalidArgument(f"cannot copy {len(found)} things to {target.path!r}: it is no directory")
+    for path in found:
+        name = path.rstrip("/").rpartition("/")[2]
+        inside = into and name not in ("", ".", "..")
+        yield path, f"{target.path.rstrip('/')}/{name}" if inside else target.path
+
+
+def _expand(sandbox: Sandbox, path: str) -> list[str]:
+    """Find what a pattern stands for; a name that is there stands for itself."""
+    if not _PATTERN.search(path) or sandbox.files.exists(path):
+        return [path]
+    # What comes before the first name with a pattern is the directory to look in.
+    names = path.split("/")
+    fixed = next(number for number, name in enumerate(names) if _PATTERN.search(name))
+    top = "/".join(names[:fixed]) or ("/" if path.startswith("/") else ".")
+    found = [info.path for info in sandbox.files.glob("/".join(names[fixed:]), top, max_matches=10_000)]
+    check_names(found, names[-1])
+    if not found:
+        raise FileNotFound(f"cannot copy {path!r}: nothing matches", reason="FileNotFound", subject=path)
+    return found
+
+
+def check_names(found: Sequence[str], pattern: str) -> None:
+    """See that they end in what was asked for: local files get these names. Raises ProtocolError."""
+    for path in found:
+        name = path.rpartition("/")[2]
+        matches = pattern == "**" or fnmatchcase(name, pattern)
+        if not matches or name in ("", ".", "..") or "\0" in name:
+            raise ProtocolError(f"cannot copy {path!r}: the sandbox named it, but it does not match {pattern!r}")
+
+
+def _is_directory(sandbox: Sandbox, place: _Place) -> bool:
+    if not place.sandbox:
+        return Path(place.path).is_dir()
+    try:
+        # Unlike `get_info` it follows a link.
+        sandbox.files.glob("*", place.path, max_matches=1)
+    except FileError:
+        return False
+    return True
+
+
+def _upload(sandbox: Sandbox, source: str, to: str, on_progress: OnProgress | None, *, recursive: bool) -> Transfer:
+    _check_recursive(source, is_directory=Path(source).is_dir(), recursive=recursive)
+    return sandbox.files.upload(source, to, on_progress=on_progress)
+
+
+def _download(sandbox: Sandbox, source: str, to: str, on_progress: OnProgress | None, *, recursive: bool) -> Transfer:
+    is_directory = _is_directory(sandbox, _Place(source, "there"))
+    _check_recursive(source, is_directory=is_directory, recursive=recursive)
+    return sandbox.files.download(source, to, on_progress=on_progress)
+
+
+def _check_recursive(source: str, *, is_directory: bool, recursive: bool) -> None:
+    if is_directory and not recursive:
+        raise InvalidArgument(f"cannot copy {source!r}: it is a directory; use -r")
+
+
+@contextmanager
+def _bar(*, shown: bool) -> Iterator[OnProgress | None]:
+    """Show on a terminal how far it is, in one line that goes away."""
+    if not shown:
+        yield None
+        return
+    start = time.monotonic()
+    drawn = [0.0]
+
+    def draw(progress: Progress) -> None:
+        now = time.monotonic()
+        if now - drawn[0] >= _REDRAW_SECONDS:
+            drawn[0] = now
+            rate = progress.bytes / _MEGA / max(now - start, 1e-3)
+            text = f"{progress.files} files  {progress.bytes / _MEGA:,.1f} MB  {rate:,.1f} MB/s"
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield draw
+    finally:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _say(made: Sequence[Transfer], *, as_json: bool) -> int:
+    whole = Transfer(
+        files=sum(transfer.files for transfer in made),
+        directories=sum(transfer.directories for transfer in made),
+        links=sum(transfer.links for transfer in made),
+        bytes=sum(transfer.bytes for transfer in made),
+        skipped=tuple(skipped for transfer in made for skipped in transfer.skipped),
+        skipped_count=sum(transfer.skipped_count for transfer in made),
+    )
+    if as_json:
+        print(json.dumps(_show.to_json(whole)))
+    else:
+        for skipped in whole.skipped:
+            print(f"sandfleet: skipped {skipped.path!r}: {skipped.reason}", file=sys.stderr)
+        if unlisted := whole.skipped_count - len(whole.skipped):
+            print(f"sandfleet: skipped {unlisted} more", file=sys.stderr)
+    return OK if whole.complete else FAILED

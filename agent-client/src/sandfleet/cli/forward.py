@@ -1,0 +1,67 @@
+"""`sandfleet forward SANDBOX PORT[:LOCAL]…`: ports of a sandbox as ports of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import ExitStack
+
+from sandfleet.cli import INTERRUPTED, USAGE, sandboxes
+from sandfleet.errors import SandfleetError
+from sandfleet.sync import Sandbox
+
+# How often it is looked whether the sandbox is still there, in seconds.
+_LOOK = 5.0
+_MOST_PORT = 65535
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("-n", "--namespace", metavar="NS", help="of this namespace of a cluster")
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each port")
+    parser.add_argument("sandbox", metavar="ID")
+    parser.add_argument(
+        "ports", metavar="PORT[:LOCAL]", nargs="+", type=_pair, help="LOCAL is a port of this machine (a free one)"
+    )
+
+
+def _pair(text: str) -> tuple[int, int]:
+    port, colon, local = text.partition(":")
+    try:
+        pair = int(port), int(local) if colon else 0
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"cannot forward {text!r}: it is no PORT[:LOCAL]") from None
+    if not (1 <= pair[0] <= _MOST_PORT and 0 <= pair[1] <= _MOST_PORT):
+        raise argparse.ArgumentTypeError(f"cannot forward {text!r}: ports are 1 to {_MOST_PORT}")
+    return pair
+
+
+def run(options: argparse.Namespace) -> int:
+    """Forward until Ctrl-C or SIGTERM (130), or until the sandbox has ended (3); return 2 where a local port is taken."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Sandbox.connect(sandboxes.full_id(options.sandbox, options)) as sandbox, ExitStack() as opened:
+        for port, local_port in options.ports:
+            try:
+                made = opened.enter_context(sandbox.forward(port, local_port=local_port, on_error=_say))
+            except OSError as error:
+                print(
+                    f"sandfleet: cannot listen on port {local_port}: {os.strerror(error.errno or 0)}", file=sys.stderr
+                )
+                return USAGE
+            said = {"port": port, "address": made.address}
+            print(json.dumps(said) if options.json else f"{made.address} -> {port}", flush=True)
+        try:
+            while True:
+                # Raises when it has ended.
+                sandbox.get_info()
+                time.sleep(_LOOK)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+
+
+def _say(error: SandfleetError) -> None:
+    print(f"sandfleet: {error}", file=sys.stderr, flush=True)

@@ -1,0 +1,68 @@
+"""`sandfleet sandboxes services|logs`: what goes on running in a sandbox."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from sandfleet import _show
+from sandfleet.cli import OK, table
+from sandfleet.service_values import LogPiece, Service
+from sandfleet.sync import Sandbox
+
+_COLUMNS = ("SERVICE", "STATE", "RESTARTS", "PID", "PORTS", "STARTED", "WHY")
+_WIDTH = 80
+
+
+def show(sandbox_id: str, options: argparse.Namespace) -> int:
+    """List the services of a sandbox."""
+    with Sandbox.connect(sandbox_id, keep_alive=False) as sandbox:
+        found = sandbox.services.list()
+    if options.json:
+        print(json.dumps(_show.to_json(found)))
+    else:
+        table.show(_COLUMNS, map(_row, found))
+    return OK
+
+
+def _row(one: Service) -> tuple[str, ...]:
+    ports = "?" if one.ports is None else ",".join(map(str, one.ports)) or "-"
+    why = _plain(one.message if len(one.message) <= _WIDTH else f"{one.message[: _WIDTH - 1]}…")
+    return (
+        _plain(one.name),
+        one.state,
+        str(one.restarts),
+        str(one.pid or "-"),
+        ports,
+        table.moment(one.started),
+        why or "-",
+    )
+
+
+def _plain(text: str) -> str:
+    """Leave out what a terminal would act on: some of it was said by code in the sandbox."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
+def logs(sandbox_id: str, options: argparse.Namespace) -> int:
+    """Show what a service has written, and with --follow what it writes."""
+    with Sandbox.connect(sandbox_id, keep_alive=False) as sandbox:
+        if options.follow:
+            for piece in sandbox.services.logs(options.service, follow=True, tail=options.tail):
+                _show_piece(piece, as_json=options.json)
+            return OK
+        text = sandbox.services.logs(options.service, tail=options.tail)
+    print(json.dumps({"log": text}) if options.json else text, end="\n" if options.json else "")
+    return OK
+
+
+def _show_piece(piece: LogPiece, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_show.to_json(piece)), flush=True)
+    elif piece.dropped_bytes:
+        print(f"sandfleet: {piece.dropped_bytes} bytes are missing here", file=sys.stderr)
+    else:
+        # Bytes as they are: what it writes may be no text.
+        sys.stdout.buffer.write(piece.data)
+        sys.stdout.buffer.flush()

@@ -1,0 +1,193 @@
+"""`sandfleet sandboxes top`: what a sandbox and its executions use, as it changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from sandfleet import _show
+from sandfleet.cli import table
+
+if TYPE_CHECKING:
+    from sandfleet.usage_values import ExecutionUsage, SandboxUsage
+
+_BAR = 20
+# From these shares of a limit on a bar is yellow, then red.
+_NEAR, _AT = 0.75, 0.9
+_RED, _YELLOW, _GREEN, _BOLD, _PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
+_UNKNOWN = "?"
+_COLUMNS = ("EXECUTION", "CONTEXT", "TIME", "CPU", "MEMORY", "PEAK", "PROCS", "WRITTEN", "OUTPUT")
+
+
+class View(Protocol):
+    """Where the usage is shown."""
+
+    def show(self, usage: SandboxUsage) -> None: ...
+
+
+def follow(usages: Iterable[SandboxUsage], *, as_json: bool, name: str, out: TextIO) -> None:
+    """Show each until there are no more; Ctrl-C is the way to stop, and leaves the last one."""
+    view: View = Json(out) if as_json else Screen(out, name) if out.isatty() else Lines(out)
+    try:
+        for usage in usages:
+            view.show(usage)
+    except KeyboardInterrupt:
+        return
+
+
+class Json:
+    """An object a line."""
+
+    def __init__(self, out: TextIO) -> None:
+        """Write to `out`."""
+        self._out = out
+
+    def show(self, usage: SandboxUsage) -> None:
+        """Write one."""
+        print(json.dumps(_show.to_json(usage)), file=self._out, flush=True)
+
+
+class Lines:
+    """For what is no terminal: a line each time."""
+
+    def __init__(self, out: TextIO) -> None:
+        """Write to `out`."""
+        self._out = out
+
+    def show(self, usage: SandboxUsage) -> None:
+        """Write one."""
+        parts = [f"{label} {value}" for label, value, _ in gauges(usage)]
+        said = [
+            seconds(usage.wall_seconds),
+            *parts,
+            f"cpu {usage.total_cpu_seconds:.2f} s",
+            f"written {size(usage.written_bytes)}",
+        ]
+        print("  ".join(said), file=self._out, flush=True)
+
+
+class Screen:
+    """For a terminal: drawn over itself."""
+
+    def __init__(self, out: TextIO, name: str) -> None:
+        """Write to `out` what `name` uses."""
+        self._out = out
+        self._name = name
+        self._drawn = 0
+
+    def show(self, usage: SandboxUsage) -> None:
+        """Draw one over the one before."""
+        columns, lines = shutil.get_terminal_size((100, 24))
+        shown = [clip(line, columns) for line in screen(usage, self._name)][: max(1, lines - 1)]
+        if table.is_plain(self._out):
+            painted = shown
+        else:
+            painted = [paint(line, share) for line, share in zip(shown, shares(usage, len(shown)), strict=True)]
+        back = f"\033[{self._drawn}F" if self._drawn else ""
+        self._out.write(back + "".join(f"\033[2K{line}\n" for line in painted) + "\033[J")
+        self._out.flush()
+        self._drawn = len(shown)
+
+
+def screen(usage: SandboxUsage, name: str) -> list[str]:
+    """What a terminal shows, without colours and as wide as it gets."""
+    head = f"{name}  up {seconds(usage.wall_seconds)}  {usage.executions} executions ended"
+    bars = [f"{label:<11}{bar(share)}  {value}" for label, value, share in gauges(usage)]
+    peaks = f"peaks      memory {size(usage.peak_memory_bytes)}, {usage.peak_processes} processes"
+    totals = f"in all     cpu {usage.total_cpu_seconds:.2f} s, written {size(usage.written_bytes)}"
+    rows = [_COLUMNS, *map(row, usage.running)] if usage.running else []
+    widths = [max(len(cells[number]) for cells in rows) for number in range(len(_COLUMNS))] if rows else []
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows]
+    return [head, *bars, peaks, totals, "", *(lines or ["nothing runs"])]
+
+
+def gauges(usage: SandboxUsage) -> list[tuple[str, str, float | None]]:
+    """What has a limit: its name, how near it is in words, and the share of it; None where it is not known."""
+    limits = usage.limits
+    return [
+        _gauge("memory", usage.memory_bytes + usage.tmp_bytes, limits.memory_bytes, size),
+        _gauge("disk", usage.disk_bytes, limits.disk_bytes, size),
+        _gauge("processes", usage.processes, limits.processes, _count),
+        _gauge("executions", usage.running_executions, limits.executions, _count),
+    ]
+
+
+def _gauge(label: str, used: int | None, limit: int, words: _Words) -> tuple[str, str, float | None]:
+    if not limit:
+        return label, words(used), None
+    return label, f"{words(used)}/{words(limit)}", None if used is None else used / limit
+
+
+class _Words(Protocol):
+    def __call__(self, value: int | None, /) -> str: ...
+
+
+def row(one: ExecutionUsage) -> tuple[str, ...]:
+    """Write one execution as the columns have it."""
+    used = one.usage
+    return (
+        one.execution_id[:12],
+        one.context or "-",
+        seconds(used.wall_seconds),
+        f"{used.cpu_seconds:.2f}",
+        size(one.memory_bytes),
+        size(used.peak_memory_bytes),
+        str(one.processes),
+        size(used.written_bytes),
+        size(used.stdout_bytes + used.stderr_bytes),
+    )
+
+
+def bar(share: float | None) -> str:
+    """Draw a share of a limit."""
+    filled = 0 if share is None else min(_BAR, max(round(share * _BAR), int(share > 0)))
+    return "█" * filled + "·" * (_BAR - filled)
+
+
+def shares(usage: SandboxUsage, lines: int) -> list[float | None]:
+    """Return what each line of the screen is about: -1 for a headline, None for no limit."""
+    found: list[float | None] = [-1.0, *(share for _, _, share in gauges(usage))]
+    return (found + [None] * lines)[:lines]
+
+
+def paint(line: str, share: float | None) -> str:
+    """Colour the bar of a line, or all of a headline."""
+    if share is None:
+        return line
+    if share < 0:
+        return f"{_BOLD}{line}{_PLAIN}"
+    colour = _RED if share >= _AT else _YELLOW if share >= _NEAR else _GREEN
+    filled = line.count("█")
+    return line.replace("█" * filled, f"{colour}{'█' * filled}{_PLAIN}", 1) if filled else line
+
+
+def size(value: int | None) -> str:
+    """Write bytes shortly, as 1.5G; what is not known as a question mark."""
+    if value is None:
+        return _UNKNOWN
+    number, units = float(value), iter("KMGTPE")
+    unit = "B"
+    while number >= 999.5 and (next_unit := next(units, "")):
+        number, unit = number / 1024, next_unit
+    return f"{number:.0f}{unit}" if number >= 99.5 or unit == "B" else f"{number:.1f}{unit}"
+
+
+def _count(value: int | None) -> str:
+    return _UNKNOWN if value is None else str(value)
+
+
+def seconds(value: float) -> str:
+    """Write a time: 3.4s, 12:34, 1:02:03."""
+    if value < 60:
+        return f"{value:.1f}s"
+    minutes, left = divmod(int(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+
+
+def clip(line: str, width: int) -> str:
+    """Keep to one line of a terminal: no control characters, and not wider than it is."""
+    flat = "".join(char if char.isprintable() else " " for char in line)
+    return flat if len(flat) < width else flat[: max(1, width - 2)] + "…"

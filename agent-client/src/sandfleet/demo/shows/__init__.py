@@ -1,0 +1,29 @@
+"""Short shows of one thing each: `sandfleet demo NAME`."""
+
+from importlib import import_module
+from typing import Protocol, cast
+
+# Name → (module, what it shows).
+SHOWS: dict[str, tuple[str, str]] = {
+    "fork": (
+        "sandfleet.demo.shows.fork",
+        "one loaded dataset, many attempts at once, each in a copy of the interpreter",
+    ),
+    "resume": (
+        "sandfleet.demo.shows.resume",
+        "a stream survives its connection and its executor; every step runs once",
+    ),
+    "rollback": ("sandfleet.demo.shows.rollback", "cells that are killed, and variables that are still there"),
+}
+
+
+class Show(Protocol):
+    """A module of this folder."""
+
+    def main(self, *, as_json: bool) -> int:
+        """Run the show: 0 when it went as it should, 1 when not, 2 when it could not start."""
+
+
+def load(name: str) -> Show:
+    """The module of a show. Raises KeyError."""
+    return cast("Show", import_module(SHOWS[name][0]))

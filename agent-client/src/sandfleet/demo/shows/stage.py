@@ -1,0 +1,45 @@
+"""What shows write with: colours where they are wanted, and nothing for `--json`."""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import TextIO
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`live`: a terminal, on which lines can be drawn over."""
+
+    out: TextIO
+    live: bool
+    silent: bool = False
+
+    @classmethod
+    def on(cls, out: TextIO, *, as_json: bool) -> "Stage":
+        """As the stream and the environment want it."""
+        live = out.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        return cls(out, live=live and not as_json, silent=as_json)
+
+    def say(self, text: str = "") -> None:
+        if not self.silent:
+            print(text, file=self.out, flush=True)
+
+    def paint(self, text: str, *styles: str) -> str:
+        """The text in colours, on a terminal."""
+        return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m" if self.live else text
+
+    def redraw(self, lines: list[str], drawn: int) -> int:
+        """Draws lines over the last `drawn` ones; how many there are now. Does nothing where that cannot be."""
+        if self.live:
+            back = f"\x1b[{drawn}F" if drawn else ""
+            self.out.write(back + "".join(f"\x1b[2K{line}\n" for line in lines))
+            self.out.flush()
+        return len(lines)
+
+
+def print_json(value: object) -> None:
+    """The one thing that `--json` prints."""
+    print(json.dumps(value, indent=2), file=sys.stdout)

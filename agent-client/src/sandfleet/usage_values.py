@@ -1,0 +1,46 @@
+"""What a sandbox uses: frozen values, free of gRPC and protobuf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sandfleet.values import Limits, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionUsage:
+    """What a running execution uses: bytes and processes now, and in `usage` so far. `context` is empty for a command."""
+
+    execution_id: str
+    context: str = ""
+    memory_bytes: int = 0
+    processes: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxUsage:
+    """What all processes of a sandbox use: bytes, seconds, counts.
+
+    memory_bytes … running_executions   now.
+    disk_bytes                          of the workspace, as the limit counts it, when it was last measured; None before that.
+    wall_seconds … executions           since its executor started; `total_cpu_seconds` and `written_bytes` of executions,
+                                        those that run included. `written_bytes` is None where the kernel does not tell.
+    limits                              what all that may grow to.
+    running                             each running execution, in the order in which they came; of `watch_usage` alone.
+    """
+
+    memory_bytes: int
+    tmp_bytes: int
+    processes: int
+    cpu_seconds: float
+    running_executions: int
+    disk_bytes: int | None = None
+    wall_seconds: float = 0.0
+    total_cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    peak_processes: int = 0
+    written_bytes: int | None = None
+    executions: int = 0
+    limits: Limits = field(default_factory=Limits)
+    running: tuple[ExecutionUsage, ...] = ()

@@ -1,0 +1,55 @@
+"""What the session says is installed in it, checked: whatever looked ran beside user code."""
+
+import json
+from dataclasses import dataclass
+
+MAX_PACKAGES = 5000
+MAX_LANGUAGES = 64
+MAX_TEXT = 200
+ORIGINS = ("image", "workspace")
+
+
+class BadManifest(ValueError):  # noqa: N818 - what it is, not that it is an error
+    """What was said is no list of languages and packages."""
+
+
+@dataclass(frozen=True, order=True)
+class Package:
+    name: str
+    version: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    # (name, version)
+    languages: tuple[tuple[str, str], ...]
+    packages: tuple[Package, ...]
+    fixed_envs: dict[str, str]
+
+
+def parse(data: bytes, fixed_envs: dict[str, str]) -> Manifest:
+    """Raises BadManifest."""
+    try:
+        said = json.loads(data)
+        languages = [(_text(name), _text(version)) for name, version in said["languages"].items()]
+        packages = [Package(_text(name), _text(version), _origin(origin)) for name, version, origin in said["packages"]]
+        left_out = int(said["left_out"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+        raise BadManifest(f"cannot read what is installed: {error!r:.200}") from error
+    if left_out or len(packages) > MAX_PACKAGES or len(languages) > MAX_LANGUAGES:
+        raise BadManifest(f"cannot list what is installed: it is more than {MAX_PACKAGES} packages")
+    return Manifest(tuple(languages), tuple(sorted(packages)), fixed_envs)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        raise BadManifest(f"cannot read what is installed: {value!r:.80} is no short text")
+    # Lone surrogates do not fit into a message of the API.
+    return value.encode("utf-8", "replace").decode()
+
+
+def _origin(value: object) -> str:
+    if value not in ORIGINS:
+        raise BadManifest(f"cannot read what is installed: {value!r:.80} is no origin")
+    return str(value)

@@ -1,0 +1,98 @@
+"""Rollback of cells (D7): when a copy is due, and what is said of it. Times are seconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandfleet_executor.core.contextframes import BadFrame
+from sandfleet_executor.core.events import Rollback
+
+# How long a context has to be idle before it is copied: cells that follow each other are not held up.
+IDLE_SECONDS = 0.01
+# Of a context's time, how much may go into copies that a cell has to wait for, and for how many copies that is saved up.
+SHARE = 0.1
+MOST_SAVED = 4
+# What the first copy is taken to cost.
+FIRST_COST = 0.05
+
+RESTORED = ("variables", "imports", "cwd", "environment", "random")
+KEPT = ("files", "tmp", "offsets", "sockets")
+MAX_PID = 1 << 22
+MAX_REASON = 64
+MAX_MESSAGE = 512
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no copy: one word in CamelCase, and the rest of a sentence that begins with "because "."""
+
+    reason: str
+    message: str
+
+
+FIRST_CELL = Refusal("FirstCell", "nothing had been run before")
+OTHER_LANGUAGE = Refusal("LanguageNotCopied", "only contexts of Python can be copied")
+DISABLED = Refusal("Disabled", "rollback is switched off for this sandbox")
+NOT_YET = Refusal("NotYet", "the cell came before a copy could be made")
+MEMORY_SHORT = Refusal("MemoryShort", "the copy was given up when memory was short")
+COPY_ENDED = Refusal("CopyEnded", "something in the sandbox ended the copy")
+COPY_BROKEN = Refusal("CopyBroken", "the copy did not answer")
+SANDBOX_ENDED = Refusal("SessionKilled", "all processes of the sandbox were killed, the copy among them")
+
+
+class Budget:
+    """What cells may be held up for copies. Cells that come one right after the other are copied between now and then only.
+
+    So at most a tenth of the time is lost, and at most what ten copies take is undone with a cell that it was not due before.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._cost = FIRST_COST
+        self._saved = MOST_SAVED * self._cost
+        self._at = now
+
+    def allows(self, now: float) -> bool:
+        """Whether a cell may wait for a copy now."""
+        self._saved = min(MOST_SAVED * self._cost, self._saved + (now - self._at) * SHARE)
+        self._at = now
+        return self._saved >= self._cost
+
+    def took(self, seconds: float, *, waited: bool) -> None:
+        """What a copy took, and whether a cell has waited for it."""
+        self._cost = seconds
+        if waited:
+            self._saved -= seconds
+
+    def refill(self) -> None:
+        """After a rollback: what has just gone wrong may do so again."""
+        self._saved = MOST_SAVED * self._cost
+
+
+def copied(header: Mapping[str, Any], count: int) -> list[int] | Refusal:
+    """What a context says of its copies, checked: their pids. Raises BadFrame."""
+    if header.get("event") != "copied":
+        raise BadFrame("cannot read what the interpreter says: not about copies")
+    pids = header.get("pids")
+    if not isinstance(pids, list) or not all(type(pid) is int and 1 < pid < MAX_PID for pid in pids):
+        raise BadFrame("cannot read what the interpreter says: not pids")
+    if not pids:
+        reason, message = header.get("reason"), header.get("message")
+        if not isinstance(reason, str) or not isinstance(message, str) or not reason.isalnum():
+            raise BadFrame("cannot read what the interpreter says: no reason")
+        return Refusal(reason[:MAX_REASON], message[:MAX_MESSAGE].encode("utf-8", "replace").decode())
+    if len(set(pids)) != count:
+        raise BadFrame("cannot read what the interpreter says: not as many copies as asked for")
+    return pids
+
+
+def done(cell: int, undone: int) -> Rollback:
+    """Rolled back to the state after `cell`; `undone` cells that had ended well went with the one that did not."""
+    before = f"after cell {cell}" if cell else "before its first cell"
+    more = f", which undid {undone} cells before it as well" if undone else ""
+    message = f"The context was rolled back to its state {before}{more}."
+    return Rollback(done=True, restored=RESTORED, kept=KEPT, message=message, cell_number=cell, cells_undone=undone)
+
+
+def refused(why: Refusal) -> Rollback:
+    """Not rolled back."""
+    return Rollback(refused=why.reason, message=f"The context could not be rolled back because {why.message}.")

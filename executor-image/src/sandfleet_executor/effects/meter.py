@@ -1,0 +1,141 @@
+"""What the sandbox uses: asked once for all that want to know, and held to the limit of the disk."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from sandfleet_executor.core import disk as rules
+from sandfleet_executor.core.config import Limits
+from sandfleet_executor.core.outcomes import Cause
+from sandfleet_executor.core.usage import Totals
+from sandfleet_executor.effects.accounting import Account
+from sandfleet_executor.effects.disk import Disk
+from sandfleet_executor.effects.session import BusyError, Session
+
+MAX_WATCHERS = 64
+# Seconds: between two looks at the disk while something runs and while nothing does, and for code to react to the end.
+DISK_SECONDS = 0.1
+IDLE_DISK_SECONDS = 1.0
+DISK_GRACE = 0.2
+# Seconds after which a watcher is told even if nothing has changed.
+HEARTBEAT_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Of the whole sandbox: bytes and counts now, and since its executor started."""
+
+    memory: int
+    tmp: int
+    processes: int
+    cpu_seconds: float
+    running: int
+    # None until it is known.
+    disk: int | None
+    wall_seconds: float
+    totals: Totals
+    # None where the kernel does not tell.
+    written: int | None
+    limits: Limits
+
+
+class Meter:
+    def __init__(self, session: Session, disk: Disk) -> None:
+        self._session = session
+        self._disk = disk
+        session.is_full = lambda: disk.is_hopeless
+        self._started = time.monotonic()
+        self._peak_memory = 0
+        self._peak_processes = 0
+        self._watchers = 0
+        # What each execution had written when the disk was last looked at.
+        self._written: dict[str, int] = {}
+        self._ended = 0
+        # Nobody ended at the last look because somebody had ended by himself: not twice, or short executions would hide who writes.
+        self._excused = False
+        self._idle_tried = False
+
+    async def read(self, age: float = 0.0) -> Reading:
+        """What is used now, or was less than `age` seconds ago. Raises NamespaceError."""
+        session = self._session
+        used = await (await session.namespace()).usage(age)
+        totals = session.ledger.totals()
+        self._peak_memory = max(self._peak_memory, used["peak"], totals.peak_memory_bytes)
+        self._peak_processes = max(self._peak_processes, used["processes"], totals.peak_processes)
+        return Reading(
+            memory=used["memory"],
+            tmp=used["tmp"],
+            processes=used["processes"],
+            cpu_seconds=used["cpu"],
+            running=session.running_executions,
+            disk=await self._disk.look() if age == 0 or self._disk.used is None else self._disk.used,
+            wall_seconds=time.monotonic() - self._started,
+            totals=Totals(
+                executions=totals.executions,
+                cpu_seconds=totals.cpu_seconds,
+                written_bytes=totals.written_bytes,
+                peak_memory_bytes=self._peak_memory,
+                peak_processes=self._peak_processes,
+            ),
+            written=totals.written_bytes if session.ledger.counts_writes else None,
+            limits=session.limits,
+        )
+
+    def running(self) -> list[Account]:
+        """Of the executions that run or wait."""
+        return list(self._session.ledger.running.values())
+
+    async def ticks(self, interval: float) -> AsyncGenerator[None, None]:
+        """One at once and one each `interval` seconds, until the sandbox is closed. Raises BusyError."""
+        if self._watchers >= MAX_WATCHERS:
+            raise BusyError(f"cannot watch the usage: {MAX_WATCHERS} are watching it")
+        self._watchers += 1
+        try:
+            while not self._session.closed.is_set():
+                yield
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(interval):
+                        await self._session.closed.wait()
+        finally:
+            self._watchers -= 1
+
+    # The limit of the disk
+
+    async def guard_disk(self) -> None:
+        """For ever: ends executions that let the workspace grow beyond its limit."""
+        while True:
+            running = bool(self._session.ledger.running)
+            try:
+                over = await self._disk.is_over(running=running)
+            except OSError as error:
+                _log.warning("cannot look at the workspace's disk: %s", error)
+                over = None
+            if over is not None:
+                await self._settle(over=over)
+            await asyncio.sleep(DISK_SECONDS if running else IDLE_DISK_SECONDS)
+
+    async def _settle(self, *, over: bool) -> None:
+        """After a look at the disk."""
+        ledger, before = self._session.ledger, self._written
+        ended, self._ended = ledger.ended.executions > self._ended, ledger.ended.executions
+        self._written = {name: account.written_bytes for name, account in ledger.running.items()}
+        if not over:
+            self._idle_tried = self._excused = False
+            return
+        grown = {
+            name: size - before.get(name, 0) if ledger.counts_writes else None for name, size in self._written.items()
+        }
+        verdict, names = rules.judge(
+            grown, ended=ended and not self._excused, hopeless=self._disk.is_hopeless, idle_tried=self._idle_tried
+        )
+        self._excused = verdict is rules.Verdict.FINE
+        if verdict is rules.Verdict.END_IDLE:
+            self._idle_tried = True
+            await self._session.end_interpreters()
+        for name in names:
+            ledger.running[name].execution.stop(Cause.DISK, DISK_GRACE)

@@ -1,0 +1,334 @@
+"""Services: what was declared, and what runs of it. What follows from what is decided in core/services."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sandfleet_executor.core.requests import BadRequest
+from sandfleet_executor.core.services import machine, plan
+from sandfleet_executor.core.services.exits import judge, not_started
+from sandfleet_executor.core.services.machine import ALIVE, Action, Exit, Next, State
+from sandfleet_executor.core.services.plan import Change, Service, Step
+from sandfleet_executor.core.services.spec import Probe, ServiceSpec
+from sandfleet_executor.effects import serviceprobes
+from sandfleet_executor.effects.children import NamespaceError
+from sandfleet_executor.effects.namespace import Namespace
+from sandfleet_executor.effects.programs import Program, Start
+from sandfleet_executor.effects.servicelogs import Log, LogFiles, write_behind
+from sandfleet_executor.effects.servicelogs import file as file_log
+from sandfleet_executor.effects.serviceprobes import Target
+
+# Until it is ready for the first time a service is asked sooner than its interval says: the pause grows to that.
+FIRST_PAUSE = 0.02
+PAUSE_GROWTH = 1.5
+# How long a supervisor may take to start the program.
+START_SECONDS = 10.0
+# At the end of the sandbox, for all of them together, before everything is killed.
+CLOSE_SECONDS = 1.0
+
+
+class UnknownNameError(LookupError):
+    """There is no such service."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What services need of the session around them."""
+
+    # The living namespace; a new one where the old one has ended. Raises NamespaceError.
+    namespace: Callable[[], Awaitable[Namespace]]
+    # What a program starts with, its own variables last.
+    environment: Callable[[dict[str, str]], dict[str, str]]
+    # Bytes; only to say it when it was reached.
+    memory_limit: Callable[[], int]
+
+
+class Services:
+    def __init__(self, around: Surroundings, from_template: Sequence[ServiceSpec] = ()) -> None:
+        self._around = around
+        self._template = from_template
+        self._services: dict[str, Service] = {}
+        self._programs: dict[str, Program] = {}
+        self._logs: dict[str, Log] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
+        # Something that no file has yet.
+        self._written = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._files: LogFiles | None = None
+        self._closed = False
+
+    # What is asked
+
+    def keep_logs(self, files: LogFiles) -> None:
+        """From now on logs go into files, too."""
+        self._files = files
+        self._spawn(write_behind(self._logs, files, self._written))
+
+    def begin(self) -> None:
+        """Starts what the template declares: at the beginning of the session, once."""
+        template, self._template = self._template, ()
+        self._services = {spec.name: Service(spec, from_template=True) for spec in template} | self._services
+        self._turn()
+
+    def apply(self, specs: Iterable[ServiceSpec], *, keep_others: bool) -> Change:
+        """Raises BadRequest, TakenError, TooManyError, and NamespaceError when the sandbox is ending."""
+        self._check_open()
+        change = plan.declare(self._services, specs, keep_others=keep_others, now=self._now())
+        self._services = change.services
+        for name, action in change.actions.items():
+            self._do(name, action)
+        self._turn()
+        return change
+
+    def start(self, names: Sequence[str]) -> None:
+        """Raises UnknownNameError, and NamespaceError when the sandbox is ending."""
+        self._check_open()
+        self._check(names)
+        for name in plan.with_needed(self._services, names):
+            self._take(name, machine.go(self._services[name].life))
+        self._turn()
+
+    def restart(self, name: str) -> None:
+        """Raises UnknownNameError, and NamespaceError when the sandbox is ending."""
+        self._check_open()
+        self._check([name])
+        one = self._services[name]
+        for needed in plan.with_needed(self._services, one.spec.after):
+            self._take(needed, machine.go(self._services[needed].life))
+        self._take(name, machine.again(one.life, one.spec, self._now()))
+        self._turn()
+
+    async def stop(self, names: Sequence[str]) -> None:
+        """Returns when they have ended, or are wanted again. Raises UnknownNameError."""
+        self._check(names)
+        names = names or list(self._services)
+        for name in names:
+            self._take(name, machine.rest(self._services[name].life))
+        self._turn()
+        while any(name in self._services and self._is_stopping(name) for name in names):
+            await self._news.wait()
+
+    async def wait_ready(self, name: str, seconds: float) -> bool:
+        """False when the time is over, or where waiting does not help. Raises UnknownNameError."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    self._check([name])
+                    if self._services[name].life.state is State.READY:
+                        return True
+                    if name in plan.hopeless(self._services):
+                        return False
+                    await self._news.wait()
+        return False
+
+    async def close(self) -> None:
+        """Stops all of them in order, as far as that goes in a second: what is left ends with the session's processes."""
+        self._closed = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.stop(())
+                for name, log in self._logs.items():
+                    if self._files:
+                        await file_log(name, log, self._files)
+        for log in self._logs.values():
+            log.close()
+        if self._timer:
+            self._timer.cancel()
+
+    async def end(self) -> None:
+        """After the end of all processes."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+
+    def all(self) -> list[Service]:
+        """In the order of their start; what waits says for whom."""
+        return [self._explained(name) for name in self._services]
+
+    def get(self, name: str) -> Service:
+        """Raises UnknownNameError."""
+        self._check([name])
+        return self._explained(name)
+
+    def log(self, name: str) -> Log:
+        """Raises UnknownNameError."""
+        self._check([name])
+        return self._log(name)
+
+    def log_problem(self, name: str) -> str:
+        """Why its log does not get into its file; also of one that is on its way out."""
+        log = self._logs.get(name)
+        return log.problem if log else ""
+
+    async def ports(self) -> dict[str, tuple[list[int], bool]]:
+        """By name: (TCP ports that it listens on, whether they are known)."""
+        roots = {name: program.root for name, program in self._programs.items() if program.root}
+        if not roots:
+            return {}
+        try:
+            found = await (await self._around.namespace()).ports(list(roots.values()))
+        except NamespaceError:
+            return {}
+        return {name: found.get(root, ([], False)) for name, root in roots.items()}
+
+    def since(self, service: Service) -> float:
+        """When its program was started, in seconds since the epoch."""
+        return time.time() - (self._now() - service.life.since)
+
+    # What happens
+
+    def _turn(self) -> None:
+        """Does everything that can be done now, and tells who waits for news."""
+        while todo := plan.steps(self._services):
+            for name, step in todo:
+                one = self._services[name]
+                match step:
+                    case Step.BEGIN:
+                        self._take(name, machine.begin(one.life))
+                    case Step.HALT:
+                        self._take(name, machine.halt(one.life, one.spec, self._now()))
+                    case Step.FORGET:
+                        self._forget(name)
+        self._set_timer()
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _take(self, name: str, following: Next) -> None:
+        life, action = following
+        self._services[name] = replace(self._services[name], life=life)
+        self._do(name, action)
+
+    def _do(self, name: str, action: Action) -> None:
+        program = self._programs.get(name)
+        match action:
+            case Action.LAUNCH:
+                self._spawn(self._run(name))
+            case Action.TERMINATE if program:
+                program.terminate()
+            case Action.KILL if program:
+                program.kill()
+
+    def _set_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        moment = plan.next_due(self._services)
+        self._timer = None if moment is None else asyncio.get_running_loop().call_at(moment, self._on_timer)
+
+    def _on_timer(self) -> None:
+        # A timer may come a little before its moment by the clock's grain.
+        now = self._now() + 0.001
+        for name, one in list(self._services.items()):
+            if one.life.due is not None and one.life.due <= now:
+                self._take(name, machine.due(one.life))
+        self._turn()
+
+    async def _run(self, name: str) -> None:
+        """One run of its program, from its start to its end."""
+        spec = self._services[name].spec
+        program = self._programs[name] = Program(self._log(name).write, spec.stop_signal)
+        start = Start(spec.payload, spec.shell, spec.cwd, self._around.environment(dict(spec.envs)))
+        try:
+            namespace = await self._around.namespace()
+            await program.start(namespace, start, lasting=True)
+            with namespace.busy():
+                how = await self._attend(name, program, Target(namespace, program, spec.cwd, start.envs, self._spawn))
+        except (NamespaceError, BadRequest, OSError) as error:
+            how = not_started(str(error), time.time())
+        del self._programs[name]
+        one = self._services[name]
+        self._take(name, machine.ended(one.life, one.spec, how, self._now()))
+        self._turn()
+
+    async def _attend(self, name: str, program: Program, target: Target) -> Exit:
+        first = (program.running, program.ended)
+        await asyncio.wait(first, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not any(one.done() for one in first):
+            # User code has stopped its supervisor, or the machine is at its end.
+            program.kill()
+        probes: list[asyncio.Task[None]] = []
+        try:
+            if program.running.done():
+                one = self._services[name]
+                self._take(name, machine.launched(one.life, one.spec, program.running.result(), self._now()))
+                probes = [self._spawn(each) for each in self._probes(name, target)]
+                self._turn()
+            facts = await program.ended
+        finally:
+            for probe in probes:
+                probe.cancel()
+            await program.close()
+        return judge(facts, self._around.memory_limit(), time.time())
+
+    def _probes(self, name: str, target: Target) -> list[Coroutine[Any, Any, None]]:
+        spec = self._services[name].spec
+        found = []
+        if spec.readiness:
+            found.append(self._ask_readiness(name, spec.readiness, target))
+        if spec.liveness:
+            found.append(self._ask_liveness(name, spec.liveness, target))
+        return found
+
+    async def _ask_readiness(self, name: str, probe: Probe, target: Target) -> None:
+        pause = min(FIRST_PAUSE, probe.interval)
+        while True:
+            becomes = self._services[name].life.state is not State.READY
+            trouble = await serviceprobes.trouble(probe, target, owned=becomes)
+            one = self._services[name]
+            self._take(name, machine.checked(one.life, one.spec, trouble))
+            if self._services[name].life != one.life:
+                self._turn()
+            pause = probe.interval if one.life.was_ready else min(pause * PAUSE_GROWTH, probe.interval)
+            await asyncio.sleep(pause)
+
+    async def _ask_liveness(self, name: str, probe: Probe, target: Target) -> None:
+        while not self._services[name].life.was_ready:
+            await self._news.wait()
+        while True:
+            await asyncio.sleep(probe.interval)
+            trouble = await serviceprobes.trouble(probe, target, owned=False)
+            one = self._services[name]
+            self._take(name, machine.lives(one.life, one.spec, trouble, self._now()))
+            self._turn()
+
+    # The rest
+
+    def _explained(self, name: str) -> Service:
+        one = self._services[name]
+        if not (waits := plan.why_not(self._services, name)):
+            return one
+        return replace(one, life=replace(one.life, reason="WaitsFor", message=waits))
+
+    def _is_stopping(self, name: str) -> bool:
+        life = self._services[name].life
+        return not life.wanted and life.state in ALIVE
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise NamespaceError("cannot start a service: the sandbox is ending")
+
+    def _check(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._services or self._services[name].removed:
+                raise UnknownNameError(f"cannot find service {name[:80]}: there is none of that name")
+
+    def _log(self, name: str) -> Log:
+        return self._logs.setdefault(name, Log(self._written.set))
+
+    def _forget(self, name: str) -> None:
+        del self._services[name]
+        if log := self._logs.pop(name, None):
+            log.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

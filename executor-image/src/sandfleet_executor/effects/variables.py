@@ -1,0 +1,189 @@
+"""The variables of one context beyond its interpreter: saves, restores, and the automatic save behind a cell's answer."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from sandfleet_executor.core.states import Bounds, Manifest
+from sandfleet_executor.effects.children import NamespaceError
+from sandfleet_executor.effects.interpreter import Interpreter
+from sandfleet_executor.effects.namespace import Namespace
+from sandfleet_executor.effects.statemoves import Restored, Restoring, Saving
+from sandfleet_executor.effects.statestore import (
+    AUTOMATIC,
+    BrokenOffError,
+    Draft,
+    NothingToSaveError,
+    StateError,
+    StateMissingError,
+    StateStore,
+)
+
+# How long after a cell nothing has to come before its variables are saved, in seconds: the next cell goes first.
+QUIET_SECONDS = 0.1
+# How long what is restored may take to mind an interrupt before the interpreter is killed, in seconds.
+INTERRUPT_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """What saving needs of the session. `memory`: the sandbox's limit, in bytes."""
+
+    store: StateStore
+    memory: Callable[[], int]
+    namespace: Callable[[], Awaitable[Namespace]]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What saving needs of its context. `turn` is held by whoever speaks with the interpreter."""
+
+    context_id: str
+    turn: asyncio.Lock
+    interpreter: Callable[[], Interpreter | None]
+    cell: Callable[[], int]
+
+
+class Variables:
+    def __init__(self, held: Held, place: Place, autosave: Bounds | None = None) -> None:
+        self._held = held
+        self._place = place
+        self._autosave = autosave
+        self._saving = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._wanted = False
+        # The newest automatic save; why there is none of the last cell, empty while there is nothing wrong.
+        self.newest: Manifest | None = None
+        self.problem = ""
+
+    @property
+    def automatic(self) -> bool:
+        return self._autosave is not None
+
+    async def save(self, kind: str, name: str, bounds: Bounds) -> Manifest:
+        """Raises StateError and NamespaceError."""
+        held, place = self._held, self._place
+        async with self._saving:
+            draft = await self._draft(kind, name, bounds.total)
+            saving: Saving | None = None
+            try:
+                async with held.turn:
+                    interpreter = held.interpreter()
+                    if interpreter is None:
+                        raise NothingToSaveError(f"cannot save context {held.context_id}: it has no interpreter now")
+                    saving = Saving.open(interpreter.tell, draft, bounds, place.memory())
+                    cell = held.cell()
+                    await saving.begun()
+                with (await place.namespace()).busy():
+                    return await saving.finish(held.context_id, time.time_ns(), cell)
+            finally:
+                if saving:
+                    saving.close()
+                # Behind a write that nobody waits for any more.
+                asyncio.get_running_loop().run_in_executor(None, draft.discard)
+
+    async def _draft(self, kind: str, name: str, most: int) -> Draft:
+        """Leaves none behind when it is cancelled."""
+        making = asyncio.create_task(asyncio.to_thread(self._place.store.begin, kind, name, most))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(lambda done: None if done.exception() else done.result().discard())
+            raise
+
+    async def restore(self, interpreter: Interpreter, kind: str, name: str, seconds: float) -> Restored:
+        """Into an interpreter whose turn is the caller's. Raises StateError."""
+        manifest, fd = await asyncio.to_thread(self._place.store.read, kind, name)
+        restoring = Restoring.open(interpreter.tell, manifest, fd)
+        run = asyncio.create_task(restoring.run())
+        try:
+            await asyncio.wait((run,), timeout=seconds)
+            if not run.done():
+                interpreter.interrupt()
+                await asyncio.wait((run,), timeout=INTERRUPT_SECONDS)
+                restoring.too_slow(seconds)
+            if not run.done():
+                interpreter.kill()
+                await asyncio.wait((run,), timeout=INTERRUPT_SECONDS)
+            return await self._concluded(restoring, run, interpreter)
+        finally:
+            if not run.done():
+                interpreter.interrupt()
+                run.cancel()
+                await asyncio.wait((run,))
+            restoring.close()
+
+    async def _concluded(self, restoring: Restoring, run: "asyncio.Task[None]", interpreter: Interpreter) -> Restored:
+        if not restoring.ended:
+            # The end of a process is known a moment after that of its socket.
+            await asyncio.wait((interpreter.ended,), timeout=INTERRUPT_SECONDS)
+            if interpreter.ended.done():
+                at = f", at {restoring.at.name}" if restoring.at else ""
+                raise BrokenOffError(
+                    f"cannot restore the variables: the interpreter ended{at}; the context has a fresh one, without any"
+                )
+            with contextlib.suppress(BrokenOffError):
+                run.result()
+        return restoring.report()
+
+    # The automatic save
+
+    def cell_ended(self) -> None:
+        """There may be something new to save."""
+        if self._autosave is not None:
+            self._wanted = True
+            self._arm()
+
+    async def bring_back(self, interpreter: Interpreter) -> Restored | None:
+        """What the newest automatic save has, into a fresh interpreter; None where there is none. Raises StateError."""
+        if self._autosave is None:
+            return None
+        with contextlib.suppress(StateMissingError):
+            restored = await self.restore(interpreter, AUTOMATIC, self._held.context_id, self._autosave.seconds)
+            self.newest = restored.manifest
+            return restored
+        return None
+
+    async def forget(self) -> None:
+        """Ends what is going on, and removes the automatic save: nobody wants these variables any more."""
+        self._wanted = False
+        if self._timer:
+            self._timer.cancel()
+        if self._task and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        self.newest = None
+        if self._place.store.exists:
+            await asyncio.to_thread(self._place.store.delete, AUTOMATIC, self._held.context_id)
+
+    async def give_up(self, problem: str) -> None:
+        """The newest automatic save is of no use: nobody is to stumble over it again."""
+        self.newest, self.problem = None, problem
+        await asyncio.to_thread(self._place.store.delete, AUTOMATIC, self._held.context_id)
+
+    def _arm(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._begin)
+
+    def _begin(self) -> None:
+        if self._task and not self._task.done():
+            return  # Its end looks whether something is wanted.
+        if self._held.turn.locked():
+            return  # So does the end of the cell.
+        self._wanted = False
+        self._task = asyncio.create_task(self._save_automatically())
+
+    async def _save_automatically(self) -> None:
+        assert self._autosave is not None
+        try:
+            self.newest = await self.save(AUTOMATIC, self._held.context_id, self._autosave)
+            self.problem = ""
+        except (StateError, NamespaceError) as error:
+            self.problem = str(error)
+        finally:
+            if self._wanted:
+                self._arm()

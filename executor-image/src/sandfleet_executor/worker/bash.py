@@ -1,0 +1,304 @@
+"""A context of bash: one live shell with its variables, functions, aliases, options and working directory.
+
+The shell inherits nothing of this process. It reads lines from a pipe that it opens by its path, a descriptor that bash itself keeps
+out of reach of redirections; each line sources the cell from a file in memory, with the streams of the context opened afresh, and
+the next one reports the exit code into a second pipe. No terminal, no prompts, no job control: a script that is being written.
+Whatever user code does to the shell, this process sees its end, and when it only does not answer any more.
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+import shlex
+import signal
+import socket
+import struct
+import termios
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from . import command, frames, process, tree
+from .languages import LANGUAGES
+
+EXIT_CLOSED = 0
+EXIT_BROKEN = 70
+SYNTAX = 2
+# How often a shell that has taken all lines may be found without an answer, and how long each time is waited, in seconds.
+SILENT_ROUNDS = 5
+ROUND_SECONDS = 0.5
+READ_BYTES = 4096
+SET_E = "; \\builtin set -e"
+
+
+def leave_cell(then: str = "") -> str:
+    """Ends what the shell is at, however deep: before each further command it returns, until it is out of the cell. There: `then`."""
+    trap = f"[[ ${{#BASH_SOURCE[@]}} -gt 1 ]] && \\builtin return 2; \\builtin trap - DEBUG; \\builtin shopt -u extdebug; \\builtin set -E{then}"
+    return f"\\builtin shopt -s extdebug; \\builtin trap -- {shlex.quote(trap)} DEBUG"
+
+
+class Shell:
+    """The process, and what is said to it."""
+
+    def __init__(self) -> None:
+        self.lines, self._lines = os.pipe()
+        self.answers, self._answers = os.pipe()
+        self._cell = os.memfd_create("cell")
+        self._own = f"/proc/{os.getpid()}/fd"
+        self._armed = f"\\builtin trap -- {shlex.quote(self._on_interrupt())} INT"
+        self.pid = self._start()
+        self._say(
+            f"BASH_ARGV0=bash; shopt -s expand_aliases; set -E; trap -- {shlex.quote(self._on_error())} ERR; {self._armed}\n"
+        )
+
+    def _start(self) -> int:
+        null = os.open(os.devnull, os.O_RDWR)
+        path = LANGUAGES["bash"].program
+        try:
+            return os.posix_spawn(
+                path,
+                ["bash", "--norc", "--noprofile", f"{self._own}/{self.lines}"],
+                os.environ,
+                file_actions=[(os.POSIX_SPAWN_DUP2, null, number) for number in range(3)],
+                # An interrupt goes to the shell and to what it runs, and not to this process.
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=command.SIGNALS_TO_RESET,
+            )
+        finally:
+            os.close(null)
+
+    def _on_interrupt(self) -> str:
+        return f"{self._answer('interrupted')}; {leave_cell()}"
+
+    def _on_error(self) -> str:
+        """`set -e` ends the cell that fails, and not the shell; a subshell ends as always."""
+        leave = f"\\builtin set +e; {leave_cell(SET_E)}"
+        return f"case $-,$BASH_SUBSHELL in *e*,0) {self._answer('failed $?')}; {leave};; esac"
+
+    def _answer(self, text: str) -> str:
+        return f"\\builtin printf '%s\\n' \"{text}\" >|{self._own}/{self._answers}"
+
+    def begin(self, number: int, source: bytes, envs: Mapping[str, str], last: int) -> None:
+        """Has a cell run. `last`: the exit code that it finds."""
+        os.ftruncate(self._cell, 0)
+        view = memoryview(source)
+        while view:
+            view = view[os.pwrite(self._cell, view, len(source) - len(view)) :]
+        self._say(self._run(envs, last) + self._report(number))
+
+    def _run(self, envs: Mapping[str, str], last: int) -> str:
+        set_here = "".join(f"{name}={shlex.quote(value)} " for name, value in envs.items())
+        own = self._own
+        source = f"\\. {own}/{self._cell} </dev/null >|{own}/1 2>|{own}/2"
+        # Under `set -e` it would end the shell.
+        before = f"case $- in *e*) ;; *) (\\builtin exit {last});; esac; " if last else ""
+        # Traces of these lines (`set -x`) go where the shell's own errors go. A variable that code made read-only stays as it is.
+        return (
+            f"{{ {self._armed}; if {set_here}\\builtin :; then {before}{set_here}{source}; else {before}{source}; fi; }}"
+            " 2>/dev/null\n"
+        )
+
+    def _report(self, number: int) -> str:
+        """On a line of its own, which is read whatever became of the one before."""
+        return f"{{ {self._answer(f'{number} $?')}; {self._armed}; }} 2>/dev/null\n"
+
+    def _say(self, line: str) -> None:
+        data = memoryview(line.encode("utf-8", "surrogateescape"))
+        while data:
+            data = data[os.write(self._lines, data) :]
+
+    def has_read_all(self) -> bool:
+        """Whether the shell has taken every line: then an answer is due at once."""
+        return not struct.unpack("i", fcntl.ioctl(self.lines, termios.FIONREAD, b"\0" * 4))[0]
+
+    def interrupt(self) -> None:
+        """As Ctrl-C does; a shell that stopped itself goes on, to hear of it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGINT)
+            os.killpg(self.pid, signal.SIGCONT)
+
+    def children(self) -> set[int]:
+        """Its own; empty where the kernel does not say."""
+        try:
+            with open(f"/proc/{self.pid}/task/{self.pid}/children", "rb") as file:  # noqa: PTH123 - before each cell
+                return {int(pid) for pid in file.read().split()}
+        except OSError:
+            return set()
+
+    def kill_below(self, spared: set[int]) -> None:
+        """Ends what runs below the shell, but for the spared ones with what is below them."""
+        processes = tree.scan()
+        kept = spared.union(*(tree.descendants(processes, pid) for pid in spared))
+        tree.send_signal(set(tree.descendants(processes, self.pid)) - kept, signal.SIGKILL)
+
+
+class Session:
+    """The loop of one context."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        process.become_subreaper()
+        self._woken, wake = os.pipe()
+        for fd in (self._woken, wake):
+            os.set_blocking(fd, False)
+        for number in (signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self._shell = Shell()
+        self._meter = process.Meter(self._shell.pid)
+        self._last = 0
+        self._answer = b""
+
+    def serve(self) -> None:
+        """Until the other side closes the socket, or the shell ends: then this process ends as it did."""
+        poller = self._poller(self._control.fileno())
+        while True:
+            for fd, _ in poller.poll():
+                if fd == self._woken:
+                    # An interrupt while nothing runs is for nobody.
+                    self._wake()
+                    continue
+                frame = frames.receive(self._control)
+                if frame is None:
+                    return
+                if frame.header.get("op") != "execute":
+                    raise frames.FrameError(f"cannot do {frame.header.get('op')!r}")
+                self._execute(frame.header, frame.payload)
+
+    def _poller(self, other: int) -> select.poll:
+        poller = select.poll()
+        for fd in (self._woken, other):
+            poller.register(fd, select.POLLIN)
+        return poller
+
+    def _execute(self, header: Mapping[str, Any], source: bytes) -> None:
+        if b"\0" in source:
+            self._finish(SYNTAX, process.Usage(0.0, 0, 0), "cannot run the code: it holds a NUL byte")
+            return
+        number = int(header.get("cell", 0))
+        self._meter.start()
+        # What earlier cells left in the background.
+        spared = self._shell.children()
+        self._shell.begin(number, source, header.get("envs") or {}, self._last)
+        code, interrupted = self._wait(number, spared)
+        usage = self._meter.stop()
+        self._last = code
+        if interrupted:
+            self._send({"name": "Interrupted", "value": ""}, "interrupted", 0, usage)
+        else:
+            self._finish(code, usage, value_of(code))
+
+    def _wait(self, number: int, spared: set[int]) -> tuple[int, bool]:
+        """The cell's exit code, and whether it was interrupted."""
+        poller = self._poller(self._shell.answers)
+        interrupted = asked = False
+        failed: int | None = None
+        silent = 0
+        while True:
+            ready = {fd for fd, _ in poller.poll(ROUND_SECONDS * 1000)}
+            if self._shell.answers in ready:
+                for line in self._read_answers():
+                    word, _, code = line.partition(b" ")
+                    if word == b"interrupted":
+                        interrupted = True
+                    elif word == b"failed" and code.isdigit() and failed is None:
+                        failed = int(code) & 0xFF
+                    # Answers of other cells are late ones, or none at all: user code may write here.
+                    elif word == b"%d" % number and code.isdigit():
+                        return failed if failed is not None else int(code) & 0xFF, interrupted
+            if self._woken in ready and self._wake():
+                self._interrupt(spared, again=asked)
+                asked = True
+            silent = silent + 1 if not ready and self._shell.has_read_all() else 0
+            if silent >= SILENT_ROUNDS:
+                self._give_up()
+
+    def _read_answers(self) -> list[bytes]:
+        *lines, self._answer = (self._answer + os.read(self._shell.answers, READ_BYTES)).split(b"\n")
+        self._answer = self._answer[:READ_BYTES]
+        return lines
+
+    def _wake(self) -> bool:
+        """Looks at what signals say: whether one of them was an interrupt. Ends with the shell."""
+        with contextlib.suppress(BlockingIOError):
+            numbers = os.read(self._woken, READ_BYTES)
+            if signal.SIGCHLD in numbers:
+                self._reap()
+            return signal.SIGINT in numbers
+        return False
+
+    def _interrupt(self, spared: set[int], *, again: bool) -> None:
+        self._shell.interrupt()
+        if again:
+            # What does not mind an interrupt is ended, so that the shell need not be.
+            self._shell.kill_below(spared)
+
+    def _reap(self) -> None:
+        """The shell, and what its children left behind."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._shell.pid:
+                end_as(status)
+
+    def _give_up(self) -> NoReturn:
+        """Code took from the shell what it needs to answer: nothing more can be known of it."""
+        frames.send(self._control, {"event": "broken"})
+        os._exit(EXIT_BROKEN)
+
+    def _finish(self, code: int, usage: process.Usage, value: str) -> None:
+        if code:
+            self._send({"name": "ExitCode", "value": value}, "error", code, usage)
+        else:
+            self._send(None, "ok", 0, usage)
+
+    def _send(self, error: dict[str, str] | None, status: str, code: int, usage: process.Usage) -> None:
+        done = {
+            "event": "done",
+            "status": status,
+            "cpu": usage.cpu,
+            "peak": usage.peak,
+            "written": usage.written,
+            "exit_code": code,
+        }
+        said = frames.encode({"event": "error", **error, "traceback": "", "frames": []}) if error else b""
+        self._control.sendall(said + frames.encode(done))
+
+
+def value_of(code: int) -> str:
+    """An exit code in words."""
+    with contextlib.suppress(ValueError):
+        if code > 128:
+            return f"exit code {code} ({signal.Signals(code - 128).name})"
+    return f"exit code {code}"
+
+
+def end_as(status: int) -> NoReturn:
+    """Ends this process as one with that wait status ended."""
+    code, number = command.split_status(status)
+    if number:
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(code)
+
+
+def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
+    """Serves cells until the socket or the shell ends, then ends the process."""
+    del options
+    code = EXIT_BROKEN
+    try:
+        control.setblocking(True)
+        Session(control).serve()
+        code = EXIT_CLOSED
+    except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
+        text = f"cannot go on with this context: {type(error).__name__}: {error}\n"
+        os.write(2, text.encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(code)

@@ -1,0 +1,350 @@
+"""Bash as a language: what its users expect of a shell that lives on, and what they do to it."""
+
+import asyncio
+
+import pytest
+import pytest_asyncio
+from contract.executor.harness import until
+from sandfleet import Outcome
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+LOST = ("variables", "processes")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shell(sandbox):
+    context = await sandbox.create_context("shell", language="bash")
+    yield context
+    await sandbox.delete_context(context)
+
+
+@pytest.fixture
+def run(sandbox, shell):
+    async def run(code, **options):
+        return await sandbox.run_code(code, context=shell, **{"timeout": 60, **options})
+
+    return run
+
+
+async def said(run, code, **options):
+    execution = await run(code, **options)
+    return execution.logs.stdout
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "stdout"),
+    [
+        ('f() { echo "f of $1"; }', "f me", "f of me\n"),
+        ("alias greet='echo hello'", "greet you", "hello you\n"),
+        ("declare -A ages=([ann]=41)", "echo ${ages[ann]}", "41\n"),
+        ("set -- a b c", "echo $# $2", "3 b\n"),
+        ("shopt -s nullglob", "echo /is/not/*", "\n"),
+        ("set -o noglob", "echo /*", "/*\n"),
+        ("umask 027", "umask", "0027\n"),
+        ("pushd /tmp >/dev/null", "popd >/dev/null; pwd", "/workspace\n"),
+        ("exec 7>/tmp/seven; echo kept >&7", "echo more >&7; cat /tmp/seven", "kept\nmore\n"),
+        ("(exit 7)", "echo $?", "7\n"),
+        ("sleep 0.1 & job=$!", "wait $job; echo $?", "0\n"),
+        ("trap 'echo bye' EXIT", "trap -p EXIT", "trap -- 'echo bye' EXIT\n"),
+        ("x=1; local_scope() { local x=2; }; local_scope", "echo $x", "1\n"),
+        ("cat() { echo mine; }", "cat /etc/passwd", "mine\n"),
+        ("set -o pipefail", "false | true; echo $?", "1\n"),
+    ],
+)
+async def test_what_a_cell_sets_is_there_in_the_next(run, before, code, stdout):
+    await run(before)
+    assert await said(run, code) == stdout
+
+
+async def test_heredocs_quotes_and_many_lines_are_as_in_a_script(run):
+    code = "cat <<'END'\nit's $HOME\nEND\ncat <<END\n$((6 * 7))\nEND\nfor i in 1 2\ndo\n  echo \"$i\"\ndone\n"
+    assert await said(run, code) == "it's $HOME\n42\n1\n2\n"
+
+
+async def test_a_heredoc_without_its_end_ends_with_the_cell(run):
+    execution = await run("cat <<END\ntext")
+    assert (execution.logs.stdout, execution.outcome) == ("text\n", Outcome.OK)
+    assert "here-document" in execution.logs.stderr
+    assert await said(run, "echo on") == "on\n"
+
+
+@pytest.mark.parametrize(
+    "code", ["echo 'open", 'echo "open', "if true", "f() {", "$(", "case x in", ")", "done", "<<<"]
+)
+async def test_a_syntax_error_ends_the_cell_alone(run, code):
+    await run("kept=1")
+    execution = await run(code)
+    assert (execution.outcome, execution.blame, execution.reason, execution.exit_code) == (
+        "error",
+        "code",
+        "ExitCode",
+        2,
+    )
+    assert "syntax error" in execution.logs.stderr or "unexpected" in execution.logs.stderr
+    assert await said(run, "echo $kept") == "1\n"
+
+
+async def test_errors_name_their_line(run):
+    assert "line 2: nosuch: command not found" in (await run("\nnosuch")).logs.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "value"),
+    [
+        ("false", 1, "exit code 1"),
+        ("(exit 42)", 42, "exit code 42"),
+        ("return 9; echo never", 9, "exit code 9"),
+        ("nosuch", 127, "exit code 127"),
+        ("sh -c 'kill -TERM $$'", 143, "exit code 143 (SIGTERM)"),
+    ],
+)
+async def test_the_exit_code_of_the_last_command_is_the_cell_s(run, code, exit_code, value):
+    execution = await run(code)
+    assert (execution.outcome, execution.blame, execution.reason) == ("error", "code", "ExitCode")
+    assert execution.message == f"The cell ended with exit code {exit_code}."
+    assert (execution.exit_code, execution.error.name, execution.error.value) == (exit_code, "ExitCode", value)
+    assert execution.logs.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "false; echo never",
+        "f() { g; echo never; }; g() { grep -q a /dev/null; echo never; }; f; echo never",
+        "while :; do false; done; echo never",
+        "eval 'false; echo never'",
+        "x=$(false); echo never",
+        "(false; echo never); echo never",
+        "set -o pipefail; false | true; echo never",
+    ],
+)
+async def test_set_e_ends_the_cell_that_fails_and_not_the_shell(run, code):
+    await run("set -e; kept=1")
+    execution = await run(code)
+    assert (execution.outcome, execution.reason, execution.exit_code) == ("error", "ExitCode", 1)
+    assert (execution.logs.stdout, execution.lost) == ("", ())
+    # The option lasts, as any other.
+    assert await said(run, "echo $kept; false || echo caught; false; echo never") == "1\ncaught\n"
+
+
+async def test_set_e_passes_over_what_is_tested(run):
+    code = "set -e; if false; then :; fi; ! true; false || true; f() { false; echo in; }; f && echo end"
+    assert await said(run, code) == "in\nend\n"
+
+
+async def test_traces_are_of_the_code_alone(run):
+    await run("set -x")
+    execution = await run("echo traced")
+    assert execution.logs.stderr.splitlines() == ["++ echo traced"]
+    execution = await run("PS4='$(echo evil >&2)> '; true")
+    assert "evil" in execution.logs.stderr
+    assert "builtin" not in execution.logs.stderr
+
+
+async def test_background_jobs_say_nothing_and_their_output_comes_with_a_later_cell(run):
+    execution = await run("(sleep 0.2; echo late) & echo now")
+    assert (execution.logs.stdout, execution.logs.stderr) == ("now\n", "")
+    assert await said(run, "wait; echo then") == "late\nthen\n"
+
+
+async def test_a_background_job_that_holds_the_output_does_not_hold_the_cell(run):
+    assert (await run("sleep 1000 & echo done")).outcome is Outcome.OK
+    assert await said(run, "kill $!; wait; echo on") == "on\n"
+
+
+async def test_a_program_that_does_not_mind_an_interrupt_is_killed_and_the_shell_is_not(sandbox, shell, run):
+    await run("kept=1; sleep 1000 & job=$!")
+    stubborn = (
+        'python3 -c \'import signal, time; signal.signal(2, signal.SIG_IGN); open("/tmp/deaf", "w"); time.sleep(1000)\''
+    )
+    cell = asyncio.create_task(run(f"{stubborn}; echo never"))
+    await until(lambda: sandbox.files.exists("/tmp/deaf"))
+    assert await sandbox.interrupt(shell, grace=20)
+    execution = await cell
+    assert (execution.outcome, execution.logs.stdout, execution.lost) == ("interrupted", "", ())
+    # What an earlier cell has in the background is not what runs.
+    assert await said(run, "echo $kept; kill -0 $job && echo alive") == "1\nalive\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "f() { sleep 1000; echo never; }; f; echo never",
+        "x=$(sleep 1000); echo never",
+        "sleep 1000 | cat; echo never",
+        "(sleep 1000; echo never); echo never",
+        "for ((;;)); do [[ 1 ]]; done",
+        "until false; do true; done; echo never",
+        "sleep 1000 & wait; echo never",
+        "eval 'while :; do :; done'; echo never",
+        "f() { g; echo never; }; g() { while sleep 0.05; do :; done; }; f; echo never",
+    ],
+)
+async def test_an_interrupt_leaves_the_whole_cell(run, code):
+    execution = await run(code, timeout=0.5)
+    assert (execution.outcome, execution.logs.stdout, execution.lost) == ("timeout", "", ())
+    assert await said(run, "trap -p DEBUG; shopt extdebug; echo on") == "extdebug       \toff\non\n"
+
+
+async def test_an_interrupt_at_whatever_moment_leaves_the_shell_as_it_was(sandbox, shell, run):
+    await run("kept=1")
+    for number in range(40):
+        cell = asyncio.create_task(run("f() { sleep 0.01; $(true); }; f; f"))
+        # Before the cell begins, while it runs, when it has ended.
+        await asyncio.sleep(number / 1000)
+        await sandbox.interrupt(shell, grace=30)
+        execution = await cell
+        assert (execution.outcome in (Outcome.OK, Outcome.INTERRUPTED), execution.lost) == (True, ())
+    assert await said(run, "echo $kept; trap -p DEBUG; shopt extdebug; echo on") == "1\nextdebug       \toff\non\n"
+
+
+async def test_shells_do_not_see_each_other(sandbox, run):
+    other = await sandbox.create_context("other-shell", language="bash")
+    await run("mine=1; cd /tmp")
+    assert (await sandbox.run_code("echo ${mine-none} $PWD", context=other)).logs.stdout == "none /workspace\n"
+    await sandbox.delete_context(other)
+
+
+async def test_a_shell_has_no_terminal_no_prompt_and_no_history(run):
+    await run("PS1='prompt> '; PS2='more> '; PROMPT_COMMAND='echo prompted'")
+    execution = await run("tty; echo $- | tr -dc imsc; history | wc -l; echo end")
+    assert (execution.logs.stdout, execution.logs.stderr) == ("not a tty\n0\nend\n", "")
+
+
+async def test_the_shell_inherits_nothing_of_the_process_that_drives_it(run):
+    kinds = (await said(run, "ls -l /proc/$$/fd | grep -o 'socket\\|anon_inode\\|memfd'; ls /proc/self/fd")).split()
+    assert kinds == ["0", "1", "2", "3"]
+
+
+async def test_the_streams_can_be_opened_by_their_names(sandbox, run):
+    code = "echo out >/dev/stdout; echo err >/dev/stderr; echo fd >/proc/self/fd/1"
+    execution = await run(code)
+    assert (execution.logs.stdout, execution.logs.stderr) == ("out\nfd\n", "err\n")
+    result = await sandbox.commands.run(code)
+    assert (result.stdout, result.stderr) == ("out\nfd\n", "err\n")
+
+
+async def test_what_was_written_cannot_be_taken_back_by_its_name(run):
+    # Where the executor is of the same user, modes keep nobody out.
+    execution = await run('[ "$(stat -Lc %u /proc/self/fd/1)" = "$(id -u)" ] || cat </proc/self/fd/1')
+    assert execution.outcome is Outcome.OK or "Permission denied" in execution.logs.stderr
+
+
+async def test_code_with_a_nul_is_refused_whole(run):
+    execution = await run("touch /workspace/ran\necho a\0b")
+    assert (execution.outcome, execution.error.value) == ("error", "cannot run the code: it holds a NUL byte")
+    assert not await said(run, "ls /workspace/ran 2>/dev/null")
+
+
+async def test_programs_that_reserve_much_and_use_little_run(run):
+    # Control: in a Python context, whose address space has an end, the same does not.
+    code = "python3 -c 'import mmap; mmap.mmap(-1, 64 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)'"
+    assert (await run(code)).outcome is Outcome.OK
+
+
+async def test_they_do_not_in_a_context_of_python(sandbox, context):
+    code = "import mmap; mmap.mmap(-1, 64 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)"
+    assert (await sandbox.run_code(code, context=context)).outcome is Outcome.ERROR
+
+
+# What a cell may do to its shell without keeping the next cell from working.
+SURVIVED = {
+    "all descriptors closed": 'for fd in {0..255}; do eval "exec $fd>&-"; done',
+    "its functions hidden": "unset() { :; }; set() { :; }; trap() { :; }; eval() { :; }; source() { :; }; printf() { :; }; exec() { :; }",
+    "its commands aliased": "alias .=false builtin=false printf=false trap=false exit=false case=false shopt=false",
+    "a trap before each command": "trap 'true evil' DEBUG; trap ': evil' RETURN; set -T",
+    "a trap that prints": "trap 'echo evil' DEBUG",
+    "its interrupt ignored": "trap '' INT",
+    "an error trap": "trap 'echo evil' ERR",
+    "an exit trap": "trap 'echo evil' EXIT",
+    "no globbing, no clobbering": "set -f -C; set -o noclobber; shopt -s failglob nullglob",
+    "unset variables": "set -u",
+    "all exported": "set -a",
+    "verbose": "set -v",
+    "traced elsewhere": "exec {BASH_XTRACEFD}>/tmp/trace; set -x",
+    "another IFS": "IFS=0123456789/",
+    "read-only variables": "readonly TRACEPARENT IFS PATH PS4 BASH_SOURCE LINENO BASH_ARGV0 SHELLOPTS 2>/dev/null",
+    "no PATH": "PATH=; unset PATH HOME PWD OLDPWD",
+    "the folder gone": "mkdir /tmp/gone; cd /tmp/gone; rmdir /tmp/gone",
+    "posix": "set -o posix",
+    "extended": "shopt -s extdebug expand_aliases compat31; set -E -T",
+    "few files": "ulimit -n 32",
+    "no core, small files": "ulimit -c 0; ulimit -f 1; ulimit -s 1024",
+    "forged answers": 'for n in 0 1 2 3 4; do for fd in /proc/$PPID/fd/*; do echo "$n 0" >|$fd; done; done 2>/dev/null',
+    "garbage for answers": "for fd in /proc/$PPID/fd/*; do [ -p $fd ] && head -c 100000 /dev/urandom >$fd; done 2>/dev/null",
+    "stopped": "kill -STOP $$ & wait",
+    "a terminal asked for": "stty sane; tput reset; read -t 1; read -p prompt",
+    "wrapped": "builtin enable -n echo; function command { :; }; hash -p /nowhere cat",
+}
+
+
+@pytest.mark.parametrize("attack", SURVIVED)
+async def test_what_a_cell_does_to_its_shell_does_not_keep_the_next_from_working(run, attack):
+    await run("kept=5")
+    await run(SURVIVED[attack], timeout=3)
+    await run("command trap - DEBUG 2>/dev/null; builtin trap - DEBUG", timeout=3)
+    after = await run("builtin printf '%s\\n' \"$kept\"", timeout=30)
+    if after.lost:
+        # It was ended, and that was said.
+        after = await run("builtin printf '%s\\n' 5", timeout=30)
+    assert (after.outcome, after.logs.stdout.splitlines()[-1:]) == (Outcome.OK, ["5"])
+
+
+# What takes from the shell what it needs to answer: only the end of the shell helps.
+BROKEN = {
+    "no builtins": "enable -n builtin printf . trap",
+    "builtin hidden": "builtin() { :; }",
+    "nothing executed": "set -n",
+    "restricted": "set -r",
+    "no files": "ulimit -n 1",
+    "its lines eaten": "cat /proc/$PPID/fd/* >/dev/null 2>&1 & cat <&255 >/dev/null; wait",
+    "its lines closed": 'exec 255<&-; for fd in /proc/$$/fd/*; do [ -p $fd ] && eval "exec ${fd##*/}<&-"; done',
+    "the parent stopped": "kill -STOP $PPID",
+    "the parent killed": "kill -KILL $PPID",
+    "the parent ended": "kill -TERM $PPID; kill -HUP $PPID",
+    "replaced": "exec sleep 1000",
+    "an end by an error": "set -u; echo $undefined",
+    "read-only functions": "builtin() { :; }; readonly -f builtin",
+}
+
+
+@pytest.mark.parametrize("attack", BROKEN)
+async def test_a_shell_that_code_has_broken_is_replaced(executor, sandbox, run, neighbour, attack):
+    await sandbox.run_code("kept = 1")
+    for _ in range(2):
+        execution = await run(BROKEN[attack], timeout=5)
+        assert execution.blame in (None, "code", "limit")
+        await run("true", timeout=5)
+        await run("true", timeout=5)
+
+    async def says_on():
+        """What still eats lines eats its own code's, until it has ended."""
+        after = await run("echo on", timeout=30)
+        return after.outcome is Outcome.OK and after.logs.stdout == "on\n"
+
+    await until(says_on)
+    assert (await sandbox.run_code("kept")).text == "1"
+    assert (await neighbour.run_code("here")).text == "'untouched'"
+    assert not executor.ended
+
+
+@pytest.mark.parametrize("attack", ["no builtins", "builtin hidden", "nothing executed", "restricted"])
+async def test_a_shell_that_cannot_answer_is_given_up_long_before_its_deadline(run, attack):
+    execution = await run(BROKEN[attack], timeout=300)
+    assert (execution.outcome, execution.blame, execution.reason) == ("killed", "code", "InterpreterBroken")
+    assert (await run("echo on")).lost == LOST
+
+
+async def test_a_shell_that_is_silent_and_at_work_is_not_given_up(run):
+    # Control: it is not the silence alone.
+    assert await said(run, "sleep 4; echo on") == "on\n"
+
+
+async def test_a_forged_answer_reaches_the_shell_s_driver(run):
+    # Control: it is the number of the cell that makes the others be passed over.
+    forged = (
+        'for n in {1..9}; do for fd in /proc/$PPID/fd/*; do [ -p $fd ] && echo "$n 33" >$fd; done; done 2>/dev/null'
+    )
+    execution = await run(f"{forged}; sleep 1000", timeout=5)
+    assert (execution.outcome, execution.exit_code) == ("error", 33)

@@ -1,0 +1,255 @@
+"""`sandfleet shell` and `sandfleet forward`, as a person has them: in a real terminal, on a real sandbox of this machine."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+from sandfleet import Fleet, Sandbox
+from sandfleet.embedded import Options, Process
+
+PATIENCE = 60
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    # Of its own process: one that this process had would stay for other tests.
+    process = Process(Options(pool_size=1))
+    with Fleet.connect(process.address) as connected:
+        yield connected
+    process.stop()
+
+
+@pytest.fixture(scope="module")
+def sandbox(fleet):
+    with Sandbox.create(fleet=fleet) as made:
+        yield made
+
+
+class Person:
+    """Before a terminal in which a command runs."""
+
+    def __init__(self, *words, rows=24, cols=80):
+        self.master, self.slave = pty.openpty()
+        self.resize(rows, cols)
+        self.modes = termios.tcgetattr(self.slave)
+        command = [sys.executable, "-m", "sandfleet", *words]
+        self.process = subprocess.Popen(
+            command, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True,
+            env={**os.environ, "TERM": "xterm"},
+        )  # fmt: skip
+        self.seen = b""
+
+    def resize(self, rows, cols):
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def sees(self, pattern):
+        until = time.monotonic() + PATIENCE
+        while not (found := re.search(pattern, self.seen, re.DOTALL)):
+            assert time.monotonic() < until, self.seen
+            if select.select([self.master], [], [], 1)[0]:
+                self.seen += os.read(self.master, 65536)
+        self.seen = self.seen[found.end() :]
+        return found
+
+    def types(self, text):
+        os.write(self.master, text.encode())
+
+    def ends(self):
+        """The exit code. The terminal is as it was."""
+        until = time.monotonic() + PATIENCE
+        while self.process.poll() is None:
+            assert time.monotonic() < until, self.seen
+            # Nobody ends who waits for its terminal to take what it says.
+            if select.select([self.master], [], [], 0.05)[0]:
+                self.seen += os.read(self.master, 65536)
+        assert termios.tcgetattr(self.slave) == self.modes
+        return self.process.returncode
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+
+@contextlib.contextmanager
+def person(*words, **options):
+    made = Person(*words, **options)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_shell_is_a_terminal_of_the_sandbox_and_ends_with_its_code(sandbox):
+    with person("shell", sandbox.sandbox_id, rows=31, cols=101) as one:
+        one.sees(rb"\$ ")
+        assert termios.tcgetattr(one.slave) != one.modes  # raw, while it runs
+        one.types("stty size; echo $TERM; pwd; exit 9\r")
+        one.sees(rb"31 101\r\nxterm\r\n/workspace\r\n")
+        assert one.ends() == 9
+
+
+def test_keys_go_to_the_program_and_not_to_the_client(sandbox):
+    with person("shell", sandbox.sandbox_id) as one:
+        one.sees(rb"\$ ")
+        one.types("trap 'echo interrupted' INT; echo re''ady\r")
+        one.sees(rb"ready")
+        one.types("\x03")
+        one.sees(rb"interrupted")
+        one.types("\x04")
+        assert one.ends() == 130
+
+
+def test_a_window_that_changes_changes_there(sandbox):
+    code = "import os, signal; signal.signal(28, lambda *_: print(*os.get_terminal_size())); print('ready'); input()"
+    with person("shell", sandbox.sandbox_id, "--", "python3", "-u", "-c", code) as one:
+        one.sees(rb"ready")
+        one.resize(40, 120)
+        # What a terminal's kernel does for the group in front of it; here nobody is.
+        one.process.send_signal(signal.SIGWINCH)
+        one.sees(rb"120 40")
+        one.types("\r")
+        assert one.ends() == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_however_it_is_ended_the_terminal_is_given_back_and_nothing_runs_on(sandbox, number, code):
+    with person("shell", sandbox.sandbox_id) as one:
+        one.sees(rb"\$ ")
+        one.types("trap '' HUP; echo re''ady; sleep 1000\r")
+        one.sees(rb"ready")
+        one.process.send_signal(number)
+        assert one.ends() == code
+    assert sandbox.commands.list() == ()
+
+
+def test_tilde_and_dot_leave(sandbox):
+    with person("shell", sandbox.sandbox_id) as one:
+        one.sees(rb"\$ ")
+        one.types("\r~.")
+        assert one.ends() == 1
+    assert sandbox.commands.list() == ()
+
+
+def test_escapes_reach_a_terminal_and_nothing_else(sandbox):
+    command = ["shell", sandbox.sandbox_id, "--", "printf", r"\033[31mred\033[0m \033]0;title\007end\n"]
+    with person(*command) as one:
+        one.sees(rb"\x1b\[31mred\x1b\[0m \x1b\]0;title\x07end")
+        assert one.ends() == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "sandfleet", *command], check=False, capture_output=True, stdin=subprocess.DEVNULL
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (b"red end\n", b"", 0)
+
+
+def test_a_script_can_be_piped_in(sandbox):
+    done = subprocess.run(
+        [sys.executable, "-m", "sandfleet", "shell", sandbox.sandbox_id],
+        input=b"echo $((6 * 7)); [ -t 0 ] && echo terminal\nexit 3\n",
+        check=False,
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+    assert b"\n42\nterminal\n" in done.stdout
+    assert done.returncode == 3
+
+
+def test_the_end_of_what_is_piped_in_is_ctrl_d(sandbox):
+    command = [sys.executable, "-m", "sandfleet", "shell", sandbox.sandbox_id, "--", "sh", "-c", "cat; echo over"]
+    done = subprocess.run(command, check=False, input=b"line\n", capture_output=True, timeout=PATIENCE)
+    assert done.stdout.endswith(b"line\nover\n")
+    assert done.returncode == 0
+
+
+def test_a_sandbox_that_is_not_there_is_said_with_255(sandbox):
+    command = [sys.executable, "-m", "sandfleet", "shell", "nowhere"]
+    done = subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, text=True)
+    assert done.returncode == 255
+    assert done.stderr.startswith("sandfleet: cannot ")
+
+
+SERVER = "import socket; s = socket.create_server(('127.0.0.1', {port}))\nwhile True: c, _ = s.accept(); c.sendall(b'{port}'); c.close()"
+
+
+def forward(sandbox, *words):
+    command = [sys.executable, "-m", "sandfleet", "forward", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def fetch(address):
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as one:
+        return one.recv(100)
+
+
+def test_ports_are_forwarded_until_ctrl_c(sandbox):
+    handles = [
+        sandbox.commands.run(["python3", "-c", SERVER.format(port=port)], background=True) for port in (8100, 8101)
+    ]
+    process = forward(sandbox, sandbox.sandbox_id, "8100", "8101:0", "8999")
+    lines = [re.fullmatch(r"(127\.0\.0\.1:\d+) -> (\d+)\n", process.stdout.readline()).groups() for _ in range(3)]
+    for address, port in lines[:2]:
+        for _ in range(2):
+            until = time.monotonic() + PATIENCE
+            while True:
+                # The program may not listen yet.
+                with contextlib.suppress(ConnectionResetError):
+                    assert fetch(address) == port.encode()
+                    break
+                assert time.monotonic() < until
+    with pytest.raises(ConnectionResetError):
+        fetch(lines[2][0])
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert out == ""
+    assert "sandfleet: cannot go on with port 8999: nobody listens there" in err
+    with pytest.raises(ConnectionRefusedError):
+        fetch(lines[0][0])
+    for handle in handles:
+        handle.kill()
+
+
+def test_a_local_port_can_be_chosen_and_has_to_be_free(sandbox):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = forward(sandbox, "--json", sandbox.sandbox_id, f"8100:{port}")
+        out, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, out) == (2, "")
+        assert err == f"sandfleet: cannot listen on port {port}: Address already in use\n"
+    process = forward(sandbox, "--json", sandbox.sandbox_id, f"8100:{port}")
+    assert json.loads(process.stdout.readline()) == {"port": 8100, "address": f"127.0.0.1:{port}"}
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("word", ["x", "0", "65536", "80:x", "80:65536", ":80", "80:-1"])
+def test_what_is_no_port_is_wrong_usage(sandbox, word):
+    process = forward(sandbox, sandbox.sandbox_id, "--", word)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert "cannot forward" in err
+
+
+def test_the_end_of_the_sandbox_is_the_end_of_its_forwards(fleet):
+    with Sandbox.create(fleet=fleet) as mine:
+        process = forward(mine, mine.sandbox_id, "8100")
+        process.stdout.readline()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 3
+    assert "sandfleet: cannot " in err
