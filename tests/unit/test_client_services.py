@@ -44,7 +44,7 @@ def gap(offset: int, size: int) -> pb.LogsResponse:
     return pb.LogsResponse(gap=pb.LogGap(offset=offset, dropped_bytes=size))
 
 
-async def test_a_start_declares_one_beside_the_others_and_starts_it(fake: FakeFleet, sandbox: AsyncSandbox) -> None:
+async def test_a_start_declares_one_beside_the_others(fake: FakeFleet, sandbox: AsyncSandbox) -> None:
     probe = http(80, "/up", status=204, interval=0.5, failures=2)
     await sandbox.services.start(
         "web", ["serve", b"\xff"], ready=probe, live=exec_("true"), after=["db"], restart="always"
@@ -63,7 +63,18 @@ async def test_a_start_declares_one_beside_the_others_and_starts_it(fake: FakeFl
     assert (said.readiness.interval.nanos, said.readiness.failure_threshold) == (500_000_000, 2)
     assert said.liveness.exec.shell == b"true"
     assert not said.HasField("grace")
-    assert list(fake.called("Start")[0].request.names) == ["web"]
+
+
+@pytest.mark.parametrize(
+    ("applied", "starts"), [({"started": ["web"]}, 0), ({"restarted": ["web"]}, 0), ({"unchanged": ["web"]}, 1)]
+)
+async def test_what_was_started_by_being_declared_is_not_started_again(
+    fake: FakeFleet, sandbox: AsyncSandbox, applied: dict[str, list[str]], starts: int
+) -> None:
+    """It may have come to its end meanwhile; one that was there as declared may stand still."""
+    fake.answer_call("Apply", pb.ApplyResponse(**applied))
+    await sandbox.services.start("web", "serve")
+    assert [list(call.request.names) for call in fake.called("Start")] == [["web"]] * starts
 
 
 async def test_a_start_without_a_command_declares_nothing(fake: FakeFleet, sandbox: AsyncSandbox) -> None:
