@@ -48,7 +48,10 @@ def figures() -> Iterator[Figure]:
     except ClusterError as error:
         progress(f"skipped the figures in pods: {error}")
         return
-    yield from asyncio.run(measure(PodHost(cluster)))
+    with asyncio.Runner() as runner:
+        parts = measure(PodHost(cluster))
+        while (found := runner.run(anext(parts, None))) is not None:
+            yield from found
 
 
 def running_cluster() -> Cluster:
@@ -62,16 +65,18 @@ def running_cluster() -> Cluster:
     return Cluster(layout.kubeconfig, Api(json.loads(layout.kubeconfig.read_text())), programs, layout)
 
 
-async def measure(host: PodHost) -> list[Figure]:
+async def measure(host: PodHost) -> AsyncIterator[list[Figure]]:
     await host.start()
     try:
         async with running(host) as executor, await AsyncSandbox.create() as here:
-            found = await latencies(executor.sandbox, here)
-            found += await languages.beside_python(executor.sandbox, "bash", where=" in a pod")
-            found += await floods(executor, here)
-        found += await copies(host)
-        found += await others(host)
-        return [*found, *await idle(host), *await starts(host)]
+            yield await latencies(executor.sandbox, here)
+            yield await languages.beside_python(executor.sandbox, "bash", where=" in a pod")
+            yield await floods(executor, here)
+        yield await starts(host)
+        yield await idle(host)
+        yield await copies(host)
+        async for found in others(host):
+            yield found
     finally:
         await host.close()
 
@@ -93,17 +98,15 @@ async def copies(host: PodHost) -> list[Figure]:
         return await rollback.measured(on.sandbox, off.sandbox, " in a pod")
 
 
-async def others(host: PodHost) -> list[Figure]:
+async def others(host: PodHost) -> AsyncIterator[list[Figure]]:
     """The parts that measure any sandbox, with the baselines that they have of themselves."""
 
     async def create(*, autosave: bool = False) -> AsyncSandbox:
         return (await host.executor()).client(autosave=autosave)
 
-    found = []
     for part in (streams, state, services, tunnels, terminals, files):
         progress(f"in a pod: {part.__name__}")
-        found += [replace(figure, name=f"{figure.name}, in a pod") for figure in await part.measure(create)]
-    return found
+        yield [replace(figure, name=f"{figure.name}, in a pod") for figure in await part.measure(create)]
 
 
 async def latencies(there: AsyncSandbox, here: AsyncSandbox) -> list[Figure]:
