@@ -1,7 +1,7 @@
 # A real Kubernetes with gVisor; included by the Makefile.
 HARNESS := PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests $(PY) -m cluster.harness
 
-.PHONY: cluster cluster-down cluster-test cluster-scale cluster-binaries base-image kind-up
+.PHONY: cluster cluster-down cluster-test pod-test cluster-scale cluster-binaries base-image kind-up
 
 cluster: setup ## A real Kubernetes with gVisor on this machine (root); SANDFLEET_CLUSTER_DIR says where.
 	@$(HARNESS) up
@@ -9,8 +9,11 @@ cluster: setup ## A real Kubernetes with gVisor on this machine (root); SANDFLEE
 cluster-down: setup ## End it and leave nothing behind.
 	@$(HARNESS) down
 
-cluster-test: setup ## The tests on a real cluster (of KUBECONFIG, or one of their own), and the executor's in its pods.
+cluster-test: setup ## The tests on a real cluster (of KUBECONFIG, or one of their own).
 	@tests/cluster/run.sh $(ARGS)
+
+pod-test: setup ## The executor's contract suite in gVisor pods of a cluster.
+	@tests/cluster/run.sh pods $(ARGS)
 
 cluster-scale: setup ## The operator by the hundred: killed fifty times, sandboxes that come and go, 300 on pretended nodes.
 	@tests/cluster/run.sh scale $(ARGS)

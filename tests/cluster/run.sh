@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests on a real cluster, and the executor's contract suite in its pods: run.sh [arguments for pytest];
-# run.sh scale [arguments]: those that count in hundreds, and nothing else.
+# The tests on a real cluster: run.sh [arguments for pytest]; run.sh scale [arguments]: those that count in hundreds;
+# run.sh pods [arguments]: the executor's contract suite in gVisor pods.
 # The cluster is the one of KUBECONFIG, or one of our own, which is ended afterwards if it was not up before (SANDFLEET_KEEP=1: stays).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -29,16 +29,21 @@ if [ -z "${KUBECONFIG:-}" ] || [ "$(realpath -m "$KUBECONFIG")" = "$(realpath -m
     scripts/image.sh
 fi
 failed=0
-if [ "${1:-}" = scale ]; then
-    shift
+part=cluster
+case "${1:-}" in scale | pods) part=$1 && shift ;; esac
+case $part in
+cluster)
+    # Most of them wait for most of their time: side by side they take a third of it.
+    suite tests/cluster -m "not alone and not scale" -n 4 --dist loadfile --no-loadscope-reorder "$@" || failed=$?
+    suite tests/cluster -m "alone and not scale" "$@" || failed=$?
+    ;;
+scale)
     suite tests/cluster -m scale "$@" || failed=$?
-    exit "$failed"
-fi
-# Most of them wait for most of their time: side by side they take a third of it.
-suite tests/cluster -m "not alone and not scale" -n 4 --dist loadfile --no-loadscope-reorder "$@" || failed=$?
-suite tests/cluster -m "alone and not scale" "$@" || failed=$?
-pods=(--executor pod --timeout 300)
-suite tests/contract/executor "${pods[@]}" --ignore tests/contract/executor/test_processes.py -n 2 --dist loadfile "$@" || failed=$?
-# Its fork bombs take all cores: nothing can be measured beside them.
-suite tests/contract/executor/test_processes.py "${pods[@]}" "$@" || failed=$?
+    ;;
+pods)
+    suite tests/contract/executor --executor pod --ignore tests/contract/executor/test_processes.py -n 2 --dist loadfile "$@" || failed=$?
+    # Its fork bombs take all cores: nothing can be measured beside them.
+    suite tests/contract/executor/test_processes.py --executor pod "$@" || failed=$?
+    ;;
+esac
 exit "$failed"
