@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
+from cells import timed
 from figures import Figure, progress, quantile
 from sandfleet import AsyncSandbox
 
@@ -52,16 +53,6 @@ async def beside_python(sandbox: AsyncSandbox, language: str, *, where: str = ""
     note = "beside Python's"
     name = f"new context of {language} and its first cell{where}, p50"
     return [*found, Figure(name, quantile(starts[language], 0.5), "ms", quantile(starts["python"], 0.5), note)]
-
-
-async def timed(work: Callable[[], Awaitable[object]], times: int) -> list[float]:
-    """Milliseconds."""
-    samples = []
-    for _ in range(times):
-        start = time.perf_counter()
-        await work()
-        samples.append((time.perf_counter() - start) * 1e3)
-    return samples
 
 
 async def first_cell(sandbox: AsyncSandbox, language: str) -> float:

@@ -129,7 +129,7 @@ def _drain_after(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
     async def drained(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             return await behaviour(requests, context)
-        except Exception:
+        except Exception:  # Whatever it was is raised again.
             await drain(requests)
             raise
 

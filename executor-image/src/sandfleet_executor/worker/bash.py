@@ -18,7 +18,7 @@ import termios
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from . import command, frames, process, tree
+from . import command, frames, linux, process, tree
 from .languages import LANGUAGES
 
 EXIT_CLOSED = 0
@@ -138,7 +138,7 @@ class Session:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        process.become_subreaper()
+        linux.become_subreaper()
         self._woken, wake = os.pipe()
         for fd in (self._woken, wake):
             os.set_blocking(fd, False)

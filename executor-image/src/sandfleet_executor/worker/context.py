@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
-from . import cells, copies, display, errors, frames, orphans, packages, process, signals, state, streams
+from . import cells, copies, display, errors, frames, linux, orphans, packages, process, signals, state, streams
 from .outbox import MAX_RESULTS, Outbox
 from .shell import Shell
 
@@ -81,7 +81,7 @@ class Session:
         self._control = socket.socket(fileno=process.private(control.fileno()))
         self._control.setblocking(True)
         control.close()
-        process.become_subreaper()
+        linux.become_subreaper()
         self._descriptors = process.Descriptors()
         self._meter = process.Meter()
         self._streams = streams.Streams()

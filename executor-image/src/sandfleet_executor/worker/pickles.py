@@ -115,7 +115,7 @@ class Writer:
             else:
                 self.write(cloudpickle.dumps(value, protocol=PROTOCOL))
                 following = self._next
-        except BaseException:
+        except BaseException:  # Whatever the user's code raised: what it left half done is forgotten.
             self._forget()
             raise
         self._sink.write(U32.pack(0))
@@ -235,7 +235,7 @@ class Reader:
             self._source.open(data, buffers)
             value = self._unpickler.load()
             self._unpickler.load()  # the mark
-        except BaseException:
+        except BaseException:  # Whatever the user's code raised: the next value needs a fresh memo.
             if kind == VALUE:
                 self._unpickler = self._unpickler.after_failure(self._source, following, self._memo)
             raise

@@ -1,7 +1,6 @@
 """The context as a process: its private descriptors, what a cell costs, and what its children must not do."""
 
 import contextlib
-import ctypes
 import fcntl
 import mmap
 import os
@@ -10,16 +9,10 @@ from typing import NamedTuple
 
 from . import tree
 
-PR_SET_CHILD_SUBREAPER = 36
 # Where private descriptors go: out of the way of code that closes the low ones.
 PRIVATE_DESCRIPTORS = 900
 STATUS_BYTES = 8192
 RESERVE_BYTES = 8 << 20
-
-
-def become_subreaper() -> None:
-    """Orphans of this process's children become its children, so that they stay in its tree."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def private(descriptor: int) -> int:

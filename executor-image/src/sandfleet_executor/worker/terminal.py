@@ -23,7 +23,7 @@ class Terminal:
             os.set_blocking(master, False)
             with socket.socket(fileno=os.dup(reply)) as line:
                 socket.send_fds(line, [b"\0"], [master])
-        except BaseException:
+        except BaseException:  # Whatever it was: nobody else knows of the descriptor.
             os.close(self.fd)
             raise
         finally:
