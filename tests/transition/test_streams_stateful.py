@@ -56,13 +56,18 @@ class Streams(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         self.loop = asyncio.new_event_loop()
-        self.folder = tempfile.mkdtemp()
+        self.folders = [tempfile.mkdtemp()]
         self.known = {}
         self.running = {}
         self.start()
 
     def start(self):
-        self.executions = Executions(Store(self.folder), convert.stored)
+        self.executions = Executions(Store(self.folders[-1]), convert.stored)
+
+    def disk(self):
+        """What a killed executor would leave now. A copy: its threads may still be writing, and a store is one process's alone."""
+        self.folders.append(tempfile.mkdtemp())
+        return shutil.copytree(self.folders[-2], self.folders[-1], dirs_exist_ok=True)
 
     def do(self, work):
         return self.loop.run_until_complete(work)
@@ -127,6 +132,7 @@ class Streams(RuleBasedStateMachine):
         for execution in self.running.values():
             execution.close()
         self.running = {}
+        self.disk()
         self.start()
 
     @invariant()
@@ -137,18 +143,20 @@ class Streams(RuleBasedStateMachine):
     def what_was_seen_is_stored(self):
         if not hasattr(self, "known"):
             return
-        stored = Executions(Store(self.folder), convert.stored)
+        stored = Executions(Store(self.disk()), convert.stored)
         for name, known in self.known.items():
             last = max(known.seen, default=0)
             entry = stored._store.find(name)
             assert entry is not None
             assert entry.next > last
+        shutil.rmtree(self.folders.pop())
 
     def teardown(self):
         if hasattr(self, "loop"):
             self.do(asyncio.sleep(0.1))
             self.loop.close()
-            shutil.rmtree(self.folder)
+            for folder in self.folders:
+                shutil.rmtree(folder)
 
 
 TestStreams = Streams.TestCase

@@ -75,6 +75,10 @@ class Executions:
         self._unstored: OrderedDict[str, Execution] = OrderedDict()
         # Of those that no store knows: id → kind and fingerprint.
         self._begun: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+        if store:
+            # Now: to a later look one that had shown nothing could not be told from one that is forgotten.
+            for entry in store.unfinished():
+                self._replay(store, entry)
 
     def repeated(self, kind: int, execution_id: str, fingerprint: bytes) -> Stream | None:
         """The execution that was started before with the same request; None for an id that is new.

@@ -101,6 +101,13 @@ class Store:
         """Whether it may have shown something that is not kept any more."""
         return not entry.extents and entry.begun.number < self._known_from
 
+    def unfinished(self) -> list[Entry]:
+        """Those that an earlier process began and did not bring to an end."""
+        return [entry for entry in self._by_number.values() if self._is_left(entry)]
+
+    def _is_left(self, entry: Entry) -> bool:
+        return not entry.ended and entry.begun.number not in self._live and not self.has_forgotten(entry)
+
     # Beginning
 
     def begin(self, execution_id: str, kind: int, fingerprint: bytes) -> Entry:
@@ -193,7 +200,9 @@ class Store:
     def _turn_log(self) -> None:
         number = self._next_log
         file = File(self.folder, f"log-{number}")
-        begun = [number for number, entry in self._live.items() if not entry.extents]
+        # Also those whose end an earlier process could not write, and neither could this one.
+        open_ones = [*self._live.values(), *self.unfinished()]
+        begun = [entry.begun.number for entry in open_ones if not entry.extents]
         first = min(begun, default=self._next_number)
         file.append(records.encode_chunk(records.LOG_START, first, 0, 0, [Kept(b"", 0, 0)], ended=False)[1])
         self._next_log += 1
