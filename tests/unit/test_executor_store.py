@@ -13,6 +13,7 @@ from sandfleet_executor.core.records import CELL, COMMAND
 from sandfleet_executor.effects import store as stores
 from sandfleet_executor.effects.executions import Executions, ForgottenError, OtherRequestError, UnknownExecutionError
 from sandfleet_executor.effects.store import Store
+from sandfleet_executor.effects.storefiles import StoreError
 from sandfleet_executor.servicers import convert
 
 MIB = 1 << 20
@@ -85,6 +86,28 @@ async def test_what_was_begun_and_showed_nothing_is_known_all_the_same(crash):
     crash.executions.begin(CELL, "e", MARK, MIB)
     events = await shown(crash.start().repeated(CELL, "e", MARK))
     assert [event.WhichOneof("event") for _, event in events] == ["started", "finished"]
+
+
+async def test_what_showed_nothing_is_not_taken_for_forgotten_when_others_have_come_since(crash):
+    crash.executions.begin(CELL, "silent", MARK, MIB)
+    await ran(crash.start(), "later", b"shown")
+    found = await shown(crash.start().find(CELL, "silent"))
+    assert found[-1][1].finished.reason == "ExecutorRestarted"
+
+
+async def test_nor_where_its_end_could_not_be_written(crash, monkeypatch):
+    crash.executions.begin(CELL, "silent", MARK, MIB)
+    with monkeypatch.context() as full:
+        full.setattr(Store, "place", full_disk)
+        crash.start()
+    # The same executor begins a new log once there is room.
+    await ran(crash.executions, "later", b"shown")
+    found = await shown(crash.start().find(CELL, "silent"))
+    assert found[-1][1].finished.reason == "ExecutorRestarted"
+
+
+def full_disk(*_):
+    raise StoreError("DiskFull")
 
 
 async def test_an_id_is_of_one_request_also_for_the_next_executor(crash):

@@ -102,9 +102,10 @@ async def test_the_executor_s_socket_cannot_be_reached(executor, unprotected):
 async def test_only_the_session_s_own_processes_are_visible(executor, unprotected):
     code = "import os\n[open(f'/proc/{pid}/cmdline').read().split('\\0')[:4] for pid in os.listdir('/proc') if pid.isdecimal()]"
     seen = await value(executor, code)
-    # The spawner, this context and its copy, and one in reserve of each kind: all of them its forks.
-    assert 2 <= len(seen) <= 5
-    assert all(words == seen[0] for words in seen)
+    # The spawner, this context and its copy, and one in reserve of each kind: all of them its forks. One that has just ended has no words.
+    alive = [words for words in seen if words != [""]]
+    assert 2 <= len(alive) <= 5
+    assert all(words == alive[0] for words in alive)
     assert not any("sandfleet_executor" in words for words in seen)
     assert any("sandfleet_executor" in words for words in await value(unprotected, code))
 

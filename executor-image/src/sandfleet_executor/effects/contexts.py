@@ -246,7 +246,10 @@ class Context:
 
     async def lose(self) -> None:
         """Ends the interpreter where no cell runs in it; the next cell is told what it does not find any more."""
-        if self._interpreter and self.alive and not self.busy:
+        if self._interpreter is None or not self.alive or self.busy or self._turn.locked():
+            return
+        # A cell that comes now waits, and does not begin in the one that ends.
+        async with self._turn:
             self._interpreter.kill()
             await asyncio.wait((self._interpreter.ended,), timeout=KILL_SECONDS)
 

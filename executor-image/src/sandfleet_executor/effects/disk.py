@@ -70,6 +70,11 @@ class Disk:
         """Whether it is so full that nothing may run."""
         return (self.used or 0) > disk.beyond(self._limit())
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it was over its limit at the last walk, grown or not."""
+        return (self.used or 0) > self._limit()
+
     async def look(self) -> int:
         """Bytes: as of now where walks are quick, else as of a while ago."""
         walked = self._walked

@@ -55,7 +55,7 @@ class Meter:
         self._watchers = 0
         # What each execution had written when the disk was last looked at.
         self._written: dict[str, int] = {}
-        self._ended = 0
+        self._ended = session.ledger.ended
         # Nobody ended at the last look because somebody had ended by himself: not twice, or short executions would hide who writes.
         self._excused = False
         self._idle_tried = False
@@ -122,10 +122,11 @@ class Meter:
     async def _settle(self, *, over: bool) -> None:
         """After a look at the disk."""
         ledger, before = self._session.ledger, self._written
-        ended, self._ended = ledger.ended.executions > self._ended, ledger.ended.executions
         self._written = {name: account.written_bytes for name, account in ledger.running.items()}
+        ended = self._ended_since(before)
         if not over:
-            self._idle_tried = self._excused = False
+            if not self._disk.is_full:
+                self._idle_tried = self._excused = False
             return
         grown = {
             name: size - before.get(name, 0) if ledger.counts_writes else None for name, size in self._written.items()
@@ -139,3 +140,12 @@ class Meter:
             await self._session.end_interpreters()
         for name in names:
             ledger.running[name].execution.stop(Cause.DISK, DISK_GRACE)
+
+    def _ended_since(self, before: dict[str, int]) -> bool:
+        """Whether an execution has ended since the last look that may have let the workspace grow: where it is known, one that has written."""
+        ledger, then = self._session.ledger, self._ended
+        self._ended = now = ledger.ended
+        if not ledger.counts_writes:
+            return now.executions > then.executions
+        known = sum(size for name, size in before.items() if name not in self._written)
+        return now.written_bytes - then.written_bytes > known
