@@ -170,6 +170,12 @@ def operator(cluster: Cluster, folder: Path, made_of: Json | None = None, **opti
             api.delete("Namespace", name)
 
 
+def said(status: Json, condition: str = "Ready") -> tuple[str, str, str]:
+    """Status, reason and message of a condition; empty where there is none."""
+    one = next((one for one in status.get("conditions", []) if one["type"] == condition), None)
+    return (one["status"], one["reason"], one["message"]) if one else ("", "", "")
+
+
 @dataclass(frozen=True)
 class Sandboxes:
     """Of one namespace."""
@@ -192,30 +198,28 @@ class Sandboxes:
 
     def said(self, name: str, condition: str = "Ready") -> tuple[str, str, str]:
         """Status, reason and message of a condition."""
-        found = self.get(name).get("status", {}).get("conditions", [])
-        one = next((one for one in found if one["type"] == condition), None)
-        return (one["status"], one["reason"], one["message"]) if one else ("", "", "")
+        return said(self.get(name).get("status", {}), condition)
 
     def wait(self, name: str, reason: str, condition: str = "Ready", seconds: float = 60) -> str:
         """Until the condition has this reason; its message."""
         deadline = time.monotonic() + seconds
-        while self.said(name, condition)[1] != reason:
+        # What one look has shown is not asked for again: it may be another by then.
+        while (found := self.said(name, condition))[1] != reason:
             if time.monotonic() > deadline:
-                raise ClusterError(f"cannot wait for {condition} to say {reason}: it says {self.said(name, condition)}")
+                raise ClusterError(f"cannot wait for {condition} to say {reason}: it says {found}")
             time.sleep(0.1)
-        return self.said(name, condition)[2]
+        return found[2]
 
     def ready(self, name: str, seconds: float = 60, other_than: str = "") -> Json:
         """The status once it is ready, in a pod of `other_than` another uid."""
         deadline = time.monotonic() + seconds
         while True:
             status: Json = self.get(name).get("status", {})
-            if self.said(name)[0] == "True" and status.get("podUID", "") not in {"", other_than}:
+            found = said(status)
+            if found[0] == "True" and status.get("podUID", "") not in {"", other_than}:
                 return status
             if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"cannot wait for {name} to be ready: {self.said(name)}, {status.get('restartHistory')}"
-                )
+                raise ClusterError(f"cannot wait for {name} to be ready: {found}, {status.get('restartHistory')}")
             time.sleep(0.1)
 
     def pod(self, name: str) -> Json | None:
