@@ -215,5 +215,6 @@ async def test_a_codesandbox_with_a_narrower_list_gets_no_label_that_opens_the_t
     labels = {one["metadata"]["labels"][names.SANDBOX]: one["metadata"]["labels"] for one in world.pods("claimed")}
     assert labels["wide"][names.EGRESS_CLASS] == "python"
     assert names.EGRESS_CLASS not in labels["narrow"]
-    await until_said(world, fleet, f"{TEAM}/narrow", "open", "Answered")
+    for name in labels:
+        await until_said(world, fleet, f"{TEAM}/{name}", "open", "Answered")
     assert {targets for _, targets in fleet.pretended.probed} == {(f"{HOST}:80",), (f"{HOST}:443",)}
