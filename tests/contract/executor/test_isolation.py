@@ -55,6 +55,14 @@ answers = attach(1), attach(child.pid)
 child.kill()
 answers
 """
+# The first words of every process that can be seen and has some: one that has just ended has none.
+WORDS = """
+import os
+def words(pid):
+    try: return open(f'/proc/{pid}/cmdline').read().split('\\0')[:4]
+    except OSError: return ['']
+[found for pid in os.listdir('/proc') if pid.isdecimal() and (found := words(pid)) != ['']]
+"""
 PEEK = """
 import os
 def peek(name):
@@ -100,14 +108,12 @@ async def test_the_executor_s_socket_cannot_be_reached(executor, unprotected):
 
 
 async def test_only_the_session_s_own_processes_are_visible(executor, unprotected):
-    code = "import os\n[open(f'/proc/{pid}/cmdline').read().split('\\0')[:4] for pid in os.listdir('/proc') if pid.isdecimal()]"
-    seen = await value(executor, code)
-    # The spawner, this context and its copy, and one in reserve of each kind: all of them its forks. One that has just ended has no words.
-    alive = [words for words in seen if words != [""]]
-    assert 2 <= len(alive) <= 5
-    assert all(words == alive[0] for words in alive)
+    seen = await value(executor, WORDS)
+    # The spawner, this context and its copy, and one in reserve of each kind: all of them its forks.
+    assert 2 <= len(seen) <= 5
+    assert all(words == seen[0] for words in seen)
     assert not any("sandfleet_executor" in words for words in seen)
-    assert any("sandfleet_executor" in words for words in await value(unprotected, code))
+    assert any("sandfleet_executor" in words for words in await value(unprotected, WORDS))
 
 
 async def test_no_environment_that_can_be_read_holds_a_secret(executor, unprotected):
