@@ -18,6 +18,8 @@ from sandfleet_operator.api.resources import (
     Restart,
     Retention,
     SandboxStatus,
+    ServiceState,
+    ServiceStatus,
     Workspace,
 )
 from sandfleet_operator.api.values import Limits
@@ -193,7 +195,21 @@ STATUSES = st.builds(
     restart_history=st.lists(
         st.builds(Restart, reason=st.text("Ab", min_size=1), time=MOMENTS, message=TEXTS), max_size=3
     ).map(tuple),
-    **dict.fromkeys(("pod", "pod_uid", "node", "address", "runtime", "image_digest", "workspace_claim"), TEXTS),
+    services=st.lists(
+        st.builds(
+            ServiceStatus,
+            name=st.text("Ab", min_size=1),
+            state=st.sampled_from(ServiceState),
+            reason=TEXTS,
+            message=TEXTS,
+            restarts=COUNTS,
+            ports=st.lists(COUNTS, max_size=3).map(tuple),
+        ),
+        max_size=3,
+    ).map(tuple),
+    **dict.fromkeys(
+        ("pod", "pod_uid", "node", "address", "runtime", "image_digest", "workspace_claim", "services_ready"), TEXTS
+    ),
     **dict.fromkeys(("observed_generation", "restarts", "crashes", "fencing"), COUNTS),
 )
 
