@@ -24,6 +24,8 @@ LONGEST = 300.0
 SILENT_AFTER = 3
 BURST = 8.0
 REFILL = 120.0
+# Seconds since the epoch have a grain: what was waited for until it is one may be a little less.
+WHOLE = 0.999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,7 @@ def _told(one: Asking, heard: Heard, now: float) -> Asking:
     """What may not be told on now stays unheard, and is asked for again when it may."""
     left = min(BURST, one.left + max(0.0, now - one.since) / REFILL)
     refilled = replace(one, left=left, since=now)
-    if heard == one.heard or left < 1:
+    if heard == one.heard or left < WHOLE:
         return refilled
     return replace(refilled, heard=heard, left=left - 1)
 
