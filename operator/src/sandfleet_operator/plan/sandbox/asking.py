@@ -24,6 +24,8 @@ LONGEST = 300.0
 SILENT_AFTER = 3
 BURST = 8.0
 REFILL = 120.0
+# Of another pod, or one that is Ready again: that costs as many writes anyway.
+ANEW = 2.0
 # Seconds since the epoch have a grain: what was waited for until it is one may be a little less.
 WHOLE = 0.999
 
@@ -58,14 +60,14 @@ def steady(asked: int) -> float:
 
 
 def begun(ask: AskServices, before: Asking | None, now: float, *, known: bool, asked: int, chance: float) -> Next:
-    """Anew, or for the first time. What an earlier pod of the sandbox has used up of what may be told on stays used up.
+    """Anew, or for the first time. What an earlier pod of the sandbox has used up of what may be told on stays used up, but for a little.
 
     `known`: the status has an answer of this pod already, as after a change of leaders, when all are begun at once.
     `chance` is from 0 to below 1, here and below: it spreads what would be asked at one moment.
     """
     wait = chance * steady(asked) if known else _spread(FIRST, chance)
     fresh = Asking(ask=ask, since=now)
-    return Next(replace(fresh, left=before.left, since=before.since) if before else fresh, wait)
+    return Next(replace(fresh, left=max(before.left, ANEW)) if before else fresh, wait)
 
 
 def answered(one: Asking, services: tuple[ServiceStatus, ...], now: float, *, asked: int, chance: float) -> Next:
