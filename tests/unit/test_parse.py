@@ -175,6 +175,12 @@ def test_metadata_is_read():
     assert template.spec.contracts == (Contract.AUTONOMOUS,)
 
 
+def test_a_state_of_a_later_version_is_unknown_and_makes_no_sandbox_unreadable():
+    status = {"services": [{"name": "db", "state": "Hibernating"}]}
+    (found,) = code_sandbox(an_object("CodeSandbox", {"template": "a"}, status=status)).status.services
+    assert found == ServiceStatus(name="db", state=ServiceState.UNKNOWN)
+
+
 TEXTS = st.text(max_size=20)
 COUNTS = st.integers(0, 1 << 31)
 MOMENTS = st.integers(0, 4 * 10**15).map(lambda microseconds: microseconds / 10**6)

@@ -43,6 +43,7 @@ GIB = 1 << 30
 MOST = Resources(cpu=1.0, memory=2 * GIB, ephemeral_storage=4 * GIB)
 REQUESTS = Resources(cpu=0.25, memory=GIB // 2, ephemeral_storage=GIB)
 WORKSPACE = Workspace(size=GIB, retention=Retention.DELETE)
+SERVICE_STATES = {one.value: one for one in ServiceState}
 
 
 def code_sandbox(value: object) -> CodeSandbox:
@@ -307,7 +308,8 @@ def _status(fields: Fields) -> SandboxStatus:
 def _service(fields: Fields) -> ServiceStatus:
     return ServiceStatus(
         name=fields.required_text("name"),
-        state=fields.choice("state", ServiceState) or ServiceState.UNKNOWN,
+        # A word of a later version makes no sandbox unreadable.
+        state=SERVICE_STATES.get(fields.text("state"), ServiceState.UNKNOWN),
         reason=fields.text("reason"),
         message=fields.text("message"),
         restarts=fields.integer("restarts"),
