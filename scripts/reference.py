@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason
+from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason, ServiceReason
 
 ROOT = Path(__file__).resolve().parents[1]
 CRDS = ROOT / "charts/sandfleet/files/crds"
@@ -159,8 +159,8 @@ def crds_page() -> str:
 
 def conditions_page() -> str:
     types = [(f"`{one.value}`", one.meaning) for one in ConditionType]
-    reasons, of_pools = (
-        [(f"`{one.value}`", one.meaning, one.remedy) for one in words] for words in (Reason, PoolReason)
+    reasons, of_pools, of_services = (
+        [(f"`{one.value}`", one.meaning, one.remedy) for one in words] for words in (Reason, PoolReason, ServiceReason)
     )
     lines = [
         "# Conditions and reasons",
@@ -176,6 +176,12 @@ def conditions_page() -> str:
         "A reason is one word for programs; the condition's message says the particulars. `status.restartHistory` uses the same words.",
         "",
         *table(("reason", "what it means", "what to do"), reasons),
+        "## Services",
+        "",
+        "How the services are that a template declares stands in `status.services`; Events with these reasons tell when one is in trouble, and when it is",
+        "ready again. [howto/services.md](../howto/services.md#in-the-status) has the states. Services change no condition.",
+        "",
+        *table(("reason", "what it means", "what to do"), of_services),
         "## Pools",
         "",
         "`kubectl get sbp` shows the reason of a pool's one condition, `Ready`: as many sandboxes are warm as are to be.",

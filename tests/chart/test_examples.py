@@ -42,7 +42,14 @@ def unknown(schema: dict, value: object, path: str = "") -> list[str]:
 
 
 def test_there_are_examples() -> None:
-    assert [path.stem for path in EXAMPLES] == ["egress", "persistent-workspace", "pool", "quickstart", "suspended"]
+    assert [path.stem for path in EXAMPLES] == [
+        "egress",
+        "persistent-workspace",
+        "pool",
+        "quickstart",
+        "services",
+        "suspended",
+    ]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -23,6 +23,7 @@ from sandfleet_operator.plan.networkpolicy import default_deny
 from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
 from sandfleet_operator.plan.sandbox.observed import OUT_OF_SERVICE
 from sandfleet_operator.plan.volume import workspace_claim
+from transition.service_scenarios import services_that_come_and_go
 from transition.workspace_scenarios import (
     CLAIM,
     SANDBOX,
@@ -350,4 +351,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     claimed_and_released_before_its_object_came,
     claimed_twice,
     pool_made_and_removed,
+    services_that_come_and_go,
 )

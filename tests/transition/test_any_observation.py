@@ -6,7 +6,15 @@ from builders import SETTINGS, opens
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandfleet_operator.api.conditions import Reason
-from sandfleet_operator.api.resources import CodeSandbox, OperatingMode, Retention, SandboxStatus, Workspace
+from sandfleet_operator.api.resources import (
+    CodeSandbox,
+    OperatingMode,
+    Retention,
+    SandboxStatus,
+    ServiceState,
+    ServiceStatus,
+    Workspace,
+)
 from sandfleet_operator.plan import names
 from sandfleet_operator.plan.sandbox.actions import (
     AdoptPod,
@@ -17,7 +25,7 @@ from sandfleet_operator.plan.sandbox.actions import (
     Greet,
     Plan,
 )
-from sandfleet_operator.plan.sandbox.observed import Contact, Observed, Pod, Trouble, current_uid
+from sandfleet_operator.plan.sandbox.observed import Contact, Heard, Observed, Pod, Trouble, current_uid
 from sandfleet_operator.plan.sandbox.parts import is_own
 from sandfleet_operator.plan.sandbox.plan import plan
 from sandfleet_operator.plan.sandbox.status import same
@@ -56,6 +64,9 @@ STATUSES = [
     with_status(without_pod(), pod_uid="uid-0", pod="demo").sandbox.status,
     on_record(without_pod(template=None)).status,
     SandboxStatus(restarts=1, workspace_claim=WARM_CLAIM),
+    with_status(
+        observed(), services=(ServiceStatus(name="db", state=ServiceState.FAILED),), services_ready="0/1"
+    ).sandbox.status,
 ]
 
 
@@ -72,7 +83,7 @@ def pods(draw) -> Pod:
             "address": st.just(""),
             "ready": st.booleans(),
             "labels": st.just({}),
-            "annotations": st.just({names.SPEC_HASH: "of-another"}),
+            "annotations": st.sampled_from([{names.SPEC_HASH: "of-another"}, {names.SERVICES: "db,web"}]),
             "waiting": st.sampled_from(["ContainerCreating", "ErrImagePull", "CreateContainerConfigError"]),
             "waiting_message": st.just('secret "tokens" not found'),
             "unschedulable": st.just("no node fits"),
@@ -128,6 +139,13 @@ VOLUMES = st.sampled_from(
     ]
 )
 NODES = st.sampled_from([node(), node(ready=False, silent_since=NOW - 5), node(ready=False), node(out_of_service=True)])
+SERVICES = tuple(ServiceStatus(name=name, state=ServiceState.READY) for name in ("db", "web", "stranger"))
+HEARD = st.builds(
+    Heard,
+    pod_uid=st.sampled_from(["uid-1", "uid-2", WARM[1]]),
+    services=st.sampled_from([SERVICES, SERVICES[:1]]),
+    problem=st.sampled_from(["", "", "it is silent"]),
+)
 SEEN = st.builds(
     Observed,
     sandbox=sandboxes(),
@@ -142,6 +160,7 @@ SEEN = st.builds(
     storage_problem=st.sampled_from(["", "", "cannot make a workspace: no class"]),
     node=st.none() | NODES,
     contact=st.none() | CONTACTS,
+    heard=st.none() | HEARD,
     trouble=st.none() | TROUBLES,
 )
 MANY = settings(max_examples=300, deadline=None)
@@ -246,6 +265,22 @@ def test_no_pod_is_made_on_a_workspace_that_somebody_else_uses(seen):
         assert not asked(made, CreatePod)
     if seen.sandbox.spec.workspace.claim_name:
         assert not asked(made, CreateVolume)
+
+
+@MANY
+@given(SEEN)
+def test_only_the_own_pod_of_a_ready_sandbox_is_asked_for_its_services(seen):
+    made = look(seen)
+    if made.ask is not None:
+        assert "Ready" in true(made)
+        assert made.ask.pod_uid == seen.pod.uid == made.status.pod_uid
+        assert is_own(seen.pod, seen)
+        assert names.SERVICES in seen.pod.annotations
+    shown = made.status.services
+    if shown and not seen.sandbox.meta.deleting:
+        assert made.status.pod_uid
+        assert {one.name for one in shown} <= {"db", "web"}
+        assert "Ready" in true(made) or {one.state for one in shown} == {ServiceState.UNKNOWN}
 
 
 @MANY

@@ -183,6 +183,7 @@ def test_one_that_does_not_lead_writes_nothing():
                 api,
                 SETTINGS,
                 greet=here._greet,
+                ask=here._answer,
                 keys=lambda: "{}",
                 leading=lambda: None,
                 clock=here.clock,

@@ -16,10 +16,11 @@ from fakes.kube_cluster import MemoryCluster, deleting
 from fakes.kube_memory import After, Before, MemoryKube, Write
 from sandfleet_operator.api import kube
 from sandfleet_operator.api.kube import CODE_SANDBOX, NETWORK_POLICY, POD, Json, Kind, Ref
-from sandfleet_operator.api.resources import CodeSandbox
+from sandfleet_operator.api.resources import CodeSandbox, ServiceStatus
+from sandfleet_operator.effects.contact import Unreachable
 from sandfleet_operator.handlers.operator import WATCHED, Operator
 from sandfleet_operator.plan import names
-from sandfleet_operator.plan.sandbox.actions import Greet
+from sandfleet_operator.plan.sandbox.actions import AskServices, Greet
 from sandfleet_operator.plan.sandbox.observed import Contact
 from transition.fake_time import FakeLoop
 
@@ -83,6 +84,9 @@ class World:
         self.begun = 0
         self.lives = 0
         self.greeted: list[Greet] = []
+        self.asked: list[AskServices] = []
+        # What executors say when they are asked; None: nothing.
+        self.services: tuple[ServiceStatus, ...] | None = ()
         # The node does nothing, and nobody hears of it.
         self.silent = False
         # What the node or the scheduler says of a pod that cannot start.
@@ -134,6 +138,8 @@ class World:
             api,
             SETTINGS,
             greet=self._greet,
+            ask=self._answer,
+            chance=lambda: 0.5,
             keys=lambda: "{}",
             leading=lambda: fencing,
             clock=self.clock,
@@ -165,6 +171,14 @@ class World:
         await asyncio.sleep(GREETING)
         self.greeted.append(action)
         return Contact(pod_uid=action.pod_uid, at=self.clock(), runtime="gvisor")
+
+    async def _answer(self, whom: AskServices) -> tuple[ServiceStatus, ...]:
+        """As the executor of that pod; one that is silent raises."""
+        await asyncio.sleep(GREETING)
+        self.asked.append(whom)
+        if self.services is None:
+            raise Unreachable(f"cannot reach the executor at {whom.address}: it is silent")
+        return self.services
 
     # What else is in a cluster.
 

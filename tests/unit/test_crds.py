@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 from crd_schemas import CRDS, SCHEMAS, nodes
-from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason
+from sandfleet_api.executor.v1 import service_pb2
+from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason, ServiceReason
 from sandfleet_operator.api.parse import pool_status_json
-from sandfleet_operator.api.resources import Contract, OperatingMode, PoolStatus, Retention
+from sandfleet_operator.api.resources import Contract, OperatingMode, PoolStatus, Retention, ServiceState
+from sandfleet_operator.effects.servicelist import MAX_PORTS, STATES
+from sandfleet_operator.plan.sandbox.services import MAX_MESSAGE, MAX_SERVICES
 
 ROOT = Path(__file__).parents[2]
 # Kubernetes describes it itself, and lets nobody else.
@@ -131,6 +134,18 @@ def test_the_schema_knows_the_words_of_the_values(path: str, words: type):
     assert schema["enum"] == [one.value for one in words]
 
 
+def test_the_schema_knows_what_executors_say_of_services():
+    fields = dict(nodes(SCHEMAS["CodeSandbox"]))
+    assert fields["status.services[].state"]["enum"] == [one.value for one in ServiceState]
+    assert {state.value for state in STATES.values()} == {one.value for one in ServiceState} - {"Unknown"}
+    # Every one that the executor's API has.
+    assert set(STATES) == set(service_pb2.ServiceState.values()) - {service_pb2.SERVICE_STATE_UNSPECIFIED}
+    declared = dict(nodes(SCHEMAS["SandboxTemplate"]))["spec.services"]["maxItems"]
+    assert fields["status.services"]["maxItems"] == MAX_SERVICES == declared
+    assert fields["status.services[].message"]["maxLength"] == MAX_MESSAGE
+    assert fields["status.services[].ports"]["maxItems"] == MAX_PORTS
+
+
 @pytest.mark.parametrize("kind", ["CodeSandbox", "SandboxPool", "SandboxQueue"])
 def test_conditions_have_one_shape_and_the_reasons_fit_it(kind: str):
     conditions = SCHEMAS[kind]["properties"]["status"]["properties"]["conditions"]
@@ -142,16 +157,16 @@ def test_conditions_have_one_shape_and_the_reasons_fit_it(kind: str):
     assert len(ConditionType) <= conditions["maxItems"]
 
 
-@pytest.mark.parametrize("reason", [*Reason, *PoolReason])
-def test_a_reason_says_what_it_means_and_what_to_do(reason: Reason | PoolReason):
+@pytest.mark.parametrize("reason", [*Reason, *PoolReason, *ServiceReason])
+def test_a_reason_says_what_it_means_and_what_to_do(reason: Reason | PoolReason | ServiceReason):
     assert reason.name == re.sub(r"(?<=[a-z])(?=[A-Z])", "_", reason.value).upper()
     assert reason.meaning.endswith(".")
     assert reason.remedy.endswith(".")
 
 
-def test_the_runbook_has_an_entry_for_each_reason_of_a_pool():
+def test_the_runbook_has_an_entry_for_each_reason_of_a_pool_and_of_services():
     text = (ROOT / "docs/howto/runbook.md").read_text()
-    assert [one.value for one in PoolReason if f"### {one.value}\n" not in text] == []
+    assert [one.value for one in (*PoolReason, *ServiceReason) if f"### {one.value}\n" not in text] == []
 
 
 def test_the_reference_is_made_from_what_it_speaks_of():

@@ -18,6 +18,8 @@ from sandfleet_operator.api.resources import (
     Restart,
     Retention,
     SandboxStatus,
+    ServiceState,
+    ServiceStatus,
     Workspace,
 )
 from sandfleet_operator.api.values import Limits
@@ -173,6 +175,12 @@ def test_metadata_is_read():
     assert template.spec.contracts == (Contract.AUTONOMOUS,)
 
 
+def test_a_state_of_a_later_version_is_unknown_and_makes_no_sandbox_unreadable():
+    status = {"services": [{"name": "db", "state": "Hibernating"}]}
+    (found,) = code_sandbox(an_object("CodeSandbox", {"template": "a"}, status=status)).status.services
+    assert found == ServiceStatus(name="db", state=ServiceState.UNKNOWN)
+
+
 TEXTS = st.text(max_size=20)
 COUNTS = st.integers(0, 1 << 31)
 MOMENTS = st.integers(0, 4 * 10**15).map(lambda microseconds: microseconds / 10**6)
@@ -193,7 +201,21 @@ STATUSES = st.builds(
     restart_history=st.lists(
         st.builds(Restart, reason=st.text("Ab", min_size=1), time=MOMENTS, message=TEXTS), max_size=3
     ).map(tuple),
-    **dict.fromkeys(("pod", "pod_uid", "node", "address", "runtime", "image_digest", "workspace_claim"), TEXTS),
+    services=st.lists(
+        st.builds(
+            ServiceStatus,
+            name=st.text("Ab", min_size=1),
+            state=st.sampled_from(ServiceState),
+            reason=TEXTS,
+            message=TEXTS,
+            restarts=COUNTS,
+            ports=st.lists(COUNTS, max_size=3).map(tuple),
+        ),
+        max_size=3,
+    ).map(tuple),
+    **dict.fromkeys(
+        ("pod", "pod_uid", "node", "address", "runtime", "image_digest", "workspace_claim", "services_ready"), TEXTS
+    ),
     **dict.fromkeys(("observed_generation", "restarts", "crashes", "fencing"), COUNTS),
 )
 

@@ -14,6 +14,7 @@ from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.services import parse
 from sandfleet_operator.api.parse import sandbox_template
 from sandfleet_operator.api.resources import Egress, Retention, SecretEnv, Workspace
+from sandfleet_operator.plan import names
 from sandfleet_operator.plan.effective import Refusal, effective
 from sandfleet_operator.plan.names import bounded, class_policy, own_policy
 from sandfleet_operator.plan.podspec import PodRequest, PodState, literal, sandbox_pod, spec_hash
@@ -246,7 +247,10 @@ def test_the_executor_takes_the_services_that_a_template_declares_as_it_is_told_
     db, app = parse.services(list(config.services), bwrap.WORKSPACE)
     assert (db.payload, db.readiness.interval) == (b"db\0$HOME", 2)
     assert (app.after, app.cwd, app.envs, app.stop_signal) == (("db",), b"/workspace/app", {"A": "1"}, 2)
+    # For the operator, which asks only pods that have some.
+    assert a_pod(wanted=wanted(template))["metadata"]["annotations"][names.SERVICES] == "db,app"
 
 
 def test_a_template_without_services_tells_nothing_of_them() -> None:
     assert "services" not in told(a_pod())
+    assert names.SERVICES not in a_pod()["metadata"]["annotations"]

@@ -116,6 +116,26 @@ class PoolReason(Word):
     )
 
 
+class ServiceReason(Word):
+    """Of the Events that tell how a sandbox's declared services are."""
+
+    SERVICE_FAILED = (
+        "ServiceFailed",
+        "A declared service is given up; the message says which, and why. The sandbox runs without it.",
+        "Read the message and the log, /workspace/.sandfleet/services/NAME.log; a session can start it again, a template that is corrected counts for the next pod.",
+    )
+    SERVICE_CRASH_LOOP = (
+        "ServiceCrashLoop",
+        "A declared service ends again and again, and is started again after growing pauses.",
+        "As ServiceFailed: see how it ended, in the message and in its log.",
+    )
+    SERVICE_READY = (
+        "ServiceReady",
+        "A declared service that had such trouble is ready again.",
+        "Nothing has to be done.",
+    )
+
+
 class Reason(Word):
     """Of the conditions of a CodeSandbox."""
 

@@ -108,6 +108,9 @@ class Fields:
     def texts(self, name: str) -> tuple[str, ...]:
         return tuple(cast("str", as_type(value, str, path)) for value, path in self._list(name))
 
+    def integers(self, name: str) -> tuple[int, ...]:
+        return tuple(cast("int", as_type(value, int, path)) for value, path in self._list(name))
+
     def mapping(self, name: str) -> dict[str, str]:
         inner = self.inner(name)
         return {key: cast("str", as_type(value, str, inner.at(key))) for key, value in inner.values.items()}

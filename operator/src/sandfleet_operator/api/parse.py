@@ -31,6 +31,8 @@ from sandfleet_operator.api.resources import (
     SandboxStatus,
     SandboxTemplate,
     SecretEnv,
+    ServiceState,
+    ServiceStatus,
     TemplateSpec,
     Workspace,
 )
@@ -41,6 +43,7 @@ GIB = 1 << 30
 MOST = Resources(cpu=1.0, memory=2 * GIB, ephemeral_storage=4 * GIB)
 REQUESTS = Resources(cpu=0.25, memory=GIB // 2, ephemeral_storage=GIB)
 WORKSPACE = Workspace(size=GIB, retention=Retention.DELETE)
+SERVICE_STATES = {one.value: one for one in ServiceState}
 
 
 def code_sandbox(value: object) -> CodeSandbox:
@@ -97,6 +100,8 @@ def status_json(status: SandboxStatus) -> dict[str, object]:
         "restarts": status.restarts,
         "restartHistory": [_restart_json(one) for one in status.restart_history],
         "crashes": status.crashes,
+        "services": [_service_json(one) for one in status.services] or None,
+        "servicesReady": status.services_ready or None,
         "fencing": status.fencing,
     }
 
@@ -129,6 +134,13 @@ def _condition_json(one: Condition) -> dict[str, object]:
 
 def _restart_json(one: Restart) -> dict[str, object]:
     return {"reason": one.reason, "message": one.message, "time": time_text(one.time)}
+
+
+def _service_json(one: ServiceStatus) -> dict[str, object]:
+    """What there is nothing to say of is left out."""
+    said = {"reason": one.reason, "message": one.message, "ports": list(one.ports)}
+    found = {"name": one.name, "state": one.state.value, "restarts": one.restarts}
+    return found | {name: value for name, value in said.items() if value}
 
 
 def _meta(fields: Fields) -> Meta:
@@ -287,7 +299,21 @@ def _status(fields: Fields) -> SandboxStatus:
         restarts=fields.integer("restarts"),
         restart_history=tuple(_restart(one) for one in fields.items("restartHistory")),
         crashes=fields.integer("crashes"),
+        services=tuple(_service(one) for one in fields.items("services")),
+        services_ready=fields.text("servicesReady"),
         fencing=fields.integer("fencing"),
+    )
+
+
+def _service(fields: Fields) -> ServiceStatus:
+    return ServiceStatus(
+        name=fields.required_text("name"),
+        # A word of a later version makes no sandbox unreadable.
+        state=SERVICE_STATES.get(fields.text("state"), ServiceState.UNKNOWN),
+        reason=fields.text("reason"),
+        message=fields.text("message"),
+        restarts=fields.integer("restarts"),
+        ports=fields.integers("ports"),
     )
 
 

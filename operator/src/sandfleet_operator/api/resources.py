@@ -26,6 +26,28 @@ class Retention(Enum):
     RETAIN = "Retain"
 
 
+class ServiceState(Enum):
+    """Of a declared service: the executor's states, and that nobody answers for it."""
+
+    # It is to run, and waits for what it comes after.
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    # It runs and is not ready.
+    RUNNING = "Running"
+    READY = "Ready"
+    # Going down: for good, to be started again, because it failed its liveness.
+    STOPPING = "Stopping"
+    RESTARTING = "Restarting"
+    FAILING = "Failing"
+    # It ended, and is started again after a pause.
+    BACK_OFF = "BackOff"
+    # It ended by itself and well.
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    STOPPED = "Stopped"
+    UNKNOWN = "Unknown"
+
+
 class Contract(Enum):
     """Who may run code. Its owner may only move down this list: each leaves less to the code than the one before."""
 
@@ -215,6 +237,20 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceStatus:
+    """One service that the template declares, as the executor said when it was asked last."""
+
+    name: str
+    state: ServiceState
+    reason: str = ""
+    message: str = ""
+    # Starts after the first, in this pod.
+    restarts: int = 0
+    # TCP ports on which it listens, as far as that is known.
+    ports: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxStatus:
     """Status of a CodeSandbox; the operator is its only writer."""
 
@@ -235,6 +271,10 @@ class SandboxStatus:
     restart_history: tuple[Restart, ...] = ()
     # Crashes without a stable stretch between them.
     crashes: int = 0
+    # In the order of their declaration; none where there is no pod, or one that declares none.
+    services: tuple[ServiceStatus, ...] = ()
+    # "N/M": so many of them are ready or have completed; empty without any.
+    services_ready: str = ""
     # The fencing number of the leader that wrote this.
     fencing: int = 0
 

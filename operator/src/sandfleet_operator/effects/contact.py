@@ -14,15 +14,18 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from google.protobuf.message import DecodeError
-from sandfleet_api.executor.v1 import identity_pb2, session_pb2
+from sandfleet_api.executor.v1 import identity_pb2, service_pb2, session_pb2
 from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
 from sandfleet_api.executor.v1.identity_pb2_grpc import IdentityServiceStub
+from sandfleet_api.executor.v1.service_pb2_grpc import ServiceManagerServiceStub
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
 
 from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.resources import ServiceStatus
 from sandfleet_operator.api.values import Isolation, Limits
 from sandfleet_operator.effects.authority import Authority, RequestRefusedError, self_signed
 from sandfleet_operator.effects.executor import duration, limits_message
+from sandfleet_operator.effects.servicelist import services_of
 from sandfleet_operator.effects.tokens import FLEET_SCOPES, Signer
 from sandfleet_operator.plan.reach import Target
 
@@ -33,7 +36,10 @@ HOLDER = "operator"
 # Before the executor is known, it is trusted with no more than taking a certificate.
 INTRODUCTION_SCOPES = ("admin",)
 PROBE_SCOPES = ("admin",)
+LIST_SCOPES = ("process",)
 MAX_MESSAGE = 64 << 10
+# Of a list of services: 64 of them, some of which listen on thousands of ports.
+MAX_LIST = 1 << 20
 MAX_TEXT = 256
 MAX_LEASE = 30 * 86400.0
 # What SandboxStatus.runtime says.
@@ -176,6 +182,13 @@ class Contacts:
             call = SessionServiceStub(channel).ProbeEgress(request, metadata=self._token(executor, PROBE_SCOPES))
             return tuple((await _reply(executor, "probe the network with", call)).reached)
 
+    async def services(self, executor: Executor) -> tuple[ServiceStatus, ...]:
+        """The template's, as it says. Does not count as use of the sandbox. Raises ContactError."""
+        request = service_pb2.ServiceManagerServiceListRequest()
+        async with self._bounded(executor, self._deadline), self._verified(executor, MAX_LIST) as channel:
+            call = ServiceManagerServiceStub(channel).List(request, metadata=self._token(executor, LIST_SCOPES))
+            return services_of((await _reply(executor, "list the services of", call)).services)
+
     async def _introduce(self, executor: Executor, shown: x509.Certificate, authority: Authority) -> None:
         """Gives it a certificate; the connection is to whoever has the key of the certificate that was shown."""
         metadata = self._token(executor, INTRODUCTION_SCOPES)
@@ -202,8 +215,8 @@ class Contacts:
             raise RuntimeMismatch(f"cannot hand out the sandbox: {why}", found.runtime)
         return found
 
-    def _verified(self, executor: Executor) -> grpc.aio.Channel:
-        return _channel(executor, self._credentials.authority.pem)
+    def _verified(self, executor: Executor, most: int = MAX_MESSAGE) -> grpc.aio.Channel:
+        return _channel(executor, self._credentials.authority.pem, most)
 
     def _token(self, executor: Executor, scopes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         token = self._credentials.signer.issue(
@@ -226,11 +239,11 @@ class Contacts:
             ) from error
 
 
-def _channel(executor: Executor, ca: bytes) -> grpc.aio.Channel:
-    """To whoever shows a certificate of this authority with the pod's uid as its name."""
+def _channel(executor: Executor, ca: bytes, most: int = MAX_MESSAGE) -> grpc.aio.Channel:
+    """To whoever shows a certificate of this authority with the pod's uid as its name; `most` bytes of an answer are taken."""
     options: Final = (
         ("grpc.ssl_target_name_override", executor.pod_uid),
-        ("grpc.max_receive_message_length", MAX_MESSAGE),
+        ("grpc.max_receive_message_length", most),
         ("grpc.enable_http_proxy", 0),
         # A channel of its own each time: one to the same address may have seen the certificate before.
         ("grpc.use_local_subchannel_pool", 1),

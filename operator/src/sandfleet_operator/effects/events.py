@@ -4,11 +4,12 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
-from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.conditions import Reason, ServiceReason
 from sandfleet_operator.api.kube import CODE_SANDBOX, Json, KubeError
 from sandfleet_operator.api.resources import CodeSandbox, Condition
 from sandfleet_operator.api.times import time_text
 from sandfleet_operator.effects.kubeapi import KubeApi
+from sandfleet_operator.plan.sandbox.services import Note
 
 REPORTER = "sandfleet-operator"
 # So many at once, and then one in so many seconds, for each sandbox.
@@ -27,6 +28,7 @@ NORMAL = {
         Reason.LIFETIME_OVER,
         Reason.IDLE_TIMEOUT_OVER,
         Reason.LEASE_OVER,
+        ServiceReason.SERVICE_READY,
     )
 }
 
@@ -38,28 +40,35 @@ class Events:
         self._kube = kube
         self._clock = clock
         self._instance = instance
-        # By uid: what is left of the burst, and since when.
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        # By uid and what it is about: what is left of the burst, and since when.
+        self._left: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
 
     async def tell(self, sandbox: CodeSandbox, condition: Condition) -> None:
         """That it cannot be told is no error: the status says the same."""
+        await self._tell(sandbox, "", Note(condition.reason, condition.message))
+
+    async def tell_of_services(self, sandbox: CodeSandbox, note: Note) -> None:
+        """The same; services that come and go leave what becomes of the sandbox to be told."""
+        await self._tell(sandbox, "services", note)
+
+    async def _tell(self, sandbox: CodeSandbox, about: str, note: Note) -> None:
         now = self._clock()
-        if not self._take(sandbox.meta.uid, now):
+        if not self._take((sandbox.meta.uid, about), now):
             return
         try:
-            await self._kube.create(self._event(sandbox, condition, now))
+            await self._kube.create(self._event(sandbox, note, now))
         except KubeError as error:
             _log.info("cannot write an Event: %s", error)
 
-    def _take(self, uid: str, now: float) -> bool:
-        left, since = self._left.pop(uid, (float(BURST), now))
+    def _take(self, whose: tuple[str, str], now: float) -> bool:
+        left, since = self._left.pop(whose, (float(BURST), now))
         left = min(BURST, left + (now - since) / REFILL_SECONDS)
-        self._left[uid] = (left - 1 if left >= 1 else left, now)
+        self._left[whose] = (left - 1 if left >= 1 else left, now)
         while len(self._left) > MAX_KNOWN:
             self._left.popitem(last=False)
         return left >= 1
 
-    def _event(self, sandbox: CodeSandbox, condition: Condition, now: float) -> Json:
+    def _event(self, sandbox: CodeSandbox, note: Note, now: float) -> Json:
         meta = sandbox.meta
         return {
             "apiVersion": "v1",
@@ -72,9 +81,9 @@ class Events:
                 "name": meta.name,
                 "uid": meta.uid,
             },
-            "type": "Normal" if condition.reason in NORMAL else "Warning",
-            "reason": condition.reason,
-            "message": condition.message,
+            "type": "Normal" if note.reason in NORMAL else "Warning",
+            "reason": note.reason,
+            "message": note.message,
             "firstTimestamp": time_text(int(now)),
             "lastTimestamp": time_text(int(now)),
             "count": 1,

@@ -25,6 +25,7 @@ from sandfleet_operator.api.parse import code_sandbox, sandbox_template
 from sandfleet_operator.api.resources import CodeSandbox, Condition, SandboxTemplate
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.effects.carry import Carrier, RefusedError, reason_of
+from sandfleet_operator.effects.services import ServiceWatch
 from sandfleet_operator.effects.store import Store
 from sandfleet_operator.plan.effective import Refusal, effective
 from sandfleet_operator.plan.sandbox import status as conditions
@@ -100,6 +101,7 @@ class Reconciler:
         *,
         greet: Greeter,
         tell: Tell,
+        services: ServiceWatch,
         wake: Callable[[Key], None],
         paused: Callable[[str], bool],
         clock: Callable[[], float],
@@ -110,6 +112,7 @@ class Reconciler:
         self._settings = settings
         self._greet = greet
         self._tell = tell
+        self._services = services
         self._wake = wake
         self._paused = paused
         self._clock = clock
@@ -139,6 +142,7 @@ class Reconciler:
                 return None
             seen = await self._observe(sandbox)
             plan = decide(seen, self._clock(), self._settings)
+            self._services.follow(sandbox, plan.ask)
             try:
                 if not await self._apply(seen, plan):
                     return self._until_seen(seen, await self._settle(seen, plan))
@@ -155,6 +159,7 @@ class Reconciler:
         self._contacts.pop(uid, None)
         self._troubles.pop(uid, None)
         self._quiet.pop(uid, None)
+        self._services.forget(uid)
         if greeting := self._greetings.pop(uid, None):
             greeting[1].cancel()
 
@@ -184,6 +189,7 @@ class Reconciler:
             node=self._node(pod),
             user_namespaces=await self._cluster.user_namespaces(template.spec.runtime_class) if template else False,
             contact=self._contacts.get(meta.uid),
+            heard=self._services.heard(meta.uid),
             trouble=self._troubles.get(meta.uid),
         )
 
@@ -337,6 +343,7 @@ class Reconciler:
         # Whoever claims hundreds of sandboxes a minute hears from the fleet how it went; what went wrong later is told here too.
         if told and (plan.status.restarts or not is_claims_own(sandbox)):
             await self._tell(sandbox, told)
+        await self._services.written(sandbox, plan.status.services)
 
     def _begin_greeting(self, sandbox: CodeSandbox, action: Greet) -> None:
         uid = sandbox.meta.uid

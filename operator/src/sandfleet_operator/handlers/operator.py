@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Iterable
 
 from sandfleet_operator.api.kube import (
@@ -22,10 +23,12 @@ from sandfleet_operator.effects.facts import Facts
 from sandfleet_operator.effects.housekeeping import Housekeeper
 from sandfleet_operator.effects.kubeapi import KubeApi
 from sandfleet_operator.effects.reconcile import Greeter, Key, Reconciler
+from sandfleet_operator.effects.services import Ask, ServiceWatch
 from sandfleet_operator.effects.store import Store
 from sandfleet_operator.effects.workqueue import WorkQueue
 from sandfleet_operator.handlers.routes import keys_of
 from sandfleet_operator.plan import names
+from sandfleet_operator.plan.sandbox.actions import AskServices
 from sandfleet_operator.plan.sandbox.observed import node_of
 
 # What is watched, and which of them: an empty selector means all. Everything else is read when it is needed.
@@ -46,7 +49,10 @@ _log = logging.getLogger(__name__)
 
 
 class Operator:
-    """`leading` gives the fencing number, or None; `keys` is the JWKS to publish; `clock` is seconds since the epoch."""
+    """`greet` proves executors, `ask` hears of their services; `leading` gives the fencing number, or None.
+
+    `keys` is the JWKS to publish; `clock` is seconds since the epoch; `chance` gives numbers from 0 to below 1.
+    """
 
     def __init__(
         self,
@@ -54,9 +60,11 @@ class Operator:
         settings: Settings,
         *,
         greet: Greeter,
+        ask: Ask,
         keys: Callable[[], str],
         leading: Callable[[], int | None],
         clock: Callable[[], float],
+        chance: Callable[[], float] = random.random,
         instance: str = "sandfleet-operator",
         workers: int = WORKERS,
     ) -> None:
@@ -68,13 +76,18 @@ class Operator:
         self._carrier = carrier
         self._facts = Facts(kube, self.store, clock)
         self._housekeeper = Housekeeper(kube, self.store, carrier, settings, busy=self._is_busy, clock=clock)
+        events = Events(kube, clock, instance)
+        self._services = ServiceWatch(
+            ask, news=self._look_again, tell=events.tell_of_services, clock=clock, chance=chance
+        )
         self._reconciler = Reconciler(
             self.store,
             carrier,
             self._facts,
             settings,
             greet=greet,
-            tell=Events(kube, clock, instance).tell,
+            tell=events.tell,
+            services=self._services,
             wake=self.queue.add,
             paused=self._housekeeper.leaving.__contains__,
             clock=clock,
@@ -100,6 +113,7 @@ class Operator:
         await self.resync()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run())
+            group.create_task(self._services.run())
             group.create_task(self._resync_forever())
 
     async def close(self) -> None:
@@ -142,6 +156,9 @@ class Operator:
             return await self._housekeeper.namespace(key.namespace)
         await self._housekeeper.template(key.namespace, key.name)
         return None
+
+    def _look_again(self, whom: AskServices) -> None:
+        self.queue.add(Key("sandbox", whom.namespace, whom.name))
 
     def _wake(self, kind: Kind, obj: Json) -> None:
         for key in keys_of(kind, obj, self.store):

@@ -25,6 +25,7 @@ from sandfleet_operator.effects.greeting import Greeter
 from sandfleet_operator.effects.kubeapi import KubeApi
 from sandfleet_operator.effects.lease import Lease
 from sandfleet_operator.effects.reconcile import Greeter as Greet
+from sandfleet_operator.effects.services import asked_by
 from sandfleet_operator.effects.signing import Signing
 from sandfleet_operator.handlers.health import Health
 from sandfleet_operator.handlers.operator import Operator
@@ -35,6 +36,8 @@ LEASE_NAME = "sandfleet-operator"
 SETTINGS_FILE = "/etc/sandfleet/settings.json"
 HEALTH_PORT = 8081
 FAILED, UNUSABLE = 1, 2
+# Seconds for which an executor may take to list its services: one that is silent keeps others from being asked.
+ASK_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +82,7 @@ async def serve(settings: Settings, namespace: str, health_port: int, greet: Gre
         kube,
         settings,
         greet=greet or Greeter(Contacts(signing, wall_clock), wall_clock).greet,
+        ask=asked_by(Contacts(signing, wall_clock, deadline=ASK_SECONDS)),
         keys=lambda: signing.material.public_keys,
         leading=lambda: lease.fencing,
         clock=wall_clock,

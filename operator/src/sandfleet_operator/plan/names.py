@@ -23,6 +23,8 @@ POOL = f"{GROUP}/pool"
 EGRESS_CLASS = f"{GROUP}/egress-class"
 EGRESS_OWN = f"{GROUP}/egress-own"
 SPEC_HASH = f"{GROUP}/spec-hash"
+# Of a pod: the names of the services that it was made with, with commas between; without it there are none.
+SERVICES = f"{GROUP}/services"
 TRACEPARENT = f"{GROUP}/traceparent"
 # Of a CodeSandbox: "NAME/UID" of the warm pod that the fleet has bound to it. The pod names the object in its SANDBOX label.
 BOUND_POD = f"{GROUP}/bound-pod"

@@ -75,6 +75,8 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
     annotations = {names.SPEC_HASH: spec_hash(request.wanted, settings)}
     if trace := trace_parent(request.traceparent):
         annotations[names.TRACEPARENT] = trace
+    if request.wanted.services:
+        annotations[names.SERVICES] = ",".join(str(one["name"]) for one in request.wanted.services)
     metadata: dict[str, Any] = {
         "namespace": request.namespace,
         "name": request.name,

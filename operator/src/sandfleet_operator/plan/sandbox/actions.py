@@ -88,6 +88,17 @@ class Greet:
     idle_timeout: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class AskServices:
+    """Whom to ask for the services that the pod was made with, again and again, for as long as plans say so."""
+
+    # Of the CodeSandbox.
+    namespace: str
+    name: str
+    pod_uid: str
+    address: str
+
+
 Action = (
     EnsurePolicy | RemovePolicy | EnsureKeys | CreateVolume | AdjustVolume | CreatePod | AdoptPod | DeletePod | Greet
 )
@@ -102,3 +113,5 @@ class Plan:
     # The status has to be there before the actions: what they destroy is the evidence for it.
     status_first: bool = False
     again: float | None = None
+    # None: nobody is asked.
+    ask: AskServices | None = None

@@ -115,7 +115,7 @@ def after(status: SandboxStatus, end: End, now: float, recovery: Recovery) -> Sa
 
 
 def forget_pod(status: SandboxStatus) -> SandboxStatus:
-    return replace(status, pod="", pod_uid="", node="", address="", runtime="", image_digest="")
+    return replace(status, pod="", pod_uid="", node="", address="", runtime="", image_digest="", services=())
 
 
 def wait_left(status: SandboxStatus, now: float, recovery: Recovery) -> float:

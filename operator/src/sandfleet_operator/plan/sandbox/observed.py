@@ -6,7 +6,7 @@ from typing import Any
 
 from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.fields import Fields
-from sandfleet_operator.api.resources import CodeSandbox, SandboxTemplate
+from sandfleet_operator.api.resources import CodeSandbox, SandboxTemplate, ServiceStatus
 from sandfleet_operator.plan import names
 from sandfleet_operator.plan.claims import read_record
 from sandfleet_operator.plan.podspec import CONTAINER
@@ -104,6 +104,16 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What the executor of one pod has said of services, or why it does not answer."""
+
+    pod_uid: str
+    services: tuple[ServiceStatus, ...] = ()
+    # Empty where it answers.
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     sandbox: CodeSandbox
     template: SandboxTemplate | None = None
@@ -128,6 +138,8 @@ class Observed:
     # Every node's runtime can give pods user namespaces.
     user_namespaces: bool = False
     contact: Contact | None = None
+    # None: it was not asked yet.
+    heard: Heard | None = None
     trouble: Trouble | None = None
 
     @property
@@ -293,6 +305,7 @@ __all__ = [
     "NODE_GONE",
     "Contact",
     "Ended",
+    "Heard",
     "Node",
     "Observed",
     "Pod",

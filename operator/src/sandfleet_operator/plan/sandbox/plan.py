@@ -16,14 +16,19 @@ from sandfleet_operator.plan.effective import Effective, Refusal, effective
 from sandfleet_operator.plan.sandbox import ends, parts, running
 from sandfleet_operator.plan.sandbox.actions import Action, DeletePod, Plan
 from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume, is_unrecorded
+from sandfleet_operator.plan.sandbox.services import with_services
 from sandfleet_operator.plan.sandbox.status import Finding, Findings, condition, holds, with_conditions
 
 
 def plan(seen: Observed, now: float, settings: Settings) -> Plan:
     """`now` is seconds since the epoch."""
-    status = seen.sandbox.status
     if seen.sandbox.meta.deleting:
-        return Plan(status=status)
+        return Plan(status=seen.sandbox.status)
+    return with_services(seen, _of_what_is_seen(seen, now, settings))
+
+
+def _of_what_is_seen(seen: Observed, now: float, settings: Settings) -> Plan:
+    status = seen.sandbox.status
     end = ends.end_of(seen)
     expired = _expired(seen, end, now, settings)
     if expired is not None:
