@@ -113,9 +113,12 @@ def bearer(access, token=None):
 
 
 def children(pid):
+    """Those of all its threads."""
+    found = []
     with contextlib.suppress(OSError):
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(child) for child in (thread / "children").read_text().split()]
+    return found
 
 
 def descendants(pid):

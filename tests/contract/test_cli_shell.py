@@ -229,8 +229,10 @@ def test_a_local_port_can_be_chosen_and_has_to_be_free(sandbox):
         port = taken.getsockname()[1]
         process = forward(sandbox, "--json", sandbox.sandbox_id, f"8100:{port}")
         out, err = process.communicate(timeout=PATIENCE)
-        assert (process.returncode, out) == (2, "")
-        assert err == f"sandfleet: cannot listen on port {port}: Address already in use\n"
+        assert (process.returncode, err) == (2, "")
+        said = json.loads(out)["error"]
+        assert said["reason"] == "EADDRINUSE"
+        assert said["message"] == f"cannot listen on port {port}: Address already in use"
     process = forward(sandbox, "--json", sandbox.sandbox_id, f"8100:{port}")
     assert json.loads(process.stdout.readline()) == {"port": 8100, "address": f"127.0.0.1:{port}"}
     process.terminate()
@@ -253,3 +255,46 @@ def test_the_end_of_the_sandbox_is_the_end_of_its_forwards(fleet):
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 3
     assert "sandfleet: cannot " in err
+
+
+def running(sandbox):
+    return [one.execution_id for one in next(iter(sandbox.watch_usage(0.1))).running]
+
+
+def until_nothing_runs(sandbox):
+    until = time.monotonic() + PATIENCE
+    while left := running(sandbox):
+        assert time.monotonic() < until, left
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("way", ["exec", "run"])
+def test_what_is_ended_here_ends_there(sandbox, way, number):
+    code = "print('it runs', flush=True)\nwhile True: pass"
+    words = {
+        "exec": ["sandboxes", "exec", sandbox.sandbox_id, "--", "python3", "-c", code],
+        "run": ["run", "--sandbox", sandbox.sandbox_id, "-"],
+    }[way]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sandfleet", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    process.stdin.write(code)
+    process.stdin.close()
+    assert process.stdout.readline() == "it runs\n"
+    assert running(sandbox)
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == 130
+    process.stdout.close()
+    until_nothing_runs(sandbox)
+
+
+def test_a_shell_whose_output_nobody_reads_leaves_nothing_running(sandbox):
+    words = [sys.executable, "-m", "sandfleet", "shell", sandbox.sandbox_id, "--", "yes"]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline().strip() == b"y"
+    assert running(sandbox)
+    process.stdout.close()
+    assert process.wait(PATIENCE) == 1
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    until_nothing_runs(sandbox)

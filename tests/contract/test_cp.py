@@ -130,3 +130,13 @@ def test_a_watch_is_iterated_without_await_and_ends_when_it_is_stopped(sandbox):
     stopping.start()
     assert all(event.path for event in events)
     stopping.join()
+
+
+def test_what_is_wrong_here_names_the_file_that_was_asked_for(cp, sandbox, tmp_path):
+    sandbox.files.write("there/f", "x")
+    (tmp_path / "f").write_text("x")
+    assert cp("missing", "S:") == (1, "", "sandfleet: cannot read missing: No such file or directory\n")
+    assert cp("-r", "S:there", "f") == (1, "", "sandfleet: cannot write f: File exists\n")
+    assert cp("S:there/f", "no/x") == (1, "", "sandfleet: cannot write no/x: No such file or directory\n")
+    code, out, err = cp("--json", "missing", "S:")
+    assert (code, json.loads(out)["error"]["reason"], err) == (1, "ENOENT", "")

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,3 +176,77 @@ def test_the_doctor_tries_a_namespace_and_reports_what_bubblewrap_says(
 )
 def test_the_verdict_is_as_strong_as_what_is_needed(checks: list[Check], level: Isolation) -> None:
     assert doctor.verdict(checks) is level
+
+
+def test_a_closed_or_full_output_is_no_traceback(fake: FakeFleet, script: str) -> None:
+    def run(redirection: str) -> "subprocess.CompletedProcess[str]":
+        line = f'"$0" -m sandfleet run "$1" {redirection}'
+        fake.answer("code", output("out\n"), finished())
+        return subprocess.run(["bash", "-c", line, sys.executable, script], capture_output=True, text=True, check=False)
+
+    assert (run("").stdout, run("").returncode) == ("out\n", 0)
+    full = run("> /dev/full")
+    assert (full.returncode, full.stderr) == (1, "sandfleet: cannot go on: No space left on device\n")
+    closed = run(">&- <&-")
+    assert (closed.returncode, closed.stderr) == (0, "")
+    assert run("2>&-").returncode == 0
+
+
+def test_options_of_a_command_that_are_not_behind_the_dashes_say_where_they_go(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words in (["sandboxes", "exec", "one", "ls", "-l"], ["shell", "one", "ls", "-l"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert "unrecognized arguments: -l; the options of a command go behind --" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["sandboxes", "ls", "--nonsense"])
+    assert "behind --" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "message"),
+    [
+        (["run", "missing"], "ENOENT", "cannot run missing: No such file or directory"),
+        (["cp", "a", "b"], "WrongUsage", "cannot copy: one side has to be ID:PATH of one sandbox, the other is local"),
+        (["cp", "", "one:x"], "WrongUsage", "cannot copy: a name is empty"),
+        (
+            ["sandboxes", "exec", "one"],
+            "WrongUsage",
+            "cannot run a command: there is none; sandboxes exec ID -- CMD…",
+        ),
+    ],
+)
+def test_wrong_usage_is_said_to_people_and_to_programs(
+    words: list[str],
+    reason: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert capsys.readouterr() == ("", f"sandfleet: {message}\n")
+    assert main([*words, "--json"]) == 2
+    said = capsys.readouterr()
+    error = json.loads(said.out)["error"]
+    assert (error["reason"], error["message"], said.err) == (reason, message, "")
+
+
+@pytest.mark.parametrize("ports", ["0", "70000", "1:70000", "-1", "80:", ":80", "1_0", "\uff18\uff10", "80:x"])
+def test_ports_that_cannot_be_are_wrong_usage(ports: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["forward", "one", ports])
+    assert ended.value.code == 2
+    assert f"cannot forward {ports!r}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tail", ["0", "-1", "99999999999"])
+def test_a_number_of_lines_that_cannot_be_is_wrong_usage(
+    fake: FakeFleet, tail: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Sandbox.create() as sandbox:
+        assert main(["sandboxes", "logs", "--tail", tail, sandbox.sandbox_id, "web"]) == 2
+    assert f"cannot read the last {tail} lines" in capsys.readouterr().err
+    assert not fake.called("Logs")

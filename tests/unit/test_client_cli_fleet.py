@@ -135,7 +135,7 @@ def test_one_is_described_also_where_it_cannot_be_reached(fake: FakeFleet, capsy
 def test_all_are_ended_and_one_that_had_ended_is_told(fake: FakeFleet, capsys: Capture) -> None:
     assert main(["sandboxes", "kill", "team/one", "team/two"]) == 1
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("team/one killed\n", "team/two had ended\n")
+    assert (said.out, said.err) == ("team/one killed\n", "team/two is not there: it has ended, or never was\n")
     assert main(["sandboxes", "kill", "two", "--namespace", "team", "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == {"killed": {"two": False}}
     released = [call.request.sandbox_id for call in fake.called("Release")]

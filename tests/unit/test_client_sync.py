@@ -157,6 +157,16 @@ def test_ctrl_c_cancels_the_call_and_interrupts_the_code(fake: FakeFleet, sandbo
     assert fake.called("Interrupt")
 
 
+def test_ctrl_c_interrupts_the_code_before_the_sandbox_is_let_go_of(fake: FakeFleet, sandbox: Sandbox) -> None:
+    fake.answer("code", output("a"), Hangs())
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Sandbox.connect(sandbox.sandbox_id, fleet=Fleet.connect(fake.address)) as used,
+    ):
+        used.run_code("code", on_stdout=lambda _: signal.raise_signal(signal.SIGINT), execution_id="mine")
+    assert [call.request.execution_id for call in fake.called("Interrupt")] == ["mine"]
+
+
 def forked(body: str) -> str:
     """What a program says whose child says something too."""
     program = f"""

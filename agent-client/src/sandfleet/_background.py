@@ -18,6 +18,9 @@ Answer = TypeVar("Answer")
 Value = TypeVar("Value")
 Class = TypeVar("Class", bound=type)
 
+# How long a call that was given up may take to its end, in seconds.
+_END = 2.0
+
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 
@@ -92,12 +95,22 @@ def run(work: Coroutine[Any, Any, Answer], relay: Relay | None = None) -> Answer
     if inside:
         work.close()
         raise RuntimeError("cannot wait for a sandbox in Sandfleet's own thread: it would wait for itself")
-    answer = late.asyncio.run_coroutine_threadsafe(work, loop)
+    over = threading.Event()
+    answer = late.asyncio.run_coroutine_threadsafe(_telling(work, over), loop)
     try:
         return relay.serve(answer) if relay else answer.result()
     except BaseException:  # KeyboardInterrupt too: the caller waits no longer.
-        answer.cancel()
+        if answer.cancel():
+            # What it does at its end (interrupt the execution, say) is not to meet what the caller closes next.
+            over.wait(_END)
         raise
+
+
+async def _telling(work: Coroutine[Any, Any, Answer], over: threading.Event) -> Answer:
+    try:
+        return await work
+    finally:
+        over.set()
 
 
 def iterate(items: AsyncIterator[Value], relay: Relay | None = None) -> Iterator[Value]:

@@ -282,7 +282,8 @@ def _kubectl(program: str, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _error(f"kubectl cannot be asked: {error}", "KubectlFailed") from error
     if done.returncode:
-        said = done.stderr.strip()[:_SAID_LIMIT]
+        # Before the last line it repeats its attempts.
+        said = done.stderr.strip().rpartition("\n")[2][:_SAID_LIMIT]
         raise _error(f"`kubectl {' '.join(arguments)}` failed: {said}", "KubectlFailed")
     return done.stdout
 

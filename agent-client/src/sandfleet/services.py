@@ -138,9 +138,11 @@ class AsyncServices:
 
         Raises NotFoundError; while it follows, UnavailableError when the executor was replaced.
         """
+        if tail is not None and not 1 <= tail <= _MOST_HELD:
+            raise InvalidArgument(f"cannot read the last {tail} lines: it has to be 1 to {_MOST_HELD}")
+        if offset is not None and not 0 <= offset < 1 << 64:
+            raise InvalidArgument(f"cannot read from {offset}: no log has that place")
         request = api.service.LogsRequest(name=name, follow=follow, tail_lines=tail or 0, offset=offset)
-        if tail is not None and tail < 1:
-            raise InvalidArgument(f"cannot read the last {tail} lines: it has to be at least one")
         pieces = self._pieces(request)
         if follow:
             return pieces

@@ -318,10 +318,11 @@ class Link:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Close the connection; calls that are running on it fail."""
+        """Close the connection; calls that are running on it fail. What was spawned is done before."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
         if not self._closed:
             self._closed = True
-            await asyncio.gather(*self._tasks)
             await self._connection.channel.close(None)
 
     def _check_open(self) -> None:

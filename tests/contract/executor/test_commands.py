@@ -95,7 +95,8 @@ async def test_exit_codes_are_a_shell_s(sandbox, command, code, outcome, reason,
 
 
 async def test_a_program_that_cannot_be_started_says_why_on_standard_error(sandbox):
-    assert "No such file" in (await sandbox.commands.run(["no-such-program"])).stderr
+    said = (await sandbox.commands.run(["no-such-program"])).stderr
+    assert said == "cannot start the command: No such file or directory: no-such-program\n"
     assert "Permission denied" in (await sandbox.commands.run(["/etc/passwd"])).stderr
 
 

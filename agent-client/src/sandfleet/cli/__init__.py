@@ -7,12 +7,16 @@ Exit codes: 0 all well, 1 what was run failed, 2 wrong usage, 3 the platform fai
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
-from sandfleet.errors import SandfleetError
+from sandfleet.errors import InvalidArgument, SandfleetError
 
 OK, FAILED, USAGE, PLATFORM, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -31,12 +35,17 @@ _COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _open_missing()
     words = list(sys.argv[1:] if arguments is None else arguments)
     words, behind = _cut(words)
-    options = _parser(words).parse_args(words)
+    options = _parsed(words)
     options.behind = behind
     try:
         code = import_module(_COMMANDS[options.command][0]).run(options)
+        sys.stdout.flush()
+    except InvalidArgument as error:
+        report(error, as_json=options.json)
+        return USAGE
     except SandfleetError as error:
         report(error, as_json=options.json)
         return PLATFORM
@@ -46,12 +55,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has enough; nothing more can be said there, at the exit neither.
         sys.stdout = sys.stderr
         return FAILED
+    except OSError as error:
+        # Of this machine, and of our output as a rule (a full disk); what is held of it cannot be written at the exit either.
+        refuse(f"cannot go on: {what(error)}", error, as_json=False)
+        sys.stdout = sys.stderr
+        return FAILED
     return int(code)
+
+
+def _open_missing() -> None:
+    """Put something in the place of streams that were closed before the start: Python has None there."""
+    nowhere = Path(os.devnull)
+    sys.stdin = sys.stdin or nowhere.open(encoding="utf-8")
+    sys.stdout = sys.stdout or nowhere.open("w", encoding="utf-8")
+    sys.stderr = sys.stderr or nowhere.open("w", encoding="utf-8")
+
+
+def end_at_sigterm() -> None:
+    """Take SIGTERM as Ctrl-C, for what is to put an end to something in the sandbox first."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _parsed(words: list[str]) -> argparse.Namespace:
+    parser = _parser(words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        hint = "; the options of a command go behind --" if _takes_command(words) else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return options
+
+
+def _takes_command(words: Sequence[str]) -> bool:
+    return words[:2] == ["sandboxes", "exec"] or words[:1] == ["shell"]
 
 
 def _cut(words: list[str]) -> tuple[list[str], list[str]]:
     """Take off the command that `exec` or `shell` is to run: argparse would drop a -- that is the command's own."""
-    if (words[:2] != ["sandboxes", "exec"] and words[:1] != ["shell"]) or "--" not in words:
+    if not _takes_command(words) or "--" not in words:
         return words, []
     place = words.index("--")
     return words[:place], words[place + 1 :]
@@ -71,12 +111,25 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 def report(error: SandfleetError, *, as_json: bool) -> None:
     """Say what the platform could not do: to people on standard error, to programs as a JSON object."""
     if as_json:
-        said = {
-            "type": type(error).__name__,
-            "reason": error.reason,
-            "message": error.message,
-            "retryable": error.retryable,
-        }
-        print(json.dumps({"error": said}))
+        _print_error(type(error).__name__, error.reason, error.message, retryable=error.retryable)
     else:
         print(f"sandfleet: {error}", file=sys.stderr)
+
+
+def refuse(message: str, error: Exception | None = None, *, as_json: bool) -> None:
+    """Say what cannot be done for a reason of this side, in the same two ways. `error` is what it was, if it was any."""
+    if as_json:
+        code = error.errno if isinstance(error, OSError) else None
+        reason = errno.errorcode.get(code or 0, "WrongUsage" if error is None else "CannotRead")
+        _print_error(type(error or InvalidArgument("")).__name__, reason, message, retryable=False)
+    else:
+        print(f"sandfleet: {message}", file=sys.stderr)
+
+
+def what(error: Exception) -> str:
+    """Write what the operating system said, without its number and the file."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def _print_error(kind: str, reason: str, message: str, *, retryable: bool) -> None:
+    print(json.dumps({"error": {"type": kind, "reason": reason, "message": message, "retryable": retryable}}))

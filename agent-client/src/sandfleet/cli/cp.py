@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sandfleet import _show
-from sandfleet.cli import FAILED, OK, USAGE, report
+from sandfleet.cli import FAILED, OK, USAGE, refuse, report, what
 from sandfleet.errors import FileError, FileNotFound, InvalidArgument, ProtocolError
 from sandfleet.file_values import OnProgress, Progress, Transfer
 from sandfleet.sync import Sandbox
@@ -48,12 +48,17 @@ def run(options: argparse.Namespace) -> int:
     sources, target = [_place(word) for word in options.sources], _place(options.target)
     sides = {bool(place.sandbox) for place in sources}
     if len({place.sandbox for place in sources}) > 1 or sides == {bool(target.sandbox)}:
-        print("sandfleet: cannot copy: one side has to be ID:PATH of one sandbox, the other is local", file=sys.stderr)
+        refuse("cannot copy: one side has to be ID:PATH of one sandbox, the other is local", as_json=options.json)
+        return USAGE
+    if not all(place.path for place in (*sources, target)):
+        refuse("cannot copy: a name is empty", as_json=options.json)
         return USAGE
     sandbox = Sandbox.connect(target.sandbox or sources[0].sandbox)
     made: list[Transfer] = []
+    here = ""
     try:
         for source, to in _pairs(sandbox, sources, target):
+            here = f"read {source}" if target.sandbox else f"write {to}"
             with _bar(shown=not options.json and sys.stderr.isatty()) as on_progress:
                 copy = _upload if target.sandbox else _download
                 made.append(copy(sandbox, source, to, on_progress, recursive=options.recursive))
@@ -61,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         report(error, as_json=options.json)
         return FAILED
     except OSError as error:
-        print(f"sandfleet: cannot copy: {error}", file=sys.stderr)
+        refuse(f"cannot {here}: {what(error)}", error, as_json=options.json)
         return FAILED
     return _say(made, as_json=options.json)
 

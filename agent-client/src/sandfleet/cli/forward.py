@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
+import re
 import sys
 import time
 from contextlib import ExitStack
 
-from sandfleet.cli import INTERRUPTED, USAGE, sandboxes
+from sandfleet.cli import INTERRUPTED, USAGE, end_at_sigterm, refuse, sandboxes
 from sandfleet.errors import SandfleetError
 from sandfleet.sync import Sandbox
 
 # How often it is looked whether the sandbox is still there, in seconds.
 _LOOK = 5.0
 _MOST_PORT = 65535
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,10 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _pair(text: str) -> tuple[int, int]:
     port, colon, local = text.partition(":")
-    try:
-        pair = int(port), int(local) if colon else 0
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"cannot forward {text!r}: it is no PORT[:LOCAL]") from None
+    if not (_NUMBER.fullmatch(port) and (not colon or _NUMBER.fullmatch(local))):
+        raise argparse.ArgumentTypeError(f"cannot forward {text!r}: it is no PORT[:LOCAL]")
+    pair = int(port), int(local) if colon else 0
     if not (1 <= pair[0] <= _MOST_PORT and 0 <= pair[1] <= _MOST_PORT):
         raise argparse.ArgumentTypeError(f"cannot forward {text!r}: ports are 1 to {_MOST_PORT}")
     return pair
@@ -42,15 +42,14 @@ def _pair(text: str) -> tuple[int, int]:
 
 def run(options: argparse.Namespace) -> int:
     """Forward until Ctrl-C or SIGTERM (130), or until the sandbox has ended (3); return 2 where a local port is taken."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_at_sigterm()
     with Sandbox.connect(sandboxes.full_id(options.sandbox, options)) as sandbox, ExitStack() as opened:
         for port, local_port in options.ports:
             try:
                 made = opened.enter_context(sandbox.forward(port, local_port=local_port, on_error=_say))
             except OSError as error:
-                print(
-                    f"sandfleet: cannot listen on port {local_port}: {os.strerror(error.errno or 0)}", file=sys.stderr
-                )
+                why = os.strerror(error.errno or 0)
+                refuse(f"cannot listen on port {local_port}: {why}", error, as_json=options.json)
                 return USAGE
             said = {"port": port, "address": made.address}
             print(json.dumps(said) if options.json else f"{made.address} -> {port}", flush=True)

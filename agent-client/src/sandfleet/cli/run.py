@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from sandfleet import _show
-from sandfleet.cli import FAILED, OK, PLATFORM, USAGE
+from sandfleet.cli import FAILED, OK, PLATFORM, USAGE, end_at_sigterm, refuse, what
 from sandfleet.fleet_values import Queued
 from sandfleet.sync import Sandbox
 from sandfleet.values import Blame, CommandResult, Execution, Isolation, Outcome, Result
@@ -41,8 +41,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         code = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        print(f"sandfleet: cannot run {options.file}: {error}", file=sys.stderr)
+        refuse(f"cannot run {options.file}: {what(error)}", error, as_json=options.json)
         return USAGE
+    end_at_sigterm()
     with _open(options) as sandbox:
         ended = _run_bash(sandbox, code, options) if options.language == "bash" else _run_python(sandbox, code, options)
     if options.json:

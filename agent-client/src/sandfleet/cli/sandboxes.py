@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 
 from sandfleet import _background, _show, cluster, finding
-from sandfleet.cli import FAILED, OK, USAGE, report, services, table, top
+from sandfleet.cli import FAILED, OK, USAGE, end_at_sigterm, refuse, report, services, table, top
 from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
 from sandfleet.fleet_values import SandboxChange
 from sandfleet.sync import Fleet, Sandbox
@@ -121,8 +121,9 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _show_changes(changes: Iterable[SandboxChange]) -> None:
-    print(_WATCHED.format("CHANGE", "SANDBOX", "STATE", "TEMPLATE", "LABELS"), flush=True)
-    for change in changes:
+    for number, change in enumerate(changes):
+        if number == 0:
+            print(_WATCHED.format("CHANGE", "SANDBOX", "STATE", "TEMPLATE", "LABELS"), flush=True)
         if (info := change.sandbox) is not None:
             labels = table.pairs(info.labels.items())
             print(_WATCHED.format(change.kind, info.sandbox_id, info.state, info.template, labels), flush=True)
@@ -176,7 +177,10 @@ def _kill(options: argparse.Namespace) -> int:
         print(json.dumps({"killed": was_there}))
     else:
         for name, killed in was_there.items():
-            print(f"{name} killed" if killed else f"{name} had ended", file=sys.stdout if killed else sys.stderr)
+            print(
+                f"{name} killed" if killed else f"{name} is not there: it has ended, or never was",
+                file=sys.stdout if killed else sys.stderr,
+            )
     return OK if all(was_there.values()) else FAILED
 
 
@@ -191,7 +195,7 @@ def _end(sandbox_id: str) -> bool:
 def _exec(options: argparse.Namespace) -> int:
     """Run the command; return its exit code, 255 where the platform failed."""
     if not (options.words or options.behind):
-        print("sandfleet: cannot run a command: there is none; sandboxes exec ID -- CMD…", file=sys.stderr)
+        refuse("cannot run a command: there is none; sandboxes exec ID -- CMD…", as_json=options.json)
         return USAGE
     try:
         with Sandbox.connect(full_id(options.sandbox, options)) as sandbox:
@@ -210,6 +214,7 @@ def _exec(options: argparse.Namespace) -> int:
 
 
 def _run(sandbox: Sandbox, options: argparse.Namespace) -> CommandResult:
+    end_at_sigterm()
     given = sys.stdin.buffer.read() if options.stdin else None
     handle = sandbox.commands.run(
         [*options.words, *options.behind], cwd=options.cwd, timeout=options.timeout, stdin=given, background=True

@@ -28,9 +28,9 @@ def show(sandbox_id: str, options: argparse.Namespace) -> int:
 
 def _row(one: Service) -> tuple[str, ...]:
     ports = "?" if one.ports is None else ",".join(map(str, one.ports)) or "-"
-    why = _plain(one.message if len(one.message) <= _WIDTH else f"{one.message[: _WIDTH - 1]}…")
+    why = table.plain(one.message if len(one.message) <= _WIDTH else f"{one.message[: _WIDTH - 1]}…")
     return (
-        _plain(one.name),
+        table.plain(one.name),
         one.state,
         str(one.restarts),
         str(one.pid or "-"),
@@ -38,11 +38,6 @@ def _row(one: Service) -> tuple[str, ...]:
         table.moment(one.started),
         why or "-",
     )
-
-
-def _plain(text: str) -> str:
-    """Leave out what a terminal would act on: some of it was said by code in the sandbox."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 def logs(sandbox_id: str, options: argparse.Namespace) -> int:

@@ -88,7 +88,8 @@ class _Attached:
                 ends: set[asyncio.Future[None] | asyncio.Future[int]] = {shown, self._ended}
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if not shown.done():
+            # Also where it cannot be shown any more (a pipe that nobody reads).
+            if not shown.done() or shown.cancelled() or shown.exception() is not None:
                 await self._hang_up(shown)
         if self._ended.done():
             return 128 + self._ended.result() if self._ended.result() else FAILED
@@ -96,13 +97,15 @@ class _Attached:
         return _code(await self._handle.wait())
 
     async def _hang_up(self, shown: asyncio.Future[None]) -> None:
+        ending: asyncio.Future[object] = asyncio.ensure_future(self._handle.wait() if shown.done() else _over(shown))
         with contextlib.suppress(SandfleetError):
             await self._handle.signal(signal.SIGHUP)
-            await asyncio.wait({shown}, timeout=_HANG_UP)
-            if not shown.done():
+            await asyncio.wait({ending}, timeout=_HANG_UP)
+            if not ending.done():
                 await self._handle.kill()
-        shown.cancel()
-        await asyncio.gather(shown, return_exceptions=True)
+        for waiting in (ending, shown):
+            waiting.cancel()
+        await asyncio.gather(ending, shown, return_exceptions=True)
 
     async def _show(self) -> None:
         async for data in self._handle:
@@ -141,6 +144,10 @@ class _Attached:
     async def _resize(self) -> None:
         with contextlib.suppress(SandfleetError):
             await self._handle.resize(*_size())
+
+
+async def _over(shown: asyncio.Future[None]) -> None:
+    await asyncio.wait({shown})
 
 
 def _size() -> tuple[int, int]:

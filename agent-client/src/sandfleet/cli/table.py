@@ -28,6 +28,11 @@ def pairs(labels: Iterable[tuple[str, str]]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels)) or "-"
 
 
+def plain(text: str) -> str:
+    """Leave out what a terminal would act on: some texts were said by code in a sandbox."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
 def is_plain(out: TextIO) -> bool:
     """Say whether a stream wants no colours. https://no-color.org: set and not empty."""
     return bool(not out.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import sys
 import time
 from argparse import Namespace
@@ -11,6 +10,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from sandfleet.cli import table
 from sandfleet.codeact.policies.openai import OpenAIPolicy
 from sandfleet.demo.progress import Plain, Progress, Silent, Table
 from sandfleet.demo.session import Plan, Report, Setting, check_inputs, plans, work
@@ -61,8 +61,7 @@ def _setting(args: Namespace) -> tuple[Setting, str]:
 def _progress(args: Namespace) -> Progress:
     if args.json:
         return Silent()
-    live = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    return Table(sys.stdout, args.sessions) if live else Plain(sys.stdout, args.sessions)
+    return (Plain if table.is_plain(sys.stdout) else Table)(sys.stdout, args.sessions)
 
 
 async def _run(args: Namespace, setting: Setting, progress: Progress) -> list[Report]:

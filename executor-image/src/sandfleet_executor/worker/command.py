@@ -47,7 +47,7 @@ class Supervisor:
             pid = start(request, payload, terminal)
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-            message = f"{error.strerror}: {error.filename or ''}"
+            message = f"{error.strerror}: {os.fsdecode(error.filename or '')}"
             end: dict[str, Any] = {"event": "failed", "code": code, "message": message}
             self.let_go()
         else:

@@ -121,7 +121,7 @@ class FleetServicer(FleetServiceServicer):
         return fleet_pb2.ListResponse(sandboxes=[_message(one) for one in page], next_page_token=following)
 
     async def Watch(self, request: fleet_pb2.WatchRequest, context: Context) -> AsyncIterator[fleet_pb2.WatchResponse]:  # noqa: ARG002, N802 - gRPC's name
-        why = "cannot watch: on one machine there is List"
+        why = "cannot watch: only the sandboxes of a cluster can be watched; list those of one machine"
         await abort(context, Problem(Code.UNIMPLEMENTED, "Unimplemented", why))
         yield fleet_pb2.WatchResponse()
 

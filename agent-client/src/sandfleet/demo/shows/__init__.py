@@ -14,6 +14,10 @@ SHOWS: dict[str, tuple[str, str]] = {
         "a stream survives its connection and its executor; every step runs once",
     ),
     "rollback": ("sandfleet.demo.shows.rollback", "cells that are killed, and variables that are still there"),
+    "services": (
+        "sandfleet.demo.shows.services",
+        "a web application and its database as services: built, tried through a tunnel, broken, repaired from its log",
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from sandfleet.cli import table
 from sandfleet.demo.shows.cutting import Cutter
 from sandfleet.errors import SandfleetError
 from sandfleet.fleet import AsyncFleet
@@ -113,7 +114,7 @@ class _Detour:
 class _Show:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        live = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        live = not table.is_plain(sys.stdout)
         self._red, self._green, self._plain = ("\x1b[31m", "\x1b[32m", "\x1b[0m") if live else ("", "", "")
         self._told = Told(steps=_STEPS)
 

@@ -1,10 +1,11 @@
 """What shows write with: colours where they are wanted, and nothing for `--json`."""
 
 import json
-import os
 import sys
 from dataclasses import dataclass
 from typing import TextIO
+
+from sandfleet.cli import table
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -20,8 +21,7 @@ class Stage:
     @classmethod
     def on(cls, out: TextIO, *, as_json: bool) -> "Stage":
         """As the stream and the environment want it."""
-        live = out.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-        return cls(out, live=live and not as_json, silent=as_json)
+        return cls(out, live=not (as_json or table.is_plain(out)), silent=as_json)
 
     def say(self, text: str = "") -> None:
         if not self.silent:
