@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import uuid
 from collections.abc import Mapping, Sequence
@@ -101,9 +102,7 @@ class Interpreter:
                     await listeners.tell(piece)
             finally:
                 if follower.running:
-                    # By its id: it may have ended meanwhile, and the next one is not meant.
-                    meant = self.interrupt(cell.context_id, grace=_INTERRUPT_GRACE, execution_id=cell.execution_id)
-                    self._link.spawn(meant)
+                    self._give_up(cell)
             brought = await self._brought_back(cell.context_id, follower)
             execution = self._conclude(cell.context_id, follower, brought)
             span.conclude(execution.outcome, execution.reason, follower.collector.spans)
@@ -140,6 +139,10 @@ class Interpreter:
         follower = Follower(self._link, collector, cell.timeout, CELLS)
         try:
             await follower.open(request)
+        except asyncio.CancelledError:
+            # It may be waiting for its turn.
+            self._give_up(cell)
+            raise
         except NotFoundError:
             made = self._made.get(cell.context_id)
             if made is None or made.uid == self._link.uid:
@@ -148,6 +151,10 @@ class Interpreter:
             await self._ensure(made.request)
             await follower.open(request)
         return follower
+
+    def _give_up(self, cell: Cell) -> None:
+        """By its id: it may have ended meanwhile, and the next one is not meant."""
+        self._link.spawn(self.interrupt(cell.context_id, grace=_INTERRUPT_GRACE, execution_id=cell.execution_id))
 
     async def _ensure(
         self, request: api.interpreter.CreateContextRequest

@@ -160,6 +160,24 @@ async def test_an_interrupt_that_is_swallowed_becomes_a_kill_after_its_grace(san
     assert (execution.outcome, execution.lost) == ("interrupted", EVERYTHING_OF_A_CONTEXT)
 
 
+async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_never_runs(sandbox, context):
+    running = asyncio.create_task(sandbox.run_code("while True: pass", context=context))
+    await until(lambda: _is_busy(sandbox, context))
+    waiting = asyncio.create_task(sandbox.run_code("open('ran', 'w')", context=context, execution_id="waits"))
+    await until(lambda: _has_begun(sandbox, "waits"))
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    ended = await sandbox.attach("waits")
+    assert (ended.outcome, ended.blame, ended.reason, ended.lost) == ("interrupted", "policy", "Interrupted", ())
+    assert not running.done()
+    # The next in the line is not kept waiting for it.
+    after = asyncio.create_task(sandbox.run_code("6 * 7", context=context))
+    assert await sandbox.interrupt(context, grace=60)
+    assert (await running).outcome == "interrupted"
+    assert (await after).text == "42"
+    assert not await sandbox.files.exists("ran")
+
+
 async def test_interrupting_an_idle_context_says_that_nothing_ran(sandbox, context):
     await sandbox.run_code("x = 1", context=context)
     assert await sandbox.interrupt(context) is False
@@ -226,6 +244,15 @@ async def test_too_many_executions_at_once_are_refused_and_later_allowed(startin
         await sandbox.restart_context()
         await both[1]
         assert (await sandbox.run_code("1")).outcome is Outcome.OK
+
+
+async def _has_begun(sandbox, execution_id):
+    """Whether the executor knows it."""
+    following = asyncio.create_task(sandbox.attach(execution_id))
+    done, _ = await asyncio.wait([following], timeout=0.5)
+    following.cancel()
+    await asyncio.wait([following])
+    return not done
 
 
 async def _is_busy(sandbox, context):

@@ -160,6 +160,15 @@ async def end_or_stop(
         timer.cancel()
 
 
+async def turn_or_stop(execution: Execution, turn: asyncio.Lock) -> bool:
+    """Whether it is its turn now, which is then its to release: somebody may stop it while it waits."""
+    if not turn.locked():
+        return await turn.acquire()
+    mine = asyncio.ensure_future(turn.acquire())
+    await asyncio.wait((mine, execution.stopped), return_when=asyncio.FIRST_COMPLETED)
+    return mine.done() or not mine.cancel()
+
+
 def signal_name(number: int) -> str:
     """The signal's name, as "SIGKILL"; empty for 0."""
     if not number:

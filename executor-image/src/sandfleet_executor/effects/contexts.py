@@ -13,7 +13,7 @@ from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.rollback import OTHER_LANGUAGE, Refusal
 from sandfleet_executor.core.states import Bounds, Manifest, still_lost
 from sandfleet_executor.effects import copies
-from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop
+from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, turn_or_stop
 from sandfleet_executor.effects.cellrequest import NOTHING, CellRequest, Keeps, cell_facts, verdict_on
 from sandfleet_executor.effects.children import Exit, NamespaceError
 from sandfleet_executor.effects.copies import UNCOPIED, Keeper
@@ -52,6 +52,8 @@ class Context:
         self._turn = asyncio.Lock()
         self._interpreter: Interpreter | None = None
         self._running: Execution | None = None
+        # Those that wait for their turn.
+        self._waiting: dict[str, Execution] = {}
         # What the next execution does not find any more.
         self._lost: tuple[str, ...] = ()
         # Whether its state can be copied and saved.
@@ -180,7 +182,10 @@ class Context:
         attributes = {"sandfleet.context.id": self.id, "sandfleet.execution.id": execution.id}
         account = Account(execution, self._around, "execute_cell", request.traceparent, attributes)
         waits = self._turn.locked() or not self.alive
-        async with self._turn:
+        self._waiting[execution.id] = execution
+        mine = await turn_or_stop(execution, self._turn)
+        del self._waiting[execution.id]
+        try:
             if self.deleted:
                 execution.stop(Cause.RESTART, 0)
             if execution.cause is not Cause.NONE:
@@ -188,10 +193,11 @@ class Context:
                 account.close(judge_cell(Facts(cause=execution.cause)))
                 return
             self._running = execution
-            try:
-                await self._run(account, request, waits=waits)
-            finally:
+            await self._run(account, request, waits=waits)
+        finally:
+            if mine:
                 self._running = None
+                self._turn.release()
 
     async def fork(self, others: "Sequence[Context]") -> None:
         """Makes them copies of this one as it is between two cells: all of them, or none. Raises NotCopiedError, NamespaceError."""
@@ -227,11 +233,12 @@ class Context:
         self._copy_soon()
 
     def stop(self, cause: Cause, grace: float, execution_id: str = "") -> bool:
-        """Asks the running execution to end; False when there is none, or when it is not the one that is meant."""
-        if self._running is None or execution_id not in {"", self._running.id}:
-            return False
-        self._running.stop(cause, grace)
-        return True
+        """Asks the running execution to end, or the one of that id, which may be waiting; False when there is none."""
+        known = self._waiting | ({self._running.id: self._running} if self._running else {})
+        found = known.get(execution_id) if execution_id else self._running
+        if found:
+            found.stop(cause, grace)
+        return found is not None
 
     async def end(self, cause: Cause) -> None:
         """Ends the interpreter with everything below it, and so the running execution."""
