@@ -189,3 +189,24 @@ async def test_where_no_process_can_be_forked_it_is_said(spawner, family):
     await begun(family, spawner, COMMAND, User(), 2)
     with pytest.raises(NamespaceError, match="there are too many"):
         await family.start(COMMAND, {}, b"", (), User())
+
+
+async def test_after_a_while_no_context_is_kept_ahead_and_the_next_one_brings_it_back(spawner, family, monkeypatch):
+    monkeypatch.setattr(children, "KEPT_SECONDS", 0.05)
+    await begun(family, spawner, CONTEXT, User(), 3)
+    while len(family.spares) > 1:
+        await asyncio.sleep(0.01)
+    # The supervisor stays, which is small; the other one is told to end.
+    assert family.spares == [2]
+    spawner.sockets[4].setblocking(False)
+    assert spawner.sockets[4].recv(1) == b""
+    monkeypatch.setattr(children, "KEPT_SECONDS", 1000.0)
+    await begun(family, spawner, CONTEXT, User(), 5)
+    await asyncio.sleep(0.01)
+    assert family.spares == [2, 6]
+
+
+async def test_before_any_context_the_first_one_waits_however_long_it_takes(spawner, family, monkeypatch):
+    monkeypatch.setattr(children, "KEPT_SECONDS", 0.0)
+    await asyncio.sleep(0.05)
+    assert family.spares == [2, 3]

@@ -126,3 +126,14 @@ def test_a_wrong_switch_is_refused(values):
 def test_copies_go_first_where_that_is_enough(running, copies, ended):
     trees = {pid: Tree(size, 1, 0.0) for pid, size in (running | copies).items()}
     assert guard.to_end(trees, copies, 0, 100) == ended
+
+
+@pytest.mark.parametrize(
+    ("taken", "idle"),
+    [(0.0001, rollback.IDLE_SECONDS), (0.08, 0.08), (30.0, rollback.MOST_IDLE_SECONDS)],
+)
+def test_a_copy_waits_for_a_pause_as_long_as_a_copy_takes(taken, idle):
+    budget = rollback.Budget(0.0)
+    assert budget.idle_seconds == rollback.IDLE_SECONDS
+    budget.took(taken, waited=False)
+    assert budget.idle_seconds == idle

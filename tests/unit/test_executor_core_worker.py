@@ -219,6 +219,22 @@ def test_no_process_is_found_twice_below_another(parents):
     assert len(below) == len(set(below)) == len(family)
 
 
+# As gVisor shows a process that has just been reaped: the pid 0 made its parent everybody's, in a circle.
+REAPED = processes((1, 0, "S", 1, 10), (2, 1, "S", 1, 10), (0, 2, "X", 1, 0))
+
+
+@pytest.mark.parametrize(("root", "below"), [(1, {2, 0}), (2, {0, 1}), (0, {1, 2})])
+def test_what_goes_in_a_circle_comes_to_an_end(root, below):
+    assert set(tree.descendants(REAPED, root)) == below
+
+
+@pytest.mark.parametrize(("shown", "found"), [(os.getpid(), os.getpid()), (0, None)])
+def test_a_process_without_a_pid_of_its_own_has_gone(monkeypatch, shown, found):
+    monkeypatch.setattr(os, "read", lambda *_: stat_line(pid=shown))
+    process = tree.look(os.getpid())
+    assert (process and process.pid) == found
+
+
 def test_forked_copies_are_counted_with_their_share():
     heap = bytearray(os.urandom(1)) * (64 * MIB)
     reader, writer = os.pipe()

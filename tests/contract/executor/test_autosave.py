@@ -100,3 +100,13 @@ async def test_on_another_executor_the_default_context_has_its_variables(startin
         assert "variables" not in execution.lost
         assert "variables: gen" in execution.lost
         assert execution.cell_number == 2
+
+
+async def test_what_is_not_saved_yet_is_saved_when_the_executor_is_ended(starting):
+    async with starting(restarts=True) as made:
+        client = made.client(autosave=True)
+        assert (await client.run_code("x = [1]")).lost == ()
+        made.terminate()
+        await made.back()
+        execution = await client.run_code("x")
+        assert (execution.text, execution.restored) == ("[1]", "1 variable, as after cell 1")

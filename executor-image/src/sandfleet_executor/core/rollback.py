@@ -7,8 +7,8 @@ from typing import Any
 from sandfleet_executor.core.contextframes import BadFrame
 from sandfleet_executor.core.events import Rollback
 
-# How long a context has to be idle before it is copied: cells that follow each other are not held up.
-IDLE_SECONDS = 0.01
+# How long a context has to be idle before it is copied, at the least and at the most: cells that follow each other are not held up.
+IDLE_SECONDS, MOST_IDLE_SECONDS = 0.01, 0.25
 # Of a context's time, how much may go into copies that a cell has to wait for, and for how many copies that is saved up.
 SHARE = 0.1
 MOST_SAVED = 4
@@ -48,6 +48,8 @@ class Budget:
 
     def __init__(self, now: float) -> None:
         self._cost = FIRST_COST
+        # Of a copy that was made.
+        self._known = 0.0
         self._saved = MOST_SAVED * self._cost
         self._at = now
 
@@ -57,9 +59,14 @@ class Budget:
         self._at = now
         return self._saved >= self._cost
 
+    @property
+    def idle_seconds(self) -> float:
+        """How long nothing has to have come before a copy: as long as the last one took, which is what a cell would wait."""
+        return min(max(IDLE_SECONDS, self._known), MOST_IDLE_SECONDS)
+
     def took(self, seconds: float, *, waited: bool) -> None:
         """What a copy took, and whether a cell has waited for it."""
-        self._cost = seconds
+        self._cost = self._known = seconds
         if waited:
             self._saved -= seconds
 

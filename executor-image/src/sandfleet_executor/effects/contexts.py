@@ -64,6 +64,8 @@ class Context:
         # The last cell that came to its end, whatever has become of its variables.
         self._ended = 0
         self._idle: asyncio.TimerHandle | None = None
+        # In seconds of the loop's clock.
+        self._idle_since = 0.0
         self._copying: asyncio.Task[None] | None = None
         held = Held(context_id, self._turn, lambda: self._interpreter if self.alive else None, lambda: self._state)
         self.variables = Variables(
@@ -315,12 +317,20 @@ class Context:
         self.variables.cell_ended()
 
     def _copy_soon(self) -> None:
-        if self._copies.due:
-            self._idle = self._idle or asyncio.get_running_loop().call_later(rollback.IDLE_SECONDS, self._when_idle)
+        self._idle_since = asyncio.get_running_loop().time()
+        self._look_when_idle()
 
-    def _when_idle(self) -> None:
+    def _look_when_idle(self) -> None:
+        if self._copies.due and self._idle is None:
+            due = self._idle_since + self._copies.idle_seconds
+            self._idle = asyncio.get_running_loop().call_at(due, self._when_idle, due)
+
+    def _when_idle(self, due: float) -> None:
         self._idle = None
-        if self._turn.locked() and not self.busy:
+        if due < self._idle_since + self._copies.idle_seconds:
+            # There was a cell since.
+            self._look_when_idle()
+        elif self._turn.locked() and not self.busy:
             # Its variables are being saved, which takes a moment.
             self._copy_soon()
         # Where the next cell has come already, its end will be the time.

@@ -100,6 +100,11 @@ class Keeper:
         """After which cell the copy was taken; 0 without one."""
         return self._copy.cell if self._copy and not self._copy.child.gone.done() else 0
 
+    @property
+    def idle_seconds(self) -> float:
+        """How long the context has to be idle before it is copied."""
+        return self._budget.idle_seconds
+
     def may_wait(self) -> bool:
         """Whether a cell may be held up for a copy now."""
         return self._budget.allows(time.monotonic())

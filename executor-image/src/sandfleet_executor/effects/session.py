@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sandfleet_executor.core import bwrap
+from sandfleet_executor.core import autosave, bwrap
 from sandfleet_executor.core.config import FORK_BYTES, ExecutorConfig, Limits
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
@@ -310,6 +310,7 @@ class Session:
             context.stop(Cause.CLOSE, 0)
         for command in self._commands.values():
             command.execution.stop(Cause.CLOSE, 0)
+        await self._save_last()
         await self.services.close()
         if self._namespace:
             await self._namespace.close()
@@ -317,6 +318,14 @@ class Session:
         if self._running:
             await asyncio.wait(self._running, timeout=5.0)
         self.closed.set()
+
+    async def _save_last(self) -> None:
+        """What automatic saves have not reached yet."""
+        saves = [asyncio.create_task(each.variables.settle()) for each in self.contexts() if each.variables.automatic]
+        if saves:
+            _, late = await asyncio.wait(saves, timeout=autosave.LAST_SECONDS)
+            for each in late:
+                each.cancel()
 
     def _add_context(self, context: Context) -> Context:
         if context.id in self._contexts:

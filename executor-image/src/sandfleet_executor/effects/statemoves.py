@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ MAX_WORDS = 400_000
 GRACE_SECONDS, BEGIN_SECONDS = 5.0, 30.0
 
 Tell = Callable[[dict[str, Any], int], None]
+GiveWay = Callable[[], Awaitable[None]]
 
 
 class Line:
@@ -119,10 +120,12 @@ class Saving:
                 raise BadState("cannot read what the interpreter says: out of order")
             self._threads = states.threads_of(word.get("threads"))
 
-    async def finish(self, context_id: str, created: int, cell: int) -> Manifest:
-        """Writes the state down. Raises StateError."""
+    async def finish(self, context_id: str, created: int, cell: int, way: GiveWay | None = None) -> Manifest:
+        """Writes the state down; before each piece `way` may hold it up. Raises StateError."""
         async with within(self._bounds.seconds + GRACE_SECONDS, "save the variables"):
             while True:
+                if way:
+                    await way()
                 frame = await self._line.hear()
                 await self._take(frame.payload)
                 if frame.header and (memo := await self._on_word(frame.header)) is not None:

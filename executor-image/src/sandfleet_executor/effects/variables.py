@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from sandfleet_executor.core import autosave as pace
 from sandfleet_executor.core.states import Bounds, Manifest
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.interpreter import Interpreter
@@ -21,8 +22,6 @@ from sandfleet_executor.effects.statestore import (
     StateStore,
 )
 
-# How long after a cell nothing has to come before its variables are saved, in seconds: the next cell goes first.
-QUIET_SECONDS = 0.1
 # How long what is restored may take to mind an interrupt before the interpreter is killed, in seconds.
 INTERRUPT_SECONDS = 2.0
 
@@ -54,7 +53,7 @@ class Variables:
         self._saving = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._wanted = False
+        self._pace = pace.Pace()
         # The newest automatic save; why there is none of the last cell, empty while there is nothing wrong.
         self.newest: Manifest | None = None
         self.problem = ""
@@ -78,12 +77,31 @@ class Variables:
                     cell = held.cell()
                     await saving.begun()
                 with (await place.namespace()).busy():
-                    return await saving.finish(held.context_id, time.time_ns(), cell)
+                    way = self._way() if kind == AUTOMATIC else None
+                    return await saving.finish(held.context_id, time.time_ns(), cell, way)
             finally:
                 if saving:
                     saving.close()
                 # Behind a write that nobody waits for any more.
                 asyncio.get_running_loop().run_in_executor(None, draft.discard)
+
+    def _way(self) -> Callable[[], Awaitable[None]]:
+        """Waits until no cell runs. Whoever writes the state can go on no further than the socket takes."""
+        left = pace.GIVE_WAY_SECONDS
+
+        async def give() -> None:
+            nonlocal left
+            began = time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(left, 0)), self._held.turn:
+                    pass
+            left -= time.monotonic() - began
+
+        async def give_where_needed() -> None:
+            if left > 0 and self._held.turn.locked():
+                await give()
+
+        return give_where_needed
 
     async def _draft(self, kind: str, name: str, most: int) -> Draft:
         """Leaves none behind when it is cancelled."""
@@ -134,8 +152,15 @@ class Variables:
     def cell_ended(self) -> None:
         """There may be something new to save."""
         if self._autosave is not None:
-            self._wanted = True
+            self._pace.changed(time.monotonic())
             self._arm()
+
+    async def settle(self) -> None:
+        """Saves what is not saved yet, without waiting for a pause: the context is about to end."""
+        while self._pace.due is not None or self._saves:
+            self._begin()
+            if self._task:
+                await asyncio.wait((self._task,))
 
     async def bring_back(self, interpreter: Interpreter) -> Restored | None:
         """What the newest automatic save has, into a fresh interpreter; None where there is none. Raises StateError."""
@@ -149,10 +174,11 @@ class Variables:
 
     async def forget(self) -> None:
         """Ends what is going on, and removes the automatic save: nobody wants these variables any more."""
-        self._wanted = False
+        self._pace.forget()
         if self._timer:
             self._timer.cancel()
-        if self._task and not self._task.done():
+            self._timer = None
+        if self._task and self._saves:
             self._task.cancel()
             await asyncio.wait((self._task,))
         self.newest = None
@@ -165,25 +191,41 @@ class Variables:
         await asyncio.to_thread(self._place.store.delete, AUTOMATIC, self._held.context_id)
 
     def _arm(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._begin)
+        """One timer, which is set again only when it is over: a cell is not to pay for it."""
+        if self._timer is None and (due := self._pace.due) is not None:
+            delay = max(0.0, due - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._when_due)
+
+    def _when_due(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        if self._pace.due is None or self._saves:
+            return  # Its end looks whether there is something new.
+        if self._pace.due > now:
+            self._arm()
+        elif self._held.turn.locked() and not self._pace.presses(now):
+            self._timer = asyncio.get_running_loop().call_later(pace.AGAIN_SECONDS, self._when_due)
+        else:
+            # Where a cell runs this comes right after it.
+            self._begin()
+
+    @property
+    def _saves(self) -> bool:
+        return self._task is not None and not self._task.done()
 
     def _begin(self) -> None:
-        if self._task and not self._task.done():
-            return  # Its end looks whether something is wanted.
-        if self._held.turn.locked():
-            return  # So does the end of the cell.
-        self._wanted = False
-        self._task = asyncio.create_task(self._save_automatically())
+        if not self._saves:
+            self._pace.begins()
+            self._task = asyncio.create_task(self._save_automatically())
 
     async def _save_automatically(self) -> None:
         assert self._autosave is not None
+        began = time.monotonic()
         try:
             self.newest = await self.save(AUTOMATIC, self._held.context_id, self._autosave)
             self.problem = ""
         except (StateError, NamespaceError) as error:
             self.problem = str(error)
         finally:
-            if self._wanted:
-                self._arm()
+            self._pace.took(time.monotonic() - began)
+            self._arm()

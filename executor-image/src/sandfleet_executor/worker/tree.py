@@ -60,11 +60,13 @@ def look(pid: int) -> Process | None:
     except OSError:
         return None
     try:
-        return parse_stat(os.read(fd, 4096))
+        found = parse_stat(os.read(fd, 4096))
     except (OSError, ValueError, IndexError):
         return None
     finally:
         os.close(fd)
+    # gVisor shows one that has just been reaped with the pid 0, which as a parent is everybody's, and as a target a whole group.
+    return found if found.pid == pid else None
 
 
 def cpu_seconds(pid: int) -> float:
@@ -90,7 +92,8 @@ def descendants(processes: Mapping[int, Process], root: int, spared: Collection[
     found: list[int] = []
     todo = [root]
     while todo:
-        below = [pid for pid in children.get(todo.pop(), []) if pid not in spared]
+        # Taken out, because what was read while processes came and went may go in a circle.
+        below = [pid for pid in children.pop(todo.pop(), []) if pid not in spared and pid != root]
         found += below
         todo += below
     return found
