@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partialmethod
 from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
@@ -156,8 +156,8 @@ class Streams(RuleBasedStateMachine):
         for module, values in SMALL.items():
             self.patched.enter_context(patch.multiple(module, **values))
         for owner, name in ((File, "append"), (Folder, "open")):
-            stand_in = partial(getattr(self.disk, name), getattr(owner, name))
-            self.patched.enter_context(patch.object(owner, name, _method(stand_in)))
+            stand_in = partialmethod(_before, getattr(self.disk, name), getattr(owner, name))
+            self.patched.enter_context(patch.object(owner, name, stand_in))
         self.folders = [tempfile.mkdtemp()]
         self.stores = []
         self.known, self.running = {}, {}
@@ -291,9 +291,10 @@ class Streams(RuleBasedStateMachine):
         """At the same time."""
 
         async def read(client):
-            with suppress(ForgottenError):
-                return await client.read(self.known[client.name])
-            assert self.may_be_forgotten(self.known[client.name])
+            try:
+                await client.read(self.known[client.name])
+            except ForgottenError:
+                assert self.may_be_forgotten(self.known[client.name])
 
         async def both():
             await asyncio.gather(*(read(client) for client in {id(one): one, id(other): other}.values()))
@@ -321,10 +322,12 @@ class Streams(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.running)))
 
         async def store_some():
+            self.known[name].sizes[self.running[name]._log.next] = size
             self.running[name].output(STDOUT, b"y" * size)
             await self.running[name].settle()
 
-        self.do(self.running[name].settle())
+        for each in self.running.values():
+            self.do(each.settle())
         self.disk.state, self.disk.torn = TORN, share
         self.do(store_some())
         self.disk.state = WELL
@@ -374,9 +377,8 @@ class Streams(RuleBasedStateMachine):
                 shutil.rmtree(folder)
 
 
-def _method(function):
-    """So that it is bound to what it is called on."""
-    return lambda self, *args: function(self, *args)
+def _before(self, stands_before, real, *args):
+    return stands_before(real, self, *args)
 
 
 def _close(one):

@@ -229,7 +229,7 @@ async def test_one_that_ended_and_could_not_be_kept_is_forgotten_and_not_lost(cr
 
 def test_there_is_room_for_all_ids_of_a_file(crash):
     crash.store.begin("first", CELL, MARK)
-    assert os.stat(Path(crash.folder) / "ids-1").st_size >= stores.MAX_IDS // 2 * records.ID_BYTES
+    assert (Path(crash.folder) / "ids-1").stat().st_size >= stores.MAX_IDS // 2 * records.ID_BYTES
 
 
 async def test_without_a_folder_everything_is_in_memory_and_said(crash):

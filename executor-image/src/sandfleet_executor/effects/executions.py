@@ -140,9 +140,8 @@ class Executions:
             return found
         store = self._store
         entry = store.find(execution_id) if store else None
-        if store and entry and not entry.let_go and not store.has_forgotten(entry):
-            if entry.extents or not entry.ended:
-                return self._replay(store, entry)
+        if store and entry and store.tells(entry):
+            return self._replay(store, entry)
         raise ForgottenError(
             f"cannot show execution {execution_id}: it was started before, and what it showed is forgotten"
         )

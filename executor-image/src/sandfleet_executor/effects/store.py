@@ -105,6 +105,12 @@ class Store:
         """Whether it may have shown something that is not kept any more."""
         return not entry.extents and entry.begun.number < self._known_from
 
+    def tells(self, entry: Entry) -> bool:
+        """Whether what stands here says how it went, or that it was cut off."""
+        if entry.let_go or self.has_forgotten(entry):
+            return False
+        return bool(entry.extents) or not entry.ended
+
     def unfinished(self) -> list[Entry]:
         """Those that an earlier process began and did not bring to an end."""
         return [entry for entry in self._by_number.values() if self._is_left(entry)]
