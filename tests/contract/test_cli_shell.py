@@ -298,3 +298,28 @@ def test_a_shell_whose_output_nobody_reads_leaves_nothing_running(sandbox):
     assert process.stderr.read() == b""
     process.stderr.close()
     until_nothing_runs(sandbox)
+
+
+def test_what_a_sandbox_uses_is_shown_as_it_changes_until_ctrl_c(sandbox):
+    with person("sandboxes", "top", "--interval", "0.2", sandbox.sandbox_id, cols=140) as one:
+        one.sees(rb"nothing runs")
+        handle = sandbox.commands.run("head -c 60M /dev/zero | tail -c 60M | (sleep 1000; cat)", background=True)
+        # Its line, with the first letters of its id and tens of megabytes.
+        one.sees(handle.execution_id[:12].encode() + rb"\s+-\s+\S+s\s+\d+\.\d\d\s+[5-9]\d\.\dM")
+        handle.kill()
+        one.sees(rb"nothing runs")
+        one.process.send_signal(signal.SIGINT)
+        assert one.ends() == 0
+
+
+def test_what_a_sandbox_uses_is_an_object_a_line_for_programs_and_ends_with_it(fleet):
+    with Sandbox.create(fleet=fleet) as short:
+        words = [sys.executable, "-m", "sandfleet", "sandboxes", "top", "--json", "--interval", "0.2", short.sandbox_id]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as shown:
+            assert json.loads(shown.stdout.readline())["executions"] == 0
+            short.run_code("1")
+            while json.loads(shown.stdout.readline())["executions"] == 0:
+                pass
+            short.kill()
+            shown.stdout.read()
+        assert shown.returncode == 0

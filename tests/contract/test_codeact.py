@@ -165,6 +165,37 @@ async def test_with_autosave_the_step_after_a_killed_executor_has_its_variables_
     assert "brought back" not in after
 
 
+async def test_with_autosave_an_executor_that_is_killed_in_the_middle_of_a_cell_costs_that_cell_alone() -> None:
+    moves = (
+        RunCode("x = [1]\ngen = (i for i in x)"),
+        RunCode("x.append(2)\nopen('begun', 'w')\nprint('working', flush=True)\nimport time; time.sleep(100)"),
+        RunCode("(x, 'time' in globals())"),
+        GiveUp("done"),
+    )
+    async with await AsyncSandbox.create(autosave=True) as sandbox:
+
+        async def kill_when_it_runs() -> None:
+            while not await sandbox.files.exists("begun"):
+                await asyncio.sleep(0.05)
+            kill_executor(sandbox)
+
+        async def policy(conversation: Conversation) -> Action:
+            if len(conversation.steps) == 1:
+                await until_saved(sandbox, 1)
+                killing.append(asyncio.create_task(kill_when_it_runs()))
+            return moves[len(conversation.steps)]
+
+        killing: list[asyncio.Task[None]] = []
+        run = await CodeActAgent(policy, sandbox).run("task")
+    told = run.steps[1].observation
+    assert "LOST by the platform" in told
+    assert "brought back: 1 variable, as after cell 1, from the automatic save" in told
+    assert "  - variables: gen" in told
+    assert "all variables" not in told
+    assert "result: ([1], False)" in run.steps[2].observation
+    assert (run.recoveries, "lost:" in run.steps[2].observation) == (1, False)
+
+
 async def test_with_autosave_a_sandbox_that_is_claimed_again_on_its_workspace_has_its_variables() -> None:
     moves = (RunCode("x = [1]"), RunCode("x"), RunCode("x"), GiveUp(""))
     async with await AsyncSandbox.create(keep_workspace=True, autosave=True) as first:

@@ -13,7 +13,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.telemetry import write_spans_to
-from sandfleet.testing import Event, Fails, FakeFleet, finished
+from sandfleet.testing import Event, Fails, FakeFleet, finished, output
+from sandfleet.values import Outcome
 from sandfleet_api.executor.v1 import common_pb2
 
 
@@ -119,6 +120,27 @@ async def test_a_lost_execution_is_an_error_of_its_span_and_a_failing_one_is_not
     raises, lies = [span for span in spans.get_finished_spans() if span.name == "execute_tool run_code"]
     assert raises.status.is_unset
     assert (lies.status.status_code, lies.status.description) == (trace.StatusCode.ERROR, "BadSequence")
+
+
+async def test_a_stream_that_is_taken_up_again_is_an_event_of_the_executions_span_and_of_nothing_else(
+    spans: InMemorySpanExporter, fake: FakeFleet, sandbox: AsyncSandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    cut = Fails(grpc.StatusCode.UNAVAILABLE, "", "Socket closed")
+    fake.answer("breaks", output("one "), cut, output("two"), finished())
+    fake.answer("goes well", output("one"), finished())
+    with caplog.at_level("DEBUG", logger="sandfleet"):
+        execution = await sandbox.run_code("breaks")
+        await sandbox.run_code("goes well")
+        assert (await sandbox.commands.run("breaks")).stdout == "one two"
+    assert (execution.outcome, execution.message, execution.logs.stdout) == (Outcome.OK, "", "one two")
+    assert not caplog.records
+    found = [
+        [(event.name, dict(event.attributes or {})) for event in span.events]
+        for span in spans.get_finished_spans()
+        if span.name.startswith("execute_tool")
+    ]
+    resumed = [("sandfleet.stream.resumed", {"sandfleet.stream.after": "2"})]
+    assert found == [resumed, [], resumed]
 
 
 async def test_without_the_sdk_nothing_is_sent_and_nothing_breaks(

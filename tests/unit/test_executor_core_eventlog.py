@@ -1,10 +1,13 @@
 """The ring of events against a model that forgets nothing."""
 
+import tracemalloc
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sandfleet_executor.core.eventlog import EventLog
-from sandfleet_executor.core.events import STDOUT, Finished, Gap, Output, Result
+from sandfleet_executor.core.events import STDOUT, Error, Finished, Frame, Gap, Output, Result
 
 
 class Model(RuleBasedStateMachine):
@@ -70,7 +73,7 @@ def test_the_last_event_stays_however_large_it_is():
 
 
 def test_a_gap_has_the_number_of_the_last_event_that_is_missing():
-    log = EventLog(100)
+    log = EventLog(2 * Output(STDOUT, b"x" * 10).size)
     for _ in range(10):
         log.append(Output(STDOUT, b"x" * 10))
     numbers = [number for number, _ in log.read(1, 0)]
@@ -78,7 +81,7 @@ def test_a_gap_has_the_number_of_the_last_event_that_is_missing():
 
 
 def test_two_gaps_of_one_reader_do_not_count_the_same_bytes_twice():
-    log, seen, position, told = EventLog(50), 0, 1, []
+    log, seen, position, told = EventLog(Output(STDOUT, b"x" * 10).size), 0, 1, []
     for _ in range(2):
         for _ in range(3):
             log.append(Output(STDOUT, b"x" * 10))
@@ -94,7 +97,30 @@ def test_two_gaps_of_one_reader_do_not_count_the_same_bytes_twice():
 @given(st.integers(1, 20))
 def test_a_raised_capacity_keeps_what_would_have_been_forgotten(count):
     log = EventLog(1)
-    log.capacity += count * 42
+    log.capacity += count * Output(STDOUT, b"x" * 10).size
     for _ in range(count):
         log.append(Output(STDOUT, b"x" * 10))
     assert [number for number, _ in log.read(1, 0)] == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: Output(1, b"%d" % n),
+        lambda n: Result((("text/plain", b"%d" % n), ("text/html", b"<p>%d" % n)), is_main=True),
+        lambda n: Error(f"E{n}", f"v{n}", "", tuple(Frame(f"f{n}{k}", k, f"g{n}{k}", f"s{n}{k}") for k in range(20))),
+        lambda n: Error(f"E{n}", chr(0x1F600) * 100, chr(0x100) * 100 + str(n)),
+    ],
+    ids=["output", "results", "frames", "characters"],
+)
+def test_what_a_ring_holds_in_truth_is_not_more_than_it_counts(make):
+    """However small each event is: else a flood of tiny ones would take many times the bound."""
+    log = EventLog(1 << 20)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for n in range(2_000):
+        log.append(make(n))
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    # Forgotten places and what the allocator rounds up come on top.
+    assert held < 2 * log.size + (64 << 10)

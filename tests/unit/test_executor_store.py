@@ -1,6 +1,7 @@
 """The store on a real disk: what a write has returned for is there again, whatever became of the writer."""
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from hypothesis import strategies as st
 from sandfleet_executor.core import records
 from sandfleet_executor.core.events import STDOUT, Finished, Started
 from sandfleet_executor.core.records import CELL, COMMAND
+from sandfleet_executor.effects import executions as executions_module
 from sandfleet_executor.effects import store as stores
 from sandfleet_executor.effects.executions import Executions, ForgottenError, OtherRequestError, UnknownExecutionError
 from sandfleet_executor.effects.store import Store
-from sandfleet_executor.effects.storefiles import StoreError
+from sandfleet_executor.effects.storefiles import File, StoreError
 from sandfleet_executor.servicers import convert
 
 MIB = 1 << 20
@@ -201,6 +203,55 @@ async def test_a_disk_that_is_full_for_a_while_costs_only_that(crash, monkeypatc
     events = await shown(crash.start().find(CELL, "e"))
     assert (output_of(events), missing(events)) == (b"beforeafter", (6, 1))
     assert events[-1][1].finished.not_stored == "DiskFull"
+
+
+async def test_what_was_shown_by_one_whose_id_could_not_be_written_is_nobody_elses(crash, monkeypatch):
+    real = File.append
+
+    def refuse_ids(file, data):
+        if file.name.startswith("ids"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(file, data)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(File, "append", refuse_ids)
+        await ran(crash.executions, "unknown", *[b"of the unknown"] * 5)
+        await ran(crash.executions, "large and unknown", *[b"x" * MIB] * 2)
+    await ran(crash.start(), "known", b"its own", end=False)
+    events = await shown(crash.start().find(CELL, "known"))
+    assert output_of(events) == b"its own"
+    assert events[-1][1].finished.reason == "ExecutorRestarted"
+
+
+async def test_one_that_ended_and_could_not_be_kept_is_forgotten_and_not_lost(crash, monkeypatch):
+    """An executor that knows how it ended does not say that an earlier one was ended under it."""
+    real = File.append
+
+    def refuse_events(file, data):
+        if not file.name.startswith("ids"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr(executions_module, "MAX_UNSTORED", 2)
+    partly = await ran(crash.executions, "partly", b"stored", end=False)
+    with monkeypatch.context() as full:
+        full.setattr(File, "append", refuse_events)
+        partly.emit(Finished("ok"))
+        await crash.executions.end(partly)
+        for n in range(3):
+            await ran(crash.executions, f"e-{n}", b"shown")
+    for name in ("partly", "e-0"):
+        with pytest.raises(ForgottenError):
+            crash.executions.repeated(CELL, name, MARK)
+        with pytest.raises(UnknownExecutionError):
+            crash.executions.find(CELL, name)
+    # Control: what is held is there.
+    assert output_of(await shown(crash.executions.find(CELL, "e-2"))) == b"shown"
+
+
+def test_there_is_room_for_all_ids_of_a_file(crash):
+    crash.store.begin("first", CELL, MARK)
+    assert (Path(crash.folder) / "ids-1").stat().st_size >= stores.MAX_IDS // 2 * records.ID_BYTES
 
 
 async def test_without_a_folder_everything_is_in_memory_and_said(crash):

@@ -163,6 +163,24 @@ async def test_a_connection_that_is_cut_at_every_event_costs_nothing(cutting, sa
     assert await sandbox.files.read("cut") == "x" * 20
 
 
+async def test_wherever_in_an_answer_its_connection_is_cut_the_cell_runs_once_and_all_of_it_is_seen(
+    cutting, sandbox, context
+):
+    cutter, client = cutting
+    code = "open('runs', 'a').write('x')\nprint('one', flush=True)\nimport sys; print('two', file=sys.stderr)\n'three'"
+    whole = await client.run_code(code, context=context)
+    connections = cutter.connections
+    # From before its first byte to behind its last: head, events and trailer are some 250 bytes.
+    for turn, place in enumerate(range(0, 400, 4)):
+        cutter.cut_after(place)
+        execution = await client.run_code(code, context=context)
+        assert (execution.outcome, execution.text, execution.logs) == (Outcome.OK, "'three'", whole.logs), place
+        assert execution.cell_number == whole.cell_number + 1 + turn
+    assert await sandbox.files.read("runs") == "x" * 101
+    # Control: most of these places were in an answer.
+    assert cutter.connections > connections + 30
+
+
 async def test_a_command_whose_connection_is_cut_goes_on_as_well(cutting, sandbox):
     cutter, client = cutting
     line = "for n in $(seq 0 19); do printf x >> line; echo $n; sleep 0.03; done"
@@ -206,6 +224,40 @@ async def test_many_small_events_are_all_there_for_whoever_comes_later(executor,
     shown = [event.result.parts[0].data for event in whole if event.WhichOneof("event") == "result"]
     assert shown == [b"%d" % n for n in range(1000)]
     assert len(execution.results) == 1000
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from IPython.display import display\nfor n in range(1000): display('x' * 8000)\nwhile True: display('x')",
+        # By turns, so that each is an event of its own.
+        "import os\nwhile True: os.write(1, b'x'); os.write(2, b'y')",
+    ],
+    ids=["results", "output"],
+)
+async def test_many_events_a_second_and_a_reader_that_stops_cost_the_executor_little(executor, context, code):
+    """Alone, it is waited for: the code does not get on, and the executor holds what it may and no more."""
+    executor.restart_peak()
+    idle = executor.memory()
+    request = interpreter_pb2.ExecuteRequest(execution_id=f"flood-{context}", context_id=context, code=code)
+    request.timeout.FromSeconds(8)
+    async with executor.channel() as channel:
+        call = interpreter_pb2_grpc.InterpreterServiceStub(channel).Execute(
+            request, metadata=(("authorization", f"Bearer {executor.token()}"),), timeout=PATIENCE
+        )
+        found = [*(await call.read()).events]
+        await until(lambda: is_idle(executor.sandbox))
+        assert executor.peak_memory() < idle + ALLOWED // 2
+        while message := await call.read():
+            found += message.events
+    assert found[-1].finished.reason == "DeadlineExceeded"
+    # It was waited for, so nothing is missing.
+    assert [event.sequence for event in found] == list(range(1, len(found) + 1))
+    assert len(found) > 100
+
+
+async def is_idle(sandbox):
+    return (await sandbox.usage()).running_executions == 0
 
 
 async def test_a_thousand_readers_at_once_all_get_everything(executor, sandbox, context):

@@ -110,3 +110,26 @@ async def test_what_is_not_saved_yet_is_saved_when_the_executor_is_ended(startin
         await made.back()
         execution = await client.run_code("x")
         assert (execution.text, execution.restored) == ("[1]", "1 variable, as after cell 1")
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+async def test_an_executor_that_comes_after_another_on_its_volume_brings_the_variables_back(starting, killed):
+    """As after a pod is made again, or was suspended."""
+    async with starting(keeps_workspace=True) as first:
+        wish = Autosave(max_bytes=64 * MIB)
+        client = first.client(autosave=wish)
+        await client.run_code("import json, os\nos.chdir('/tmp'); x = [1]; y = x\ngen = (i for i in x)")
+        await saved_automatically(client, 1)
+        if killed:
+            first.kill()
+        else:
+            await first.close_session()
+        await first.exit()
+        async with starting(**first.kept) as second:
+            execution = await second.client(autosave=wish).run_code("(x, y is x, json.dumps(x), os.getcwd())")
+            assert execution.text == "([1], True, '[1]', '/tmp')"
+            assert "as after cell 1" in execution.restored
+            assert "variables: gen" in execution.lost
+            # Control: who does not ask for it begins with nothing.
+            other = await second.sandbox.create_context()
+            assert (await second.sandbox.run_code("'x' in globals()", context=other)).text == "False"

@@ -1,7 +1,9 @@
 """Code that finds the interpreter's line to the executor and speaks on it."""
 
 import pytest
+from contract.executor.harness import PATIENCE, until
 from sandfleet import Outcome
+from sandfleet_api.executor.v1 import interpreter_pb2, interpreter_pb2_grpc
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -91,6 +93,38 @@ async def test_a_flood_of_forged_results_is_bounded(executor, sandbox, context):
     execution = await sandbox.run_code(f"{FIND}\n{flood}", context=context, timeout=60)
     assert sum(len(data) for result in execution.results for data in result.parts.values()) <= 64 << 20
     assert executor.peak_memory() < idle + (96 << 20)
+
+
+async def test_a_flood_of_forged_errors_that_nobody_reads_is_bounded(executor, context):
+    """What is heavy in them is not their text, but the frames below it."""
+    executor.restart_peak()
+    idle = executor.memory()
+    flood = (
+        "frames = [{'file': str(n), 'line': n, 'function': 'f', 'source': 's' * 4500} for n in range(200)]\n"
+        "while True: say({'event': 'error', 'name': 'E', 'value': '', 'traceback': '', 'frames': frames})"
+    )
+    request = interpreter_pb2.ExecuteRequest(
+        execution_id=f"errors-{context}", context_id=context, code=f"{FIND}\n{flood}"
+    )
+    request.timeout.FromSeconds(5)
+    async with executor.channel() as channel:
+        call = interpreter_pb2_grpc.InterpreterServiceStub(channel).Execute(
+            request, metadata=(("authorization", f"Bearer {executor.token()}"),), timeout=PATIENCE
+        )
+        assert (await call.read()).events
+
+        async def is_over():
+            return (await executor.sandbox.usage()).running_executions == 0
+
+        await until(is_over)
+        assert executor.peak_memory() < idle + (64 << 20)
+        sizes, end = [], None
+        while message := await call.read():
+            sizes.append(message.ByteSize())
+            end = message.events[-1]
+    assert end.finished.outcome
+    # A message of what is small by its count and large in truth would be too large for anybody.
+    assert max(sizes) < 8 << 20
 
 
 async def test_a_command_s_supervisor_cannot_be_spoken_for(sandbox):

@@ -4,6 +4,7 @@ import pytest
 from contract.executor.copies import CRASH, EXIT, copied, is_kept, is_rolled_back, refused, run, state_of
 from contract.executor.harness import until
 from sandfleet import Outcome
+from sandfleet.errors import PreconditionFailed
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -96,6 +97,25 @@ async def test_a_copy_of_a_ruined_interpreter_hurts_nobody_but_its_context(sandb
     await sandbox.run_code("__import__('ctypes').string_at(0)", context=context, timeout=60)
     await sandbox.restart_context(context)
     assert (await sandbox.run_code("1 + 1", context=context)).text == "2"
+
+
+async def test_code_that_forbids_forks_costs_its_copies_and_not_its_variables(sandbox, context):
+    await run(sandbox, context, "import sys\nvalue, forbidden = [1], True")
+    # It may have been for the sake of what the code runs itself.
+    hook = (
+        "def hook(name, _):\n    if name == 'os.fork' and forbidden: raise RuntimeError('no')\nsys.addaudithook(hook)"
+    )
+    assert (await sandbox.run_code(hook, context=context)).outcome is Outcome.OK
+    with pytest.raises(PreconditionFailed, match="RuntimeError") as raised:
+        await sandbox.fork_context(context, 2)
+    assert raised.value.reason == "ForkForbidden"
+    kept = await sandbox.run_code("value", context=context)
+    assert (kept.text, kept.lost) == ("[1]", ())
+    # Control: where it allows them there is one.
+    await run(sandbox, context, "forbidden = False")
+    assert is_rolled_back(await sandbox.run_code(EXIT, context=context), 4)
+    await sandbox.run_code("forbidden = True", context=context)
+    assert "RuntimeError" in await refused(sandbox, context, "ForkForbidden")
 
 
 async def test_code_that_kills_its_own_copy_has_none(sandbox, context):

@@ -1,9 +1,14 @@
 """What happens in an execution, as values. The servicers turn them into the messages of the API."""
 
+import sys
 from dataclasses import dataclass, field
 
 STDOUT = 1
 STDERR = 2
+# What an event takes in memory beside its data, and each part of one that has several: what is bounded by the sizes of events
+# is bounded in truth also where each of them is tiny.
+EVENT_BYTES = 96
+PART_BYTES = 192
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class Output:
 
     @property
     def size(self) -> int:
-        return len(self.data) + 32
+        return len(self.data) + EVENT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class Gap:
 
     @property
     def size(self) -> int:
-        return 32
+        return EVENT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,11 @@ class Result:
 
     @property
     def size(self) -> int:
-        return sum(len(data) for _, data in self.parts) + 64
+        return self.data_bytes + len(self.parts) * PART_BYTES + EVENT_BYTES
+
+    @property
+    def data_bytes(self) -> int:
+        return sum(len(data) for _, data in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,11 @@ class Error:
 
     @property
     def size(self) -> int:
-        return len(self.value) + len(self.traceback) + 64
+        texts = [self.name, self.value, self.traceback]
+        for frame in self.frames:
+            texts += [frame.file, frame.function, frame.source]
+        # Of a text that is not all ASCII each character takes up to four bytes.
+        return sum(map(sys.getsizeof, texts)) + len(self.frames) * EVENT_BYTES + EVENT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +170,7 @@ class Stored:
 
     @property
     def size(self) -> int:
-        return len(self.data) + 32
+        return len(self.data) + EVENT_BYTES
 
 
 Event = Started | Output | Gap | Result | Error | Finished | Stored

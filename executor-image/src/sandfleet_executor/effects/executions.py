@@ -140,7 +140,7 @@ class Executions:
             return found
         store = self._store
         entry = store.find(execution_id) if store else None
-        if store and entry and not store.has_forgotten(entry) and (entry.extents or not entry.ended):
+        if store and entry and store.tells(entry):
             return self._replay(store, entry)
         raise ForgottenError(
             f"cannot show execution {execution_id}: it was started before, and what it showed is forgotten"
@@ -173,7 +173,10 @@ class Executions:
         while len(self._unstored) > MAX_UNSTORED or (
             len(self._unstored) > 1 and sum(one.size for one in self._unstored.values()) > MAX_UNSTORED_BYTES
         ):
-            self._unstored.popitem(last=False)
+            name, _ = self._unstored.popitem(last=False)
+            if entry := self._store.find(name) if self._store else None:
+                # Its end is known to have been another than what is stored says.
+                entry.let_go = True
 
 
 def lost_end(not_stored: str = "") -> Finished:

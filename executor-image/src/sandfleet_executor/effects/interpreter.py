@@ -214,7 +214,7 @@ class Interpreter:
 
     def _on_result(self, cell: Cell, result: Result) -> None:
         if result.size > cell.results_left:
-            result = Result((), result.is_main, result.dropped_bytes + result.size)
+            result = Result((), result.is_main, result.dropped_bytes + result.data_bytes)
         cell.results_left -= result.size
         cell.execution.emit(result)
 

@@ -21,7 +21,7 @@ from sandfleet_executor.effects.storefiles import File, Folder, store_error
 
 # Ids that are known are never run again; those of the oldest executions are forgotten in halves of this.
 MAX_IDS = 32_768
-ID_ROOM_BYTES = 1 << 20
+ID_ROOM_BYTES = MAX_IDS // 2 * records.ID_BYTES
 # So many bytes of events are kept; the oldest go first.
 LOG_BYTES = 2 << 20
 LOG_FILES = 8
@@ -61,6 +61,8 @@ class Entry:
     passed: int = 0
     weight: int = 0
     ended: bool = False
+    # It has ended in this process, which could not store all of it and holds it no longer.
+    let_go: bool = False
     # Its newest own file, while it is live.
     file: File | None = None
 
@@ -86,6 +88,8 @@ class Store:
         # Of executions before this one nothing may be left but their ids.
         self._known_from = 1
         self._next_number = 1
+        # The highest in what an earlier process has shown.
+        self._last_number = 0
         self._load()
         # Before the disk may be full; else it is tried again with the first execution.
         with contextlib.suppress(OSError):
@@ -100,6 +104,12 @@ class Store:
     def has_forgotten(self, entry: Entry) -> bool:
         """Whether it may have shown something that is not kept any more."""
         return not entry.extents and entry.begun.number < self._known_from
+
+    def tells(self, entry: Entry) -> bool:
+        """Whether what stands here says how it went, or that it was cut off."""
+        if entry.let_go or self.has_forgotten(entry):
+            return False
+        return bool(entry.extents) or not entry.ended
 
     def unfinished(self) -> list[Entry]:
         """Those that an earlier process began and did not bring to an end."""
@@ -268,7 +278,8 @@ class Store:
                 self._load_big(*numbers)
         for entry in self.entries.values():
             entry.extents.sort(key=lambda extent: extent.first)
-        self._next_number = max(self._by_number, default=0) + 1
+        # Also of those whose id could not be written: what they showed is nobody else's.
+        self._next_number = max([*self._by_number, self._last_number]) + 1
 
     def _load_ids(self, generation: int) -> None:
         name = f"ids-{generation}"
@@ -291,6 +302,8 @@ class Store:
             size = records.CHUNK_HEADER_BYTES + chunk.size
             if chunk.number == records.LOG_START and number == self._logs[0]:
                 self._known_from = chunk.first
+            if chunk.number != records.LOG_START:
+                self._last_number = max(self._last_number, chunk.number)
             if entry := self._by_number.get(chunk.number):
                 self._add_small(entry, number, offset, chunk, size)
                 self._count(entry, chunk)
@@ -298,6 +311,7 @@ class Store:
 
     def _load_big(self, number: int, part: int) -> None:
         name = f"big-{number}-{part}"
+        self._last_number = max(self._last_number, number)
         entry = self._by_number.get(number)
         data = self.folder.read(name)
         first = whole_chunk(data, 0)

@@ -25,7 +25,7 @@ MATPLOTLIB = {"MPLBACKEND": "module://matplotlib_inline.backend_inline", "MPLCON
 # Beside the directory that the context starts in: where the user's own files are.
 FOLDERS = ("/workspace", "/tmp")  # noqa: S108 the session's own /tmp
 # Code may replace it, and whoever is not this process must not speak for it.
-_getpid = os.getpid
+_getpid, _exit = os.getpid, os._exit
 _made: list[Shell] = []
 
 
@@ -156,6 +156,11 @@ class Session:
             made = copies.make(len(fds))
         except copies.CannotCopyError as error:
             self._outbox.answer({"event": "copied", "pids": [], "reason": error.reason, "message": str(error)})
+        except Exception as error:  # noqa: BLE001 audit hooks of the code may raise anything at a fork; the context is sound all the same
+            if _getpid() != self._pid:
+                _exit(1)
+            message = f"something that looks on at forks raised {type(error).__name__}"
+            self._outbox.answer({"event": "copied", "pids": [], "reason": "ForkForbidden", "message": message})
         else:
             if isinstance(made, copies.Born):
                 self._go_on(made, fds)

@@ -20,6 +20,8 @@ class Cutter:
         self._folder = tempfile.TemporaryDirectory(prefix="cut-")
         self._writers: set[asyncio.StreamWriter] = set()
         self._deaf = False
+        # Bytes of answers that still get through before everything is cut; None: no cut is due.
+        self._left: int | None = None
         self._server: asyncio.Server | None = None
         # Made so far.
         self.connections = 0
@@ -46,6 +48,10 @@ class Cutter:
         """End every connection there is, in the middle of whatever it is at."""
         for writer in tuple(self._writers):
             writer.transport.abort()
+
+    def cut_after(self, answers: int) -> None:
+        """Cut once, when so many more bytes of what the executor says have got through."""
+        self._left = answers
 
     def deafen(self) -> None:
         """From now on nothing that the executor says gets through, until `cut_and_heal`."""
@@ -81,7 +87,21 @@ class Cutter:
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool = False) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(_CHUNK_BYTES):
-                if not (answers and self._deaf):
+                if answers and self._left is not None:
+                    await self._say_the_last(writer, data)
+                elif not (answers and self._deaf):
                     writer.write(data)
                     await writer.drain()
         writer.transport.abort()
+
+    async def _say_the_last(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        """As much as gets through of it before the cut."""
+        assert self._left is not None
+        said, self._left = data[: self._left], self._left - len(data)
+        writer.write(said)
+        await writer.drain()
+        if self._left < 0:
+            self._left = None
+            # What is in the socket is heard; what an abort would drop is not.
+            await asyncio.sleep(0)
+            self.cut()
