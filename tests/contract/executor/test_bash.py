@@ -1,6 +1,7 @@
 """Bash as a language: what its users expect of a shell that lives on, and what they do to it."""
 
 import asyncio
+import re
 
 import pytest
 import pytest_asyncio
@@ -78,11 +79,37 @@ async def test_a_syntax_error_ends_the_cell_alone(run, code):
     assert (execution.outcome, execution.blame, execution.reason, execution.exit_code) == (
         "error",
         "code",
-        "ExitCode",
+        "Exception",
         2,
     )
+    assert execution.error.name == "SyntaxError"
+    assert re.match(r"line \d+: .*(syntax error|unexpected)", execution.error.value)
     assert "syntax error" in execution.logs.stderr or "unexpected" in execution.logs.stderr
     assert await said(run, "echo $kept") == "1\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # What the cell does is wrong, and not how it is written.
+        "eval 'if ('",
+        "printf 'if (' >/tmp/wrong.sh; . /tmp/wrong.sh",
+        "bash -c 'if ('",
+        "ls /is/not/there",
+        "shopt -s extglob\ncase x in !(y)) (exit 2) ;; esac",
+        "cat <<END >/dev/null; (exit 2)\ntext",
+    ],
+)
+async def test_a_cell_that_can_be_read_and_fails_with_2_is_no_syntax_error(run, code):
+    execution = await run(code)
+    assert (execution.reason, execution.exit_code, execution.error.name) == ("ExitCode", 2, "ExitCode")
+
+
+async def test_the_options_of_the_shell_decide_what_is_a_syntax_error(run):
+    code = "case x in +(y)) ;; *) (exit 2) ;; esac"
+    assert (await run(code)).error.name == "SyntaxError"
+    await run("shopt -s extglob")
+    assert (await run(code)).error.name == "ExitCode"
 
 
 async def test_errors_name_their_line(run):
@@ -199,6 +226,21 @@ async def test_an_interrupt_at_whatever_moment_leaves_the_shell_as_it_was(sandbo
     assert await said(run, "echo $kept; trap -p DEBUG; shopt extdebug; echo on") == "1\nextdebug       \toff\non\n"
 
 
+async def test_an_interrupt_before_the_shell_has_begun_is_made_up_for(sandbox, context):
+    await sandbox.files.write("slow.sh", "touch /tmp/begins; until [ -e /tmp/go ]; do sleep 0.02; done")
+    made = await sandbox.create_context("slow-shell", language="bash", envs={"BASH_ENV": "/workspace/slow.sh"})
+    cell = asyncio.create_task(sandbox.run_code("unset BASH_ENV; while :; do :; done", context=made, timeout=300))
+    await until(lambda: sandbox.files.exists("/tmp/begins"))
+    asked = asyncio.create_task(sandbox.interrupt(made, grace=240))
+    # Only the interrupt that came too early is asked: the second one comes after half of the grace.
+    await sandbox.run_code("import time; time.sleep(0.5); open('/tmp/go', 'w').close()", context=context)
+    assert await asked
+    execution = await cell
+    assert (execution.outcome, execution.lost) == ("interrupted", ())
+    assert execution.error.name == "Interrupted"
+    await sandbox.delete_context(made)
+
+
 async def test_shells_do_not_see_each_other(sandbox, run):
     other = await sandbox.create_context("other-shell", language="bash")
     await run("mine=1; cd /tmp")
@@ -233,7 +275,8 @@ async def test_what_was_written_cannot_be_taken_back_by_its_name(run):
 
 async def test_code_with_a_nul_is_refused_whole(run):
     execution = await run("touch /workspace/ran\necho a\0b")
-    assert (execution.outcome, execution.error.value) == ("error", "cannot run the code: it holds a NUL byte")
+    assert (execution.reason, execution.error.name) == ("Exception", "SyntaxError")
+    assert execution.error.value == "cannot run the code: it holds a NUL byte"
     assert not await said(run, "ls /workspace/ran 2>/dev/null")
 
 

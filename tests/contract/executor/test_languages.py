@@ -122,6 +122,8 @@ async def test_what_is_not_the_language_is_an_error_and_the_interpreter_lives(ru
     await run(language.set_x.format("kept"))
     execution = await run(language.not_the_language)
     assert (execution.outcome, execution.blame, execution.logs.stdout) == ("error", "code", "")
+    assert (execution.reason, execution.error.name, execution.lost) == ("Exception", "SyntaxError", ())
+    assert execution.error.value
     assert (await run(language.say_x)).logs.stdout == "kept\n"
 
 
