@@ -170,9 +170,9 @@ async def test_traces_are_of_the_code_alone(run):
 
 
 async def test_background_jobs_say_nothing_and_their_output_comes_with_a_later_cell(run):
-    execution = await run("(sleep 0.2; echo late) & echo now")
+    execution = await run("(until [ -e /tmp/late ]; do sleep 0.02; done; echo late) & echo now")
     assert (execution.logs.stdout, execution.logs.stderr) == ("now\n", "")
-    assert await said(run, "wait; echo then") == "late\nthen\n"
+    assert await said(run, "touch /tmp/late; wait; echo then") == "late\nthen\n"
 
 
 async def test_a_background_job_that_holds_the_output_does_not_hold_the_cell(run):
@@ -208,9 +208,13 @@ async def test_a_program_that_does_not_mind_an_interrupt_is_killed_and_the_shell
         "f() { g; echo never; }; g() { while sleep 0.05; do :; done; }; f; echo never",
     ],
 )
-async def test_an_interrupt_leaves_the_whole_cell(run, code):
-    execution = await run(code, timeout=0.5)
-    assert (execution.outcome, execution.logs.stdout, execution.lost) == ("timeout", "", ())
+async def test_an_interrupt_leaves_the_whole_cell(sandbox, shell, run, code):
+    await run("rm -f /tmp/at-it")
+    cell = asyncio.create_task(run(f"touch /tmp/at-it\n{code}"))
+    await until(lambda: sandbox.files.exists("/tmp/at-it"))
+    assert await sandbox.interrupt(shell, grace=60)
+    execution = await cell
+    assert (execution.outcome, execution.logs.stdout, execution.lost) == ("interrupted", "", ())
     assert await said(run, "trap -p DEBUG; shopt extdebug; echo on") == "extdebug       \toff\non\n"
 
 

@@ -28,6 +28,8 @@ SYNTAX = 2
 SILENT_ROUNDS = 5
 ROUND_SECONDS = 0.5
 READ_BYTES = 4096
+# As the kernel says it of a process that runs or wants to, or waits for a disk.
+AT_WORK = ("R", "D")
 SET_E = "; \\builtin set -e"
 
 
@@ -114,9 +116,15 @@ class Shell:
         while data:
             data = data[os.write(self._lines, data) :]
 
-    def has_read_all(self) -> bool:
-        """Whether the shell has taken every line: then an answer is due at once."""
-        return not struct.unpack("i", fcntl.ioctl(self.lines, termios.FIONREAD, b"\0" * 4))[0]
+    def owes_an_answer(self) -> bool:
+        """Whether the shell has taken every line and does nothing: what is at work, or waits for the processor, answers yet."""
+        if self._lines_are_left():
+            return False
+        found = tree.look(self.pid)
+        return found is None or found.state not in AT_WORK
+
+    def _lines_are_left(self) -> bool:
+        return struct.unpack("i", fcntl.ioctl(self.lines, termios.FIONREAD, b"\0" * 4))[0] > 0
 
     def interrupt(self) -> None:
         """As Ctrl-C does; a shell that stopped itself goes on, to hear of it. Not before it is armed."""
@@ -249,7 +257,7 @@ class Session:
             if heard.end is None and self._woken in ready and self._wake():
                 self._interrupt(spared, again=asked)
                 asked = True
-            silent = silent + 1 if not ready and self._shell.has_read_all() else 0
+            silent = silent + 1 if not ready and self._shell.owes_an_answer() else 0
             if silent >= SILENT_ROUNDS:
                 self._give_up()
         return heard.end
