@@ -1,9 +1,11 @@
 """Which languages a sandbox has, and how an exit code is said."""
 
 import os
+import signal
+import time
 
 import pytest
-from sandfleet_executor.worker import bash, languages, syntax
+from sandfleet_executor.worker import bash, languages, syntax, tree
 from sandfleet_executor.worker.languages import Language
 
 
@@ -87,3 +89,23 @@ def test_a_script_of_which_nothing_can_be_learned_in_time_has_no_error(tmp_path,
     monkeypatch.setattr(syntax, "PATIENCE", 0.1)
     os.mkfifo(tmp_path / "endless")
     assert syntax.error_in(str(tmp_path / "endless"), extended=False) == ""
+
+
+@pytest.mark.parametrize(("state", "owes"), [("S", True), ("T", True), ("Z", True), ("R", False), ("D", False)])
+def test_a_shell_that_has_read_all_and_waits_for_the_processor_is_not_silent(monkeypatch, state, owes):
+    shell = bash.Shell()
+    try:
+        for _ in range(6000):
+            if shell.owes_an_answer():
+                break
+            time.sleep(0.01)
+        found = tree.Process(shell.pid, os.getpid(), state, 0, 0)
+        monkeypatch.setattr(bash.tree, "look", lambda pid: found if pid == shell.pid else None)
+        assert shell.owes_an_answer() is owes
+        # Control: one that has not read all owes nothing, whatever it does.
+        os.kill(shell.pid, signal.SIGSTOP)
+        shell.begin(1, b"", {}, 0)
+        assert not shell.owes_an_answer()
+    finally:
+        os.kill(shell.pid, signal.SIGKILL)
+        os.waitpid(shell.pid, 0)
