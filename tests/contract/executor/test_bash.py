@@ -12,8 +12,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 # pytest finds a fixture by its name in the module.
 shell, run = shell_fixture, run_fixture
 
-LOST = ("variables", "processes")
-
 
 @pytest.mark.parametrize(
     ("before", "code", "stdout"),
