@@ -42,6 +42,7 @@ FACTS = st.builds(
         (Facts(cause=Cause.INTERRUPT, status="ok"), "ok", "", ""),
         # A shell's cell that failed.
         (Facts(status="error", error_name="ExitCode", exit_code=2), "error", "code", "ExitCode"),
+        (Facts(status="error", error_name="SyntaxError", exit_code=2), "error", "code", "Exception"),
         (Facts(cause=Cause.DEADLINE, status="error", exit_code=2), "timeout", "limit", "DeadlineExceeded"),
     ],
 )

@@ -306,6 +306,20 @@ def test_the_root_can_be_spared():
     root.stdout.close()
 
 
+def test_many_trees_are_ended_at_the_price_of_one(monkeypatch):
+    roots = [subprocess.Popen(["bash", "-c", "sleep 1000 & wait"]) for _ in range(8)]
+    pids = [root.pid for root in roots]
+    below = wait_for(lambda: found if len(found := tree.below(tree.scan(), pids)) == 8 else None)
+    looks, real = [], tree.scan
+    monkeypatch.setattr(tree, "scan", lambda: looks.append(1) or real())
+    assert tree.kill_trees(pids, spared=[below[0]]) == 7
+    assert len(looks) < 8
+    assert {root.wait() for root in roots} == {-signal.SIGKILL}
+    found = real()
+    assert below[0] in found
+    tree.send_signal(below[:1], signal.SIGKILL)
+
+
 def test_a_signal_to_a_process_that_is_gone_is_no_error():
     child = subprocess.Popen(["true"])
     child.wait()

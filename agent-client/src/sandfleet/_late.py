@@ -27,6 +27,7 @@ __all__ = [
     "telemetry",
     "transfers",
     "transport",
+    "uploading",
     "usage",
     "values",
     "watching",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         telemetry,
         transfers,
         transport,
+        uploading,
         values,
         watching,
     )

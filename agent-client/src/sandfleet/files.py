@@ -94,11 +94,7 @@ class AsyncFiles:
             patience = self._link.rpc_timeout
             try:
                 await call.write(api.filesystem.WriteRequest(header=header))
-                size = 0
-                async for chunk in _chunks(data):
-                    size += len(chunk)
-                    await late.transport.within(patience, call.write(api.filesystem.WriteRequest(data=chunk)))
-                await call.write(api.filesystem.WriteRequest(end=api.filesystem.WriteEnd(size=size)))
+                await _send(call, _chunks(data), patience)
                 await call.done_writing()
             except (api.aio.UsageError, late.asyncio.InvalidStateError):
                 # The server has answered already; its status says why.
@@ -339,6 +335,22 @@ def _decode(data: bytes, path: PathLike) -> str:
             reason="NotText",
             subject=name,
         ) from None
+
+
+async def _send(
+    call: api.aio.StreamUnaryCall[api.filesystem.WriteRequest, api.filesystem.WriteResponse],
+    chunks: AsyncIterator[bytes],
+    patience: float,
+) -> None:
+    """All of the data and the end of it; without the end, which stores it, where it was turned down."""
+    size = 0
+    async with late.uploading.unwanted(call) as unwanted:
+        async for chunk in chunks:
+            size += len(chunk)
+            await late.transport.within(patience, call.write(api.filesystem.WriteRequest(data=chunk)))
+            if unwanted():
+                return
+        await call.write(api.filesystem.WriteRequest(end=api.filesystem.WriteEnd(size=size)))
 
 
 async def _chunks(data: Data) -> AsyncIterator[bytes]:

@@ -17,6 +17,7 @@ from sandfleet.errors import ProtocolError, TransferIncomplete
 from sandfleet.file_values import Found, Match, OnProgress, Progress, Skipped, Transfer
 from sandfleet.telemetry import call, rpc
 from sandfleet.transport import receive_within, within
+from sandfleet.uploading import unwanted
 
 if TYPE_CHECKING:
     from sandfleet.transport import Connection, Link
@@ -78,10 +79,11 @@ async def _send(
 ) -> None:
     pieces = packer.pieces()
     size = 0
-    while piece := await asyncio.to_thread(next, pieces, b""):
-        size += len(piece)
-        await within(patience, stream.write(api.filesystem.ExtractRequest(data=piece)))
-        await tell(on_progress, packer.progress)
+    async with unwanted(stream) as is_unwanted:
+        while not is_unwanted() and (piece := await asyncio.to_thread(next, pieces, b"")):
+            size += len(piece)
+            await within(patience, stream.write(api.filesystem.ExtractRequest(data=piece)))
+            await tell(on_progress, packer.progress)
     await stream.write(api.filesystem.ExtractRequest(end=api.filesystem.ExtractEnd(size=size)))
 
 

@@ -113,7 +113,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionError:
-    """An exception of the code that was run: exact class name, str() of it, the traceback as Python prints it. A shell's is ExitCode."""
+    """An exception of the code that was run: exact class name, str() of it, the traceback as Python prints it. A shell's is ExitCode or SyntaxError."""
 
     name: str
     value: str

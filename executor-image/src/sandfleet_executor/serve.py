@@ -117,7 +117,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     )
     interpreter_pb2_grpc.add_InterpreterServiceServicer_to_server(InterpreterService(session), server)
     process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(session), server)
-    filesystem = FilesystemServicer(roots, threads, Watches(watcher), disk.take)
+    filesystem = FilesystemServicer(roots, threads, Watches(watcher), disk)
     filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(filesystem, server)
     service_pb2_grpc.add_ServiceManagerServiceServicer_to_server(ServiceManagerService(session), server)
     session.services.keep_logs(LogFiles(roots, threads))

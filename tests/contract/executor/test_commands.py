@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from contract.executor.harness import until
+from contract.executor.service_tools import back_to
 from sandfleet import Outcome
 from sandfleet.errors import InvalidArgument, NotFoundError, PreconditionFailed
 
@@ -208,7 +209,7 @@ async def test_killing_a_command_ends_everything_below_it(sandbox):
     result = await handle.wait()
     assert (result.outcome, result.blame, result.exit_code, result.signal) == ("interrupted", "policy", 137, "SIGKILL")
     assert await sandbox.commands.list() == ()
-    assert (await sandbox.usage()).processes == before
+    await until(lambda: back_to(sandbox, before))
 
 
 async def test_commands_run_beside_each_other_and_beside_cells(sandbox):

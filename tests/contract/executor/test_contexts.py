@@ -61,9 +61,9 @@ async def test_cells_of_one_context_run_in_the_order_in_which_they_came(sandbox,
 
 
 async def test_waiting_for_an_earlier_cell_does_not_count_against_the_deadline(sandbox, context):
-    first = asyncio.create_task(sandbox.run_code("import time; time.sleep(1.5)", context=context))
+    first = asyncio.create_task(sandbox.run_code("import time; time.sleep(4)", context=context))
     await until(lambda: _is_busy(sandbox, context))
-    second = await sandbox.run_code("1", context=context, timeout=1)
+    second = await sandbox.run_code("1", context=context, timeout=3)
     assert (second.outcome, (await first).outcome) == (Outcome.OK, Outcome.OK)
 
 

@@ -74,9 +74,11 @@ async def test_a_port_that_begins_to_answer_is_reached_then(executor, here):
 async def test_many_silent_targets_take_no_longer_than_one(executor, here):
     with silent(here) as port:
         begun = time.monotonic()
+        assert await probe(executor, tcp(here, port)) == [False]
+        one = time.monotonic()
         assert await probe(executor, *[tcp(here, port)] * 8) == [False] * 8
-    # One after the other they would take eight seconds.
-    assert time.monotonic() - begun < 6
+    # One after the other they would take eight times a second; how long a call takes by itself is the machine's affair.
+    assert time.monotonic() - one < 4 * (one - begun)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,9 @@ async def test_files_outside_of_the_workspace_are_not_told(sandbox, context):
 
 
 async def test_changes_of_background_processes_are_told_by_whoever_runs_meanwhile(sandbox):
-    result = await sandbox.commands.run("setsid sh -c 'echo 1 > by-daemon' & sleep 0.5")
+    result = await sandbox.commands.run(
+        "setsid sh -c 'echo 1 > by-daemon' & until [ -s by-daemon ]; do sleep 0.02; done"
+    )
     assert "by-daemon" in result.files.created
 
 

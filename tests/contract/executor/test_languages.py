@@ -122,6 +122,8 @@ async def test_what_is_not_the_language_is_an_error_and_the_interpreter_lives(ru
     await run(language.set_x.format("kept"))
     execution = await run(language.not_the_language)
     assert (execution.outcome, execution.blame, execution.logs.stdout) == ("error", "code", "")
+    assert (execution.reason, execution.error.name, execution.lost) == ("Exception", "SyntaxError", ())
+    assert execution.error.value
     assert (await run(language.say_x)).logs.stdout == "kept\n"
 
 
@@ -160,10 +162,14 @@ async def test_output_comes_while_the_cell_runs(sandbox, made, language):
 
 @pytest.mark.parametrize("what", ["wait", "spin"])
 async def test_a_deadline_ends_the_cell_and_the_variables_are_kept(run, language, what):
-    await run(language.set_x.format("kept"))
     after = language.say.format("never")
-    execution = await run(f"{language.say.format('begun')}\n{getattr(language, what)}\n{after}", timeout=0.5)
-    assert (execution.outcome, execution.blame, execution.reason) == ("timeout", "limit", "DeadlineExceeded")
+    # The code has a second to react: on a machine that is busy it may not come to that each time.
+    for _ in range(5):
+        await run(language.set_x.format("kept"))
+        execution = await run(f"{language.say.format('begun')}\n{getattr(language, what)}\n{after}", timeout=0.5)
+        assert (execution.outcome, execution.blame, execution.reason) == ("timeout", "limit", "DeadlineExceeded")
+        if not execution.lost:
+            break
     assert (execution.logs.stdout, execution.lost) == ("begun\n", ())
     assert (await run(language.say_x)).logs.stdout == "kept\n"
 

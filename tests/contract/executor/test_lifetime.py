@@ -91,8 +91,8 @@ async def test_a_sandbox_that_nobody_uses_ends_with_41(starting):
 
 
 async def test_a_running_execution_is_use_and_looking_at_the_sandbox_is_none(starting):
-    async with starting(idle_timeout=1.5) as executor:
-        execution = await executor.sandbox.run_code("import time; time.sleep(3); 'awake'", timeout=60)
+    async with starting(idle_timeout=4.0) as executor:
+        execution = await executor.sandbox.run_code("import time; time.sleep(6); 'awake'", timeout=60)
         assert execution.text == "'awake'"
 
         async def look():

@@ -222,3 +222,46 @@ async def test_two_contexts_of_one_sandbox_can_kill_each_other_and_it_is_said(ex
     execution = await running
     assert (execution.outcome, execution.signal) == ("killed", "SIGKILL")
     assert "processes" in execution.lost
+
+
+# What waits for its use: below PID 1, and not what signals it nor above that.
+INTERRUPT_ALL = """
+import os, signal, time
+def parent(pid):
+    with open(f'/proc/{pid}/stat') as file:
+        return int(file.read().rpartition(') ')[2].split()[1])
+def alive(pid):
+    with open(f'/proc/{pid}/stat') as file:
+        return file.read().rpartition(') ')[2][0] != 'Z'
+def lives(pid):
+    try: return alive(pid)
+    except OSError: return False
+mine = os.getpid()
+while parent(mine) != 1: mine = parent(mine)
+waiting = [int(pid) for pid in os.listdir('/proc') if pid.isdecimal() and pid != '1' and int(pid) != mine and parent(pid) == 1]
+for pid in waiting: os.kill(pid, signal.SIGNAL)
+until = time.monotonic() + SECONDS
+while any(map(lives, waiting)) and time.monotonic() < until: time.sleep(0.02)
+print(len(waiting), sum(map(lives, waiting)))
+"""
+
+
+async def test_an_interrupt_ends_nothing_that_waits_to_be_needed(starting):
+    async with starting() as executor:
+        run = executor.sandbox.commands.run
+        await executor.sandbox.run_code("1")
+
+        async def there():
+            """The context, its copy, and one more in reserve."""
+            code = INTERRUPT_ALL.replace("signal.SIGNAL", "0").replace("SECONDS", "0")
+            return int((await run(["python3", "-c", code])).stdout.split()[0]) >= 3
+
+        await until(there)
+        code = INTERRUPT_ALL.replace("SIGNAL", "SIGINT").replace("SECONDS", "1")
+        found = (await run(["python3", "-c", code])).stdout.split()
+        assert int(found[0]) >= 3
+        assert found[0] == found[1]
+        # Control: it can be reached from there, and is replaced.
+        code = INTERRUPT_ALL.replace("SIGNAL", "SIGKILL").replace("SECONDS", "60")
+        assert (await run(["python3", "-c", code])).stdout.split()[1] == "0"
+        assert (await run("echo on")).stdout == "on\n"

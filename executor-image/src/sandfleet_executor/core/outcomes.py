@@ -42,6 +42,7 @@ class Verdict:
     message: str = ""
 
 
+SYNTAX_ERROR = "SyntaxError"
 # On what was begun and has no end when an executor comes back to its workspace.
 EXECUTOR_RESTARTED = Verdict(
     "lost", "platform", "ExecutorRestarted", "The executor ended while it ran. Whether and how far it ran is not known."
@@ -61,7 +62,8 @@ def judge_cell(facts: Facts) -> Verdict:
         return _ended_interpreter(facts)
     if facts.error_name == "MemoryError":
         return _out_of_memory(facts)
-    if facts.exit_code:
+    # What a shell cannot read it has not raised by running it: that is an error as any other language's.
+    if facts.exit_code and facts.error_name != SYNTAX_ERROR:
         return Verdict("error", "code", "ExitCode", f"The cell ended with exit code {facts.exit_code}.")
     return Verdict("error", "code", "Exception", f"The code raised {facts.error_name}.")
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from sandfleet_executor.core.disk import ENTRY_BYTES
 from sandfleet_executor.core.paths import MAX_NAME_BYTES, MAX_PATH_BYTES, PARTIAL_PREFIX, UP
 
 MAX_DEPTH = 256
@@ -53,6 +54,13 @@ class Budget:
     received: int = 0
     size: int = 0
     entries: int = 0
+    # What there is place for, in bytes that count.
+    room: int = 1 << 62
+
+    @property
+    def counted(self) -> int:
+        """Bytes that it may take on the disk; each entry takes something."""
+        return self.size + self.entries * ENTRY_BYTES
 
     def add_entry(self, size: int) -> None:
         """One more entry, that says its size. Raises Stopped."""
@@ -65,6 +73,8 @@ class Budget:
     def add_bytes(self, count: int) -> None:
         """So many bytes more of the archive itself, unpacked. Raises Stopped."""
         self.size += count
+        if self.counted > self.room:
+            raise Stopped("NO_SPACE", "no space is left: the workspace's limit is reached")
         if self.size > self.bounds.size + self.bounds.entries * 1024:
             raise Stopped("TOO_LARGE", f"it has over {self.bounds.size} bytes")
         if self.size > self.bounds.free_bytes and self.size > self.bounds.ratio * self.received:

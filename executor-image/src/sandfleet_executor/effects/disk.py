@@ -56,6 +56,16 @@ class Disk:
                 raise OSError(errno.EDQUOT, "the workspace's limit is reached")
         self._uploaded += size
 
+    async def room(self, size: int) -> int:
+        """How many bytes may be written over the API; a fresh look is taken where `size` would not fit. To be counted then."""
+        if not self._fits(size):
+            await self.look()
+        return max(0, self._limit() - (self.used or 0) - self._uploaded)
+
+    def count(self, size: int) -> None:
+        """Bytes that were written over the API."""
+        self._uploaded += size
+
     def _fits(self, size: int) -> bool:
         return (self.used or 0) + self._uploaded + size <= self._limit()
 

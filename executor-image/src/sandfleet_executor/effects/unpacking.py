@@ -72,11 +72,13 @@ class Unpacker:
             self._above = len(spot.directory_names) + (spot.name is not None)
         self._sink = _decompressing(_Tar(self)) if compressed else _Tar(self)
 
-    def feed(self, data: bytes) -> bool:
-        """Takes a piece. False when there is no use in another one."""
+    def feed(self, data: bytes, room: int | None = None) -> bool:
+        """Takes a piece, for which there are so many bytes of room. False when there is no use in another one."""
         with self._lock:
             if self._closed or self.stopped is not None:
                 return False
+            if room is not None:
+                self._budget.room = self._budget.counted + room
             self._budget.received += len(data)
             try:
                 self._sink.write(data)
@@ -85,6 +87,11 @@ class Unpacker:
             except (ArchiveError, zstandard.ZstdError) as error:
                 self._stop(Stopped("INVALID_ARCHIVE", str(error)))
             return self.stopped is None
+
+    @property
+    def counted(self) -> int:
+        """Bytes that it has taken on the disk, or a little more."""
+        return self._budget.counted
 
     def finish(self) -> None:
         """The last piece has come."""

@@ -10,7 +10,7 @@ import grpc.aio
 
 from sandfleet_executor.core.claims import TokenError, TokenReason
 from sandfleet_executor.effects.tokens import TokenVerifier
-from sandfleet_executor.servicers.errors import ApiError, abort, drain, is_upload
+from sandfleet_executor.servicers.errors import ApiError, abort, drain, is_upload, unwanted
 
 PACKAGE = "sandfleet_api.executor.v1"
 SCOPES_OF_SERVICES = {
@@ -79,6 +79,7 @@ def _deny(error: TokenError, handler: grpc.RpcMethodHandler[Any, Any] | None) ->
 
     async def deny(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         if handler is not None and is_upload(handler):
+            await unwanted(context)
             await drain(requests)
         elif handler is not None and handler.request_streaming:
             await drain(requests, most=1)

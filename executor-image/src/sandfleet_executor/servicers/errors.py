@@ -18,6 +18,7 @@ import grpc.aio
 from sandfleet_api.executor.v1 import common_pb2
 
 ERROR_DETAIL_KEY = "sandfleet-error-bin"
+UNWANTED_KEY = "sandfleet-unwanted"
 
 # gRPC refuses metadata above 8 KiB, and a message is sent twice: percent-encoded (three bytes for one) and in the detail.
 MAX_MESSAGE_BYTES = 600
@@ -64,6 +65,13 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ApiError) ->
     """Ends the RPC with the error. Always raises."""
     metadata = ((ERROR_DETAIL_KEY, error.detail().SerializeToString()),)
     await context.abort(error.status, error.message, metadata)
+
+
+async def unwanted(context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    """Tells a client that is still uploading that there is no use in the rest; it may end its side then, and is answered."""
+    # It was told before, or has gone: then there is nobody to be told. gRPC has no common class for that.
+    with contextlib.suppress(Exception):
+        await context.send_initial_metadata(((UNWANTED_KEY, "1"),))
 
 
 async def drain(requests: AsyncIterator[Any], most: int | None = None) -> None:
@@ -130,6 +138,7 @@ def _drain_after(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awai
         try:
             return await behaviour(requests, context)
         except Exception:  # Whatever it was is raised again.
+            await unwanted(context)
             await drain(requests)
             raise
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -18,7 +18,7 @@ from sandfleet_executor.effects.walk import Pins, Roots
 from sandfleet_executor.effects.watches import Watches
 from sandfleet_executor.servicers.errors import ApiError, show
 from sandfleet_executor.servicers.fileerrors import invalid, translated
-from sandfleet_executor.servicers.trees import TreeMethods, to_info
+from sandfleet_executor.servicers.trees import Space, TreeMethods, to_info
 
 READ_CHUNK_BYTES = 256 << 10
 DEFAULT_PAGE_SIZE = 1000
@@ -39,11 +39,10 @@ class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServi
         roots: Roots,
         threads: FileThreads,
         watches: Watches,
-        take_space: Callable[[int], Awaitable[None]] | None = None,
+        space: Space | None = None,
     ) -> None:
-        """`take_space` counts bytes that are about to be written, and raises OSError when there is no room for them."""
-        super().__init__(roots, threads, watches)
-        self._take_space = take_space
+        """Without a `space` there is no limit but the disk's own."""
+        super().__init__(roots, threads, watches, space)
 
     async def _do(self, verb: str, path: bytes, work: Callable[[Pins], T]) -> T:
         pins = self._roots.pin()
@@ -85,8 +84,8 @@ class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServi
             match request.WhichOneof("part"):
                 case "data":
                     size += len(request.data)
-                    if self._take_space:
-                        await self._take_space(len(request.data))
+                    if self._space:
+                        await self._space.take(len(request.data))
                     await self._threads.run(upload.write, request.data)
                 case "end" if request.end.size == size:
                     return

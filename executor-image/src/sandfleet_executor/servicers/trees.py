@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import stat
 from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -23,12 +23,13 @@ from sandfleet_executor.effects.unpacking import Unpacker
 from sandfleet_executor.effects.userthreads import FileThreads
 from sandfleet_executor.effects.walk import Pins, Roots
 from sandfleet_executor.effects.watches import Watches
-from sandfleet_executor.servicers.errors import ApiError
+from sandfleet_executor.servicers.errors import ApiError, unwanted
 from sandfleet_executor.servicers.fileerrors import invalid, translated
 
 EVENTS_AT_ONCE = 256
 # What a thread takes at once: compressed, it may be a thousand times as much.
 FEED_BYTES = 128 << 10
+MOST_UNPACKED_BYTES = 1000 * FEED_BYTES
 DEFAULT_MATCHES = 1000
 MAX_MATCHES = 10_000
 # Each takes a thread for a moment, again and again; there are four.
@@ -46,10 +47,24 @@ _FILE_TYPES = {
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 
+class Space(Protocol):
+    """How much may come over the API."""
+
+    async def take(self, size: int) -> None:
+        """Counts bytes that are about to be written. Raises OSError when there is no room for them."""
+
+    async def room(self, size: int) -> int:
+        """How many bytes there is room for; looks again where it is less than `size`."""
+
+    def count(self, size: int) -> None:
+        """Counts bytes that were written."""
+
+
 class TreeMethods:
     """`roots` are asked on the event loop's thread, once for each RPC."""
 
-    def __init__(self, roots: Roots, threads: FileThreads, watches: Watches) -> None:
+    def __init__(self, roots: Roots, threads: FileThreads, watches: Watches, space: Space | None) -> None:
+        self._space = space
         self._roots = roots
         self._threads = threads
         self._watches = watches
@@ -67,9 +82,7 @@ class TreeMethods:
                 end = pb.ArchiveEnd(entries=packer.entries, bytes=packer.bytes, **_skips(packer.skips))
                 yield pb.ArchiveResponse(end=end)
 
-    async def Extract(
-        self, request_iterator: AsyncIterator[pb.ExtractRequest], _context: Context
-    ) -> pb.ExtractResponse:
+    async def Extract(self, request_iterator: AsyncIterator[pb.ExtractRequest], context: Context) -> pb.ExtractResponse:
         first = await anext(aiter(request_iterator), None)
         if first is None or first.WhichOneof("part") != "header":
             raise invalid("InvalidStream", "cannot extract: the stream has to begin with a header")
@@ -82,22 +95,24 @@ class TreeMethods:
                 lambda: Unpacker(pins, header.path, compressed=compressed, keep_existing=header.keep_existing),
                 Unpacker.close,
             ) as unpacker:
-                await self._receive_archive(request_iterator, unpacker)
+                await self._receive_archive(request_iterator, unpacker, context)
                 return _extracted(unpacker)
 
-    async def _receive_archive(self, requests: AsyncIterator[pb.ExtractRequest], unpacker: Unpacker) -> None:
+    async def _receive_archive(
+        self, requests: AsyncIterator[pb.ExtractRequest], unpacker: Unpacker, context: Context
+    ) -> None:
         """Takes the data up to the end that the client has to say.
 
-        Also what there is no use in any more: a client that is still writing loses an answer that comes early.
+        Also what there is no use in any more, which the client is told: while it is still writing it loses an answer.
         """
         size, wanted = 0, True
         async for request in requests:
             match request.WhichOneof("part"):
                 case "data":
                     size += len(request.data)
-                    for start in range(0, len(request.data), FEED_BYTES):
-                        part = request.data[start : start + FEED_BYTES]
-                        wanted = wanted and await self._threads.run(unpacker.feed, part)
+                    if wanted and not await self._feed(unpacker, request.data):
+                        wanted = False
+                        await unwanted(context)
                 case "end" if request.end.size == size:
                     await self._threads.run(unpacker.finish)
                     return
@@ -106,6 +121,18 @@ class TreeMethods:
                 case _:
                     raise invalid("InvalidStream", "cannot extract: after the header only data may come, then an end")
         raise ApiError(grpc.StatusCode.CANCELLED, "StreamBroken", "cannot extract: it ended before its end was said")
+
+    async def _feed(self, unpacker: Unpacker, data: bytes) -> bool:
+        """False when there is no use in more."""
+        for start in range(0, len(data), FEED_BYTES):
+            room = await self._space.room(MOST_UNPACKED_BYTES) if self._space else None
+            before = unpacker.counted
+            wanted = await self._threads.run(unpacker.feed, data[start : start + FEED_BYTES], room)
+            if self._space:
+                self._space.count(unpacker.counted - before)
+            if not wanted:
+                return False
+        return True
 
     async def Glob(self, request: pb.GlobRequest, _context: Context) -> pb.GlobResponse:
         path = request.path or b"."

@@ -16,9 +16,9 @@ import socket
 import struct
 import termios
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from . import command, frames, linux, process, tree
+from . import command, frames, linux, process, syntax, tree
 from .languages import LANGUAGES
 
 EXIT_CLOSED = 0
@@ -28,6 +28,8 @@ SYNTAX = 2
 SILENT_ROUNDS = 5
 ROUND_SECONDS = 0.5
 READ_BYTES = 4096
+# As the kernel says it of a process that runs or wants to, or waits for a disk.
+AT_WORK = ("R", "D")
 SET_E = "; \\builtin set -e"
 
 
@@ -45,10 +47,14 @@ class Shell:
         self.answers, self._answers = os.pipe()
         self._cell = os.memfd_create("cell")
         self._own = f"/proc/{os.getpid()}/fd"
-        self._armed = f"\\builtin trap -- {shlex.quote(self._on_interrupt())} INT"
+        # Where the code of the cell is.
+        self.cell = f"{self._own}/{self._cell}"
         self.pid = self._start()
+        # Until it has answered this, an interrupt would end it.
+        self.armed = False
         self._say(
-            f"BASH_ARGV0=bash; shopt -s expand_aliases; set -E; trap -- {shlex.quote(self._on_error())} ERR; {self._armed}\n"
+            f"BASH_ARGV0=bash; shopt -s expand_aliases; set -E; trap -- {shlex.quote(self._on_error())} ERR;"
+            f" {self._arm(0)}; {self._answer('armed')}\n"
         )
 
     def _start(self) -> int:
@@ -68,8 +74,10 @@ class Shell:
         finally:
             os.close(null)
 
-    def _on_interrupt(self) -> str:
-        return f"{self._answer('interrupted')}; {leave_cell()}"
+    def _arm(self, number: int) -> str:
+        """Has an interrupt leave the cell; one that comes behind its end is not the next one's."""
+        leave = f"{self._answer(f'interrupted {number}')}; {leave_cell()}"
+        return f"\\builtin trap -- {shlex.quote(leave)} INT"
 
     def _on_error(self) -> str:
         """`set -e` ends the cell that fails, and not the shell; a subshell ends as always."""
@@ -85,35 +93,43 @@ class Shell:
         view = memoryview(source)
         while view:
             view = view[os.pwrite(self._cell, view, len(source) - len(view)) :]
-        self._say(self._run(envs, last) + self._report(number))
+        self._say(self._run(number, envs, last) + self._report(number))
 
-    def _run(self, envs: Mapping[str, str], last: int) -> str:
+    def _run(self, number: int, envs: Mapping[str, str], last: int) -> str:
         set_here = "".join(f"{name}={shlex.quote(value)} " for name, value in envs.items())
         own = self._own
-        source = f"\\. {own}/{self._cell} </dev/null >|{own}/1 2>|{own}/2"
+        source = f"\\. {self.cell} </dev/null >|{own}/1 2>|{own}/2"
         # Under `set -e` it would end the shell.
         before = f"case $- in *e*) ;; *) (\\builtin exit {last});; esac; " if last else ""
         # Traces of these lines (`set -x`) go where the shell's own errors go. A variable that code made read-only stays as it is.
         return (
-            f"{{ {self._armed}; if {set_here}\\builtin :; then {before}{set_here}{source}; else {before}{source}; fi; }}"
+            f"{{ {self._arm(number)}; if {set_here}\\builtin :; then {before}{set_here}{source}; else {before}{source}; fi; }}"
             " 2>/dev/null\n"
         )
 
     def _report(self, number: int) -> str:
         """On a line of its own, which is read whatever became of the one before."""
-        return f"{{ {self._answer(f'{number} $?')}; {self._armed}; }} 2>/dev/null\n"
+        return f"{{ {self._answer(f'{number} $? $BASHOPTS')}; {self._arm(number)}; }} 2>/dev/null\n"
 
     def _say(self, line: str) -> None:
         data = memoryview(line.encode("utf-8", "surrogateescape"))
         while data:
             data = data[os.write(self._lines, data) :]
 
-    def has_read_all(self) -> bool:
-        """Whether the shell has taken every line: then an answer is due at once."""
-        return not struct.unpack("i", fcntl.ioctl(self.lines, termios.FIONREAD, b"\0" * 4))[0]
+    def owes_an_answer(self) -> bool:
+        """Whether the shell has taken every line and does nothing: what is at work, or waits for the processor, answers yet."""
+        if self._lines_are_left():
+            return False
+        found = tree.look(self.pid)
+        return found is None or found.state not in AT_WORK
+
+    def _lines_are_left(self) -> bool:
+        return struct.unpack("i", fcntl.ioctl(self.lines, termios.FIONREAD, b"\0" * 4))[0] > 0
 
     def interrupt(self) -> None:
-        """As Ctrl-C does; a shell that stopped itself goes on, to hear of it."""
+        """As Ctrl-C does; a shell that stopped itself goes on, to hear of it. Not before it is armed."""
+        if not self.armed:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGINT)
             os.killpg(self.pid, signal.SIGCONT)
@@ -131,6 +147,38 @@ class Shell:
         processes = tree.scan()
         kept = spared.union(*(tree.descendants(processes, pid) for pid in spared))
         tree.send_signal(set(tree.descendants(processes, self.pid)) - kept, signal.SIGKILL)
+
+
+class End(NamedTuple):
+    """How a cell ended: its exit code, the options of the shell then, and whether it was interrupted."""
+
+    code: int
+    options: list[bytes]
+    interrupted: bool
+
+
+class Heard:
+    """What the shell has said while a cell runs."""
+
+    def __init__(self, number: int) -> None:
+        self._number = b"%d" % number
+        self._interrupted = False
+        self._failed: int | None = None
+        self.armed = False
+        self.end: End | None = None
+
+    def take(self, line: bytes) -> None:
+        """One line. Those of other cells are late ones, or none at all: user code may write here."""
+        match line.split():
+            case [b"armed"]:
+                self.armed = True
+            case [b"interrupted", self._number]:
+                self._interrupted = True
+            case [b"failed", code] if code.isdigit() and self._failed is None:
+                self._failed = int(code) & 0xFF
+            case [self._number, code, *options] if code.isdigit() and self.end is None:
+                last = int(code) & 0xFF if self._failed is None else self._failed
+                self.end = End(last, b"".join(options).split(b":"), self._interrupted)
 
 
 class Session:
@@ -174,45 +222,52 @@ class Session:
 
     def _execute(self, header: Mapping[str, Any], source: bytes) -> None:
         if b"\0" in source:
-            self._finish(SYNTAX, process.Usage(0.0, 0, 0), "cannot run the code: it holds a NUL byte")
+            nothing = process.Usage(0.0, 0, 0)
+            self._fail("SyntaxError", "cannot run the code: it holds a NUL byte", SYNTAX, nothing)
             return
         number = int(header.get("cell", 0))
         self._meter.start()
         # What earlier cells left in the background.
         spared = self._shell.children()
         self._shell.begin(number, source, header.get("envs") or {}, self._last)
-        code, interrupted = self._wait(number, spared)
+        end = self._wait(number, spared)
         usage = self._meter.stop()
-        self._last = code
-        if interrupted:
+        self._last = end.code
+        if end.interrupted:
             self._send({"name": "Interrupted", "value": ""}, "interrupted", 0, usage)
+        elif end.code == SYNTAX and (wrong := syntax.error_in(self._shell.cell, extended=b"extglob" in end.options)):
+            self._fail("SyntaxError", wrong, end.code, usage)
+        elif end.code:
+            self._fail("ExitCode", value_of(end.code), end.code, usage)
         else:
-            self._finish(code, usage, value_of(code))
+            self._send(None, "ok", 0, usage)
 
-    def _wait(self, number: int, spared: set[int]) -> tuple[int, bool]:
-        """The cell's exit code, and whether it was interrupted."""
+    def _wait(self, number: int, spared: set[int]) -> End:
         poller = self._poller(self._shell.answers)
-        interrupted = asked = False
-        failed: int | None = None
+        heard = Heard(number)
+        asked = False
         silent = 0
-        while True:
+        while heard.end is None:
             ready = {fd for fd, _ in poller.poll(ROUND_SECONDS * 1000)}
             if self._shell.answers in ready:
                 for line in self._read_answers():
-                    word, _, code = line.partition(b" ")
-                    if word == b"interrupted":
-                        interrupted = True
-                    elif word == b"failed" and code.isdigit() and failed is None:
-                        failed = int(code) & 0xFF
-                    # Answers of other cells are late ones, or none at all: user code may write here.
-                    elif word == b"%d" % number and code.isdigit():
-                        return failed if failed is not None else int(code) & 0xFF, interrupted
-            if self._woken in ready and self._wake():
+                    heard.take(line)
+                self._arm(heard, asked=asked)
+            # Behind the end it would be the next cell's.
+            if heard.end is None and self._woken in ready and self._wake():
                 self._interrupt(spared, again=asked)
                 asked = True
-            silent = silent + 1 if not ready and self._shell.has_read_all() else 0
+            silent = silent + 1 if not ready and self._shell.owes_an_answer() else 0
             if silent >= SILENT_ROUNDS:
                 self._give_up()
+        return heard.end
+
+    def _arm(self, heard: Heard, *, asked: bool) -> None:
+        """An interrupt that was asked for too early is made up for."""
+        if heard.armed and not self._shell.armed:
+            self._shell.armed = True
+            if asked:
+                self._shell.interrupt()
 
     def _read_answers(self) -> list[bytes]:
         *lines, self._answer = (self._answer + os.read(self._shell.answers, READ_BYTES)).split(b"\n")
@@ -251,11 +306,8 @@ class Session:
         frames.send(self._control, {"event": "broken"})
         os._exit(EXIT_BROKEN)
 
-    def _finish(self, code: int, usage: process.Usage, value: str) -> None:
-        if code:
-            self._send({"name": "ExitCode", "value": value}, "error", code, usage)
-        else:
-            self._send(None, "ok", 0, usage)
+    def _fail(self, name: str, value: str, code: int, usage: process.Usage) -> None:
+        self._send({"name": name, "value": value}, "error", code, usage)
 
     def _send(self, error: dict[str, str] | None, status: str, code: int, usage: process.Usage) -> None:
         done = {

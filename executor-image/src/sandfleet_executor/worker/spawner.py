@@ -197,7 +197,8 @@ class Spawner:
         self.control.close()
         self.connections.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # Until it is what it is to be, an interrupt is for nobody.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         os.setsid()
 
     def reap(self) -> None:
@@ -228,10 +229,15 @@ class Spawner:
         tree.kill_tree(pid, spared=self.children.keys() - {pid})
 
     def kill_strays(self) -> None:
+        """All at once: hundreds that were left one by one would keep the spawner from everything else for many seconds."""
         processes = tree.scan()
-        for process in processes.values():
-            if process.parent == self.pid and process.pid not in self.children and process.state != "Z":
-                tree.kill_tree(process.pid, spared=self.children.keys())
+        strays = [
+            each.pid
+            for each in processes.values()
+            if each.parent == self.pid and each.pid not in self.children and each.state != "Z"
+        ]
+        if strays:
+            tree.kill_trees(strays, spared=self.children.keys())
 
     def sample(self) -> None:
         # Memory that forks share counts once for each of them in `used`, which so errs on the side of looking.

@@ -86,16 +86,22 @@ def cpu_seconds(pid: int) -> float:
 
 def descendants(processes: Mapping[int, Process], root: int, spared: Collection[int] = ()) -> list[int]:
     """The pids below `root`, itself not included; without those that are `spared`, and what is below them."""
+    return below(processes, [root], spared)
+
+
+def below(processes: Mapping[int, Process], roots: Iterable[int], spared: Collection[int] = ()) -> list[int]:
+    """The same for several roots, none of them below another."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
     found: list[int] = []
-    todo = [root]
+    todo = list(roots)
+    left_out = {*spared, *todo}
     while todo:
         # Taken out, because what was read while processes came and went may go in a circle.
-        below = [pid for pid in children.pop(todo.pop(), []) if pid not in spared and pid != root]
-        found += below
-        todo += below
+        next_ones = [pid for pid in children.pop(todo.pop(), []) if pid not in left_out]
+        found += next_ones
+        todo += next_ones
     return found
 
 
@@ -197,21 +203,26 @@ def send_signal(pids: Iterable[int], number: int) -> None:
 
 
 def kill_tree(root: int, *, include_root: bool = True, spared: Collection[int] = ()) -> int:
-    """Ends everything below `root`, and `root`, but for what is `spared`; returns how many living processes were below it.
+    """Ends everything below `root`, and `root`, but for what is `spared`; returns how many living processes were below it."""
+    return kill_trees([root], include_roots=include_root, spared=spared)
 
-    The tree is frozen first, so that a fork bomb cannot outrun the killing: a stopped process does not fork.
+
+def kill_trees(roots: Collection[int], *, include_roots: bool = True, spared: Collection[int] = ()) -> int:
+    """The same for several, none of them below another, at the price of one: a look at all processes costs 80 ms in a busy gVisor.
+
+    The trees are frozen first, so that a fork bomb cannot outrun the killing: a stopped process does not fork.
     """
     frozen: set[int] = set()
-    if include_root:
-        send_signal([root], signal.SIGSTOP)
+    if include_roots:
+        send_signal(roots, signal.SIGSTOP)
     for _ in range(FREEZE_ROUNDS):
         processes = scan()
-        living = {pid for pid in descendants(processes, root, spared) if processes[pid].state != "Z"}
+        living = {pid for pid in below(processes, roots, spared) if processes[pid].state != "Z"}
         if living <= frozen:
             break
         send_signal(living - frozen, signal.SIGSTOP)
         frozen |= living
     send_signal(frozen, signal.SIGKILL)
-    if include_root:
-        send_signal([root], signal.SIGKILL)
+    if include_roots:
+        send_signal(roots, signal.SIGKILL)
     return len(frozen)

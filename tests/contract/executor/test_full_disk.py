@@ -1,0 +1,105 @@
+"""Uploads for which there is no place: refused while they come, at the limit of the workspace and of the disk itself."""
+
+import os
+
+import pytest
+import zstandard
+from archives import Member, directory, tar
+from contract.executor.archive_calls import extract, stop
+from contract.executor.harness import until
+from sandfleet.errors import NoSpace, TransferIncomplete
+from sandfleet_api.executor.v1 import filesystem_pb2 as pb
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+MIB = 1 << 20
+LARGE = 512 * MIB
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A folder with one file that has no data, and takes long to be sent."""
+    (tmp_path / "t").mkdir()
+    with (tmp_path / "t/large").open("wb") as file:
+        file.truncate(LARGE)
+    return tmp_path / "t"
+
+
+@pytest.fixture(scope="module")
+def small(starting):
+    return lambda: starting(limits={"tmp_bytes": 8 * MIB, "disk_bytes": 16 * MIB})
+
+
+async def once_there_is_place(send):
+    """What an upload that was refused had taken is known to be free a moment later."""
+
+    async def sent():
+        try:
+            return await send()
+        except (NoSpace, TransferIncomplete):
+            return None
+
+    return await until(sent)
+
+
+@pytest.mark.parametrize("path", ["/tmp/there", "/workspace/there"])
+async def test_a_tree_that_does_not_fit_is_not_sent_to_its_end(small, large, path):
+    sent = []
+    async with small() as made:
+        with pytest.raises(TransferIncomplete) as caught:
+            await made.sandbox.files.upload(large, path, on_progress=lambda progress: sent.append(progress.bytes))
+        assert caught.value.reason == "NoSpace"
+        assert max(sent) < LARGE // 2
+        # Control: what fits is sent to its end, and its end is an answer without a word in between.
+        os.truncate(large / "large", MIB)
+        transfer = await once_there_is_place(lambda: made.sandbox.files.upload(large, path))
+        assert transfer.bytes == MIB
+
+
+@pytest.mark.parametrize("path", ["/tmp/there", "/workspace/there"])
+async def test_a_file_that_does_not_fit_is_not_sent_to_its_end(small, path):
+    sent = 0
+
+    async def chunks(count):
+        nonlocal sent
+        for _ in range(count):
+            sent += MIB
+            yield bytes(MIB)
+
+    async with small() as made:
+        for _ in range(5):
+            sent = 0
+            with pytest.raises(NoSpace):
+                await made.sandbox.files.write(path, chunks(LARGE // MIB))
+            assert sent < LARGE // 2
+        assert not await made.sandbox.files.exists(path)
+        info = await once_there_is_place(lambda: made.sandbox.files.write(path, chunks(2)))
+        assert info.size == 2 * MIB
+
+
+@pytest.mark.parametrize(
+    "archive",
+    {
+        "one large file": lambda: tar(Member(b"large", bytes(40 * MIB))),
+        "many files": lambda: tar(*(Member(b"f%d" % number, bytes(MIB)) for number in range(40))),
+        "many empty files": lambda: tar(*(Member(b"f%d" % number) for number in range(10_000))),
+        "many folders": lambda: tar(*(directory(b"d%d" % number) for number in range(10_000))),
+    }.items(),
+    ids=lambda pair: pair[0],
+)
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_an_archive_takes_no_more_than_the_workspace_may_have(small, archive, compressed):
+    data = archive[1]()
+    async with small() as made:
+        sent = zstandard.compress(data) if compressed else data
+        answer = await extract(made, sent, b"there", compression=pb.COMPRESSION_ZSTD if compressed else 0)
+        assert (stop(answer), "limit" in answer.message) == ("NO_SPACE", True)
+        assert (await made.sandbox.usage()).disk_bytes <= 16 * MIB
+        # What was there may go, and then there is place again.
+        await made.sandbox.files.remove("there", recursive=True)
+
+        async def fits():
+            answer = await extract(made, tar(Member(b"large", bytes(8 * MIB))), b"there")
+            return (stop(answer), answer.files) == ("UNSPECIFIED", 1)
+
+        await until(fits)
