@@ -38,7 +38,8 @@ async def test_where_somebody_always_waits_patience_ends():
 
     async with turns.first():
         await asyncio.gather(*(behind(number) for number in range(5)))
-    assert done == [0, 1, 2, 3, 4]
+    # In which order timers of the same moment go off is nobody's business.
+    assert sorted(done) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("each", "most", "at_once"), [(50, 16, 2), (5, 16, 5), (1, 4, 4)])
