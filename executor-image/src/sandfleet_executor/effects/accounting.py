@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet_executor.core.changes import Mark
-from sandfleet_executor.core.events import STDERR, STDOUT, Files, Finished, Rollback, Usage
+from sandfleet_executor.core.events import STDERR, STDOUT, Files, Finished, Notice, Rollback, Usage
 from sandfleet_executor.core.outcomes import Cause, Facts, Verdict
 from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.core.usage import Totals
@@ -49,6 +49,11 @@ class Ledger:
             self.ended = self.ended.plus(usage)
 
 
+async def at_once(_execution: Execution | None) -> bool:
+    """Nothing is to be waited for."""
+    return False
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What executions need of the session around them."""
@@ -65,6 +70,10 @@ class Surroundings:
     copied_bytes: Callable[[], int] = int
     # The limit of the sandbox's memory.
     memory_bytes: Callable[[], int] = int
+    # Until code may run, or the execution is stopped; whether it had to wait.
+    settled: Callable[[Execution | None], Awaitable[bool]] = at_once
+    # What the first execution of a context, or the first command ("" for its context), has to say beside its own.
+    notices: Callable[[str], tuple[Notice, ...]] = lambda _: ()
 
 
 @dataclass

@@ -106,6 +106,8 @@ class Context:
         first = self._interpreter is None
         interpreter = await self._start(namespace)
         if self._resume or not first:
+            # What was saved may need them.
+            await self._around.settled(None)
             self._resume = False
             await self._bring_back(interpreter, first=first)
             if not self.alive:
@@ -137,6 +139,7 @@ class Context:
     async def restore(self, name: str, seconds: float) -> Restored:
         """Brings saved variables in. Raises StateError, NamespaceError and BadRequest."""
         self._check_kept("restore")
+        await self._around.settled(None)
         async with self._turn:
             restored = await self.variables.restore(await self.start(), NAMED, name, seconds)
         self._have_come()
@@ -253,6 +256,11 @@ class Context:
     async def _run(self, account: Account, request: CellRequest, *, waits: bool) -> None:
         execution = account.execution
         try:
+            waits = await self._around.settled(execution) or waits
+            if execution.cause is not Cause.NONE:
+                execution.emit(Started(execution.id, self.id))
+                account.close(judge_cell(Facts(cause=execution.cause)))
+                return
             interpreter = await self.start()
             namespace = await self._around.namespace()
         except (NamespaceError, BadRequest) as error:
@@ -263,7 +271,8 @@ class Context:
             await self._copy(namespace, interpreter, waited=True)
             waits = True
         self.executions += 1
-        execution.emit(Started(execution.id, self.id, self.executions, self._lost, self._brought))
+        notices = self._around.notices(self.id)
+        execution.emit(Started(execution.id, self.id, self.executions, self._lost, self._brought, notices))
         self._lost, self._brought = (), None
         if waits:
             account.restart_clock()

@@ -225,10 +225,14 @@ class Session:
         namespace["__builtins__"], namespace["__name__"] = builtins, "__main__"
         namespace["get_ipython"] = self._shell.get_ipython
         sys.modules["__main__"] = self._shell.user_module
-        finder = sys.path_importer_cache.get(self._workspace)
-        if isinstance(finder, FileFinder):
-            # A file that was written in the same instant as the folder was read is seen as well.
-            finder.invalidate_caches()
+        for folder in (self._workspace, packages.folder()):
+            finder = sys.path_importer_cache.get(folder)
+            if isinstance(finder, FileFinder):
+                # A file that was written in the same instant as the folder was read is seen as well.
+                finder.invalidate_caches()
+            elif finder is None:
+                # It was not there when it was looked for.
+                sys.path_importer_cache.pop(folder, None)
         self._reserve.hold()
         self._orphans.reap()
 
