@@ -41,7 +41,7 @@ def parse(data: bytes, fixed_envs: dict[str, str], requirements: Sequence[str] =
         languages = [(_text(name), _text(version)) for name, version in said["languages"].items()]
         found = [Package(_text(name), _text(version), _origin(origin)) for name, version, origin in said["packages"]]
         left_out = int(said["left_out"])
-        declared = packages.parse(json.dumps(said["declared"]).encode(), requirements)
+        declared = packages.declared(said["declared"], requirements)
     except BadReport as error:
         raise BadManifest(str(error)) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:

@@ -97,12 +97,18 @@ def parse(data: bytes, requirements: Sequence[str]) -> tuple[Declared, ...]:
     """What a program of the session says of each requirement, in their order. Raises BadReport."""
     try:
         said = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BadReport(f"cannot read what is installed: {error!r:.200}") from error
+    return declared(said, requirements)
+
+
+def declared(said: Any, requirements: Sequence[str]) -> tuple[Declared, ...]:
+    """The same, of what was read. Raises BadReport."""
+    try:
         if len(said) != len(requirements):
             raise BadReport(f"cannot read what is installed: {len(said)} packages for {len(requirements)}")
         return tuple(_declared(each, wanted) for each, wanted in zip(said, requirements, strict=True))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        if isinstance(error, BadReport):
-            raise
+    except (TypeError, LookupError) as error:
         raise BadReport(f"cannot read what is installed: {error!r:.200}") from error
 
 
@@ -144,7 +150,7 @@ def nothing_known(requirements: Sequence[str], state: State) -> tuple[Declared, 
 def tail(log: bytes) -> str:
     """Its last lines, as text."""
     text = log.decode("utf-8", "replace").strip()
-    return text if len(text) <= MAX_LOG_CHARACTERS else "…" + text[-MAX_LOG_CHARACTERS:].partition("\n")[2]
+    return text if len(text) <= MAX_LOG_CHARACTERS else "…" + text[1 - MAX_LOG_CHARACTERS :].partition("\n")[2]
 
 
 # Words of pip's → (reason, why). The first that is there counts: what a missing package is a consequence of comes before it.

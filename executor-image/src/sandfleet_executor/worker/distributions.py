@@ -13,6 +13,9 @@ def installed(path: list[str]) -> Iterator[tuple[str, str, Distribution]]:
     `pip install --target` leaves behind what an earlier version of a package says of itself.
     """
     for folder in dict.fromkeys(path):
+        if not (Path(folder).is_dir() or Path(folder).is_file()):
+            # To look into a pipe would be to wait for its writer.
+            continue
         newest: dict[str, tuple[float, str, str, Distribution]] = {}
         for each in distributions(path=[folder]):
             try:

@@ -57,7 +57,7 @@ def recover(target: Path, area: Path, *, whole: bool = False) -> None:
         area.unlink()
         return
     if not whole:
-        with contextlib.suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             for path in records(target, json.loads((area / PENDING).read_text())):
                 shutil.rmtree(path, ignore_errors=True)
     shutil.rmtree(area, ignore_errors=True)

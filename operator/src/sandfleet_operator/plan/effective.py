@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.packages import check as check_packages
 from sandfleet_operator.api.parse import MOST, REQUESTS, WORKSPACE
 from sandfleet_operator.api.resources import (
     Contract,
@@ -93,6 +94,9 @@ class Effective:
     secret_envs: tuple[SecretEnv, ...]
     # As the executor is told them.
     services: tuple[Mapping[str, object], ...]
+    packages: tuple[str, ...]
+    # Seconds.
+    packages_timeout: float
     egress: Egress
     # The egress is not the one of the template's class.
     own_egress: bool
@@ -204,6 +208,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
     try:
         check_egress(template.egress)
         check_services(template.services)
+        check_packages(template.packages, template.packages_timeout)
         check_placement(template.node_selector, template.tolerations)
     except FleetError as error:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {error.problem.message}") from None
@@ -245,6 +250,8 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
         envs=envs,
         secret_envs=template.secret_envs,
         services=template.services,
+        packages=template.packages,
+        packages_timeout=template.packages_timeout,
         egress=egress,
         own_egress=not name or egress != template.egress,
         contract=contract,
