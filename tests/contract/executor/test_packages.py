@@ -302,8 +302,8 @@ async def test_what_is_installed_runs_with_the_rights_of_user_code(declaring):
         await put(executor, ("spy-1.0.tar.gz", hostile_sdist("spy", "1.0", spies)))
         await executor.open("session")
         await ended(executor)
-        code = "import os; (os.getuid(), sorted(os.listdir('/')))"
-        own_view = (await executor.sandbox.run_code(code)).text
+        code = "import os; print((os.getuid(), sorted(os.listdir('/'))))"
+        own_view = (await executor.sandbox.run_code(code)).logs.stdout.strip()
         seen = await executor.sandbox.files.read("seen")
         assert own_view.rstrip(")") in seen
         assert "SANDFLEET_TEST_SECRET" not in seen

@@ -8,6 +8,7 @@ import grpc
 
 from sandfleet_executor.core.globs import InvalidPattern
 from sandfleet_executor.core.paths import InvalidPath
+from sandfleet_executor.effects.finding import SearchUnavailable
 from sandfleet_executor.effects.trees import NotARegularFile, TooManyEntries
 from sandfleet_executor.effects.walk import RootUnavailable
 from sandfleet_executor.effects.watches import TooManyWatches, WatcherNotReady
@@ -53,6 +54,8 @@ def translated(verb: str, path: bytes) -> Iterator[None]:
         yield
     except InvalidPattern as error:
         raise invalid("InvalidPattern", f"cannot {verb}: {error}") from error
+    except SearchUnavailable as error:
+        raise failure((Code.FAILED_PRECONDITION, "SearchUnavailable", False), verb, path, str(error)) from error
     except TooManyWatches as error:
         raise failure(
             (Code.RESOURCE_EXHAUSTED, "TooManyWatches", True), verb, path, "too many watches are there"
