@@ -45,7 +45,7 @@ shift 3
 pivot_root . .
 umount --lazy .
 cd /run/sandfleet
-exec setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs env -i \\
+exec setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs --pdeathsig KILL env -i \\
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin PYTHONDONTWRITEBYTECODE=1 "$@"
 """
 
@@ -157,6 +157,6 @@ async def test_searching_works_where_re2_is_installed(executor):
         await executor.sandbox.files.search("(", regex=True)
 
 
-def test_each_image_of_the_page_was_built():
+async def test_each_image_of_the_page_was_built():
     assert set(EXPECTED) == set(ROOTS)
     assert all((Path(root) / "opt/sandfleet/venv").is_dir() for root in ROOTS.values())

@@ -374,6 +374,7 @@ async def test_what_an_earlier_session_has_planted_breaks_nothing(declaring, pla
 @pytest.mark.parametrize(
     "packages", [["--index-url=https://x"], ["a @ https://x/a.whl"], ["../a"], ["a" * 201], ["a"] * 65, "a"]
 )
-async def test_what_is_no_requirement_is_a_bad_configuration(host, executor, packages):
-    config = {name: value for name, value in executor.config.items() if name != "sandbox_uid"}
+async def test_what_is_no_requirement_is_a_bad_configuration(host, packages):
+    paths = {"workspace": "/w", "private_dir": "/p", "keys_file": "/k"}
+    config = {"sandbox_id": "s", "listen": "127.0.0.1:1", **paths}
     assert "cannot declare package" in await host.refusal({**config, "packages": packages})
