@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.resources import Contract, Egress, EgressRule, Port, Resources, Retention, Workspace
 from sandfleet_operator.api.values import Limits
-from sandfleet_operator.plan.effective import Effective, Refusal, effective
+from sandfleet_operator.plan.effective import LIMIT_FIELDS, MOST_BYTES, Effective, Refusal, effective
 from sandfleet_operator.plan.egress import first_outside
 
 AUTONOMOUS, BROKERED, REVIEWED = Contract
@@ -334,3 +334,11 @@ def test_the_time_to_install_them_has_bounds(seconds) -> None:
 
 def test_a_template_s_packages_count_and_are_no_owner_s() -> None:
     assert made(a_template(packages=("a>=1", "b[x]")), a_spec()).packages == ("a>=1", "b[x]")
+
+
+@pytest.mark.parametrize(("name", "most"), MOST_BYTES.items())
+def test_a_limit_that_no_executor_takes_is_the_template_s_mistake(name, most) -> None:
+    assert getattr(made(a_template(limits=replace(a_template().limits, **{name: most})), a_spec()).limits, name) > 0
+    refusal = refused(a_template(limits=replace(a_template().limits, **{name: most + 1})), a_spec())
+    assert refusal.reason is Reason.TEMPLATE_INVALID
+    assert LIMIT_FIELDS[name] in refusal.message

@@ -36,6 +36,9 @@ MIN_USER_MEMORY = 64 * MIB
 # The executor's own /tmp and the container's logs.
 MIN_EPHEMERAL_STORAGE = 128 * MIB
 
+# More than this no executor takes: of output for its own memory, of the disk for the largest file of Linux and gVisor.
+MOST_BYTES = {"output_bytes": 4 << 30, "disk_bytes": 1 << 50}
+
 # What a limit is called in a CodeSandbox. Memory is said once, under resources.
 LIMIT_FIELDS = {
     "tmp_bytes": "tmp",
@@ -198,10 +201,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         raise _RefusedError(Reason.TEMPLATE_INVALID, "cannot use the template: it names no runtime class")
     if not template.contracts:
         raise _RefusedError(Reason.TEMPLATE_INVALID, "cannot use the template: it allows no contract")
-    sizes = (*_numbers(template.resources).items(), ("workspace.size", template.workspace.size))
-    for name, value in sizes:
-        if not value:
-            raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: it has no limit for {name}")
+    _check_sizes(template)
     _check_room(template.resources, settings, Reason.TEMPLATE_INVALID)
     if why := _no_room_for(template.workspace.size if template.workspace.ephemeral else 0, template.resources):
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
@@ -216,6 +216,17 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         most = getattr(template.resources, name)
         if value > most:
             why = f"its request for {name} of {value:g} is above its limit of {most:g}"
+            raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
+
+
+def _check_sizes(template: TemplateSpec) -> None:
+    sizes = (*_numbers(template.resources).items(), ("workspace.size", template.workspace.size))
+    for name, value in sizes:
+        if not value:
+            raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: it has no limit for {name}")
+    for name, most in MOST_BYTES.items():
+        if getattr(template.limits, name) > most:
+            why = f"its limits.{LIMIT_FIELDS[name]} is above {most >> 30}Gi"
             raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
 
 
