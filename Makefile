@@ -4,7 +4,7 @@ PY := .venv/bin/python
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test model lint types proto lock image bench clean
+.PHONY: help setup demo test model lint types proto lock image own-images bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ lock: setup ## Write requirements.lock anew from pyproject.toml.
 
 image: setup ## The images of executor and control plane, with buildah (root).
 	@scripts/image.sh
+
+own-images: setup ## The images of docs/howto/own-image.md, built and run (root, buildah, debootstrap).
+	@scripts/own-images.sh $(ARGS)
 
 bench: setup ## Measure, beside baselines of the same run.
 	@$(PY) tests/bench/run.py $(ARGS)

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Builds the images with buildah, without Docker: image.sh [executor|operator …]. BASE_IMAGE names another base than the one made here.
 # What is already built from the same sources is not built again. With a running test cluster they are loaded into it.
+# REQUIREMENTS names a file of packages that the executor's image has beside its own; TAG is then to be something else than dev.
+# LOAD=no leaves a running test cluster alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${SANDFLEET_CACHE:-$HOME/.cache/sandfleet}
@@ -16,8 +18,15 @@ export UV_SYSTEM_CERTS=1 VIRTUAL_ENV=$PWD/.venv
 work=$(mktemp -d "$cache/image-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
+tag=${TAG:-dev}
+requirements=${REQUIREMENTS:-/dev/null}
+if [ "$requirements" != /dev/null ] && [ "$tag" = dev ]; then
+    echo "cannot build: with REQUIREMENTS the image needs a TAG of its own, dev is what the tests run" >&2
+    exit 2
+fi
+
 load() { # name, version: into the test cluster, where one runs and does not have it
-    harness running || return 0
+    [ "${LOAD:-yes}" != no ] && [ "$tag" = dev ] && harness running || return 0
     if ! harness has-image "localhost/$1:$2"; then
         local archive=$work/$1.tar
         buildah_here push --quiet "localhost/$1:$2" "docker-archive:$archive:localhost/$1:$2"
@@ -32,23 +41,32 @@ load() { # name, version: into the test cluster, where one runs and does not hav
 build() { # folder, member distributions
     local folder=$1 name=sandfleet-${1%-image} version context
     shift
-    version=$({ echo "$base"; cat "$folder/Dockerfile" "$folder/requirements.lock"; git ls-files --cached --others --exclude-standard \
+    local extra=/dev/null
+    [ "$folder" = executor-image ] && extra=$requirements
+    version=$({ echo "$base"; cat "$extra" "$folder/Dockerfile" "$folder/requirements.lock"; git ls-files --cached --others --exclude-standard \
         proto/gen "$folder/src" | LC_ALL=C sort | xargs sha256sum; } | sha256sum | cut -c1-12)
     local image=localhost/$name:$version
     if ! buildah_here inspect --type image "$image" > /dev/null 2>&1; then
         context=$work/$folder
-        mkdir -p "$context/wheels"
+        mkdir -p "$context/wheels" "$context/extra"
         "$uv" tool run --quiet pip@25.3 download --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
             --dest "$context/wheels" --requirement "$folder/requirements.lock"
         for member in "$@"; do
             "$uv" build --quiet --wheel --no-build-isolation --out-dir "$context/wheels" "$member"
         done
         rm -f "$context/wheels/.gitignore"
+        if [ -s "$extra" ]; then
+            cp "$extra" "$context/extra/requirements.txt"
+            # What the image has of its own is not moved by what is added.
+            sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' "$folder/requirements.lock" > "$work/ours.txt"
+            "$uv" tool run --quiet pip@25.3 download --quiet --disable-pip-version-check --only-binary :all: \
+                --dest "$context/extra" --constraint "$work/ours.txt" --requirement "$extra"
+        fi
         echo "image: building $image" >&2
         buildah_here bud --quiet --isolation chroot --layers=false --build-arg "BASE_IMAGE=$base" \
             --file "$folder/Dockerfile" --tag "$image" "$context" >&2
     fi
-    buildah_here tag "$image" "localhost/$name:dev"
+    buildah_here tag "$image" "localhost/$name:$tag"
     load "$name" "$version"
     buildah_here images --format "{{.Name}}:{{.Tag}}  {{.Size}}" "$image"
 }

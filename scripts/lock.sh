@@ -11,5 +11,5 @@ compile() { # output, input…
 }
 compile requirements.lock --group dev --group workbench pyproject.toml
 # The images have the versions that were tested.
-compile executor-image/requirements.lock --constraint requirements.lock --group image executor-image/pyproject.toml
+compile executor-image/requirements.lock --constraint requirements.lock --extra search --group image executor-image/pyproject.toml
 compile operator/requirements.lock --constraint requirements.lock operator/pyproject.toml

@@ -37,6 +37,7 @@ USUAL = {
             {"name": "app", "command": ["app", "$HOME"], "after": ["db"]},
         ]
     ),
+    "spec.packages": st.just(["pandas>=2", "own[x]==1.*; python_version>'3'"]),
     "spec.tolerations": st.just([{"key": "sandboxes", "operator": "Exists"}]),
 }
 NAMED = {"always": frozenset({"spec.template"}), "never": frozenset({"spec.inline"})}

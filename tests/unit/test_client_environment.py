@@ -1,7 +1,7 @@
 """The manifest of an environment, as the client has it."""
 
 import pytest
-from sandfleet import Environment, Package
+from sandfleet import Environment, Installation, Package
 from sandfleet import _convert as convert
 from sandfleet_api.executor.v1 import session_pb2 as pb
 
@@ -37,11 +37,35 @@ def test_a_message_becomes_a_value():
     )
 
 
+def test_what_the_template_declares_becomes_values():
+    message = pb.GetEnvironmentResponse(
+        declared=[
+            pb.DeclaredPackage(requirement="a>=1", state=pb.INSTALL_STATE_INSTALLED, name="a", version="1", origin=1),
+            pb.DeclaredPackage(requirement="b", state=pb.INSTALL_STATE_FAILED, name="b"),
+            pb.DeclaredPackage(requirement="c", state=99),
+        ],
+        installation=pb.Installation(state=pb.INSTALL_STATE_FAILED, reason="NotFound", message="why", log="pip's"),
+    )
+    found = convert.environment(message)
+    assert found.installation == Installation("failed", "NotFound", "why", "pip's")
+    assert found.missing == ("b",)
+    assert [(each.state, each.origin) for each in found.declared] == [
+        ("installed", "image"),
+        ("failed", ""),
+        ("unknown", ""),
+    ]
+    assert convert.environment(pb.GetEnvironmentResponse()).installation is None
+
+
 def test_what_an_executor_says_is_not_trusted():
     flood = pb.GetEnvironmentResponse(
         packages=[pb.Package(name="a", version="1", origin=99)] * 10_000,
         languages=[pb.LanguageVersion(language=str(n)) for n in range(1000)],
+        declared=[pb.DeclaredPackage(requirement="a")] * 1000,
+        installation=pb.Installation(log="x" * 100_000, message="x" * 100_000),
     )
     found = convert.environment(flood)
     assert (len(found.packages), len(found.languages)) == (5000, 64)
     assert found.packages[0].origin == "unknown"
+    assert len(found.declared) == 64
+    assert (len(found.installation.log), len(found.installation.message)) == (16_384, 4096)

@@ -15,7 +15,8 @@ from sandfleet.codeact import (
     Verdict,
 )
 from sandfleet.errors import ClaimError, InvalidArgument, SandboxEnded, UnavailableError
-from sandfleet.values import Blame, CommandResult, Execution, Health, Logs, Outcome, SandboxInfo
+from sandfleet.usage_values import Health
+from sandfleet.values import Blame, CommandResult, Execution, Logs, Outcome, SandboxInfo
 
 EVERYTHING = ("variables", "processes", "tmp")
 

@@ -1,6 +1,7 @@
 import pytest
 from sandfleet.codeact import observe
 from sandfleet.codeact.evidence import Evidence, of_command, of_execution
+from sandfleet.environment import Notice
 from sandfleet.rollback import Rollback
 from sandfleet.values import (
     Blame,
@@ -153,3 +154,8 @@ def test_why_there_was_no_rollback_is_said() -> None:
     )
     lines = told(outcome=Outcome.KILLED, lost=("variables",), rollback=refused)
     assert lines[1] == "not rolled back: The context could not be rolled back because a thread was running."
+
+
+def test_what_is_to_be_known_of_the_sandbox_comes_before_the_output() -> None:
+    lines = told(notices=(Notice("PackagesNotInstalled", "cannot install pandas: the index has none"),), stdout="x\n")
+    assert lines[1:3] == ["note: cannot install pandas: the index has none", "stdout: x"]

@@ -25,6 +25,8 @@ NEVER_THE_OWNERS = {
     "nodeSelector",
     "tolerations",
     "priorityClassName",
+    "packages",
+    "packagesTimeoutSeconds",
     "services",
 }
 EVERY = [pytest.param(path, schema, id=f"{kind}:{path}") for kind in SCHEMAS for path, schema in nodes(SCHEMAS[kind])]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.resources import Contract, Egress, EgressRule, Port, Resources, Retention, Workspace
 from sandfleet_operator.api.values import Limits
-from sandfleet_operator.plan.effective import Effective, Refusal, effective
+from sandfleet_operator.plan.effective import LIMIT_FIELDS, MOST_BYTES, Effective, Refusal, effective
 from sandfleet_operator.plan.egress import first_outside
 
 AUTONOMOUS, BROKERED, REVIEWED = Contract
@@ -305,3 +305,40 @@ def test_services_that_no_executor_would_take_are_the_template_s_mistake(service
 def test_a_template_s_services_count_and_are_no_owner_s() -> None:
     services = (a_service("db"), a_service("app", after=["db"]))
     assert made(a_template(services=services), a_spec()).services == services
+
+
+BAD_PACKAGES = [
+    (["--index-url=https://x"], "no requirement"),
+    (["./wheels/a.whl"], "no requirement"),
+    (["a @ https://x/a.whl"], "come from the index"),
+    (["a>=1\n-r x"], "no printable text"),
+    (["a" * 201], "at most 200"),
+    (["a"] * 65, "more than 64"),
+    (["a==" + "1" * 180] * 64, "more than 8192 bytes"),
+]
+
+
+@pytest.mark.parametrize(("packages", "said"), BAD_PACKAGES)
+def test_packages_that_no_executor_would_take_are_the_template_s_mistake(packages, said) -> None:
+    refusal = refused(a_template(packages=tuple(packages)), a_spec())
+    assert refusal.reason is Reason.TEMPLATE_INVALID
+    assert said in refusal.message
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 3601.0])
+def test_the_time_to_install_them_has_bounds(seconds) -> None:
+    refusal = refused(a_template(packages=("a",), packages_timeout=seconds), a_spec())
+    assert refusal.reason is Reason.TEMPLATE_INVALID
+    assert "seconds to install them" in refusal.message
+
+
+def test_a_template_s_packages_count_and_are_no_owner_s() -> None:
+    assert made(a_template(packages=("a>=1", "b[x]")), a_spec()).packages == ("a>=1", "b[x]")
+
+
+@pytest.mark.parametrize(("name", "most"), MOST_BYTES.items())
+def test_a_limit_that_no_executor_takes_is_the_template_s_mistake(name, most) -> None:
+    assert getattr(made(a_template(limits=replace(a_template().limits, **{name: most})), a_spec()).limits, name) > 0
+    refusal = refused(a_template(limits=replace(a_template().limits, **{name: most + 1})), a_spec())
+    assert refusal.reason is Reason.TEMPLATE_INVALID
+    assert LIMIT_FIELDS[name] in refusal.message

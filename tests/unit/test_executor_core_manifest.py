@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_executor.core.manifest import MAX_PACKAGES, MAX_TEXT, BadManifest, Package, parse
 
-GOOD = {"languages": {"bash": "5.2"}, "packages": [["b", "2", "workspace"], ["a", "1", "image"]], "left_out": 0}
+GOOD = {
+    "languages": {"bash": "5.2"},
+    "packages": [["b", "2", "workspace"], ["a", "1", "image"]],
+    "left_out": 0,
+    "declared": [],
+}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10) | st.sampled_from(["image"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),

@@ -254,3 +254,18 @@ def test_the_executor_takes_the_services_that_a_template_declares_as_it_is_told_
 def test_a_template_without_services_tells_nothing_of_them() -> None:
     assert "services" not in told(a_pod())
     assert names.SERVICES not in a_pod()["metadata"]["annotations"]
+
+
+def test_the_executor_takes_the_packages_that_a_template_declares_as_it_is_told_them() -> None:
+    manifest = {
+        "apiVersion": "sandfleet.io/v1alpha1",
+        "kind": "SandboxTemplate",
+        "metadata": {"name": "python", "namespace": "team"},
+        "spec": {"image": a_template().image, "packages": ["a>=1; python_version>'3'"], "packagesTimeoutSeconds": 60},
+    }
+    config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(sandbox_template(manifest).spec))), "sandbox_uid": "u"})
+    assert (config.packages, config.packages_timeout) == (["a>=1; python_version>'3'"], 60)
+
+
+def test_a_template_without_packages_tells_nothing_of_them() -> None:
+    assert not {"packages", "packages_timeout"} & told(a_pod()).keys()

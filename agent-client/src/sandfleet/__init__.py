@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from sandfleet.commands import AsyncCommandHandle as AsyncCommandHandle
     from sandfleet.egress import EgressInfo as EgressInfo
     from sandfleet.egress import EgressState as EgressState
+    from sandfleet.environment import DeclaredPackage as DeclaredPackage
     from sandfleet.environment import Environment as Environment
+    from sandfleet.environment import Installation as Installation
+    from sandfleet.environment import Notice as Notice
     from sandfleet.environment import Package as Package
     from sandfleet.errors import ClaimError as ClaimError
     from sandfleet.errors import CommandFailed as CommandFailed
@@ -80,7 +83,7 @@ _HOMES = {
     "codeact": ("CodeActAgent",),
     "commands": ("AsyncCommandHandle",),
     "egress": ("EgressInfo", "EgressState"),
-    "environment": ("Environment", "Package"),
+    "environment": ("DeclaredPackage", "Environment", "Installation", "Notice", "Package"),
     "errors": (
         "ClaimError",
         "CommandFailed",

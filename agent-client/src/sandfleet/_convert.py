@@ -10,7 +10,7 @@ from typing import cast
 from sandfleet import _api as api
 from sandfleet import fleet_values, state_values, values
 from sandfleet.egress import EgressInfo, EgressState
-from sandfleet.environment import Environment, Package
+from sandfleet.environment import DeclaredPackage, Environment, Installation, Notice, Package
 from sandfleet.errors import InvalidArgument
 from sandfleet.rollback import Rollback
 
@@ -19,6 +19,7 @@ _MESSAGE_LIMIT = 4096
 _LOST_LIMIT = 16
 _TEXT_LIMIT = 1_024
 _MAX_PACKAGES = 5000
+_MAX_DECLARED = 64
 _MAX_LANGUAGES = 64
 # As the enums of the API number them.
 _OUTCOMES = dict(enumerate(values.Outcome, start=1))
@@ -27,6 +28,7 @@ _ISOLATIONS = {1: values.Isolation.NONE, 2: values.Isolation.NAMESPACE, 3: value
 _STREAMS = dict(enumerate(values.Stream, start=1))
 _FILE_TYPES = {1: values.FileType.FILE, 2: values.FileType.DIRECTORY, 3: values.FileType.SYMLINK}
 _CONTEXT_STATES = {1: "idle", 2: "busy", 3: "ended"}
+_INSTALL_STATES = {1: "waiting", 2: "installing", 3: "installed", 4: "failed", 5: "not-needed"}
 _ORIGINS = {1: "image", 2: "workspace"}
 _EGRESS = {"none": 1, "template": 2}
 _EGRESS_STATES = dict(enumerate(EgressState))
@@ -191,7 +193,30 @@ def environment(message: api.session.GetEnvironmentResponse) -> Environment:
         languages={each.language: each.version for each in message.languages[:_MAX_LANGUAGES]},
         packages=packages,
         fixed_envs=dict(message.fixed_envs),
+        declared=tuple(
+            DeclaredPackage(
+                each.requirement,
+                _INSTALL_STATES.get(each.state, "unknown"),
+                each.name,
+                each.version,
+                _ORIGINS.get(each.origin, ""),
+            )
+            for each in message.declared[:_MAX_DECLARED]
+        ),
+        installation=installation(message.installation) if message.HasField("installation") else None,
     )
+
+
+def installation(message: api.session.Installation) -> Installation:
+    """Read what became of the packages of the template."""
+    state = _INSTALL_STATES.get(message.state, "unknown")
+    return Installation(state, message.reason, message.message[:_MESSAGE_LIMIT], message.log[: 4 * _MESSAGE_LIMIT])
+
+
+def notices(started: api.common.ExecutionStarted) -> tuple[Notice, ...]:
+    """Read what is to be known before the output."""
+    said = started.notices[:_LOST_LIMIT]
+    return tuple(Notice(each.reason[:_TEXT_LIMIT], each.message[:_MESSAGE_LIMIT]) for each in said)
 
 
 def command(message: api.process.RunningCommand) -> values.RunningCommand:

@@ -317,6 +317,7 @@ def result_of(collector: Collector) -> CommandResult:
         not_stored=said.not_stored,
         stdout_bytes=out.data,
         stderr_bytes=err.data,
+        notices=late.convert.notices(collector.started) if collector.started else (),
     )
 
 

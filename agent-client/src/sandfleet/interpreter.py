@@ -225,6 +225,7 @@ class Interpreter:
             leftover_processes_killed=said.leftover_processes_killed,
             rollback=convert.rollback(said),
             not_stored=said.not_stored,
+            notices=convert.notices(started),
         )
 
     async def create(

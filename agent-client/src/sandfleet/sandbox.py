@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from sandfleet.state_values import Autosave
     from sandfleet.states import AsyncStates
     from sandfleet.transport import Link
-    from sandfleet.usage_values import SandboxUsage
+    from sandfleet.usage_values import Health, SandboxUsage
     from sandfleet.values import (
-        Health,
         Isolation,
         Limits,
         SandboxInfo,

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from sandfleet.fleet_values import Bound, Egress, OnQueued, PoolInfo, SandboxChange
     from sandfleet.ports import OnError
     from sandfleet.state_values import Autosave
-    from sandfleet.usage_values import SandboxUsage
+    from sandfleet.usage_values import Health, SandboxUsage
     from sandfleet.values import (
-        Health,
         Isolation,
         Limits,
         SandboxInfo,

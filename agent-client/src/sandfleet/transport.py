@@ -17,7 +17,8 @@ from sandfleet._status import detail, never_sent, to_error
 from sandfleet.channel import open_channel
 from sandfleet.environment import Environment
 from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, SandfleetError, UnavailableError
-from sandfleet.values import Health, SandboxInfo
+from sandfleet.usage_values import Health
+from sandfleet.values import SandboxInfo
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -294,6 +295,7 @@ class Link:
             python_version=said.python_version,
             executor_version=said.executor_version,
             limits=convert.limits(said.limits),
+            packages=convert.installation(said.packages) if said.HasField("packages") else None,
         )
 
     async def environment(self) -> Environment:

@@ -1,4 +1,4 @@
-"""What a sandbox uses: frozen values, free of gRPC and protobuf."""
+"""How a sandbox is, and what it uses: frozen values, free of gRPC and protobuf."""
 
 from __future__ import annotations
 
@@ -44,3 +44,15 @@ class SandboxUsage:
     executions: int = 0
     limits: Limits = field(default_factory=Limits)
     running: tuple[ExecutionUsage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a sandbox can run code now, and if not, why not."""
+
+    ready: bool
+    message: str = ""
+
+    def __bool__(self) -> bool:
+        """Say whether it can run code now."""
+        return self.ready

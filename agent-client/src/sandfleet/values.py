@@ -9,6 +9,7 @@ from enum import Enum, StrEnum
 
 from sandfleet import _show
 from sandfleet.egress import EgressInfo
+from sandfleet.environment import Installation, Notice
 from sandfleet.rollback import Rollback
 from sandfleet.state_values import Autosaved
 
@@ -203,6 +204,7 @@ class Execution:
     results          what was shown, in order; `text` is the plain text of the last expression's value.
     error            the code's exception, where there was one.
     lost, restored   what is gone of before: "variables" ("variables: a, b"), "processes", "tmp"; what came back, in words.
+    notices          what is to be known of the sandbox, in a context's first cell: "PackagesNotInstalled".
     """
 
     execution_id: str
@@ -224,6 +226,7 @@ class Execution:
     leftover_processes_killed: int = 0
     rollback: Rollback | None = None
     not_stored: str = ""
+    notices: tuple[Notice, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -273,6 +276,7 @@ class CommandResult:
     not_stored: str = ""
     stdout_bytes: bytes = b""
     stderr_bytes: bytes = b""
+    notices: tuple[Notice, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -384,15 +388,4 @@ class SandboxInfo:
     python_version: str = ""
     executor_version: str = ""
     limits: Limits = field(default_factory=Limits)
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether a sandbox can run code now, and if not, why not."""
-
-    ready: bool
-    message: str = ""
-
-    def __bool__(self) -> bool:
-        """Say whether it can run code now."""
-        return self.ready
+    packages: Installation | None = None

@@ -140,7 +140,7 @@ class LocalHost:
 
     async def refusal(self, config):
         """What an executor says that is told to serve this."""
-        uid = "refused"
+        uid = f"refused-{next(_numbers)}"
         self.request(op="start", config={"sandbox_uid": uid, **config})
         event = await self.started(uid)
         assert event["event"] == "failed"

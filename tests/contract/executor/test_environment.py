@@ -1,37 +1,13 @@
 """The environment manifest: what code finds in a sandbox, and that what it installs outlives the executor."""
 
-import base64
-import hashlib
-import io
-import zipfile
-
 import pytest
 from sandfleet import Outcome
 from sandfleet.errors import PreconditionFailed
+from wheels import wheel
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MIB = 1 << 20
-
-
-def wheel(name, version, *, value):
-    """A distribution of one module that says `value`, as bytes."""
-    info = f"{name}-{version}.dist-info"
-    files = {
-        f"{name}.py": f"VALUE = {value!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    digest = {
-        path: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        for path, text in files.items()
-    }
-    record = "".join(f"{path},sha256={digest[path]},{len(text)}\n" for path, text in files.items())
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
-        for path, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
-            archive.writestr(path, text)
-    return made.getvalue()
 
 
 async def install(sandbox, name, version, *, value):

@@ -7,7 +7,8 @@ from typing import Protocol, runtime_checkable
 
 from sandfleet.errors import ClaimError, NotFoundError, SandboxEnded, SandboxError
 from sandfleet.state_values import Autosave, StateRestored
-from sandfleet.values import CommandResult, Execution, Health, Isolation, SandboxInfo
+from sandfleet.usage_values import Health
+from sandfleet.values import CommandResult, Execution, Isolation, SandboxInfo
 
 # Pauses between the looks at a sandbox that is not ready, in seconds. After the last one it counts as lost.
 _PAUSES = (0.1, 0.5, 2.0, 5.0)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from sandfleet.environment import Notice
 from sandfleet.rollback import Rollback
 from sandfleet.values import (
     Blame,
@@ -29,6 +30,7 @@ class Evidence:
     results          the text of everything shown, in order; `shown` are those without text ("image/png, 2,134 bytes").
     restored         what an automatic save has brought back before it, in words.
     dropped_bytes    output and results that were too large, in all.
+    notices          what is to be known of the sandbox, said once.
     rollback         whether the variables are as before a cell that did not end well; None where that is no question.
     """
 
@@ -48,6 +50,7 @@ class Evidence:
     usage: Usage = field(default_factory=Usage)
     dropped_bytes: int = 0
     rollback: Rollback | None = None
+    notices: tuple[Notice, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -84,6 +87,7 @@ def of_execution(execution: Execution) -> Evidence:
         usage=execution.usage,
         dropped_bytes=_dropped(execution.logs.gaps) + sum(result.dropped_bytes for result in execution.results),
         rollback=execution.rollback,
+        notices=execution.notices,
     )
 
 
@@ -102,6 +106,7 @@ def of_command(result: CommandResult) -> Evidence:
         lost=result.lost,
         usage=result.usage,
         dropped_bytes=_dropped(result.gaps),
+        notices=result.notices,
     )
 
 

@@ -46,6 +46,7 @@ def observation(number: int, evidence: Evidence, sizes: Sizes = _SIZES, *, works
         f"[execution {number}] {_head(evidence)}",
         *_error(evidence, sizes),
         *_rollback(evidence.rollback),
+        *(f"note: {cut(each.message, 600)}" for each in evidence.notices),
         *losses(evidence.lost, evidence.restored, workspace_kept=workspace_kept),
         *(_block("result", text, sizes.output) for text in evidence.results),
         *_list("shown", evidence.shown, sizes.names),

@@ -134,6 +134,9 @@ class ExecutorConfig:
     # Started with the session; as core/services/parse.py reads them.
     services: Sequence[Any] = ()
     rollback: Rollback = Rollback()
+    # Requirements (PEP 508) that are installed into the workspace with the session, and the seconds that this may take.
+    packages: Sequence[str] = ()
+    packages_timeout: float = 300.0
 
     def __post_init__(self) -> None:
         self._check_paths()
@@ -148,7 +151,7 @@ class ExecutorConfig:
         for name, value in self.envs.items():
             if not ENV_NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
                 raise ConfigError(f"cannot take the variable {name[:100]!r} of envs: it is no name with a text")
-        self._check_services()
+        self._check_declared()
 
     def _check_paths(self) -> None:
         for name in ("socket", "workspace", "private_dir", "keys_file", "state_dir"):
@@ -158,13 +161,16 @@ class ExecutorConfig:
         if self.state_dir and f"{self.state_dir}/".startswith(f"{self.workspace.rstrip('/')}/"):
             raise ConfigError(f"cannot take state_dir={self.state_dir!r}: user code would see it in the workspace")
 
-    def _check_services(self) -> None:
+    def _check_declared(self) -> None:
         # Late: what checks them knows the limits from here.
+        from sandfleet_executor.core import packages
         from sandfleet_executor.core.requests import BadRequest
         from sandfleet_executor.core.services import parse
 
         try:
             parse.services(list(self.services), self.workspace)
+            packages.check(self.packages)
+            packages.check_seconds(self.packages_timeout)
         except BadRequest as error:
             raise ConfigError(str(error)) from error
 

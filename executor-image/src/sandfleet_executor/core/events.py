@@ -12,6 +12,14 @@ PART_BYTES = 192
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """What is to be known before the output is read: one word in CamelCase, and one sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     execution_id: str
     context_id: str = ""
@@ -19,10 +27,11 @@ class Started:
     lost: tuple[str, ...] = ()
     # How many variables an automatic save has brought back, and of which cell.
     resumed: tuple[int, int] | None = None
+    notices: tuple[Notice, ...] = ()
 
     @property
     def size(self) -> int:
-        return 128
+        return 128 + sum(len(each.message) for each in self.notices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,11 @@
 """What the session says is installed in it, checked: whatever looked ran beside user code."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from sandfleet_executor.core import packages
+from sandfleet_executor.core.packages import BadReport, Declared
 
 MAX_PACKAGES = 5000
 MAX_LANGUAGES = 64
@@ -26,20 +30,25 @@ class Manifest:
     languages: tuple[tuple[str, str], ...]
     packages: tuple[Package, ...]
     fixed_envs: dict[str, str]
+    # What the template declares, as it is there now.
+    declared: tuple[Declared, ...] = ()
 
 
-def parse(data: bytes, fixed_envs: dict[str, str]) -> Manifest:
+def parse(data: bytes, fixed_envs: dict[str, str], requirements: Sequence[str] = ()) -> Manifest:
     """Raises BadManifest."""
     try:
         said = json.loads(data)
         languages = [(_text(name), _text(version)) for name, version in said["languages"].items()]
-        packages = [Package(_text(name), _text(version), _origin(origin)) for name, version, origin in said["packages"]]
+        found = [Package(_text(name), _text(version), _origin(origin)) for name, version, origin in said["packages"]]
         left_out = int(said["left_out"])
+        declared = packages.declared(said["declared"], requirements)
+    except BadReport as error:
+        raise BadManifest(str(error)) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise BadManifest(f"cannot read what is installed: {error!r:.200}") from error
-    if left_out or len(packages) > MAX_PACKAGES or len(languages) > MAX_LANGUAGES:
+    if left_out or len(found) > MAX_PACKAGES or len(languages) > MAX_LANGUAGES:
         raise BadManifest(f"cannot list what is installed: it is more than {MAX_PACKAGES} packages")
-    return Manifest(tuple(languages), tuple(sorted(packages)), fixed_envs)
+    return Manifest(tuple(languages), tuple(sorted(found)), fixed_envs, declared)
 
 
 def _text(value: object) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet_executor.core.changes import Mark
-from sandfleet_executor.core.events import STDERR, STDOUT, Files, Finished, Rollback, Usage
+from sandfleet_executor.core.events import STDERR, STDOUT, Files, Finished, Notice, Rollback, Usage
 from sandfleet_executor.core.outcomes import Cause, Facts, Verdict
 from sandfleet_executor.core.tracing import TraceParent
 from sandfleet_executor.core.usage import Totals
@@ -49,6 +49,11 @@ class Ledger:
             self.ended = self.ended.plus(usage)
 
 
+async def at_once(_execution: Execution | None) -> bool:
+    """Nothing is to be waited for."""
+    return False
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What executions need of the session around them."""
@@ -65,6 +70,10 @@ class Surroundings:
     copied_bytes: Callable[[], int] = int
     # The limit of the sandbox's memory.
     memory_bytes: Callable[[], int] = int
+    # Until code may run, or the execution is stopped; whether it had to wait.
+    settled: Callable[[Execution | None], Awaitable[bool]] = at_once
+    # What the first execution of a context, or the first command ("" for its context), has to say beside its own.
+    notices: Callable[[str], tuple[Notice, ...]] = lambda _: ()
 
 
 @dataclass
@@ -158,15 +167,6 @@ async def end_or_stop(
                 await asyncio.wait((end,), timeout=grace / 2)
     finally:
         timer.cancel()
-
-
-async def turn_or_stop(execution: Execution, turn: asyncio.Lock) -> bool:
-    """Whether it is its turn now, which is then its to release: somebody may stop it while it waits."""
-    if not turn.locked():
-        return await turn.acquire()
-    mine = asyncio.ensure_future(turn.acquire())
-    await asyncio.wait((mine, execution.stopped), return_when=asyncio.FIRST_COMPLETED)
-    return mine.done() or not mine.cancel()
 
 
 def signal_name(number: int) -> str:

@@ -83,7 +83,13 @@ class Command:
 
     async def run(self) -> None:
         execution, request = self.execution, self.request
-        execution.emit(Started(execution.id))
+        if await self._around.settled(execution):
+            self._account.restart_clock()
+        execution.emit(Started(execution.id, notices=self._around.notices("")))
+        if execution.cause is not Cause.NONE:
+            self._account.close(judge_command(Facts(cause=execution.cause, timeout=request.timeout)))
+            self._close()
+            return
         try:
             namespace = await self._around.namespace()
             self._child = await self._start(namespace)

@@ -13,15 +13,17 @@ from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.core.rollback import OTHER_LANGUAGE, Refusal
 from sandfleet_executor.core.states import Bounds, Manifest, still_lost
 from sandfleet_executor.effects import copies
-from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop, turn_or_stop
+from sandfleet_executor.effects.accounting import Account, Surroundings, end_or_stop
 from sandfleet_executor.effects.cellrequest import NOTHING, CellRequest, Keeps, cell_facts, verdict_on
 from sandfleet_executor.effects.children import Exit, NamespaceError
 from sandfleet_executor.effects.copies import UNCOPIED, Keeper
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.interpreter import Cell, Interpreter
 from sandfleet_executor.effects.namespace import Namespace
+from sandfleet_executor.effects.pause import Pause
 from sandfleet_executor.effects.statemoves import Restored
 from sandfleet_executor.effects.statestore import NAMED, NothingToSaveError, StateError
+from sandfleet_executor.effects.turns import Turns
 from sandfleet_executor.effects.variables import Held, Place, Variables
 from sandfleet_executor.worker.languages import LANGUAGES, PYTHON
 
@@ -49,11 +51,9 @@ class Context:
         self._cwd = cwd
         self._envs = envs
         self._around = around
-        self._turn = asyncio.Lock()
+        self._turns = Turns()
+        self._turn = self._turns.lock
         self._interpreter: Interpreter | None = None
-        self._running: Execution | None = None
-        # Those that wait for their turn.
-        self._waiting: dict[str, Execution] = {}
         # What the next execution does not find any more.
         self._lost: tuple[str, ...] = ()
         # Whether its state can be copied and saved.
@@ -63,9 +63,8 @@ class Context:
         self._state = 0
         # The last cell that came to its end, whatever has become of its variables.
         self._ended = 0
-        self._idle: asyncio.TimerHandle | None = None
+        self._idle = Pause(lambda: self._copies.idle_seconds, self._when_idle)
         # In seconds of the loop's clock.
-        self._idle_since = 0.0
         self._copying: asyncio.Task[None] | None = None
         held = Held(context_id, self._turn, lambda: self._interpreter if self.alive else None, lambda: self._state)
         self.variables = Variables(
@@ -89,7 +88,7 @@ class Context:
 
     @property
     def busy(self) -> bool:
-        return self._running is not None
+        return self._turns.running is not None
 
     @property
     def alive(self) -> bool:
@@ -110,6 +109,8 @@ class Context:
         first = self._interpreter is None
         interpreter = await self._start(namespace)
         if self._resume or not first:
+            # What was saved may need them.
+            await self._around.settled(None)
             self._resume = False
             await self._bring_back(interpreter, first=first)
             if not self.alive:
@@ -141,6 +142,7 @@ class Context:
     async def restore(self, name: str, seconds: float) -> Restored:
         """Brings saved variables in. Raises StateError, NamespaceError and BadRequest."""
         self._check_kept("restore")
+        await self._around.settled(None)
         async with self._turn:
             restored = await self.variables.restore(await self.start(), NAMED, name, seconds)
         self._have_come()
@@ -184,22 +186,18 @@ class Context:
         attributes = {"sandfleet.context.id": self.id, "sandfleet.execution.id": execution.id}
         account = Account(execution, self._around, "execute_cell", request.traceparent, attributes)
         waits = self._turn.locked() or not self.alive
-        self._waiting[execution.id] = execution
-        mine = await turn_or_stop(execution, self._turn)
-        del self._waiting[execution.id]
-        try:
+        async with self._turns.of(execution):
             if self.deleted:
                 execution.stop(Cause.RESTART, 0)
             if execution.cause is not Cause.NONE:
-                execution.emit(Started(execution.id, self.id))
-                account.close(judge_cell(Facts(cause=execution.cause)))
+                self._close_stopped(account)
                 return
-            self._running = execution
             await self._run(account, request, waits=waits)
-        finally:
-            if mine:
-                self._running = None
-                self._turn.release()
+
+    def _close_stopped(self, account: Account) -> None:
+        """Of one that somebody has stopped before it ran."""
+        account.execution.emit(Started(account.execution.id, self.id))
+        account.close(judge_cell(Facts(cause=account.execution.cause)))
 
     async def fork(self, others: "Sequence[Context]") -> None:
         """Makes them copies of this one as it is between two cells: all of them, or none. Raises NotCopiedError, NamespaceError."""
@@ -236,8 +234,7 @@ class Context:
 
     def stop(self, cause: Cause, grace: float, execution_id: str = "") -> bool:
         """Asks the running execution to end, or the one of that id, which may be waiting; False when there is none."""
-        known = self._waiting | ({self._running.id: self._running} if self._running else {})
-        found = known.get(execution_id) if execution_id else self._running
+        found = self._turns.find(execution_id)
         if found:
             found.stop(cause, grace)
         return found is not None
@@ -265,6 +262,10 @@ class Context:
     async def _run(self, account: Account, request: CellRequest, *, waits: bool) -> None:
         execution = account.execution
         try:
+            waits = await self._around.settled(execution) or waits
+            if execution.cause is not Cause.NONE:
+                self._close_stopped(account)
+                return
             interpreter = await self.start()
             namespace = await self._around.namespace()
         except (NamespaceError, BadRequest) as error:
@@ -275,7 +276,8 @@ class Context:
             await self._copy(namespace, interpreter, waited=True)
             waits = True
         self.executions += 1
-        execution.emit(Started(execution.id, self.id, self.executions, self._lost, self._brought))
+        notices = self._around.notices(self.id)
+        execution.emit(Started(execution.id, self.id, self.executions, self._lost, self._brought, notices))
         self._lost, self._brought = (), None
         if waits:
             account.restart_clock()
@@ -317,20 +319,11 @@ class Context:
         self.variables.cell_ended()
 
     def _copy_soon(self) -> None:
-        self._idle_since = asyncio.get_running_loop().time()
-        self._look_when_idle()
+        if self._copies.due:
+            self._idle.begin()
 
-    def _look_when_idle(self) -> None:
-        if self._copies.due and self._idle is None:
-            due = self._idle_since + self._copies.idle_seconds
-            self._idle = asyncio.get_running_loop().call_at(due, self._when_idle, due)
-
-    def _when_idle(self, due: float) -> None:
-        self._idle = None
-        if due < self._idle_since + self._copies.idle_seconds:
-            # There was a cell since.
-            self._look_when_idle()
-        elif self._turn.locked() and not self.busy:
+    def _when_idle(self) -> None:
+        if self._turn.locked() and not self.busy:
             # Its variables are being saved, which takes a moment.
             self._copy_soon()
         # Where the next cell has come already, its end will be the time.

@@ -10,12 +10,16 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, cast
 
-import re2
-
 from sandfleet_executor.core.globs import Glob, InvalidPattern, State
 from sandfleet_executor.core.paths import PARTIAL_PREFIX
 from sandfleet_executor.effects.trees import Info, describe
 from sandfleet_executor.effects.walk import Pins, Trail, find, names_in
+
+try:
+    import re2
+except ImportError:
+    # There are no wheels of it for musl; everything else goes without.
+    re2 = None
 
 STEP_SECONDS = 0.05
 MAX_SECONDS = 30.0
@@ -44,6 +48,10 @@ class Bounds:
     seconds: float = MAX_SECONDS
     names: int = MAX_NAMES
     searched_bytes: int = MAX_SEARCHED_BYTES
+
+
+class SearchUnavailable(RuntimeError):  # noqa: N818 - the name is the reason in the API
+    """What searches for expressions is not installed."""
 
 
 class _Bound(Exception):  # noqa: N818 - an answer, not a fault
@@ -288,6 +296,8 @@ def _part(line: bytes, at: int) -> bytes:
 def _compile(pattern: bytes, *, regex: bool, ignore_case: bool) -> Pattern:
     if not pattern or len(pattern) > MAX_PATTERN_BYTES:
         raise InvalidPattern(f"it has to have 1 to {MAX_PATTERN_BYTES} bytes")
+    if re2 is None:
+        raise SearchUnavailable("this image has no google-re2")
     options = re2.Options()
     options.max_mem = PATTERN_MEMORY
     options.log_errors = False

@@ -59,6 +59,8 @@ class Services:
         self._written = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._files: LogFiles | None = None
+        # Until what they need is installed none is started.
+        self._held = False
         self._closed = False
 
     # What is asked
@@ -72,6 +74,15 @@ class Services:
         """Starts what the template declares: at the beginning of the session, once."""
         template, self._template = self._template, ()
         self._services = {spec.name: Service(spec, from_template=True) for spec in template} | self._services
+        self._turn()
+
+    def hold(self) -> None:
+        """From now on none is started."""
+        self._held = True
+
+    def release(self) -> None:
+        """From now on they are started."""
+        self._held = False
         self._turn()
 
     def apply(self, specs: Iterable[ServiceSpec], *, keep_others: bool) -> Change:
@@ -184,7 +195,7 @@ class Services:
 
     def _turn(self) -> None:
         """Does everything that can be done now, and tells who waits for news."""
-        while todo := plan.steps(self._services):
+        while todo := [(name, step) for name, step in plan.steps(self._services) if not self._holds(step)]:
             for name, step in todo:
                 one = self._services[name]
                 match step:
@@ -197,6 +208,9 @@ class Services:
         self._set_timer()
         self._news.set()
         self._news = asyncio.Event()
+
+    def _holds(self, step: Step) -> bool:
+        return self._held and step is Step.BEGIN
 
     def _take(self, name: str, following: Next) -> None:
         life, action = following
@@ -299,7 +313,10 @@ class Services:
 
     def _explained(self, name: str) -> Service:
         one = self._services[name]
-        if not (waits := plan.why_not(self._services, name)):
+        waits = plan.why_not(self._services, name)
+        if self._held and one.life.state is State.WAITING and one.life.wanted:
+            waits = waits or "the packages of the template are being installed"
+        if not waits:
             return one
         return replace(one, life=replace(one.life, reason="WaitsFor", message=waits))
 

@@ -9,20 +9,23 @@ from pathlib import Path
 
 from sandfleet_executor.core import autosave, bwrap
 from sandfleet_executor.core.config import FORK_BYTES, ExecutorConfig, Limits
+from sandfleet_executor.core.events import Notice
 from sandfleet_executor.core.outcomes import Cause
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT, BadRequest
 from sandfleet_executor.core.services import parse
-from sandfleet_executor.effects import disk, services
+from sandfleet_executor.effects import disk, errands, services
 from sandfleet_executor.effects.accounting import Ledger, Surroundings
 from sandfleet_executor.effects.cellrequest import NOTHING, CellRequest, Keeps
 from sandfleet_executor.effects.children import NamespaceError
 from sandfleet_executor.effects.commands import Command, CommandRequest
 from sandfleet_executor.effects.contexts import Context
+from sandfleet_executor.effects.errands import Said
 from sandfleet_executor.effects.execution import Execution
 from sandfleet_executor.effects.executions import Executions
 from sandfleet_executor.effects.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.launch import THREADS, this_host
 from sandfleet_executor.effects.namespace import Namespace
+from sandfleet_executor.effects.packages import Packages
 from sandfleet_executor.effects.statestore import NoStateDirError, StateStore
 from sandfleet_executor.worker.languages import PYTHON
 
@@ -81,13 +84,18 @@ class Session:
         self._touched = time.monotonic()
         now = time.monotonic()
         self.lease = Lease(now + config.lease if config.lease else None, config.idle_timeout)
+        self.packages = Packages(config.packages, config.packages_timeout, self._install)
+        # Contexts whose first cell has said what is missing; "" for commands.
+        self._told: set[str] = set()
+        self._closing = False
         service_around = services.Surroundings(self.namespace, self.environment, lambda: self.limits.memory_bytes)
         self.services = services.Services(service_around, parse.services(list(config.services), self.workdir))
         self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
         # Whether the workspace is beyond all limits; whoever looks at the disk says so.
         self.is_full: Callable[[], bool] = lambda: False
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
-        self._around = Surroundings(
+        # For what nobody asked for: it waits for nothing.
+        self.around = Surroundings(
             self.namespace,
             watch.begin,
             watch.since,
@@ -96,6 +104,20 @@ class Session:
             copied_bytes=lambda: config.rollback.most_bytes(self.limits),
             memory_bytes=lambda: self.limits.memory_bytes,
         )
+        self._around = replace(self.around, settled=self.packages.settled, notices=self._notices)
+
+    # What the template declares
+
+    async def _install(self, mode: str, wanted: str, seconds: float) -> Said:
+        argv = errands.program(self.config, "install", mode, f"{self.workdir}/{bwrap.PACKAGES}", wanted)
+        envs = self.environment({})
+        return await errands.run(argv, self.around, envs, self.limits, name="packages:install", seconds=seconds)
+
+    def _notices(self, context_id: str) -> tuple[Notice, ...]:
+        if context_id in self._told or not (found := self.packages.notices()):
+            return ()
+        self._told.add(context_id)
+        return found
 
     # The namespace
 
@@ -103,6 +125,8 @@ class Session:
         """The living namespace; a new one where the old one has ended. Raises NamespaceError."""
         if self._namespace and not self._namespace.ended:
             return self._namespace
+        if self._closing:
+            raise NamespaceError("cannot run anything: the sandbox is ending")
         async with self._making:
             if self._namespace is None or self._namespace.ended:
                 config = replace(self.config, limits=self.limits)
@@ -155,6 +179,7 @@ class Session:
                 # No user code has run yet: what was made with the template's limits is made again with lower ones.
                 await self._namespace.close()
         namespace = await self.namespace()
+        self.packages.begin(self.services.hold, self.services.release)
         self.services.begin()
         return namespace
 
@@ -167,7 +192,7 @@ class Session:
         now = time.monotonic()
         if self.lease.until is not None and now >= self.lease.until:
             return "lease"
-        if self._running:
+        if self._running or self.packages.installing:
             self._touched = now
         if self.lease.idle_timeout is not None and now - self._touched >= self.lease.idle_timeout:
             return "idle"
@@ -219,11 +244,6 @@ class Session:
 
     def commands(self) -> list[Command]:
         return list(self._commands.values())
-
-    @property
-    def around(self) -> Surroundings:
-        """For a command that nobody asked for."""
-        return self._around
 
     def environment(self, envs: dict[str, str]) -> dict[str, str]:
         """What a context or command starts with."""
@@ -295,6 +315,7 @@ class Session:
 
     async def delete_context(self, context_id: str) -> None:
         context = self._contexts.pop(context_id, None)
+        self._told.discard(context_id)
         if context:
             context.deleted = True
             await context.end(Cause.RESTART)
@@ -306,6 +327,8 @@ class Session:
 
     async def close(self) -> None:
         """Ends everything in the sandbox. The files stay."""
+        self._closing = True
+        self.packages.close()
         for context in self._contexts.values():
             context.stop(Cause.CLOSE, 0)
         for command in self._commands.values():

@@ -214,9 +214,13 @@ def event(sequence: int, value: Event) -> pb.ExecutionEvent:
             return pb.ExecutionEvent.FromString(data)
         case Finished():
             return pb.ExecutionEvent(sequence=sequence, finished=finished(value))
-        case Started(execution_id, context_id, cell_number, lost, resumed):
+        case Started(execution_id, context_id, cell_number, lost, resumed, notices):
             started = pb.ExecutionStarted(
-                execution_id=execution_id, context_id=context_id, cell_number=cell_number, lost=lost
+                execution_id=execution_id,
+                context_id=context_id,
+                cell_number=cell_number,
+                lost=lost,
+                notices=[pb.Notice(reason=each.reason, message=each.message) for each in notices],
             )
             if resumed:
                 started.resumed.variables, started.resumed.cell_number = resumed

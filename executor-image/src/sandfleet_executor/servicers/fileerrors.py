@@ -8,6 +8,7 @@ import grpc
 
 from sandfleet_executor.core.globs import InvalidPattern
 from sandfleet_executor.core.paths import InvalidPath
+from sandfleet_executor.effects.finding import SearchUnavailable
 from sandfleet_executor.effects.trees import NotARegularFile, TooManyEntries
 from sandfleet_executor.effects.walk import RootUnavailable
 from sandfleet_executor.effects.watches import TooManyWatches, WatcherNotReady
@@ -44,6 +45,16 @@ _STATUSES = {
     # A mount point, or what changed while it was moved.
     errno.EBUSY: (Code.FAILED_PRECONDITION, "FileBusy", False),
 }
+# (status, why); its own words where that is empty.
+_KINDS: dict[type[Exception], tuple[tuple[Code, str, bool], str]] = {
+    SearchUnavailable: ((Code.FAILED_PRECONDITION, "SearchUnavailable", False), ""),
+    TooManyWatches: ((Code.RESOURCE_EXHAUSTED, "TooManyWatches", True), "too many watches are there"),
+    WatcherNotReady: ((Code.UNAVAILABLE, "WatcherNotReady", True), "the workspace cannot be watched now"),
+    InvalidPath: (_INVALID, ""),
+    RootUnavailable: ((Code.UNAVAILABLE, "RootUnavailable", True), ""),
+    NotARegularFile: (_IRREGULAR, "it is a pipe, a socket or a device"),
+    TooManyEntries: ((Code.RESOURCE_EXHAUSTED, "TooManyEntries", False), "the tree is too large"),
+}
 
 
 @contextlib.contextmanager
@@ -53,24 +64,9 @@ def translated(verb: str, path: bytes) -> Iterator[None]:
         yield
     except InvalidPattern as error:
         raise invalid("InvalidPattern", f"cannot {verb}: {error}") from error
-    except TooManyWatches as error:
-        raise failure(
-            (Code.RESOURCE_EXHAUSTED, "TooManyWatches", True), verb, path, "too many watches are there"
-        ) from error
-    except WatcherNotReady as error:
-        raise failure(
-            (Code.UNAVAILABLE, "WatcherNotReady", True), verb, path, "the workspace cannot be watched now"
-        ) from error
-    except InvalidPath as error:
-        raise failure(_INVALID, verb, path, str(error)) from error
-    except RootUnavailable as error:
-        raise failure((Code.UNAVAILABLE, "RootUnavailable", True), verb, path, str(error)) from error
-    except NotARegularFile as error:
-        raise failure(_IRREGULAR, verb, path, "it is a pipe, a socket or a device") from error
-    except TooManyEntries as error:
-        raise failure(
-            (Code.RESOURCE_EXHAUSTED, "TooManyEntries", False), verb, path, "the tree is too large"
-        ) from error
+    except tuple(_KINDS) as error:
+        kind, why = next(each for known, each in _KINDS.items() if isinstance(error, known))
+        raise failure(kind, verb, path, why or str(error)) from error
     except OSError as error:
         if error.errno not in _STATUSES:
             raise

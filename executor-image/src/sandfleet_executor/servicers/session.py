@@ -10,9 +10,10 @@ from sandfleet_api.executor.v1 import common_pb2, session_pb2_grpc
 from sandfleet_api.executor.v1 import session_pb2 as pb
 
 from sandfleet_executor import __version__
+from sandfleet_executor.core import packages, requests
 from sandfleet_executor.core import probes as targets
-from sandfleet_executor.core import requests
 from sandfleet_executor.core.config import Limits
+from sandfleet_executor.core.packages import Declared, State, Status
 from sandfleet_executor.core.requests import BadRequest
 from sandfleet_executor.effects import environment, probes
 from sandfleet_executor.effects.accounting import Account
@@ -26,6 +27,13 @@ from sandfleet_executor.servicers.errors import ApiError
 
 LEAST_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MOST_WATCH_SECONDS = 0.1, 1.0, 60.0
 MAX_LEASE_SECONDS = 30 * 24 * 3600.0
+INSTALL_STATES = {
+    State.WAITING: pb.INSTALL_STATE_WAITING,
+    State.INSTALLING: pb.INSTALL_STATE_INSTALLING,
+    State.INSTALLED: pb.INSTALL_STATE_INSTALLED,
+    State.FAILED: pb.INSTALL_STATE_FAILED,
+    State.NOT_NEEDED: pb.INSTALL_STATE_NOT_NEEDED,
+}
 ORIGINS = {"image": pb.PACKAGE_ORIGIN_IMAGE, "workspace": pb.PACKAGE_ORIGIN_WORKSPACE}
 
 
@@ -60,6 +68,10 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
                 pb.Package(name=each.name, version=each.version, origin=ORIGINS[each.origin]) for each in found.packages
             ],
             fixed_envs=found.fixed_envs,
+            declared=[
+                declared_message(each) for each in packages.renewed(self._session.packages.status, found.declared)
+            ],
+            installation=installation_message(self._session.packages.status, log=True),
         )
 
     async def Health(self, request: pb.HealthRequest, context: Any) -> pb.HealthResponse:
@@ -201,4 +213,23 @@ def describe(session: Session, namespace: Namespace) -> pb.DescribeResponse:
         started=convert.timestamp(int(session.started * 1e9)),
         lease_remaining=None if remaining is None else convert.duration(remaining),
         executor_version=__version__,
+        packages=installation_message(session.packages.status, log=False),
+    )
+
+
+def installation_message(status: Status, *, log: bool) -> pb.Installation | None:
+    """None where nothing is declared."""
+    if not status.declared:
+        return None
+    state = INSTALL_STATES[status.state]
+    return pb.Installation(state=state, reason=status.reason, message=status.message, log=status.log if log else "")
+
+
+def declared_message(each: Declared) -> pb.DeclaredPackage:
+    return pb.DeclaredPackage(
+        requirement=each.requirement,
+        state=INSTALL_STATES[each.state],
+        name=each.name,
+        version=each.version,
+        origin=ORIGINS.get(each.origin, pb.PACKAGE_ORIGIN_UNSPECIFIED),
     )

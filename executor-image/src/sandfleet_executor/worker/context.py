@@ -94,7 +94,9 @@ class Session:
         self._shell = shell
         self._compiler = cells.Compiler(shell)
         self._runner = cells.Runner(shell.user_ns)
-        self._reporter = errors.Reporter((self._workspace, *FOLDERS), (packages.folder(),))
+        # Asked now: code may take os.environ away.
+        self._packages = packages.folder()
+        self._reporter = errors.Reporter((self._workspace, *FOLDERS), (self._packages,))
         self._last: object = shell.user_ns.get("_")
         self._own_callbacks = self._callbacks()
         self._adopt_process()
@@ -117,7 +119,7 @@ class Session:
         faulthandler.enable(2, all_threads=False)
         for name, value in MATPLOTLIB.items():
             self._environ.setdefault(name, value)
-        for folder in (self._workspace, packages.folder()):
+        for folder in (self._workspace, self._packages):
             while folder in sys.path:
                 sys.path.remove(folder)
             sys.path.append(folder)
@@ -230,10 +232,14 @@ class Session:
         namespace["__builtins__"], namespace["__name__"] = builtins, "__main__"
         namespace["get_ipython"] = self._shell.get_ipython
         sys.modules["__main__"] = self._shell.user_module
-        finder = sys.path_importer_cache.get(self._workspace)
-        if isinstance(finder, FileFinder):
-            # A file that was written in the same instant as the folder was read is seen as well.
-            finder.invalidate_caches()
+        for folder in (self._workspace, self._packages):
+            finder = sys.path_importer_cache.get(folder)
+            if isinstance(finder, FileFinder):
+                # A file that was written in the same instant as the folder was read is seen as well.
+                finder.invalidate_caches()
+            elif finder is None:
+                # It was not there when it was looked for.
+                sys.path_importer_cache.pop(folder, None)
         self._reserve.hold()
         self._orphans.reap()
 

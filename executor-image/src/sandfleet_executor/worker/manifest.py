@@ -1,41 +1,39 @@
 """What is installed, as code in the session finds it. A program of its own, run as a command: prints one JSON object.
 
-{"languages": {name: version}, "packages": [[name, version, "image"|"workspace"], …], "left_out": count}
+{"languages": {name: version}, "packages": [[name, version, "image"|"workspace"], …], "left_out": count, "declared": […]}
 """
 
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import distributions
 from typing import Any
 
 from . import languages
+from .distributions import installed
+from .requirements import Installed
 
 MAX_PACKAGES = 5000
 MAX_TEXT = 200
 VERSION_SECONDS = 10
 
 
-def main(folder: str) -> None:
-    """`folder` is where packages of the workspace are."""
+def main(folder: str, wanted: str) -> None:
+    """`folder` is where packages of the workspace are; `wanted` a JSON list of what the template declares."""
     found = sorted({*_packages(sys.path, "image"), *_packages([folder], "workspace")})
+    there = Installed(folder)
     said = {
         "languages": {name: _version(languages.LANGUAGES[name]) for name in languages.available()},
         "packages": found[:MAX_PACKAGES],
         "left_out": len(found[MAX_PACKAGES:]),
+        "declared": [there.look(each) for each in json.loads(wanted)],
     }
     print(json.dumps(said))
 
 
 def _packages(path: list[str], origin: str) -> Iterator[tuple[str, str, str]]:
-    for each in distributions(path=path):
-        try:
-            name, version = each.metadata["Name"], each.version
-        except Exception:  # noqa: BLE001, S112 what is installed may say anything of itself, or be half gone
-            continue
-        if name and version:
-            yield str(name)[:MAX_TEXT], str(version)[:MAX_TEXT], origin
+    for name, version, _ in installed(path):
+        yield name[:MAX_TEXT], version[:MAX_TEXT], origin
 
 
 def _version(language: languages.Language) -> str:

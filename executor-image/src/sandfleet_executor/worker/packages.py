@@ -11,6 +11,14 @@ from . import system
 
 VARIABLE = "SANDFLEET_PACKAGES"
 DEFAULT_FOLDER = "/workspace/.sandfleet/packages"
+# Nobody is there to be asked or shown anything.
+QUIET = {
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_NO_INPUT": "1",
+    "PIP_NO_COLOR": "1",
+    "PIP_PROGRESS_BAR": "off",
+    "PIP_ROOT_USER_ACTION": "ignore",
+}
 
 
 class CannotInstall(RuntimeError):  # noqa: N818 a user reads the name
@@ -31,17 +39,8 @@ def pip(line: str, *, capture: bool) -> None:
     except ValueError as error:
         raise CannotInstall(f"cannot install: the arguments cannot be read: {error}") from None
     target = folder()
-    argv = [sys.executable, *_find_pip(), *_with_target(arguments, target)]
-    env = {
-        **os.environ,
-        "PYTHONPATH": target,
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "PIP_NO_INPUT": "1",
-        "PIP_NO_COLOR": "1",
-        "PIP_PROGRESS_BAR": "off",
-        "PIP_NO_CACHE_DIR": "1",
-        "PIP_ROOT_USER_ACTION": "ignore",
-    }
+    argv = [sys.executable, *find_pip(), *_with_target(arguments, target)]
+    env = {**os.environ, **QUIET, "PYTHONPATH": target, "PIP_NO_CACHE_DIR": "1"}
     code = system.run(argv, capture=capture, env=env)
     importlib.invalidate_caches()
     if code != 0:
@@ -57,7 +56,7 @@ def _with_target(arguments: list[str], target: str) -> list[str]:
     return ["install", "--target", target, "--upgrade", *arguments[1:]]
 
 
-def _find_pip() -> list[str]:
+def find_pip() -> list[str]:
     """How to run pip: the interpreter's own, or the copy that the standard library brings for new environments."""
     if importlib.util.find_spec("pip") is not None:
         return ["-m", "pip"]

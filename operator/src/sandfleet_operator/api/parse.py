@@ -7,7 +7,7 @@ that an object reads the same whether or not an API server has seen it. Bounds a
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sandfleet_operator.api import services
+from sandfleet_operator.api import packages, services
 from sandfleet_operator.api.fields import Fields, unreadable
 from sandfleet_operator.api.resources import (
     CodeSandbox,
@@ -193,6 +193,8 @@ def _template_spec(spec: Fields) -> TemplateSpec:
         envs=_envs(spec),
         secret_envs=tuple(_secret_env(one) for one in spec.items("envFrom")),
         services=services.read(spec),
+        packages=spec.texts("packages"),
+        packages_timeout=float(spec.integer("packagesTimeoutSeconds", packages.DEFAULT_SECONDS)),
         egress=_egress(spec.inner("egress")),
         contracts=spec.choices("contracts", Contract) or (Contract.AUTONOMOUS,),
         max_lifetime=spec.maybe_seconds("maxLifetimeSeconds"),

@@ -139,6 +139,9 @@ class TemplateSpec:
     secret_envs: tuple[SecretEnv, ...] = ()
     # As the executor is told them: api/services.py.
     services: tuple[Mapping[str, object], ...] = ()
+    # Requirements that are installed with each session, and the seconds that this may take.
+    packages: tuple[str, ...] = ()
+    packages_timeout: float = 300.0
     egress: Egress = Egress()
     contracts: tuple[Contract, ...] = (Contract.AUTONOMOUS,)
     max_lifetime: float | None = None

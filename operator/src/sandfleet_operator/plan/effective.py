@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.packages import check as check_packages
 from sandfleet_operator.api.parse import MOST, REQUESTS, WORKSPACE
 from sandfleet_operator.api.resources import (
     Contract,
@@ -34,6 +35,9 @@ MAX_ENVS_JSON = 96 << 10
 MIN_USER_MEMORY = 64 * MIB
 # The executor's own /tmp and the container's logs.
 MIN_EPHEMERAL_STORAGE = 128 * MIB
+
+# More than this no executor takes: of output for its own memory, of the disk for the largest file of Linux and gVisor.
+MOST_BYTES = {"output_bytes": 4 << 30, "disk_bytes": 1 << 50}
 
 # What a limit is called in a CodeSandbox. Memory is said once, under resources.
 LIMIT_FIELDS = {
@@ -93,6 +97,9 @@ class Effective:
     secret_envs: tuple[SecretEnv, ...]
     # As the executor is told them.
     services: tuple[Mapping[str, object], ...]
+    packages: tuple[str, ...]
+    # Seconds.
+    packages_timeout: float
     egress: Egress
     # The egress is not the one of the template's class.
     own_egress: bool
@@ -194,16 +201,14 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         raise _RefusedError(Reason.TEMPLATE_INVALID, "cannot use the template: it names no runtime class")
     if not template.contracts:
         raise _RefusedError(Reason.TEMPLATE_INVALID, "cannot use the template: it allows no contract")
-    sizes = (*_numbers(template.resources).items(), ("workspace.size", template.workspace.size))
-    for name, value in sizes:
-        if not value:
-            raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: it has no limit for {name}")
+    _check_sizes(template)
     _check_room(template.resources, settings, Reason.TEMPLATE_INVALID)
     if why := _no_room_for(template.workspace.size if template.workspace.ephemeral else 0, template.resources):
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
     try:
         check_egress(template.egress)
         check_services(template.services)
+        check_packages(template.packages, template.packages_timeout)
         check_placement(template.node_selector, template.tolerations)
     except FleetError as error:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {error.problem.message}") from None
@@ -211,6 +216,17 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         most = getattr(template.resources, name)
         if value > most:
             why = f"its request for {name} of {value:g} is above its limit of {most:g}"
+            raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
+
+
+def _check_sizes(template: TemplateSpec) -> None:
+    sizes = (*_numbers(template.resources).items(), ("workspace.size", template.workspace.size))
+    for name, value in sizes:
+        if not value:
+            raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: it has no limit for {name}")
+    for name, most in MOST_BYTES.items():
+        if getattr(template.limits, name) > most:
+            why = f"its limits.{LIMIT_FIELDS[name]} is above {most >> 30}Gi"
             raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {why}")
 
 
@@ -245,6 +261,8 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
         envs=envs,
         secret_envs=template.secret_envs,
         services=template.services,
+        packages=template.packages,
+        packages_timeout=template.packages_timeout,
         egress=egress,
         own_egress=not name or egress != template.egress,
         contract=contract,

@@ -223,6 +223,8 @@ def _config(request: PodRequest, settings: Settings) -> str:
     }
     if wanted.services:
         config["services"] = list(wanted.services)
+    if wanted.packages:
+        config |= {"packages": list(wanted.packages), "packages_timeout": wanted.packages_timeout}
     return json.dumps(config, sort_keys=True)
 
 

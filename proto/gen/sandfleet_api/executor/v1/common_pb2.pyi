@@ -129,18 +129,28 @@ class Result(_message.Message):
     def __init__(self, parts: _Optional[_Iterable[_Union[MimePart, _Mapping]]] = ..., is_main_result: _Optional[bool] = ..., dropped_bytes: _Optional[int] = ...) -> None: ...
 
 class ExecutionStarted(_message.Message):
-    __slots__ = ("execution_id", "context_id", "cell_number", "lost", "resumed")
+    __slots__ = ("execution_id", "context_id", "cell_number", "lost", "resumed", "notices")
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
     CELL_NUMBER_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     context_id: str
     cell_number: int
     lost: _containers.RepeatedScalarFieldContainer[str]
     resumed: Resumed
-    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., cell_number: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ...) -> None: ...
+    notices: _containers.RepeatedCompositeFieldContainer[Notice]
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., cell_number: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., notices: _Optional[_Iterable[_Union[Notice, _Mapping]]] = ...) -> None: ...
+
+class Notice(_message.Message):
+    __slots__ = ("reason", "message")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    message: str
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Resumed(_message.Message):
     __slots__ = ("variables", "cell_number")

@@ -216,7 +216,8 @@ class FilesystemServiceServicer:
 
     def Search(self, request, context):
         """Finds text in files, line by line. Binary files (a NUL in their first 8 KiB) are passed over.
-        INVALID_ARGUMENT  no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+        INVALID_ARGUMENT     no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+        FAILED_PRECONDITION  the image has no RE2 to search with (reason SearchUnavailable). Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -90,7 +90,8 @@ class FilesystemServiceStub:
     """
     Search: _grpc.UnaryUnaryMultiCallable[_filesystem_pb2.SearchRequest, _filesystem_pb2.SearchResponse]
     """Finds text in files, line by line. Binary files (a NUL in their first 8 KiB) are passed over.
-      INVALID_ARGUMENT  no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+      INVALID_ARGUMENT     no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+      FAILED_PRECONDITION  the image has no RE2 to search with (reason SearchUnavailable). Not to be retried.
     """
 
 @_typing.type_check_only
@@ -155,7 +156,8 @@ class FilesystemServiceAsyncStub(FilesystemServiceStub):
     """
     Search: _aio.UnaryUnaryMultiCallable[_filesystem_pb2.SearchRequest, _filesystem_pb2.SearchResponse]  # type: ignore[assignment]
     """Finds text in files, line by line. Binary files (a NUL in their first 8 KiB) are passed over.
-      INVALID_ARGUMENT  no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+      INVALID_ARGUMENT     no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+      FAILED_PRECONDITION  the image has no RE2 to search with (reason SearchUnavailable). Not to be retried.
     """
 
 class FilesystemServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -289,7 +291,8 @@ class FilesystemServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_filesystem_pb2.SearchResponse, _abc.Awaitable[_filesystem_pb2.SearchResponse]]:
         """Finds text in files, line by line. Binary files (a NUL in their first 8 KiB) are passed over.
-          INVALID_ARGUMENT  no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+          INVALID_ARGUMENT     no such pattern, or one that is too large (reason InvalidPattern). Not to be retried.
+          FAILED_PRECONDITION  the image has no RE2 to search with (reason SearchUnavailable). Not to be retried.
         """
 
 def add_FilesystemServiceServicer_to_server(servicer: FilesystemServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sandfleet_api.executor.v1 import common_pb2 as sandfleet__api_dot_executor_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandfleet_api/executor/v1/session.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&sandfleet_api/executor/v1/common.proto\"\x9c\x02\n\x0bOpenRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12(\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cidle_timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12>\n\x04\x65nvs\x18\x04 \x03(\x0b\x32\x30.sandfleet_api.executor.v1.OpenRequest.EnvsEntry\x12\x31\n\x06limits\x18\x05 \x01(\x0b\x32!.sandfleet_api.executor.v1.Limits\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x0cOpenResponse\x12@\n\x0b\x64\x65scription\x18\x01 \x01(\x0b\x32+.sandfleet_api.executor.v1.DescribeResponse\"\x11\n\x0f\x44\x65scribeRequest\"\x86\x03\n\x10\x44\x65scribeResponse\x12\x12\n\nsandbox_id\x18\x01 \x01(\t\x12\x13\n\x0bsandbox_uid\x18\x02 \x01(\t\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x37\n\tisolation\x18\x04 \x01(\x0e\x32$.sandfleet_api.executor.v1.Isolation\x12\x13\n\x0bseparations\x18\x05 \x03(\t\x12\x0e\n\x06kernel\x18\x06 \x01(\t\x12\x11\n\tlanguages\x18\x07 \x03(\t\x12\x16\n\x0epython_version\x18\x08 \x01(\t\x12\x31\n\x06limits\x18\t \x01(\x0b\x32!.sandfleet_api.executor.v1.Limits\x12+\n\x07started\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0flease_remaining\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10\x65xecutor_version\x18\x0c \x01(\t\"\x17\n\x15GetEnvironmentRequest\"\xbd\x02\n\x16GetEnvironmentResponse\x12\x16\n\x0epython_version\x18\x01 \x01(\t\x12\x0e\n\x06kernel\x18\x02 \x01(\t\x12=\n\tlanguages\x18\x03 \x03(\x0b\x32*.sandfleet_api.executor.v1.LanguageVersion\x12\x34\n\x08packages\x18\x04 \x03(\x0b\x32\".sandfleet_api.executor.v1.Package\x12T\n\nfixed_envs\x18\x05 \x03(\x0b\x32@.sandfleet_api.executor.v1.GetEnvironmentResponse.FixedEnvsEntry\x1a\x30\n\x0e\x46ixedEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"4\n\x0fLanguageVersion\x12\x10\n\x08language\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"b\n\x07Package\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x38\n\x06origin\x18\x03 \x01(\x0e\x32(.sandfleet_api.executor.v1.PackageOrigin\"\x0f\n\rHealthRequest\"0\n\x0eHealthResponse\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x0e\n\x0cUsageRequest\"\xfd\x02\n\rUsageResponse\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12\x11\n\ttmp_bytes\x18\x02 \x01(\x04\x12\x11\n\tprocesses\x18\x03 \x01(\r\x12\x13\n\x0b\x63pu_seconds\x18\x04 \x01(\x01\x12\x1a\n\x12running_executions\x18\x05 \x01(\r\x12\x17\n\ndisk_bytes\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x14\n\x0cwall_seconds\x18\x07 \x01(\x01\x12\x19\n\x11total_cpu_seconds\x18\x08 \x01(\x01\x12\x19\n\x11peak_memory_bytes\x18\t \x01(\x04\x12\x16\n\x0epeak_processes\x18\n \x01(\r\x12\x1a\n\rwritten_bytes\x18\x0b \x01(\x04H\x01\x88\x01\x01\x12\x12\n\nexecutions\x18\x0c \x01(\x04\x12\x31\n\x06limits\x18\r \x01(\x0b\x32!.sandfleet_api.executor.v1.LimitsB\r\n\x0b_disk_bytesB\x10\n\x0e_written_bytes\"@\n\x11WatchUsageRequest\x12+\n\x08interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x8c\x01\n\x12WatchUsageResponse\x12\x37\n\x05usage\x18\x01 \x01(\x0b\x32(.sandfleet_api.executor.v1.UsageResponse\x12=\n\nexecutions\x18\x02 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionUsage\"\x94\x01\n\x0e\x45xecutionUsage\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x11\n\tprocesses\x18\x04 \x01(\r\x12/\n\x05usage\x18\x05 \x01(\x0b\x32 .sandfleet_api.executor.v1.Usage\"e\n\x0c\x45gressTarget\x12\x15\n\x0bname_server\x18\x01 \x01(\x08H\x00\x12\x34\n\x03tcp\x18\x02 \x01(\x0b\x32%.sandfleet_api.executor.v1.TcpAddressH\x00\x42\x08\n\x06target\"+\n\nTcpAddress\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\"N\n\x12ProbeEgressRequest\x12\x38\n\x07targets\x18\x01 \x03(\x0b\x32\'.sandfleet_api.executor.v1.EgressTarget\"&\n\x13ProbeEgressResponse\x12\x0f\n\x07reached\x18\x01 \x03(\x08\"\x0e\n\x0c\x43loseRequest\"\x0f\n\rCloseResponse*i\n\tIsolation\x12\x19\n\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x12\n\x0eISOLATION_NONE\x10\x01\x12\x17\n\x13ISOLATION_NAMESPACE\x10\x02\x12\x14\n\x10ISOLATION_GVISOR\x10\x03*g\n\rPackageOrigin\x12\x1e\n\x1aPACKAGE_ORIGIN_UNSPECIFIED\x10\x00\x12\x18\n\x14PACKAGE_ORIGIN_IMAGE\x10\x01\x12\x1c\n\x18PACKAGE_ORIGIN_WORKSPACE\x10\x02\x32\xb7\x06\n\x0eSessionService\x12W\n\x04Open\x12&.sandfleet_api.executor.v1.OpenRequest\x1a\'.sandfleet_api.executor.v1.OpenResponse\x12\x63\n\x08\x44\x65scribe\x12*.sandfleet_api.executor.v1.DescribeRequest\x1a+.sandfleet_api.executor.v1.DescribeResponse\x12u\n\x0eGetEnvironment\x12\x30.sandfleet_api.executor.v1.GetEnvironmentRequest\x1a\x31.sandfleet_api.executor.v1.GetEnvironmentResponse\x12]\n\x06Health\x12(.sandfleet_api.executor.v1.HealthRequest\x1a).sandfleet_api.executor.v1.HealthResponse\x12Z\n\x05Usage\x12\'.sandfleet_api.executor.v1.UsageRequest\x1a(.sandfleet_api.executor.v1.UsageResponse\x12k\n\nWatchUsage\x12,.sandfleet_api.executor.v1.WatchUsageRequest\x1a-.sandfleet_api.executor.v1.WatchUsageResponse0\x01\x12l\n\x0bProbeEgress\x12-.sandfleet_api.executor.v1.ProbeEgressRequest\x1a..sandfleet_api.executor.v1.ProbeEgressResponse\x12Z\n\x05\x43lose\x12\'.sandfleet_api.executor.v1.CloseRequest\x1a(.sandfleet_api.executor.v1.CloseResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'sandfleet_api/executor/v1/session.proto\x12\x19sandfleet_api.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&sandfleet_api/executor/v1/common.proto\"\x9c\x02\n\x0bOpenRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12(\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cidle_timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12>\n\x04\x65nvs\x18\x04 \x03(\x0b\x32\x30.sandfleet_api.executor.v1.OpenRequest.EnvsEntry\x12\x31\n\x06limits\x18\x05 \x01(\x0b\x32!.sandfleet_api.executor.v1.Limits\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"P\n\x0cOpenResponse\x12@\n\x0b\x64\x65scription\x18\x01 \x01(\x0b\x32+.sandfleet_api.executor.v1.DescribeResponse\"\x11\n\x0f\x44\x65scribeRequest\"\xc1\x03\n\x10\x44\x65scribeResponse\x12\x12\n\nsandbox_id\x18\x01 \x01(\t\x12\x13\n\x0bsandbox_uid\x18\x02 \x01(\t\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x37\n\tisolation\x18\x04 \x01(\x0e\x32$.sandfleet_api.executor.v1.Isolation\x12\x13\n\x0bseparations\x18\x05 \x03(\t\x12\x0e\n\x06kernel\x18\x06 \x01(\t\x12\x11\n\tlanguages\x18\x07 \x03(\t\x12\x16\n\x0epython_version\x18\x08 \x01(\t\x12\x31\n\x06limits\x18\t \x01(\x0b\x32!.sandfleet_api.executor.v1.Limits\x12+\n\x07started\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0flease_remaining\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10\x65xecutor_version\x18\x0c \x01(\t\x12\x39\n\x08packages\x18\r \x01(\x0b\x32\'.sandfleet_api.executor.v1.Installation\"\x17\n\x15GetEnvironmentRequest\"\xba\x03\n\x16GetEnvironmentResponse\x12\x16\n\x0epython_version\x18\x01 \x01(\t\x12\x0e\n\x06kernel\x18\x02 \x01(\t\x12=\n\tlanguages\x18\x03 \x03(\x0b\x32*.sandfleet_api.executor.v1.LanguageVersion\x12\x34\n\x08packages\x18\x04 \x03(\x0b\x32\".sandfleet_api.executor.v1.Package\x12T\n\nfixed_envs\x18\x05 \x03(\x0b\x32@.sandfleet_api.executor.v1.GetEnvironmentResponse.FixedEnvsEntry\x12<\n\x08\x64\x65\x63lared\x18\x06 \x03(\x0b\x32*.sandfleet_api.executor.v1.DeclaredPackage\x12=\n\x0cinstallation\x18\x07 \x01(\x0b\x32\'.sandfleet_api.executor.v1.Installation\x1a\x30\n\x0e\x46ixedEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"t\n\x0cInstallation\x12\x36\n\x05state\x18\x01 \x01(\x0e\x32\'.sandfleet_api.executor.v1.InstallState\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0b\n\x03log\x18\x04 \x01(\t\"\xb7\x01\n\x0f\x44\x65\x63laredPackage\x12\x13\n\x0brequirement\x18\x01 \x01(\t\x12\x36\n\x05state\x18\x02 \x01(\x0e\x32\'.sandfleet_api.executor.v1.InstallState\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x38\n\x06origin\x18\x05 \x01(\x0e\x32(.sandfleet_api.executor.v1.PackageOrigin\"4\n\x0fLanguageVersion\x12\x10\n\x08language\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"b\n\x07Package\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x38\n\x06origin\x18\x03 \x01(\x0e\x32(.sandfleet_api.executor.v1.PackageOrigin\"\x0f\n\rHealthRequest\"0\n\x0eHealthResponse\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x0e\n\x0cUsageRequest\"\xfd\x02\n\rUsageResponse\x12\x14\n\x0cmemory_bytes\x18\x01 \x01(\x04\x12\x11\n\ttmp_bytes\x18\x02 \x01(\x04\x12\x11\n\tprocesses\x18\x03 \x01(\r\x12\x13\n\x0b\x63pu_seconds\x18\x04 \x01(\x01\x12\x1a\n\x12running_executions\x18\x05 \x01(\r\x12\x17\n\ndisk_bytes\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x14\n\x0cwall_seconds\x18\x07 \x01(\x01\x12\x19\n\x11total_cpu_seconds\x18\x08 \x01(\x01\x12\x19\n\x11peak_memory_bytes\x18\t \x01(\x04\x12\x16\n\x0epeak_processes\x18\n \x01(\r\x12\x1a\n\rwritten_bytes\x18\x0b \x01(\x04H\x01\x88\x01\x01\x12\x12\n\nexecutions\x18\x0c \x01(\x04\x12\x31\n\x06limits\x18\r \x01(\x0b\x32!.sandfleet_api.executor.v1.LimitsB\r\n\x0b_disk_bytesB\x10\n\x0e_written_bytes\"@\n\x11WatchUsageRequest\x12+\n\x08interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x8c\x01\n\x12WatchUsageResponse\x12\x37\n\x05usage\x18\x01 \x01(\x0b\x32(.sandfleet_api.executor.v1.UsageResponse\x12=\n\nexecutions\x18\x02 \x03(\x0b\x32).sandfleet_api.executor.v1.ExecutionUsage\"\x94\x01\n\x0e\x45xecutionUsage\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncontext_id\x18\x02 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x11\n\tprocesses\x18\x04 \x01(\r\x12/\n\x05usage\x18\x05 \x01(\x0b\x32 .sandfleet_api.executor.v1.Usage\"e\n\x0c\x45gressTarget\x12\x15\n\x0bname_server\x18\x01 \x01(\x08H\x00\x12\x34\n\x03tcp\x18\x02 \x01(\x0b\x32%.sandfleet_api.executor.v1.TcpAddressH\x00\x42\x08\n\x06target\"+\n\nTcpAddress\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\"N\n\x12ProbeEgressRequest\x12\x38\n\x07targets\x18\x01 \x03(\x0b\x32\'.sandfleet_api.executor.v1.EgressTarget\"&\n\x13ProbeEgressResponse\x12\x0f\n\x07reached\x18\x01 \x03(\x08\"\x0e\n\x0c\x43loseRequest\"\x0f\n\rCloseResponse*i\n\tIsolation\x12\x19\n\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x12\n\x0eISOLATION_NONE\x10\x01\x12\x17\n\x13ISOLATION_NAMESPACE\x10\x02\x12\x14\n\x10ISOLATION_GVISOR\x10\x03*\xbb\x01\n\x0cInstallState\x12\x1d\n\x19INSTALL_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15INSTALL_STATE_WAITING\x10\x01\x12\x1c\n\x18INSTALL_STATE_INSTALLING\x10\x02\x12\x1b\n\x17INSTALL_STATE_INSTALLED\x10\x03\x12\x18\n\x14INSTALL_STATE_FAILED\x10\x04\x12\x1c\n\x18INSTALL_STATE_NOT_NEEDED\x10\x05*g\n\rPackageOrigin\x12\x1e\n\x1aPACKAGE_ORIGIN_UNSPECIFIED\x10\x00\x12\x18\n\x14PACKAGE_ORIGIN_IMAGE\x10\x01\x12\x1c\n\x18PACKAGE_ORIGIN_WORKSPACE\x10\x02\x32\xb7\x06\n\x0eSessionService\x12W\n\x04Open\x12&.sandfleet_api.executor.v1.OpenRequest\x1a\'.sandfleet_api.executor.v1.OpenResponse\x12\x63\n\x08\x44\x65scribe\x12*.sandfleet_api.executor.v1.DescribeRequest\x1a+.sandfleet_api.executor.v1.DescribeResponse\x12u\n\x0eGetEnvironment\x12\x30.sandfleet_api.executor.v1.GetEnvironmentRequest\x1a\x31.sandfleet_api.executor.v1.GetEnvironmentResponse\x12]\n\x06Health\x12(.sandfleet_api.executor.v1.HealthRequest\x1a).sandfleet_api.executor.v1.HealthResponse\x12Z\n\x05Usage\x12\'.sandfleet_api.executor.v1.UsageRequest\x1a(.sandfleet_api.executor.v1.UsageResponse\x12k\n\nWatchUsage\x12,.sandfleet_api.executor.v1.WatchUsageRequest\x1a-.sandfleet_api.executor.v1.WatchUsageResponse0\x01\x12l\n\x0bProbeEgress\x12-.sandfleet_api.executor.v1.ProbeEgressRequest\x1a..sandfleet_api.executor.v1.ProbeEgressResponse\x12Z\n\x05\x43lose\x12\'.sandfleet_api.executor.v1.CloseRequest\x1a(.sandfleet_api.executor.v1.CloseResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,10 +38,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPENREQUEST_ENVSENTRY']._serialized_options = b'8\001'
   _globals['_GETENVIRONMENTRESPONSE_FIXEDENVSENTRY']._loaded_options = None
   _globals['_GETENVIRONMENTRESPONSE_FIXEDENVSENTRY']._serialized_options = b'8\001'
-  _globals['_ISOLATION']._serialized_start=2583
-  _globals['_ISOLATION']._serialized_end=2688
-  _globals['_PACKAGEORIGIN']._serialized_start=2690
-  _globals['_PACKAGEORIGIN']._serialized_end=2793
+  _globals['_ISOLATION']._serialized_start=3071
+  _globals['_ISOLATION']._serialized_end=3176
+  _globals['_INSTALLSTATE']._serialized_start=3179
+  _globals['_INSTALLSTATE']._serialized_end=3366
+  _globals['_PACKAGEORIGIN']._serialized_start=3368
+  _globals['_PACKAGEORIGIN']._serialized_end=3471
   _globals['_OPENREQUEST']._serialized_start=176
   _globals['_OPENREQUEST']._serialized_end=460
   _globals['_OPENREQUEST_ENVSENTRY']._serialized_start=417
@@ -51,43 +53,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEREQUEST']._serialized_start=544
   _globals['_DESCRIBEREQUEST']._serialized_end=561
   _globals['_DESCRIBERESPONSE']._serialized_start=564
-  _globals['_DESCRIBERESPONSE']._serialized_end=954
-  _globals['_GETENVIRONMENTREQUEST']._serialized_start=956
-  _globals['_GETENVIRONMENTREQUEST']._serialized_end=979
-  _globals['_GETENVIRONMENTRESPONSE']._serialized_start=982
-  _globals['_GETENVIRONMENTRESPONSE']._serialized_end=1299
-  _globals['_GETENVIRONMENTRESPONSE_FIXEDENVSENTRY']._serialized_start=1251
-  _globals['_GETENVIRONMENTRESPONSE_FIXEDENVSENTRY']._serialized_end=1299
-  _globals['_LANGUAGEVERSION']._serialized_start=1301
-  _globals['_LANGUAGEVERSION']._serialized_end=1353
-  _globals['_PACKAGE']._serialized_start=1355
-  _globals['_PACKAGE']._serialized_end=1453
-  _globals['_HEALTHREQUEST']._serialized_start=1455
-  _globals['_HEALTHREQUEST']._serialized_end=1470
-  _globals['_HEALTHRESPONSE']._serialized_start=1472
-  _globals['_HEALTHRESPONSE']._serialized_end=1520
-  _globals['_USAGEREQUEST']._serialized_start=1522
-  _globals['_USAGEREQUEST']._serialized_end=1536
-  _globals['_USAGERESPONSE']._serialized_start=1539
-  _globals['_USAGERESPONSE']._serialized_end=1920
-  _globals['_WATCHUSAGEREQUEST']._serialized_start=1922
-  _globals['_WATCHUSAGEREQUEST']._serialized_end=1986
-  _globals['_WATCHUSAGERESPONSE']._serialized_start=1989
-  _globals['_WATCHUSAGERESPONSE']._serialized_end=2129
-  _globals['_EXECUTIONUSAGE']._serialized_start=2132
-  _globals['_EXECUTIONUSAGE']._serialized_end=2280
-  _globals['_EGRESSTARGET']._serialized_start=2282
-  _globals['_EGRESSTARGET']._serialized_end=2383
-  _globals['_TCPADDRESS']._serialized_start=2385
-  _globals['_TCPADDRESS']._serialized_end=2428
-  _globals['_PROBEEGRESSREQUEST']._serialized_start=2430
-  _globals['_PROBEEGRESSREQUEST']._serialized_end=2508
-  _globals['_PROBEEGRESSRESPONSE']._serialized_start=2510
-  _globals['_PROBEEGRESSRESPONSE']._serialized_end=2548
-  _globals['_CLOSEREQUEST']._serialized_start=2550
-  _globals['_CLOSEREQUEST']._serialized_end=2564
-  _globals['_CLOSERESPONSE']._serialized_start=2566
-  _globals['_CLOSERESPONSE']._serialized_end=2581
-  _globals['_SESSIONSERVICE']._serialized_start=2796
-  _globals['_SESSIONSERVICE']._serialized_end=3619
+  _globals['_DESCRIBERESPONSE']._serialized_end=1013
+  _globals['_GETENVIRONMENTREQUEST']._serialized_start=1015
+  _globals['_GETENVIRONMENTREQUEST']._serialized_end=1038
+  _globals['_GETENVIRONMENTRESPONSE']._serialized_start=1041
+  _globals['_GETENVIRONMENTRESPONSE']._serialized_end=1483
+  _globals['_GETENVIRONMENTRESPONSE_FIXEDENVSENTRY']._serialized_start=1435
+  _globals['_GETENVIRONMENTRESPONSE_FIXEDENVSENTRY']._serialized_end=1483
+  _globals['_INSTALLATION']._serialized_start=1485
+  _globals['_INSTALLATION']._serialized_end=1601
+  _globals['_DECLAREDPACKAGE']._serialized_start=1604
+  _globals['_DECLAREDPACKAGE']._serialized_end=1787
+  _globals['_LANGUAGEVERSION']._serialized_start=1789
+  _globals['_LANGUAGEVERSION']._serialized_end=1841
+  _globals['_PACKAGE']._serialized_start=1843
+  _globals['_PACKAGE']._serialized_end=1941
+  _globals['_HEALTHREQUEST']._serialized_start=1943
+  _globals['_HEALTHREQUEST']._serialized_end=1958
+  _globals['_HEALTHRESPONSE']._serialized_start=1960
+  _globals['_HEALTHRESPONSE']._serialized_end=2008
+  _globals['_USAGEREQUEST']._serialized_start=2010
+  _globals['_USAGEREQUEST']._serialized_end=2024
+  _globals['_USAGERESPONSE']._serialized_start=2027
+  _globals['_USAGERESPONSE']._serialized_end=2408
+  _globals['_WATCHUSAGEREQUEST']._serialized_start=2410
+  _globals['_WATCHUSAGEREQUEST']._serialized_end=2474
+  _globals['_WATCHUSAGERESPONSE']._serialized_start=2477
+  _globals['_WATCHUSAGERESPONSE']._serialized_end=2617
+  _globals['_EXECUTIONUSAGE']._serialized_start=2620
+  _globals['_EXECUTIONUSAGE']._serialized_end=2768
+  _globals['_EGRESSTARGET']._serialized_start=2770
+  _globals['_EGRESSTARGET']._serialized_end=2871
+  _globals['_TCPADDRESS']._serialized_start=2873
+  _globals['_TCPADDRESS']._serialized_end=2916
+  _globals['_PROBEEGRESSREQUEST']._serialized_start=2918
+  _globals['_PROBEEGRESSREQUEST']._serialized_end=2996
+  _globals['_PROBEEGRESSRESPONSE']._serialized_start=2998
+  _globals['_PROBEEGRESSRESPONSE']._serialized_end=3036
+  _globals['_CLOSEREQUEST']._serialized_start=3038
+  _globals['_CLOSEREQUEST']._serialized_end=3052
+  _globals['_CLOSERESPONSE']._serialized_start=3054
+  _globals['_CLOSERESPONSE']._serialized_end=3069
+  _globals['_SESSIONSERVICE']._serialized_start=3474
+  _globals['_SESSIONSERVICE']._serialized_end=4297
 # @@protoc_insertion_point(module_scope)

@@ -19,6 +19,15 @@ class Isolation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ISOLATION_NAMESPACE: _ClassVar[Isolation]
     ISOLATION_GVISOR: _ClassVar[Isolation]
 
+class InstallState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    INSTALL_STATE_UNSPECIFIED: _ClassVar[InstallState]
+    INSTALL_STATE_WAITING: _ClassVar[InstallState]
+    INSTALL_STATE_INSTALLING: _ClassVar[InstallState]
+    INSTALL_STATE_INSTALLED: _ClassVar[InstallState]
+    INSTALL_STATE_FAILED: _ClassVar[InstallState]
+    INSTALL_STATE_NOT_NEEDED: _ClassVar[InstallState]
+
 class PackageOrigin(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PACKAGE_ORIGIN_UNSPECIFIED: _ClassVar[PackageOrigin]
@@ -28,6 +37,12 @@ ISOLATION_UNSPECIFIED: Isolation
 ISOLATION_NONE: Isolation
 ISOLATION_NAMESPACE: Isolation
 ISOLATION_GVISOR: Isolation
+INSTALL_STATE_UNSPECIFIED: InstallState
+INSTALL_STATE_WAITING: InstallState
+INSTALL_STATE_INSTALLING: InstallState
+INSTALL_STATE_INSTALLED: InstallState
+INSTALL_STATE_FAILED: InstallState
+INSTALL_STATE_NOT_NEEDED: InstallState
 PACKAGE_ORIGIN_UNSPECIFIED: PackageOrigin
 PACKAGE_ORIGIN_IMAGE: PackageOrigin
 PACKAGE_ORIGIN_WORKSPACE: PackageOrigin
@@ -64,7 +79,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeResponse(_message.Message):
-    __slots__ = ("sandbox_id", "sandbox_uid", "session_id", "isolation", "separations", "kernel", "languages", "python_version", "limits", "started", "lease_remaining", "executor_version")
+    __slots__ = ("sandbox_id", "sandbox_uid", "session_id", "isolation", "separations", "kernel", "languages", "python_version", "limits", "started", "lease_remaining", "executor_version", "packages")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     SANDBOX_UID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +92,7 @@ class DescribeResponse(_message.Message):
     STARTED_FIELD_NUMBER: _ClassVar[int]
     LEASE_REMAINING_FIELD_NUMBER: _ClassVar[int]
     EXECUTOR_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PACKAGES_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     sandbox_uid: str
     session_id: str
@@ -89,14 +105,15 @@ class DescribeResponse(_message.Message):
     started: _timestamp_pb2.Timestamp
     lease_remaining: _duration_pb2.Duration
     executor_version: str
-    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ...) -> None: ...
+    packages: Installation
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ..., packages: _Optional[_Union[Installation, _Mapping]] = ...) -> None: ...
 
 class GetEnvironmentRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetEnvironmentResponse(_message.Message):
-    __slots__ = ("python_version", "kernel", "languages", "packages", "fixed_envs")
+    __slots__ = ("python_version", "kernel", "languages", "packages", "fixed_envs", "declared", "installation")
     class FixedEnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -109,12 +126,42 @@ class GetEnvironmentResponse(_message.Message):
     LANGUAGES_FIELD_NUMBER: _ClassVar[int]
     PACKAGES_FIELD_NUMBER: _ClassVar[int]
     FIXED_ENVS_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_FIELD_NUMBER: _ClassVar[int]
+    INSTALLATION_FIELD_NUMBER: _ClassVar[int]
     python_version: str
     kernel: str
     languages: _containers.RepeatedCompositeFieldContainer[LanguageVersion]
     packages: _containers.RepeatedCompositeFieldContainer[Package]
     fixed_envs: _containers.ScalarMap[str, str]
-    def __init__(self, python_version: _Optional[str] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[_Union[LanguageVersion, _Mapping]]] = ..., packages: _Optional[_Iterable[_Union[Package, _Mapping]]] = ..., fixed_envs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    declared: _containers.RepeatedCompositeFieldContainer[DeclaredPackage]
+    installation: Installation
+    def __init__(self, python_version: _Optional[str] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[_Union[LanguageVersion, _Mapping]]] = ..., packages: _Optional[_Iterable[_Union[Package, _Mapping]]] = ..., fixed_envs: _Optional[_Mapping[str, str]] = ..., declared: _Optional[_Iterable[_Union[DeclaredPackage, _Mapping]]] = ..., installation: _Optional[_Union[Installation, _Mapping]] = ...) -> None: ...
+
+class Installation(_message.Message):
+    __slots__ = ("state", "reason", "message", "log")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    state: InstallState
+    reason: str
+    message: str
+    log: str
+    def __init__(self, state: _Optional[_Union[InstallState, str]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., log: _Optional[str] = ...) -> None: ...
+
+class DeclaredPackage(_message.Message):
+    __slots__ = ("requirement", "state", "name", "version", "origin")
+    REQUIREMENT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    requirement: str
+    state: InstallState
+    name: str
+    version: str
+    origin: PackageOrigin
+    def __init__(self, requirement: _Optional[str] = ..., state: _Optional[_Union[InstallState, str]] = ..., name: _Optional[str] = ..., version: _Optional[str] = ..., origin: _Optional[_Union[PackageOrigin, str]] = ...) -> None: ...
 
 class LanguageVersion(_message.Message):
     __slots__ = ("language", "version")
