@@ -284,7 +284,12 @@ def test_a_template_of_an_image_alone_is_filled_in(cluster: Cluster, namespace: 
         "egress": {"dns": False},
         "contracts": ["autonomous"],
     }  # fmt: skip
-    assert stored == {**filled, "runtimeClassName": "gvisor", "rollback": {"enabled": True, "maxMemory": "1Gi"}}
+    assert stored == {
+        **filled,
+        "runtimeClassName": "gvisor",
+        "rollback": {"enabled": True, "maxMemory": "1Gi"},
+        "packagesTimeoutSeconds": 300,
+    }
     sandbox = cluster.api.create(an_object("CodeSandbox", namespace, {"inline": {"image": "python:3"}}))["spec"]
     # What is left open there depends on what the settings allow.
     inline = {**filled, "workspace": {"retention": "Delete", "ephemeral": False}}

@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import functools
+import http.server
 import json
 import secrets
 import socket
+import threading
 
 import pytest
 from cluster.access_bed import PROBE, an_agent, an_object, fleet_bed
@@ -13,6 +16,7 @@ from crd_schemas import CRDS
 from sandfleet import AsyncSandbox
 from sandfleet.egress import EgressState
 from sandfleet.fleet import AsyncFleet
+from wheels import wheel
 
 RESOLVE = "import socket; bool(socket.getaddrinfo('kubernetes.default.svc.cluster.local', 443))"
 
@@ -44,11 +48,11 @@ async def fleet(bed, tmp_path):
     await made.close()
 
 
-async def a_pool(bed, name, **egress):
-    """One warm sandbox of a template of its own."""
+async def a_pool(bed, name, *, more=None, **egress):
+    """One warm sandbox of a template of its own, which says `more` as well."""
     api, work = bed.cluster.api, bed.namespaces[0]
     pool = an_object("sandfleet.io/v1alpha1", "SandboxPool", name, work, spec={"template": name, "size": 1})
-    for one in (template(work, name, egress=egress), pool):
+    for one in (template(work, name, egress=egress, **(more or {})), pool):
         await asyncio.to_thread(api.create, one)
 
     def warm():
@@ -76,6 +80,27 @@ def full(address):
             except TimeoutError:
                 break
         yield server.getsockname()[1]
+
+
+class Index(http.server.SimpleHTTPRequestHandler):
+    """A folder a package, which is all that pip asks of an index."""
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def index(address, folder):
+    """Serves the package `own-package`; its port."""
+    (folder / "own-package").mkdir()
+    (folder / "own-package" / "own_package-1.0-py3-none-any.whl").write_bytes(wheel("own_package", "1.0"))
+    handler = functools.partial(Index, directory=str(folder))
+    with http.server.ThreadingHTTPServer((address, 0), handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield server.server_port
+        server.shutdown()
+        serving.join()
 
 
 async def reached(sandbox, targets):
@@ -154,3 +179,22 @@ async def test_of_what_cannot_be_asked_nothing_is_claimed(bed, fleet):
             async with asyncio.timeout(60):
                 while not (await reached(one, {"it": (address, server.getsockname()[1])}))["it"]:
                     await asyncio.sleep(0.5)
+
+
+async def test_a_template_s_packages_come_from_an_index_that_its_egress_opens(bed, fleet, tmp_path):
+    address = bed.cluster.addresses.outside[0]
+    with index(address, tmp_path) as port:
+        url = {"PIP_INDEX_URL": f"http://{address}:{port}/", "PIP_TRUSTED_HOST": address}
+        env = [{"name": name, "value": value} for name, value in url.items()]
+        more = {"packages": ["own-package>=1"], "env": env}
+        await a_pool(bed, "packed", more=more, **to(address, port))
+        async with await AsyncSandbox.create(pool="packed", fleet=fleet) as one:
+            # It waits for the installation.
+            assert (await one.run_code("import own_package; own_package.VALUE", timeout=120)).text == "'here'"
+            found = await one.environment()
+            assert [(each.version, each.origin) for each in found.declared] == [("1.0", "workspace")]
+        # The control: whose claim opens nothing has none, and is told why.
+        async with await AsyncSandbox.create(pool="packed", fleet=fleet, egress="none") as closed:
+            execution = await closed.run_code("1 + 1", timeout=120)
+            assert (execution.text, [each.reason for each in execution.notices]) == ("2", ["PackagesNotInstalled"])
+            assert (await closed.environment()).installation.reason == "IndexUnreachable"

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -73,7 +74,9 @@ def _open_missing() -> None:
 
 def end_at_sigterm() -> None:
     """Take SIGTERM as Ctrl-C, for what is to put an end to something in the sandbox first."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Whoever calls the command line from a thread of a program of its own has the signals.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _parsed(words: list[str]) -> argparse.Namespace:

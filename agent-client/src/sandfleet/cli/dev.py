@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 
-from sandfleet.cli import OK, PLATFORM
+from sandfleet.cli import OK, PLATFORM, end_at_sigterm
 from sandfleet.embedded import Options, Process
 from sandfleet.values import Isolation
 
@@ -23,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM; return 3 when the fleet ends by itself."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_at_sigterm()
     fleet = Process(Options.of(options.pool_size, options.max_sandboxes, options.isolation))
     try:
         print(json.dumps({"address": fleet.address}) if options.json else _welcome(fleet.address), flush=True)
