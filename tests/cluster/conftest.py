@@ -8,6 +8,7 @@ from crd_schemas import CRDS
 
 # A file goes to one worker: the longest ones begin first, so that none is left over at the end.
 LONGEST = (
+    "test_operator_services",
     "test_chart",
     "test_fleet",
     "test_operator_faults",
