@@ -9,7 +9,7 @@ import secrets
 import pytest
 from cluster.access_bed import PROBE, an_agent, an_object, fleet_bed
 from cluster.harness.api import has_condition
-from cluster.operators import RESTRICTED_LABELS, OperatorProcess, sandbox, template
+from cluster.operators import RESTRICTED_LABELS, OperatorProcess, Sandboxes, sandbox, template
 from crd_schemas import CRDS
 from sandfleet import AsyncSandbox
 from sandfleet.errors import ClaimError, SandfleetError
@@ -169,6 +169,29 @@ async def test_a_codesandbox_starts_on_a_workspace_that_a_claim_has_left(bed, fl
     for name in ("two", "one"):
         api.delete("CodeSandbox", name, work)
     await asyncio.to_thread(api.wait, "nothing to be left", lambda: settled(bed), 90)
+
+
+async def test_a_suspended_sandbox_comes_back_with_its_variables(bed, fleet):
+    made = Sandboxes(bed.cluster, bed.namespaces[0])
+
+    async def cell_and_suspend(code, *, autosave):
+        await asyncio.to_thread(made.ready, "sleeper", 90)
+        opened = await AsyncSandbox.connect(f"{made.namespace}/sleeper", fleet=fleet, autosave=autosave)
+        execution = await opened.run_code(code)
+        await opened.close()
+        made.patch("sleeper", {"operatingMode": "Suspended"})
+        await asyncio.to_thread(made.wait, "sleeper", "Suspended")
+        made.patch("sleeper", {"operatingMode": "Running"})
+        return execution
+
+    made.create("sleeper")
+    assert (await cell_and_suspend("x = [1]", autosave=True)).restored == ""
+    again = await cell_and_suspend("x", autosave=True)
+    assert (again.text, again.restored) == ("[1]", "1 variable, as after cell 1")
+    # Control: who does not ask for them begins with nothing.
+    assert (await cell_and_suspend("x", autosave=False)).error.name == "NameError"
+    made.delete("sleeper")
+    await asyncio.to_thread(bed.cluster.api.wait, "nothing to be left", lambda: settled(bed), 90)
 
 
 def _reason(sandbox):
