@@ -51,7 +51,7 @@ class Disk:
         """Counts bytes that are about to be written over the API. Raises OSError (EDQUOT) when there is no room for them."""
         if not self._fits(size):
             # What was uploaded before may have replaced something, or be gone.
-            await self.look()
+            await self.look(disk.URGENT_SHARE)
             if not self._fits(size):
                 raise OSError(errno.EDQUOT, "the workspace's limit is reached")
         self._uploaded += size
@@ -85,10 +85,10 @@ class Disk:
         """Whether it was over its limit at the last walk, grown or not."""
         return (self.used or 0) > self._limit()
 
-    async def look(self) -> int:
-        """Bytes: as of now where walks are quick, else as of a while ago."""
+    async def look(self, share: float = disk.SHARE) -> int:
+        """Bytes: as of now where walks are quick, else as of a while ago; `share` of the time is what walks may take."""
         walked = self._walked
-        if walked is None or self._clock() - walked.at >= walked.seconds * (1 / disk.SHARE - 1):
+        if walked is None or self._clock() - walked.at >= walked.seconds * (1 / share - 1):
             return await self._walk()
         return walked.used
 
