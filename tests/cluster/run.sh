@@ -34,7 +34,7 @@ case "${1:-}" in scale | pods) part=$1 && shift ;; esac
 case $part in
 cluster)
     # Most of them wait for most of their time: side by side they take a third of it.
-    suite tests/cluster -m "not alone and not scale" -n 4 --dist loadfile --no-loadscope-reorder "$@" || failed=$?
+    suite tests/cluster -m "not alone and not scale" -n 6 --dist loadfile --no-loadscope-reorder "$@" || failed=$?
     suite tests/cluster -m "alone and not scale" "$@" || failed=$?
     ;;
 scale)

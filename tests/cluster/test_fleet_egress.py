@@ -184,8 +184,10 @@ async def test_of_what_cannot_be_asked_nothing_is_claimed(bed, fleet):
 async def test_a_template_s_packages_come_from_an_index_that_its_egress_opens(bed, fleet, tmp_path):
     address = bed.cluster.addresses.outside[0]
     with index(address, tmp_path) as port:
-        url = {"PIP_INDEX_URL": f"http://{address}:{port}/", "PIP_TRUSTED_HOST": address}
-        env = [{"name": name, "value": value} for name, value in url.items()]
+        pip = {"PIP_INDEX_URL": f"http://{address}:{port}/", "PIP_TRUSTED_HOST": address}
+        # Who is kept from it need not try for a minute.
+        pip |= {"PIP_RETRIES": "1", "PIP_TIMEOUT": "5"}
+        env = [{"name": name, "value": value} for name, value in pip.items()]
         more = {"packages": ["own-package>=1"], "env": env}
         await a_pool(bed, "packed", more=more, **to(address, port))
         async with await AsyncSandbox.create(pool="packed", fleet=fleet) as one:
