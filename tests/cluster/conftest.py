@@ -16,6 +16,7 @@ LONGEST = (
     "test_operator",
     "test_fleet_egress",
     "test_operator_network",
+    "test_policies",
 )
 
 
