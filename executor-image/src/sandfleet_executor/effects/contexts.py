@@ -64,7 +64,6 @@ class Context:
         # The last cell that came to its end, whatever has become of its variables.
         self._ended = 0
         self._idle = Pause(lambda: self._copies.idle_seconds, self._when_idle)
-        # In seconds of the loop's clock.
         self._copying: asyncio.Task[None] | None = None
         held = Held(context_id, self._turn, lambda: self._interpreter if self.alive else None, lambda: self._state)
         self.variables = Variables(

@@ -49,25 +49,25 @@ class Disk:
 
     async def take(self, size: int) -> None:
         """Counts bytes that are about to be written over the API. Raises OSError (EDQUOT) when there is no room for them."""
-        if not self._fits(size):
-            # What was uploaded before may have replaced something, or be gone.
-            await self.look(disk.URGENT_SHARE)
-            if not self._fits(size):
-                raise OSError(errno.EDQUOT, "the workspace's limit is reached")
-        self._uploaded += size
+        await self.room(size)
+        if self._left < size:
+            raise OSError(errno.EDQUOT, "the workspace's limit is reached")
+        self.count(size)
 
     async def room(self, size: int) -> int:
         """How many bytes may be written over the API; a fresh look is taken where `size` would not fit. To be counted then."""
-        if not self._fits(size):
-            await self.look()
-        return max(0, self._limit() - (self.used or 0) - self._uploaded)
+        if self._left < size:
+            # What was uploaded before may have replaced something, or be gone.
+            await self.look(disk.URGENT_SHARE)
+        return max(0, self._left)
 
     def count(self, size: int) -> None:
         """Bytes that were written over the API."""
         self._uploaded += size
 
-    def _fits(self, size: int) -> bool:
-        return (self.used or 0) + self._uploaded + size <= self._limit()
+    @property
+    def _left(self) -> int:
+        return self._limit() - (self.used or 0) - self._uploaded
 
     async def is_over(self, *, running: bool) -> bool | None:
         """Looks, as often as it makes sense (None: not now); whether what runs has to end. Right after the last execution it looks once more."""

@@ -91,17 +91,15 @@ class Variables:
 
         async def give() -> None:
             nonlocal left
+            if left <= 0 or not self._held.turn.locked():
+                return
             began = time.monotonic()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(left, 0)), self._held.turn:
+                async with asyncio.timeout(left), self._held.turn:
                     pass
             left -= time.monotonic() - began
 
-        async def give_where_needed() -> None:
-            if left > 0 and self._held.turn.locked():
-                await give()
-
-        return give_where_needed
+        return give
 
     async def _draft(self, kind: str, name: str, most: int) -> Draft:
         """Leaves none behind when it is cancelled."""
