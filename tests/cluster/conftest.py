@@ -1,8 +1,10 @@
-"""What several files of this folder share: an operator of their own, and the order in which files begin."""
+"""What several files of this folder share: an operator of their own, the order in which files begin, and who is alone at work."""
 
 import time
+from contextlib import nullcontext
 
 import pytest
+from cluster.fixtures import exclusively
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, Sandboxes, template
 from crd_schemas import CRDS
 
@@ -23,6 +25,14 @@ LONGEST = (
 def pytest_collection_modifyitems(items):
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Of those that are alone on the cluster there is one at a time, fixtures included; what begins others runs beside them."""
+    mark = item.get_closest_marker("alone")
+    with exclusively("alone-on-the-cluster") if mark and mark.kwargs["on"] == "cluster" else nullcontext():
+        return (yield)
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def _locked(what: str, how: int) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def _alone(what: str) -> Iterator[None]:
+def exclusively(what: str) -> Iterator[None]:
     """One test process of this machine at a time."""
     with _locked(what, fcntl.LOCK_EX):
         yield
@@ -81,7 +81,7 @@ def cluster() -> Iterator[Cluster]:
     say = timed("cluster")
     # Workers of pytest-xdist come at the same time: the first one brings it up, and waits for the others to end it.
     with _shared(f"{layout.root.name}-users") as alone:
-        with _alone(layout.root.name):
+        with exclusively(layout.root.name):
             was_up = recorded(layout) is not None
             up(layout, say)
         api = Api(json.loads(layout.kubeconfig.read_text()))
@@ -100,7 +100,10 @@ def node(cluster: Cluster) -> Cluster:
 
 
 def _with_images(node: Cluster, *names: str) -> Cluster:
-    with _alone("images"):
+    """SANDFLEET_IMAGES=keep takes those that are there."""
+    if os.environ.get("SANDFLEET_IMAGES") == "keep":
+        return node
+    with exclusively("images"):
         command = [str(REPOSITORY / "scripts/image.sh"), *names]
         said = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if said.returncode:
@@ -110,12 +113,7 @@ def _with_images(node: Cluster, *names: str) -> Cluster:
 
 @pytest.fixture(scope="session")
 def images(node: Cluster) -> Cluster:
-    """The same, with the images of this tree in it as `localhost/sandfleet-{executor,operator}:dev`.
-
-    SANDFLEET_IMAGES=keep takes those that are there.
-    """
-    if os.environ.get("SANDFLEET_IMAGES") == "keep":
-        return node
+    """The same, with the images of this tree in it as `localhost/sandfleet-{executor,operator}:dev`."""
     return _with_images(node)
 
 
@@ -190,7 +188,7 @@ def fake_nodes(cluster: Cluster, program: Callable[[str], Path], tmp_path: Path)
             raise ValueError("cannot make fake nodes twice in one test")
         made = count
         # Each kwok takes all nodes that pretend for its own.
-        stack.enter_context(_alone("fake-nodes"))
+        stack.enter_context(exclusively("fake-nodes"))
         stack.enter_context(
             fakes.run(program("kwok"), cluster.kubeconfig, cluster.api, tmp_path, count, start or fakes.StartTime())
         )

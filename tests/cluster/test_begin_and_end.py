@@ -24,7 +24,7 @@ from cluster.harness.supervisor import PRIVATE, TUNABLES
 from cluster.harness.testing import Cluster, probe_pod
 
 pytestmark = [
-    pytest.mark.alone,
+    pytest.mark.alone(on="machine"),
     pytest.mark.skipif("KUBECONFIG" in os.environ, reason="a cluster was given: none is begun here"),
 ]
 

@@ -96,7 +96,7 @@ def test_logs_and_exec_work_in_gvisor(cluster: Cluster, namespace: str):
         cluster.kubectl(*inside, "exit 7")
 
 
-@pytest.mark.alone
+@pytest.mark.alone(on="cluster")
 @pytest.mark.parametrize("name", ["etcd", "kube-apiserver"])
 def test_the_store_and_the_api_server_can_be_killed_and_come_back_with_everything(
     node: Cluster, namespace: str, name: str
@@ -119,7 +119,7 @@ def test_the_store_and_the_api_server_can_be_killed_and_come_back_with_everythin
     node.run_pod(probe_pod(namespace, "after", **GVISOR))
 
 
-@pytest.mark.alone
+@pytest.mark.alone(on="cluster")
 def test_pods_live_on_when_kubelet_and_containerd_are_killed(node: Cluster, namespace: str):
     before = node.run_pod(shell(namespace, "steady", "echo $$; sleep 600", **GVISOR))
     killed = [node.kill("kubelet"), node.kill("containerd")]

@@ -16,7 +16,7 @@ MERGE = "application/merge-patch+json"
 EVICTED_AFTER = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
 
 
-@pytest.mark.alone
+@pytest.mark.alone(on="cluster")
 def test_a_sandbox_outlives_a_kubelet_that_is_killed(images, tmp_path):
     said = []
 

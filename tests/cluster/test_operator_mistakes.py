@@ -1,7 +1,9 @@
 """What people with kubectl get to read where a sandbox cannot be what they wrote, on the real cluster."""
 
 import pytest
+from cluster.harness.api import ApiError, path_of
 from cluster.harness.layout import ClusterError
+from cluster.harness.testing import probe_pod
 from cluster.operators import template
 
 MISTAKES = {
@@ -41,6 +43,16 @@ def test_a_beginner_s_mistake_is_seen_in_kubectl_get(sandboxes, mistake):
     assert part in sandboxes.cluster.kubectl("get", "csb", "one", "-n", sandboxes.namespace, "-o", "wide")
 
 
+def refused(sandboxes) -> bool:
+    """Whether a pod would be: the API server hears of a quota some time after it was written."""
+    pods, pod = path_of("Pod", sandboxes.namespace), probe_pod(sandboxes.namespace, "would-be")
+    try:
+        sandboxes.cluster.api.call("POST", f"{pods}?dryRun=All", pod)
+    except ApiError as error:
+        return "exceeded quota" in str(error)
+    return False
+
+
 def test_a_full_quota_is_seen_and_waited_for(sandboxes):
     quota = {
         "apiVersion": "v1",
@@ -49,6 +61,7 @@ def test_a_full_quota_is_seen_and_waited_for(sandboxes):
         "spec": {"hard": {"pods": "0"}},
     }
     sandboxes.cluster.api.apply(quota)
+    sandboxes.cluster.api.wait("the quota to hold", lambda: refused(sandboxes), 60)
     sandboxes.create("one")
     assert "pods" in sandboxes.wait("one", "QuotaExceeded")
     sandboxes.cluster.api.delete("ResourceQuota", "none", sandboxes.namespace)

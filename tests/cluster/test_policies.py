@@ -216,7 +216,7 @@ def test_a_pod_that_changes_its_labels_changes_its_sides(clean_grid: Grid):
         clean_grid.cluster.api.call("PATCH", path, {"metadata": {"labels": {"pod": "c"}}}, merge)
 
 
-@pytest.mark.alone
+@pytest.mark.alone(on="cluster")
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
 @pytest.mark.parametrize("client", ["a", "c"], ids=["runc", "gvisor"])
 def test_a_flow_that_a_policy_forbids_is_cut_and_its_neighbour_goes_on(clean_grid: Grid, protocol: str, client: str):
@@ -233,7 +233,7 @@ def test_a_flow_that_a_policy_forbids_is_cut_and_its_neighbour_goes_on(clean_gri
     assert probe.stream(cut)["echoes"] == echoes
 
 
-@pytest.mark.alone
+@pytest.mark.alone(on="cluster")
 def test_a_pod_gets_no_packet_out_before_its_policies_are_in_force_however_long_that_takes(
     clean_grid: Grid, new_namespace: Callable[..., str]
 ):
@@ -265,7 +265,7 @@ def test_a_pod_gets_no_packet_out_before_its_policies_are_in_force_however_long_
     assert strange() == those_of_the_open_one
 
 
-@pytest.mark.alone
+@pytest.mark.alone(on="cluster")
 def test_policies_hold_while_the_enforcer_is_dead_and_new_pods_wait_for_it(
     clean_grid: Grid, new_namespace: Callable[..., str]
 ):
