@@ -183,7 +183,7 @@ def fleet_bed(
 ) -> Iterator[FleetBed]:
     """Without namespaces it has no sandboxes of its own: it gives access to those of others."""
     name = f"access-{secrets.token_hex(4)}"
-    bed = FleetBed(cluster, name, free_port(""), namespaces or (name,), folder)
+    bed = FleetBed(cluster, name, free_port(), namespaces or (name,), folder)
     account = (name, "fleet")
     bed.apply(
         an_object("v1", "Namespace", name),

@@ -5,8 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 from cluster.fixtures import exclusively
-from cluster.operators import RESTRICTED_LABELS, OperatorProcess, Sandboxes, template
-from crd_schemas import CRDS
+from cluster.operators import RESTRICTED_LABELS, OperatorProcess, Sandboxes, install_kinds, template
 
 # A file goes to one worker: the longest ones begin first, so that none is left over at the end.
 LONGEST = (
@@ -35,11 +34,16 @@ def pytest_runtest_protocol(item):
         return (yield)
 
 
+@pytest.fixture(scope="session")
+def kinds(cluster):
+    """Our kinds in the cluster. They stay: other tests need them, and they are the product's own."""
+    install_kinds(cluster.api)
+
+
 @pytest.fixture(scope="module")
-def bed(images, tmp_path_factory):
+def bed(images, kinds, tmp_path_factory):
     """An operator for one namespace that enforces PodSecurity `restricted`."""
     api = images.api
-    api.apply_all(CRDS.values())
     names = [f"operator-{kind}-{time.time_ns() % 10**9}" for kind in ("home", "work")]
     for name, labels in zip(names, ({}, RESTRICTED_LABELS), strict=True):
         metadata = {"name": name, "labels": labels}

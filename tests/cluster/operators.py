@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster.harness.api import ApiError, path_of
+from cluster.harness.api import Api, ApiError, path_of
 from cluster.harness.layout import REPOSITORY, ClusterError
 from cluster.harness.testing import Cluster
 from crd_schemas import CRDS
@@ -143,6 +143,13 @@ class OperatorProcess:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def install_kinds(api: Api) -> None:
+    """Returns when all of them are served, for which the API server takes a moment."""
+    api.apply_all(CRDS.values())
+    for kind in CRDS:
+        api.wait(f"the kind {kind}", lambda kind=kind: api.list(kind) is not None)
+
+
 @contextmanager
 def operator(cluster: Cluster, folder: Path, made_of: Json | None = None, **options: Any) -> Iterator[OperatorProcess]:
     """An operator that is still to be started, for one namespace that enforces PodSecurity `restricted`; both go afterwards.
@@ -150,9 +157,7 @@ def operator(cluster: Cluster, folder: Path, made_of: Json | None = None, **opti
     `made_of` is the template there, "python" unless it says otherwise; its namespace is filled in.
     """
     api = cluster.api
-    api.apply_all(CRDS.values())
-    # The API server takes a moment to serve what is new to it.
-    api.wait("the custom resources", lambda: api.list("SandboxTemplate") is not None, 30)
+    install_kinds(api)
     mark = secrets.token_hex(4)
     home, work = f"operator-home-{mark}", f"operator-work-{mark}"
     for name, labels in ((home, {}), (work, RESTRICTED_LABELS)):

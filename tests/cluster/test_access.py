@@ -16,7 +16,6 @@ from cluster.access_bed import FleetBed, a_grant, an_object, fleet_bed
 from cluster.harness.api import path_of
 from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
-from crd_schemas import CRDS
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from sandfleet import Sandbox
 from sandfleet.cli import main
@@ -33,18 +32,12 @@ from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
 from sandfleet_operator.plan.session import session_id
 from sandfleet_operator.plan.volume import workspace_claim
 
+pytestmark = pytest.mark.usefixtures("kinds")
 Json = dict[str, Any]
 IMAGE = "localhost/sandfleet-executor:dev"
 MAY_LOOK = [{"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "verbs": ["get"]}]
 MAY_GET = [*MAY_LOOK, {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/connect"], "verbs": ["create"]}]
 POD_UID = "6f1c2a52-7f6b-4a56-9d0c-0d4dbd2f7c11"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(cluster: Cluster) -> None:
-    """They stay: other tests need them, and they are the product's own."""
-    cluster.api.apply_all(CRDS.values())
-    cluster.api.wait("the kind CodeSandbox", lambda: cluster.api.list("CodeSandbox") is not None, 30)
 
 
 @pytest.fixture(scope="module")

@@ -98,8 +98,9 @@ def _group_roots() -> list[Path]:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Iterator[Layout]:
-    one = Layout(tmp_path / "cluster")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
+    # Short, whatever the test is called: there are sockets below it.
+    one = Layout(tmp_path_factory.mktemp("c") / "cluster")
     yield one
     if one.plan.exists():
         finish(one, "down")
@@ -164,6 +165,15 @@ def test_killed_at_any_moment_and_started_again_it_works(layout: Layout):
     ending.wait()
     finish(layout, "down")
     assert traces(layout) == before
+
+
+def test_a_directory_that_is_too_deep_for_sockets_is_said_to_be(tmp_path: Path):
+    deep = tmp_path / ("a" * 100)
+    process = run(Layout(deep), "up")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert f"cannot start a cluster in {deep}: the path is " in errors
+    assert not deep.exists()
 
 
 def test_a_directory_with_something_else_in_it_is_not_touched(tmp_path: Path):

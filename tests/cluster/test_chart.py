@@ -18,13 +18,13 @@ from cluster.harness.api import has_condition, path_of
 from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
 from cluster.operators import RESTRICTED_LABELS, template
-from crd_schemas import CRDS
 from sandfleet import AsyncSandbox
 from sandfleet_operator.effects.authority import Authority
 from sandfleet_operator.effects.signing import Material
 from sandfleet_operator.effects.tokens import KeyRing, TokenKey
 from sandfleet_operator.plan.configmaps import ca_config_map
 
+pytestmark = pytest.mark.usefixtures("kinds")
 # Rights and objects are the same without processes; the kinds are on the test cluster for all tests, and none of Helm's.
 STILL = ("--set", "crds.enabled=false,operator.replicas=0,fleet.replicas=0")
 IMAGE = ("--set", "image.repository=localhost/sandfleet-operator,image.tag=dev")
@@ -33,13 +33,6 @@ SANDBOX_IMAGE = (
     "test.image=localhost/sandfleet-executor:dev,settings.allowedImages={localhost/sandfleet-executor:*}",
 )
 COMPONENTS = ("operator", "fleet")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kinds(cluster: Cluster) -> None:
-    cluster.api.apply_all(CRDS.values())
-    for kind in CRDS:
-        cluster.api.wait(f"the kind {kind}", lambda kind=kind: cluster.api.list(kind) is not None, 30)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
 from crd_schemas import CRDS
 
+pytestmark = pytest.mark.usefixtures("kinds")
 Json = dict[str, object]
 CHART = Path(__file__).parents[2] / "charts/sandfleet"
 MADE = "it is fixed when the sandbox is made; make another sandbox"
@@ -29,14 +30,6 @@ EXCEPT = "cannot except a network that is not inside of cidr and smaller than it
 IMAGE = (
     "cannot be an image: write registry/name:tag or registry/name@sha256:digest, without https:// and without blanks"
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(cluster: Cluster) -> None:
-    """They stay: other tests need them, and they are the product's own."""
-    cluster.api.apply_all(CRDS.values())
-    for kind in CRDS:
-        cluster.api.wait(f"the kind {kind}", lambda kind=kind: cluster.api.list(kind) is not None, 30)
 
 
 def an_object(kind: str, namespace: str, spec: Json, name: str = "one") -> Json:

@@ -10,7 +10,6 @@ import pytest
 from cluster.access_bed import PROBE, an_agent, an_object, fleet_bed
 from cluster.harness.api import has_condition
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, Sandboxes, sandbox, template
-from crd_schemas import CRDS
 from sandfleet import AsyncSandbox
 from sandfleet.errors import ClaimError, SandfleetError
 from sandfleet.fleet import AsyncFleet
@@ -20,10 +19,9 @@ POOL = 3
 
 
 @pytest.fixture(scope="module")
-def bed(images, tmp_path_factory):
+def bed(images, kinds, tmp_path_factory):
     """Operator and fleet for one namespace that enforces PodSecurity `restricted`, with a pool in it."""
     api = images.api
-    api.apply_all(CRDS.values())
     work = f"fleet-work-{secrets.token_hex(4)}"
     metadata = {"name": work, "labels": RESTRICTED_LABELS}
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})

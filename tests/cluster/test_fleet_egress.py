@@ -12,7 +12,6 @@ import threading
 import pytest
 from cluster.access_bed import PROBE, an_agent, an_object, fleet_bed
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
-from crd_schemas import CRDS
 from sandfleet import AsyncSandbox
 from sandfleet.egress import EgressState
 from sandfleet.fleet import AsyncFleet
@@ -22,10 +21,9 @@ RESOLVE = "import socket; bool(socket.getaddrinfo('kubernetes.default.svc.cluste
 
 
 @pytest.fixture(scope="module")
-def bed(images, tmp_path_factory):
+def bed(images, kinds, tmp_path_factory):
     """Operator and fleet for one namespace. Its pools are made by the tests: what they open is the tests' to say."""
     api = images.api
-    api.apply_all(CRDS.values())
     work = f"egress-work-{secrets.token_hex(4)}"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": work, "labels": RESTRICTED_LABELS}})
     with fleet_bed(images, tmp_path_factory.mktemp("fleet"), (work,)) as made:

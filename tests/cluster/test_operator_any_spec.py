@@ -10,7 +10,6 @@ from builders import IMAGE, SETTINGS
 from cluster.harness.api import ApiError
 from cluster.harness.testing import Cluster
 from cluster.test_pods_accepted import refusal, tried
-from crd_schemas import CRDS
 from crd_strategies import NAMES, an_object, specs
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -35,6 +34,7 @@ USUAL = {
         "spec.tolerations": [{"key": "sandboxes", "operator": "Exists"}],
     }.items()
 }
+pytestmark = pytest.mark.usefixtures("kinds")
 NAMED = specs("CodeSandbox", always=frozenset({"spec.template"}), never=frozenset({"spec.inline"}))
 INLINE = specs(
     "CodeSandbox", usual=USUAL, always=frozenset({"spec.inline"}), never=frozenset({"spec.template", "spec.pool"})
@@ -43,13 +43,6 @@ TEMPLATES = specs("SandboxTemplate", usual=USUAL)
 # Those of a cluster, which refuses pods that name others.
 RUNNABLE = specs("SandboxTemplate", usual=USUAL, never=frozenset({"spec.runtimeClassName", "spec.priorityClassName"}))
 CEILING = sandbox_template(an_object("SandboxTemplate", {"image": IMAGE, "egress": {"allow": [{"cidr": "0.0.0.0/0"}, {"cidr": "::/0"}], "dns": True}})).spec  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed(cluster: Cluster) -> None:
-    cluster.api.apply_all(CRDS.values())
-    for kind in CRDS:
-        cluster.api.wait(f"the kind {kind}", lambda kind=kind: cluster.api.list(kind) is not None, 30)
 
 
 @pytest.fixture

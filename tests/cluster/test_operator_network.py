@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import pytest
 from cluster.operators import OperatorProcess, Sandboxes, python, template
-from crd_schemas import CRDS
 
 # Tries TCP connections and one DNS question over UDP, side by side; prints which of them succeed.
 PROBE = """
@@ -39,9 +38,8 @@ print(json.dumps(said))
 
 
 @pytest.fixture(scope="module")
-def bed(images, tmp_path_factory):
+def bed(images, kinds, tmp_path_factory):
     api = images.api
-    api.apply_all(CRDS.values())
     names = [f"network-{kind}-{secrets.token_hex(4)}" for kind in ("home", "work")]
     for name in names:
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -75,7 +75,7 @@ MODULES = (
         },
     ),
     Module("coredns", {"coredns": "github.com/coredns/coredns"}),
-    Module("local-path-provisioner", {"local-path-provisioner": "github.com/rancher/local-path-provisioner"}),
+    Module("volume-provisioner", {"volume-provisioner": "."}),
     Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     Module("helm", {"helm": "helm.sh/helm/v4/cmd/helm"}),
     Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),

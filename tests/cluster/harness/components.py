@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .layout import NODE_NAME, Addresses, Layout
+from .layout import NODE_NAME, PROVISIONER, Addresses, Layout
 
 ETCD = "http://127.0.0.1:2379"
 PORT = 6443
@@ -159,13 +159,12 @@ def enforcer(context: Context) -> Component:
 
 
 def provisioner(context: Context) -> Component:
-    etc = context.layout.etc
-    flags = ("--config", str(etc / "volumes.json"), "--helper-pod-file", str(etc / "volumes-helper.json"))
-    command = (str(context.programs["local-path-provisioner"]), "start", *flags)
-    access = ("--kubeconfig", context.access("provisioner"), "--namespace", "kube-system")
-    # The config map has the scripts of its helper pods; an image of its own it asks for and does not use.
-    names = ("--service-account-name", "default", "--helper-image", "unused", "--configmap-name", "volume-provisioner")
-    return Component("volume-provisioner", (*command, *access, *names), after="kube-apiserver")
+    flags = _flags(
+        kubeconfig=context.access("provisioner"), name=PROVISIONER, directory=str(context.layout.root / "volumes")
+    )
+    return Component(
+        "volume-provisioner", (str(context.programs["volume-provisioner"]), *flags), after="kube-apiserver"
+    )
 
 
 def all_components(context: Context) -> tuple[Component, ...]:

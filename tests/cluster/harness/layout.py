@@ -13,6 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 SOURCES = REPOSITORY / "tests" / "cluster" / "go"
 DEFAULT_DIRECTORY = Path("/var/lib/sandfleet-cluster")
 NODE_NAME = "sandfleet-node"
+PROVISIONER = "sandfleet.test/volumes"
 DOMAIN = "cluster.local"
 TESTKIT_IMAGE = "localhost/sandfleet-testkit:1"
 

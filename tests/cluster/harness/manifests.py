@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .images import COREDNS_IMAGE
-from .layout import DOMAIN, Addresses
+from .layout import DOMAIN, PROVISIONER, Addresses
 
 Json = dict[str, Any]
-PROVISIONER = "rancher.io/local-path"
 
 _COREFILE = f""".:53 {{
     errors
@@ -23,11 +22,6 @@ _COREFILE = f""".:53 {{
     loadbalance
 }}
 """
-# A volume's directory, made by a pod of the provisioner; it is open to all because the pods that use it share no user.
-_VOLUME_SCRIPTS = {
-    "setup": '#!/bin/sh\nset -eu\nmkdir -p "$VOL_DIR"\nchmod 0777 "$VOL_DIR"\n',
-    "teardown": '#!/bin/sh\nset -eu\nrm -rf "$VOL_DIR"\n',
-}
 
 
 def _system(kind: str, version: str, name: str, **rest: Any) -> Json:
@@ -63,10 +57,8 @@ def rights() -> list[Json]:
         _may("networking.k8s.io", ["networkpolicies"], look),
     ]
     provisioner = [
-        _may("", ["nodes", "configmaps"], look),
-        _may("", ["pods/log"], ["get"]),
-        _may("", ["pods", "persistentvolumes", "persistentvolumeclaims", "endpoints", "events"], all_verbs),
-        _may("coordination.k8s.io", ["leases"], all_verbs),
+        _may("", ["nodes"], look),
+        _may("", ["persistentvolumes", "persistentvolumeclaims", "events"], all_verbs),
         _may("storage.k8s.io", ["storageclasses"], look),
     ]
     coredns = [
@@ -141,11 +133,10 @@ def names(addresses: Addresses) -> list[Json]:
 def storage() -> list[Json]:
     default = {"storageclass.kubernetes.io/is-default-class": "true"}
     return [
-        _system("ConfigMap", "v1", "volume-provisioner", data=_VOLUME_SCRIPTS),
         {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
-            "metadata": {"name": "local-path", "annotations": default},
+            "metadata": {"name": "standard", "annotations": default},
             "provisioner": PROVISIONER,
             "volumeBindingMode": "WaitForFirstConsumer",
             "reclaimPolicy": "Delete",

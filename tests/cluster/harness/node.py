@@ -147,28 +147,6 @@ def enforcer(context: Context) -> dict[str, Any]:
     }
 
 
-def volumes(context: Context) -> dict[str, Any]:
-    paths = [{"node": "DEFAULT_PATH_FOR_NON_LISTED_NODES", "paths": [str(context.layout.root / "volumes")]}]
-    return {"nodePathMap": paths}
-
-
-def volumes_helper() -> dict[str, Any]:
-    """The pod that makes and removes a volume's directory on the node."""
-    root = {"runAsUser": 0}
-    container = {
-        "name": "helper-pod",
-        "image": TESTKIT_IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "securityContext": root,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "helper-pod"},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-    }
-
-
 def _write(path: Path, content: str | dict[str, Any], mode: int = 0o600) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content if isinstance(content, str) else json.dumps(content, indent=2) + "\n")
@@ -183,8 +161,6 @@ def write_all(context: Context, machine: Machine) -> None:
     _write(etc / "kubelet.json", kubelet(context))
     _write(etc / "kube-proxy.json", kube_proxy(context))
     _write(etc / "enforcer.json", enforcer(context))
-    _write(etc / "volumes.json", volumes(context))
-    _write(etc / "volumes-helper.json", volumes_helper())
     _write(etc / "cni" / "10-sandfleet.conflist", cni(context))
     _write(etc / "resolv.conf", "# No name server outside: pods ask the cluster's own.\n")
     _write(etc / "uid_map", "0 0 4294967294\n")

@@ -23,6 +23,8 @@ from .processes import children, find, wait_until
 from .supervisor import GO, PRIVATE
 
 LEAST_DISK_BYTES = 4 << 30
+# The kernel's, for the address of a Unix socket.
+LONGEST_SOCKET = 107
 # What works with a cluster and decides nothing about it.
 NOT_THE_CLUSTER = {"base_image.py", "chaos.py", "fake_nodes.py", "s3.py", "testing.py"}
 
@@ -119,6 +121,11 @@ def _prepare(layout: Layout, here: machine.Machine, programs: Mapping[str, Path]
 
 
 def _require_space(layout: Layout) -> None:
+    # containerd makes a second socket, with a longer name.
+    if (length := len(os.fsencode(f"{layout.containerd_socket}.ttrpc"))) > LONGEST_SOCKET:
+        raise ClusterError(
+            f"cannot start a cluster in {layout.root}: the path is {length - LONGEST_SOCKET} bytes too long for the sockets in it"
+        )
     existing = next(path for path in (layout.root, *layout.root.parents) if path.exists())
     if (free := shutil.disk_usage(existing).free) < LEAST_DISK_BYTES:
         raise ClusterError(
