@@ -9,7 +9,7 @@ PORTS = range(10_000, 30_000)
 
 def free_port(host: str = "") -> int:
     """One that was free just now, on all addresses unless one is named; raises OSError when none of a hundred is."""
-    for port in random.sample(PORTS, 100):
+    for port in random.SystemRandom().sample(PORTS, 100):
         with socket.socket() as probe:
             try:
                 probe.bind((host, port))
