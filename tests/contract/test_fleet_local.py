@@ -227,6 +227,27 @@ def test_isolation_that_is_not_to_be_had_is_refused_and_none_has_to_be_asked_for
         assert bound.sandbox.isolation == describe(bound.access).isolation == session_pb2.ISOLATION_NONE
 
 
+@pytest.mark.parametrize(
+    ("asked", "refused"),
+    [
+        ({"pool": "fast"}, (grpc.StatusCode.NOT_FOUND, "PoolNotFound")),
+        ({"pool": "python", "template": "other"}, (grpc.StatusCode.NOT_FOUND, "PoolNotFound")),
+        ({"template": "other"}, (grpc.StatusCode.NOT_FOUND, "TemplateNotFound")),
+        ({"namespace": "team"}, (grpc.StatusCode.INVALID_ARGUMENT, "NoCluster")),
+        ({"name": "one"}, (grpc.StatusCode.INVALID_ARGUMENT, "NoCluster")),
+        ({"contract": "reviewed"}, (grpc.StatusCode.FAILED_PRECONDITION, "ContractNotSupported")),
+    ],
+)
+def test_what_only_a_cluster_has_is_refused_and_never_left_out_of_account(fleet, name, asked, refused):
+    assert failure(lambda: fleet.claim(name, **asked)) == refused
+
+
+def test_a_pool_is_called_as_its_template(fleet, name):
+    bound = fleet.claim(name, pool="python", contract="autonomous")
+    assert bound.sandbox.template == "python"
+    fleet.release(bound.sandbox.sandbox_id)
+
+
 def test_a_caller_that_goes_away_leaves_no_sandbox_behind(base):
     with a_fleet(base / "f-1", "--pool-size", "0") as fleet:
         call = fleet.stub.Claim(pb.ClaimRequest(request_id="r1"), timeout=PATIENCE)

@@ -340,7 +340,7 @@ async def test_open_stdin_without_a_handle_is_refused(sandbox: AsyncSandbox) -> 
         await sandbox.commands.run("cat", stdin=True)
 
 
-@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 1e300])
+@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 1e300, -1.0])
 async def test_a_deadline_that_is_no_time_is_refused(sandbox: AsyncSandbox, timeout: float) -> None:
     with pytest.raises(InvalidArgument, match="no length of time"):
         await sandbox.run_code("code", timeout=timeout)

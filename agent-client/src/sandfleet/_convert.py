@@ -39,11 +39,14 @@ def seconds(value: float | None) -> api.duration.Duration | None:
     """Make a Duration; None stays None (unset). Raises InvalidArgument for what is no time."""
     if value is None:
         return None
+    wrong = InvalidArgument(f"cannot wait {value} seconds: no length of time", reason="InvalidTimeout")
+    if value < 0:
+        raise wrong
     made = api.duration.Duration()
     try:
         made.FromNanoseconds(round(value * 1e9))
     except (ValueError, OverflowError):
-        raise InvalidArgument(f"cannot wait {value} seconds: no length of time", reason="InvalidTimeout") from None
+        raise wrong from None
     return made
 
 

@@ -10,7 +10,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import common_pb2, session_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2
 
-from sandfleet_operator.api.errors import Problem, invalid
+from sandfleet_operator.api.errors import Code, FleetError, Problem, invalid
+from sandfleet_operator.api.resources import Contract
 from sandfleet_operator.api.validate import trace_parent
 from sandfleet_operator.api.values import Claim, Isolation, Limits, RequestKey, Sandbox, State, Template
 from sandfleet_operator.effects.executor import duration
@@ -42,7 +43,10 @@ def seconds(message: Message, field: str) -> float | None:
 
 
 def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, traceparent: str) -> Claim:
-    """The claim with the defaults of its template. Not checked yet."""
+    """The claim with the defaults of its template, of which only the contract is checked yet."""
+    if request.contract not in {"", Contract.AUTONOMOUS.value}:
+        why = f"contract {request.contract[:40]!r} does not let callers run code by themselves"
+        raise FleetError(Problem(Code.FAILED_PRECONDITION, "ContractNotSupported", f"cannot claim: {why}"))
     lease, longest = seconds(request, "lease"), seconds(request, "max_wait")
     name = request.template or Template().name
     return Claim(

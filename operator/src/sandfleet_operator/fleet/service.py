@@ -44,6 +44,7 @@ class FleetServicer(FleetServiceServicer):
         span = ClaimSpan(metadata_text(context, "traceparent"), request.request_id, request.template)
         try:
             claim = convert.claim(request, self._holder, self._template, span.traceparent)
+            self._check_of_one_machine(request)
             watch = self._fleet.claim(claim)
             # Called however the stream ends; a generator that nobody asks again might not be told.
             context.add_done_callback(lambda _: watch.leave())  # type: ignore[arg-type] # the stubs want generics that are none
@@ -54,6 +55,19 @@ class FleetServicer(FleetServiceServicer):
             await abort(context, error.problem)
         finally:
             span.end()
+
+    def _check_of_one_machine(self, request: fleet_pb2.ClaimRequest) -> None:
+        """See that nothing is asked for that only a cluster has. A pool is called as its template here. Raises FleetError."""
+        if request.namespace or request.name:
+            what = f"the name {request.name[:80]!r}" if request.name else f"namespace {request.namespace[:80]!r}"
+            raise invalid("NoCluster", f"cannot claim with {what}: this fleet is of one machine, which has none")
+        if request.pool and {request.pool, request.template} - {""} != {self._template.name}:
+            what = f"pool {request.pool[:80]!r}" + (
+                f" of template {request.template[:80]!r}" if request.template else ""
+            )
+            raise FleetError(
+                Problem(Code.NOT_FOUND, "PoolNotFound", f"cannot claim: there is no {what} on one machine")
+            )
 
     async def _responses(self, watch: Watch, span: ClaimSpan) -> AsyncIterator[fleet_pb2.ClaimResponse]:
         sequence = 0

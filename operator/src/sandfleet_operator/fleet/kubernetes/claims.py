@@ -59,10 +59,6 @@ class Claims:
         pool = self._kubernetes.engine.pool(recipe.name)
         template = pool.template if pool else Template(name=recipe.template)
         claim = convert.claim(request, caller.username[:MAX_HOLDER], template, traceparent)
-        contract = request.contract or AUTONOMOUS
-        if contract != AUTONOMOUS:
-            why = f"contract {contract[:40]!r} does not let callers run code by themselves"
-            raise FleetError(Problem(Code.FAILED_PRECONDITION, "ContractNotSupported", f"cannot claim: {why}"))
         for label in claim.labels:
             if names.is_reserved(label):
                 raise invalid(
@@ -73,7 +69,9 @@ class Claims:
             why = f"the environment of {size} characters is larger than {MAX_ENVS_JSON // 2}"
             raise invalid("InvalidEnvironment", f"cannot claim: {why}")
         egress = request.egress != fleet_pb2.EGRESS_NONE
-        return replace(_on_volume(claim, recipe), pool=recipe.name, contract=contract, egress=egress)
+        return replace(
+            _on_volume(claim, recipe), pool=recipe.name, contract=request.contract or AUTONOMOUS, egress=egress
+        )
 
     async def _on_workspace(self, namespace: str, claim: Claim) -> Claim:
         """The claim once its workspace is free, with what is left of its wait. Raises FleetError."""
