@@ -242,6 +242,12 @@ def test_what_only_a_cluster_has_is_refused_and_never_left_out_of_account(fleet,
     assert failure(lambda: fleet.claim(name, **asked)) == refused
 
 
+def test_no_namespace_is_listed_where_there_is_none(fleet):
+    refused = (grpc.StatusCode.INVALID_ARGUMENT, "NoCluster")
+    assert failure(lambda: fleet.stub.List(pb.ListRequest(namespace="team"))) == refused
+    assert failure(lambda: fleet.stub.ListPools(pb.ListPoolsRequest(namespace="team"))) == refused
+
+
 def test_a_pool_is_called_as_its_template(fleet, name):
     bound = fleet.claim(name, pool="python", contract="autonomous")
     assert bound.sandbox.template == "python"

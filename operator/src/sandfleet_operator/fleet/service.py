@@ -58,9 +58,10 @@ class FleetServicer(FleetServiceServicer):
 
     def _check_of_one_machine(self, request: fleet_pb2.ClaimRequest) -> None:
         """See that nothing is asked for that only a cluster has. A pool is called as its template here. Raises FleetError."""
-        if request.namespace or request.name:
-            what = f"the name {request.name[:80]!r}" if request.name else f"namespace {request.namespace[:80]!r}"
-            raise invalid("NoCluster", f"cannot claim with {what}: this fleet is of one machine, which has none")
+        if request.name:
+            why = "sandboxes of one machine have the names that it makes up"
+            raise invalid("NoCluster", f"cannot claim with the name {request.name[:80]!r}: {why}")
+        _check_no_namespace(request.namespace, doing="claim")
         if request.pool and {request.pool, request.template} - {""} != {self._template.name}:
             what = f"pool {request.pool[:80]!r}" + (
                 f" of template {request.template[:80]!r}" if request.template else ""
@@ -122,6 +123,7 @@ class FleetServicer(FleetServiceServicer):
         return await _or_abort(self._list(request), context)
 
     async def _list(self, request: fleet_pb2.ListRequest) -> fleet_pb2.ListResponse:
+        _check_no_namespace(request.namespace, doing="list")
         if request.page_token:
             check_id(request.page_token, "page token", doing="list")
         if len(request.label_selector) > MAX_SELECTOR_BYTES:
@@ -139,7 +141,11 @@ class FleetServicer(FleetServiceServicer):
         await abort(context, Problem(Code.UNIMPLEMENTED, "Unimplemented", why))
         yield fleet_pb2.WatchResponse()
 
-    async def ListPools(self, request: fleet_pb2.ListPoolsRequest, context: Context) -> fleet_pb2.ListPoolsResponse:  # noqa: ARG002, N802 - gRPC's name
+    async def ListPools(self, request: fleet_pb2.ListPoolsRequest, context: Context) -> fleet_pb2.ListPoolsResponse:  # noqa: N802 - gRPC's name
+        return await _or_abort(self._list_pools(request), context)
+
+    async def _list_pools(self, request: fleet_pb2.ListPoolsRequest) -> fleet_pb2.ListPoolsResponse:
+        _check_no_namespace(request.namespace, doing="list pools")
         return fleet_pb2.ListPoolsResponse(pools=[convert.pool_message(*one) for one in self._fleet.pools()])
 
     def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
@@ -150,6 +156,14 @@ def _message(sandbox: Sandbox) -> fleet_pb2.Sandbox:
     message = convert.sandbox_message(sandbox)
     message.egress.CopyFrom(MACHINES_NETWORK if sandbox.isolation is Isolation.NONE else NO_NETWORK)
     return message
+
+
+def _check_no_namespace(namespace: str, *, doing: str) -> None:
+    """Raises FleetError where one is named."""
+    if namespace:
+        raise invalid(
+            "NoCluster", f"cannot {doing} in namespace {namespace[:80]!r}: this fleet is of one machine, which has none"
+        )
 
 
 async def _or_abort(work: Awaitable[T], context: Context) -> T:

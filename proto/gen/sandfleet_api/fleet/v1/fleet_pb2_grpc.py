@@ -134,7 +134,8 @@ class FleetServiceServicer:
 
     def List(self, request, context):
         """Lists sandboxes, by id.
-        INVALID_ARGUMENT  malformed selector or page token. Not to be retried.
+        INVALID_ARGUMENT  malformed selector or page token; a namespace on one machine, which has none (reason NoCluster). Not to be
+        retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -152,6 +153,7 @@ class FleetServiceServicer:
 
     def ListPools(self, request, context):
         """Lists pools, by name.
+        INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -68,7 +68,8 @@ class FleetServiceStub:
     """
     List: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ListRequest, _fleet_pb2.ListResponse]
     """Lists sandboxes, by id.
-      INVALID_ARGUMENT  malformed selector or page token. Not to be retried.
+      INVALID_ARGUMENT  malformed selector or page token; a namespace on one machine, which has none (reason NoCluster). Not to be
+                        retried.
     """
     Watch: _grpc.UnaryStreamMultiCallable[_fleet_pb2.WatchRequest, _fleet_pb2.WatchResponse]
     """Sandboxes as they change: first each one that is there, then `synced`, then what happens. A reader that is too slow
@@ -77,7 +78,9 @@ class FleetServiceStub:
       UNIMPLEMENTED     on one machine. Not to be retried.
     """
     ListPools: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ListPoolsRequest, _fleet_pb2.ListPoolsResponse]
-    """Lists pools, by name."""
+    """Lists pools, by name.
+      INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
+    """
 
 @_typing.type_check_only
 class FleetServiceAsyncStub(FleetServiceStub):
@@ -119,7 +122,8 @@ class FleetServiceAsyncStub(FleetServiceStub):
     """
     List: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ListRequest, _fleet_pb2.ListResponse]  # type: ignore[assignment]
     """Lists sandboxes, by id.
-      INVALID_ARGUMENT  malformed selector or page token. Not to be retried.
+      INVALID_ARGUMENT  malformed selector or page token; a namespace on one machine, which has none (reason NoCluster). Not to be
+                        retried.
     """
     Watch: _aio.UnaryStreamMultiCallable[_fleet_pb2.WatchRequest, _fleet_pb2.WatchResponse]  # type: ignore[assignment]
     """Sandboxes as they change: first each one that is there, then `synced`, then what happens. A reader that is too slow
@@ -128,7 +132,9 @@ class FleetServiceAsyncStub(FleetServiceStub):
       UNIMPLEMENTED     on one machine. Not to be retried.
     """
     ListPools: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ListPoolsRequest, _fleet_pb2.ListPoolsResponse]  # type: ignore[assignment]
-    """Lists pools, by name."""
+    """Lists pools, by name.
+      INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
+    """
 
 class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
     """Hands out sandboxes. The caller is who the transport says: on one machine peer credentials, on Kubernetes the token of a
@@ -197,7 +203,8 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_fleet_pb2.ListResponse, _abc.Awaitable[_fleet_pb2.ListResponse]]:
         """Lists sandboxes, by id.
-          INVALID_ARGUMENT  malformed selector or page token. Not to be retried.
+          INVALID_ARGUMENT  malformed selector or page token; a namespace on one machine, which has none (reason NoCluster). Not to be
+                            retried.
         """
 
     @_abc_1.abstractmethod
@@ -218,6 +225,8 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _fleet_pb2.ListPoolsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_fleet_pb2.ListPoolsResponse, _abc.Awaitable[_fleet_pb2.ListPoolsResponse]]:
-        """Lists pools, by name."""
+        """Lists pools, by name.
+          INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
+        """
 
 def add_FleetServiceServicer_to_server(servicer: FleetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
