@@ -51,6 +51,15 @@ def test_an_interrupt_ends_the_cell_and_not_the_session(context, code):
     assert context.run("kept").text == "7"
 
 
+def test_an_interrupt_ends_a_cell_that_handles_an_error_which_cannot_be_shown(context):
+    outcome = context.run(
+        "class E(Exception):\n    def __str__(self):\n        while True: pass\n"
+        "try:\n    raise E\nexcept E:\n    print('ready', flush=True)\n    while True: pass",
+        on_output=interrupt_at(context, "ready"),
+    )
+    assert (outcome.status, outcome.error["name"]) == ("interrupted", "KeyboardInterrupt")
+
+
 def test_an_interrupted_cell_says_where_it_was(context):
     outcome = context.run(
         "def spin():\n    print('ready', flush=True)\n    while True: pass\nspin()",

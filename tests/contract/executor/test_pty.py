@@ -68,7 +68,7 @@ async def test_a_resize_is_seen_and_told(sandbox):
 async def test_the_program_in_front_of_a_shell_is_told_of_a_resize(sandbox):
     screen = await shell(sandbox)
     await screen.type(
-        "python3 -uc \"import os, signal; signal.signal(28, lambda *_: print('told', *os.get_terminal_size())); print('rea' + 'dy'); signal.pause()\"\r"
+        "python3 -uc \"import os, signal as s; s.signal(28, print); s.pthread_sigmask(s.SIG_BLOCK, [28]); print('rea' + 'dy'); s.sigwait([28]); print('told', *os.get_terminal_size())\"\r"
     )
     await screen.until(rb"ready")
     await screen.handle.resize(44, 55)

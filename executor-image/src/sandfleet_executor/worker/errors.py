@@ -31,6 +31,9 @@ class Reporter:
         """Name, value, traceback and the frames of the user's own code, each bounded, with no lone surrogates."""
         # First, because the traceback module would swallow the interrupt of a __str__ that does not end.
         value = value_of(error)
+        if isinstance(error, KeyboardInterrupt):
+            # Nor is what it came into shown: that may have such a __str__ as well, and who has interrupted once waits for the end.
+            error.__suppress_context__ = True
         try:
             report = _summary(error)
             text = "".join(report.format())
