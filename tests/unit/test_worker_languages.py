@@ -49,7 +49,7 @@ def test_an_exit_code_names_the_signal_that_it_stands_for(code, words):
     ],
 )
 def test_what_a_shell_says_of_a_cell(lines, end):
-    heard = bash.Heard(7)
+    heard = bash.Heard("7")
     for line in lines:
         assert heard.end is None or line == lines[-1]
         heard.take(line.encode())
@@ -57,7 +57,7 @@ def test_what_a_shell_says_of_a_cell(lines, end):
 
 
 def test_the_options_of_the_shell_come_with_the_end():
-    heard = bash.Heard(7)
+    heard = bash.Heard("7")
     heard.take(b"7 2 checkwinsize:extglob:globstar")
     assert heard.end.options == [b"checkwinsize", b"extglob", b"globstar"]
 

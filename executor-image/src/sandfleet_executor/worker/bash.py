@@ -54,7 +54,7 @@ class Shell:
         self.armed = False
         self._say(
             f"BASH_ARGV0=bash; shopt -s expand_aliases; set -E; trap -- {shlex.quote(self._on_error())} ERR;"
-            f" {self._arm(0)}; {self._answer('armed')}\n"
+            f" {self._arm('none')}; {self._answer('armed')}\n"
         )
 
     def _start(self) -> int:
@@ -74,9 +74,9 @@ class Shell:
         finally:
             os.close(null)
 
-    def _arm(self, number: int) -> str:
+    def _arm(self, cell: str) -> str:
         """Has an interrupt leave the cell; one that comes behind its end is not the next one's."""
-        leave = f"{self._answer(f'interrupted {number}')}; {leave_cell()}"
+        leave = f"{self._answer(f'interrupted {cell}')}; {leave_cell()}"
         return f"\\builtin trap -- {shlex.quote(leave)} INT"
 
     def _on_error(self) -> str:
@@ -87,29 +87,29 @@ class Shell:
     def _answer(self, text: str) -> str:
         return f"\\builtin printf '%s\\n' \"{text}\" >|{self._own}/{self._answers}"
 
-    def begin(self, number: int, source: bytes, envs: Mapping[str, str], last: int) -> None:
-        """Has a cell run. `last`: the exit code that it finds."""
+    def begin(self, name: str, source: bytes, envs: Mapping[str, str], last: int) -> None:
+        """Has a cell run. `name` stands in its answers; `last` is the exit code that it finds."""
         os.ftruncate(self._cell, 0)
         view = memoryview(source)
         while view:
             view = view[os.pwrite(self._cell, view, len(source) - len(view)) :]
-        self._say(self._run(number, envs, last) + self._report(number))
+        self._say(self._run(name, envs, last) + self._report(name))
 
-    def _run(self, number: int, envs: Mapping[str, str], last: int) -> str:
-        set_here = "".join(f"{name}={shlex.quote(value)} " for name, value in envs.items())
+    def _run(self, name: str, envs: Mapping[str, str], last: int) -> str:
+        set_here = "".join(f"{key}={shlex.quote(value)} " for key, value in envs.items())
         own = self._own
         source = f"\\. {self.cell} </dev/null >|{own}/1 2>|{own}/2"
         # Under `set -e` it would end the shell.
         before = f"case $- in *e*) ;; *) (\\builtin exit {last});; esac; " if last else ""
         # Traces of these lines (`set -x`) go where the shell's own errors go. A variable that code made read-only stays as it is.
         return (
-            f"{{ {self._arm(number)}; if {set_here}\\builtin :; then {before}{set_here}{source}; else {before}{source}; fi; }}"
+            f"{{ {self._arm(name)}; if {set_here}\\builtin :; then {before}{set_here}{source}; else {before}{source}; fi; }}"
             " 2>/dev/null\n"
         )
 
-    def _report(self, number: int) -> str:
+    def _report(self, name: str) -> str:
         """On a line of its own, which is read whatever became of the one before."""
-        return f"{{ {self._answer(f'{number} $? $BASHOPTS')}; {self._arm(number)}; }} 2>/dev/null\n"
+        return f"{{ {self._answer(f'{name} $? $BASHOPTS')}; {self._arm(name)}; }} 2>/dev/null\n"
 
     def _say(self, line: str) -> None:
         data = memoryview(line.encode("utf-8", "surrogateescape"))
@@ -160,8 +160,8 @@ class End(NamedTuple):
 class Heard:
     """What the shell has said while a cell runs."""
 
-    def __init__(self, number: int) -> None:
-        self._number = b"%d" % number
+    def __init__(self, cell: str) -> None:
+        self._cell = cell.encode()
         self._interrupted = False
         self._failed: int | None = None
         self.armed = False
@@ -172,11 +172,11 @@ class Heard:
         match line.split():
             case [b"armed"]:
                 self.armed = True
-            case [b"interrupted", self._number]:
+            case [b"interrupted", self._cell]:
                 self._interrupted = True
             case [b"failed", code] if code.isdigit() and self._failed is None:
                 self._failed = int(code) & 0xFF
-            case [self._number, code, *options] if code.isdigit() and self.end is None:
+            case [self._cell, code, *options] if code.isdigit() and self.end is None:
                 last = int(code) & 0xFF if self._failed is None else self._failed
                 self.end = End(last, b"".join(options).split(b":"), self._interrupted)
 
@@ -225,12 +225,13 @@ class Session:
             nothing = process.Usage(0.0, 0, 0)
             self._fail("SyntaxError", "cannot run the code: it holds a NUL byte", SYNTAX, nothing)
             return
-        number = int(header.get("cell", 0))
+        # No cell knows what a later one is called: what it forges is its own end at most.
+        cell = os.urandom(8).hex()
         self._meter.start()
         # What earlier cells left in the background.
         spared = self._shell.children()
-        self._shell.begin(number, source, header.get("envs") or {}, self._last)
-        end = self._wait(number, spared)
+        self._shell.begin(cell, source, header.get("envs") or {}, self._last)
+        end = self._wait(cell, spared)
         usage = self._meter.stop()
         self._last = end.code
         if end.interrupted:
@@ -242,9 +243,9 @@ class Session:
         else:
             self._send(None, "ok", 0, usage)
 
-    def _wait(self, number: int, spared: set[int]) -> End:
+    def _wait(self, cell: str, spared: set[int]) -> End:
         poller = self._poller(self._shell.answers)
-        heard = Heard(number)
+        heard = Heard(cell)
         asked = False
         silent = 0
         while heard.end is None:
