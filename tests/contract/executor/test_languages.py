@@ -247,7 +247,12 @@ async def test_background_processes_of_a_cell_live_on_until_the_context_ends(san
     assert (await run(language.say.format("on"))).outcome is Outcome.OK
     assert (await sandbox.commands.run(alive)).exit_code == 0
     await sandbox.restart_context(made)
-    assert (await sandbox.commands.run(alive)).exit_code != 0
+
+    async def is_gone():
+        return (await sandbox.commands.run(alive)).exit_code != 0
+
+    # One that has been killed has its pid until it is reaped.
+    await until(is_gone)
 
 
 async def test_files_that_a_cell_changed_are_named(run, language):
