@@ -4,7 +4,7 @@ PY := .venv/bin/python
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test model lint types proto lock image own-images bench clean
+.PHONY: help setup demo test model lint types proto sync lock image own-images bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -27,13 +27,17 @@ lint: setup ## ruff, import contracts, buf.
 	@.venv/bin/ruff check -q . && .venv/bin/ruff format -q --check .
 	@said=$$(.venv/bin/lint-imports --no-logo) || { echo "$$said"; exit 1; }
 	@cd proto && ../.venv/bin/buf lint
-	@$(PY) scripts/reference.py --check && $(PY) scripts/chart.py --check
+	@$(PY) scripts/crds.py --check && $(PY) scripts/reference.py --check && $(PY) scripts/chart.py --check
+	@$(PY) scripts/sync.py --check
 
 types: setup ## mypy, strict.
 	@.venv/bin/mypy --no-error-summary
 
 proto: setup ## Generate the code of the APIs again.
 	@scripts/proto.sh
+
+sync: setup ## Generate the sync client from the async one.
+	@$(PY) scripts/sync.py
 
 lock: setup ## Write requirements.lock anew from pyproject.toml.
 	@scripts/lock.sh

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Write the chart's values.schema.json and the table in its README.md from values.yaml. `--check`: exit with 1 where they are out of date.
+"""Write the chart's values.schema.json and the table in its README.md from values.yaml.
 
-Each value has its description above it, behind `# --`, on as many lines as it takes. `# @enum A, B` lists what may be written, `# @schema {…}`
-adds to the value's JSON schema. A mapping is a section when something in it is described; otherwise it is one value.
+With `--check` nothing is written; the exit code is 1 if a file is out of date. Each value has its description above it,
+behind `# --`, on as many lines as it takes. `# @enum A, B` lists the allowed values, `# @schema {…}` adds to the
+value's JSON schema. A mapping is a section if a value in it is described; otherwise it is one value.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# debian.sh PROGRAM PACKAGES…: installs the packages unless the program is there.
+# debian.sh PROGRAM PACKAGES…: installs the packages if the program is missing.
 set -euo pipefail
 program=$1
 shift

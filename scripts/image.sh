@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the images with buildah, without Docker: image.sh [executor|operator …]. BASE_IMAGE names another base than the one made here.
-# What is already built from the same sources is not built again. With a running test cluster they are loaded into it.
-# REQUIREMENTS names a file of packages that the executor's image has beside its own; TAG is then to be something else than dev.
+# Builds the images with buildah, without Docker: image.sh [executor|operator …]. BASE_IMAGE names another base than the
+# one made here. An image is built only if its sources have changed. With a running test cluster it is also loaded there.
+# REQUIREMENTS names a file of packages to add to the executor's image; set TAG to something else than dev then.
 # LOAD=no leaves a running test cluster alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ buildah_here() {
 base=${BASE_IMAGE:-$(harness base-image | tail -1)}
 uv=$(scripts/uv.sh)
 export UV_SYSTEM_CERTS=1 VIRTUAL_ENV=$PWD/.venv
-# What one that was killed has left.
+# Leftovers of a killed run.
 find "$cache" -maxdepth 1 -name 'image-*' -mmin +600 -exec rm -rf {} +
 mkdir -p "$cache/images"
 work=$(mktemp -d "$cache/image-XXXXXX")
@@ -28,13 +28,13 @@ if [ "$requirements" != /dev/null ] && [ "$tag" = dev ]; then
     exit 2
 fi
 
-load() { # name, version: into the test cluster, where one runs and does not have it
+load() { # name, version: into the test cluster, if one runs and lacks the image
     [ "${LOAD:-yes}" != no ] && [ "$tag" = dev ] && harness running || return 0
     local archive=$cache/images/$1-$2.tar lock
     exec {lock}> "$cache/images/$1.lock"
     flock "$lock"
     if ! harness has-image "localhost/$1:$2"; then
-        # Kept, since the next cluster is a new one; one of each name.
+        # Kept for the next cluster, which is a new one; one file for each name.
         if [ ! -e "$archive" ]; then
             buildah_here push --quiet "localhost/$1:$2" "docker-archive:$work/$1.tar:localhost/$1:$2"
             rm -f "$cache/images/$1"-*.tar
@@ -43,12 +43,12 @@ load() { # name, version: into the test cluster, where one runs and does not hav
         echo "image: loading localhost/$1:$2 into the cluster" >&2
         harness load-image "$archive"
     fi
-    # The last is what chart and examples say.
+    # The last name is the one in chart and examples.
     harness tag-image "localhost/$1:$2" "localhost/$1:dev" "docker.io/sandfleet/${1#sandfleet-}:0.1.0"
     exec {lock}>&-
 }
 
-forget() { # name: versions of it in buildah's storage, but for the newest three
+forget() { # name: all versions in buildah's storage but the newest three
     buildah_here images --format '{{.Name}}:{{.Tag}}' --filter "reference=localhost/$1" | sed -n '/:[0-9a-f]\{12\}$/p' | tail -n +4 \
         | while read -r old; do buildah_here rmi "$old" > /dev/null; done
 }
@@ -72,7 +72,7 @@ build() { # folder, member distributions
         rm -f "$context/wheels/.gitignore"
         if [ -s "$extra" ]; then
             cp "$extra" "$context/extra/requirements.txt"
-            # What the image has of its own is not moved by what is added.
+            # Added packages do not change the versions of the image's own.
             sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' "$folder/requirements.lock" > "$work/ours.txt"
             "$uv" tool run --quiet pip@25.3 download --quiet --disable-pip-version-check --only-binary :all: \
                 --dest "$context/extra" --constraint "$work/ours.txt" --requirement "$extra"
@@ -87,7 +87,7 @@ build() { # folder, member distributions
     buildah_here images --format "{{.Name}}:{{.Tag}}  {{.Size}}" "$image"
 }
 
-# Side by side: each of them waits for a disk or for one core most of the time.
+# Side by side: each build waits for a disk or for one core most of the time.
 made=()
 for each in ${*:-executor operator}; do
     case $each in

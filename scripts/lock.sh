@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Hashes, but no index: where packages come from is the machine's business.
+# Hashes, but no index: the machine decides where packages come from.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 uv=$(scripts/uv.sh)
-# The certificates that the machine trusts, also behind a company's proxy.
+# Trust the machine's certificates, also behind a company's proxy.
 export UV_SYSTEM_CERTS=1
 compile() { # output, input…
     "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
         --no-emit-find-links --no-emit-package sandfleet-api --output-file "$@"
 }
 compile requirements.lock --group dev --group workbench pyproject.toml
-# The images have the versions that were tested.
+# The images get the tested versions.
 compile executor-image/requirements.lock --constraint requirements.lock --extra search --group image executor-image/pyproject.toml
 compile operator/requirements.lock --constraint requirements.lock operator/pyproject.toml

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the Debian images of docs/howto/own-image.md as they stand there, and runs an executor in the root file system of each. Root,
-# buildah, debootstrap; no registry: bases are made here, and what would come from an index comes from wheels that are fetched first.
+# Builds the Debian images of docs/howto/own-image.md exactly as on the page, and runs an executor in the root file system
+# of each. Needs root, buildah and debootstrap, but no registry: bases are made here, and packages come from wheels that
+# are fetched first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 for program in buildah debootstrap bwrap; do
@@ -42,7 +43,7 @@ buildah_here add --quiet "$container" "$trixie" / > /dev/null
 buildah_here config --env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$container"
 buildah_here commit --quiet --rm "$container" localhost/sandfleet-base-trixie > /dev/null
 
-# Ours, with a layer of packages of an installation's own.
+# Our image, with a layer of packages of one's own.
 echo 'tabulate==0.9.0' > "$work/team.txt"
 LOAD=no TAG=with-packages REQUIREMENTS=$work/team.txt scripts/image.sh executor >&2
 bookworm=$(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests "$python" -m cluster.harness base-image | tail -1)

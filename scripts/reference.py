@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
-"""Write docs/reference/crds.md and conditions.md from what they speak of. `--check`: exit with 1 where they are out of date."""
+"""Write the pages crds.md, conditions.md and reasons.md of docs/reference, and the client's values/reasons.py.
+
+Their sources are the CRDs and the operator's api/conditions.py and api/reasons.py.
+With `--check` nothing is written; the exit code is 1 if a file is out of date.
+"""
 
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason, ServiceReason
+from sandfleet_operator.api.reasons import ClaimReason, EndReason, QueueReason
 
 ROOT = Path(__file__).resolve().parents[1]
 CRDS = ROOT / "charts/sandfleet/files/crds"
@@ -18,7 +24,7 @@ KINDS = ("codesandboxes", "sandboxtemplates", "sandboxpools", "sandboxqueues")
 
 Json = dict[str, Any]
 
-
+COLUMNS = 120
 INLINE = "spec.inline"
 
 
@@ -28,6 +34,10 @@ def crds() -> list[Json]:
 
 def cell(text: object) -> str:
     return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+def paragraph(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, COLUMNS, break_long_words=False, break_on_hyphens=False))
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
@@ -42,7 +52,7 @@ def named(schema: Json, *path: str) -> set[str]:
 
 
 def fields(schema: Json, path: str) -> Iterator[tuple[str, Json, bool]]:
-    """Each field below, with its path, its schema and whether it has to be there."""
+    """Each field below, with its path, its schema and whether it is required."""
     required = schema.get("required", ())
     for name, inner in schema.get("properties", {}).items():
         yield f"{path}.{name}", inner, name in required
@@ -61,7 +71,7 @@ def kind_of(schema: Json) -> str:
 
 
 def bounds(schema: Json) -> str:
-    """Of the field, or of a list's entries and their number."""
+    """The bounds of a field; for a list those of its entries and of their number."""
     said = []
     entries = schema.get("items", {})
     if enum := schema.get("enum") or entries.get("enum"):
@@ -103,17 +113,23 @@ def of_part(schema: Json, part: str) -> list[str]:
         for path, one, needed in fields(inner, part)
         if not path.startswith(f"{INLINE}.")
     ]
-    return [f"### {part}", "", inner["description"], "", *table(("field", "type", "bounds", "default", ""), rows)]
+    return [
+        f"### {part}",
+        "",
+        paragraph(inner["description"]),
+        "",
+        *table(("field", "type", "bounds", "default", ""), rows),
+    ]
 
 
 def of_inline(schema: Json) -> list[str]:
-    """The template in place is not said twice."""
+    """The note on inline templates, whose fields the page lists only once."""
     if "inline" not in schema["properties"]["spec"]["properties"]:
         return []
     template = next(crd for crd in crds() if crd["spec"]["names"]["kind"] == "SandboxTemplate")
     whole = template["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     missing = ", ".join(f"`{name}`" for name in sorted(named(whole, "spec") - named(schema, "spec", "inline")))
-    return [f"`{INLINE}` has the fields of SandboxTemplate's `spec` but {missing}, and the same rules.", ""]
+    return [paragraph(f"`{INLINE}` has the fields of SandboxTemplate's `spec` but {missing}, and the same rules."), ""]
 
 
 def of_kind(crd: Json) -> list[str]:
@@ -127,7 +143,7 @@ def of_kind(crd: Json) -> list[str]:
     return [
         f"## {names['kind']}",
         "",
-        schema["description"],
+        paragraph(schema["description"]),
         "",
         f"`kubectl get {names['shortNames'][0]}` shows:",
         "",
@@ -147,9 +163,10 @@ def crds_page() -> str:
         "",
         NOTE,
         "",
-        "`sandfleet.io/v1alpha1`, all of them namespaced; `kubectl get sandfleet` lists every kind, `kubectl explain csb.spec` says what stands here.",
-        "Quantities are Kubernetes': `500m`, `1.5`, `2Gi`. Beside what is listed under each kind, names are DNS labels, and bounds and unknown words are",
-        "refused by the schema.",
+        "All kinds are namespaced and belong to `sandfleet.io/v1alpha1`. `kubectl get sandfleet` lists the objects of every",
+        "kind; `kubectl explain csb.spec` shows the texts of this page. Quantities are Kubernetes': `500m`, `1.5`, `2Gi`.",
+        "Names are DNS labels. The schema refuses values outside their bounds and unknown words; the rules that it checks",
+        "beyond that are listed under each kind.",
         "",
     ]
     for crd in crds():
@@ -167,32 +184,96 @@ def conditions_page() -> str:
         "",
         NOTE,
         "",
-        "`kubectl get csb` shows the reason of `Ready`; `kubectl describe csb NAME` shows all conditions with their messages. `Ready` repeats the reason of",
-        "what keeps it from being `True`. Wait for one with `kubectl wait --for=condition=Ready csb/NAME`.",
+        "`kubectl get csb` shows the reason of `Ready`; `kubectl describe csb NAME` shows all conditions with their messages.",
+        "While `Ready` is not `True`, it repeats the reason of the condition that prevents it. To wait for a condition, use",
+        "`kubectl wait --for=condition=Ready csb/NAME`.",
         "",
         *table(("condition", "when it is True"), types),
         "## Reasons",
         "",
-        "A reason is one word for programs; the condition's message says the particulars. `status.restartHistory` uses the same words.",
+        "A reason is one word for programs; the condition's message has the details. `status.restartHistory` uses the same words.",
         "",
         *table(("reason", "what it means", "what to do"), reasons),
         "## Services",
         "",
-        "How the services are that a template declares stands in `status.services`; Events with these reasons tell when one is in trouble, and when it is",
-        "ready again. [howto/services.md](../howto/services.md#in-the-status) has the states. Services change no condition.",
+        "`status.services` shows the state of each service that the template declares. Events with these reasons report when",
+        "a service is in trouble and when it has recovered. [howto/services.md](../howto/services.md#in-the-status) lists the",
+        "states. Services change no condition.",
         "",
         *table(("reason", "what it means", "what to do"), of_services),
         "## Pools",
         "",
-        "`kubectl get sbp` shows the reason of a pool's one condition, `Ready`: as many sandboxes are warm as are to be.",
-        "[howto/runbook.md](../howto/runbook.md) says how to look into each.",
+        "`kubectl get sbp` shows the reason of a pool's only condition, `Ready`, which is `True` while the pool has its",
+        "target number of warm sandboxes. [howto/runbook.md](../howto/runbook.md) says how to examine each reason.",
         "",
         *table(("reason", "what it means", "what to do"), of_pools),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
-PAGES = {"docs/reference/crds.md": crds_page, "docs/reference/conditions.md": conditions_page}
+def reasons_page() -> str:
+    failures = [
+        (f"`{one.value}`", f"`{one.code.value}`", "yes" if one.retryable else "no", one.meaning, one.remedy)
+        for one in ClaimReason
+    ]
+    waits = [(f"`{one.value}`", one.meaning, one.remedy) for one in QueueReason]
+    ends = [(f"`{one.value}`", one.meaning) for one in EndReason]
+    lines = [
+        "# Reasons of the fleet",
+        "",
+        NOTE,
+        "",
+        "A reason is one word for programs; the message beside it has the details. In Python they are the enums of",
+        "`sandfleet.values.reasons`.",
+        "",
+        "## Why a call fails",
+        "",
+        "A failed call carries its reason in `sandfleet_api.executor.v1.ErrorDetail` (the metadata `sandfleet-error-bin`),",
+        "together with `retryable`, which decides where it differs from this table. A sandbox that cannot be opened has the",
+        "reason of its condition instead, see [conditions.md](conditions.md).",
+        "",
+        *table(("reason", "code", "retry", "what it means", "what to do"), failures),
+        "## Why a claim waits",
+        "",
+        "`Queued.reason` is one of these, or the reason of the pool's condition ([conditions.md](conditions.md#pools)).",
+        "",
+        *table(("reason", "what it means", "what to do"), waits),
+        "## Why a sandbox ended, or its executor was replaced",
+        "",
+        "The message of `ClaimEnded` and `SandboxNotFound` names it, and `Sandbox.last_restart_reason` on one machine.",
+        "",
+        *table(("reason", "what it means"), ends),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def client_reasons() -> str:
+    lines = [
+        '"""Why calls of the fleet fail, why claims wait, and why sandboxes end.',
+        "",
+        "Made by scripts/reference.py from the operator's api/reasons.py: change that file and run the script again.",
+        '"""',
+        "",
+        "from enum import StrEnum",
+    ]
+    kinds = (
+        (ClaimReason, "Why a call of the fleet fails: the reason of a SandfleetError."),
+        (QueueReason, "Why a claim waits: the reason of a Queued, beside the reasons of its pool."),
+        (EndReason, "Why a sandbox ended, or its executor was replaced."),
+    )
+    for kind, about in kinds:
+        lines += ["", "", f"class {kind.__name__}(StrEnum):", f'    """{about}"""', ""]
+        for one in kind:
+            lines += [f'    {one.name} = "{one.value}"', f'    """{one.meaning}"""']
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {
+    "docs/reference/crds.md": crds_page,
+    "docs/reference/conditions.md": conditions_page,
+    "docs/reference/reasons.md": reasons_page,
+    "agent-client/src/sandfleet/values/reasons.py": client_reasons,
+}
 
 
 def main() -> int:

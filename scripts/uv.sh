@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the path of a pinned uv, which it installs into the cache when it is not there yet.
+# Prints the path of a pinned uv, which it installs into the cache if it is missing.
 set -euo pipefail
 version=0.13.9
 cache=${SANDFLEET_CACHE:-$HOME/.cache/sandfleet}
@@ -20,7 +20,7 @@ if [ ! -x "$home/bin/uv" ]; then
     trap 'rm -rf "$partial"' EXIT
     "$python" -m venv "$partial"
     "$partial/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$version" >&2
-    # uv is one native binary: it can be moved where the environment around it cannot.
+    # uv is one native binary: it can be moved, unlike the environment around it.
     mkdir -p "$home/bin"
     mv -f "$partial/bin/uv" "$home/bin/uv"
 fi

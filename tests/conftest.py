@@ -1,6 +1,12 @@
 """What every folder of tests may use."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
+
+# A job that a script starts with & inherits an ignored SIGINT, and so would the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more of a busy machine than of what is tested.
 settings.register_profile("sandfleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])

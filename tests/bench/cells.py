@@ -82,7 +82,7 @@ async def watched() -> list[Figure]:
         task.cancel()
         asked = await timed(sandbox.usage, RUNS // 10)
         bare = await timed(sandbox.health, RUNS // 10)
-    note = "beside a sandbox that nobody watches; ≤ 1.2"
+    note = "beside a sandbox without a watcher; ≤ 1.2"
     return [
         Figure("trivial cell, watched every 0.1 s, p50", quantile(other, 0.5), "ms", quantile(one, 0.5), note),
         Figure("usage of a sandbox, p50", quantile(asked, 0.5), "ms", quantile(bare, 0.5), "beside a bare call"),

@@ -1,9 +1,9 @@
-"""Claims from a pool of pods on nodes that only pretend: executors are pretended too, the API server and the fleet are real.
+"""Claims from a pool of pods on pretended nodes: executors are pretended too, the API server and the fleet are real.
 
-Arrivals are open-loop Poisson: each claim's time counts from when it was due, however late the client was. Each part runs three
-times and shows the median, with the least and the most beside it. SANDFLEET_POOL is the size of the pool (300), and
-SANDFLEET_LARGE_POOL that of the large one (3000; 0: not run); SANDFLEET_ARRIVALS is the pool for the highest of the fixed
-rates (45/s for 30 s need 1,400).
+Arrivals are open-loop Poisson: each claim's time counts from when it was due, however late the client was. Each part
+runs three times and shows the median, with the least and the most beside it. SANDFLEET_POOL is the size of the pool
+(300), and SANDFLEET_LARGE_POOL that of the large one (3000; 0: not run); SANDFLEET_ARRIVALS is the pool for the highest
+of the fixed rates (45/s for 30 s need 1,400).
 """
 
 import asyncio
@@ -35,8 +35,8 @@ from cluster.harness.layout import ClusterError
 from cluster.harness.plan import recorded
 from cluster.harness.testing import Cluster
 from cluster.operators import OperatorProcess, template
-from crd_schemas import CRDS
 from reconciler import written
+from support.operator.crd_schemas import CRDS
 
 Json = dict[str, Any]
 POOL = int(os.environ.get("SANDFLEET_POOL", "300"))
@@ -138,13 +138,19 @@ class _bench:  # noqa: N801 - a context manager, written as one
             "tolerations": fake_nodes.PLACEMENT["tolerations"],
         }
         tiny = {
-            "limits": {"cpu": "1", "memory": "512Mi", "ephemeralStorage": "512Mi"},
-            "requests": {"cpu": "1m", "memory": "1Mi", "ephemeralStorage": "1Mi"},
+            "limits": {"cpu": "1", "memory": "512Mi", "ephemeral-storage": "512Mi"},
+            "requests": {"cpu": "1m", "memory": "1Mi", "ephemeral-storage": "1Mi"},
         }
         workspace = {"size": "64Mi", "ephemeral": True}
         cluster.api.create(template(work, resources=tiny, workspace=workspace, **placed))
         cluster.api.create(
-            an_object("sandfleet.io/v1alpha1", "SandboxPool", "fast", work, spec={"template": "python", "size": POOL})
+            an_object(
+                "sandfleet.io/v1alpha1",
+                "SandboxPool",
+                "fast",
+                work,
+                spec={"templateRef": {"name": "python"}, "replicas": POOL},
+            )
         )
         return Bench(cluster, bed, work, bed.token(work, "agent", "--duration", "3h"))
 
@@ -166,9 +172,9 @@ async def refill(bench: Bench) -> list[Figure]:
     progress(f"claims: a pool from nothing to {POOL}")
     samples = []
     for _ in range(RUNS):
-        bench.pool(size=0)
+        bench.pool(replicas=0)
         await bench.filled(0)
-        bench.pool(size=POOL)
+        bench.pool(replicas=POOL)
         samples.append(POOL / await bench.filled(POOL))
     return [_figure(f"refill of a pool from 0 to {POOL}", samples, "pods/s", "≥ 60 pods/s")]
 
@@ -196,7 +202,7 @@ async def arrivals(bench: Bench) -> list[Figure]:
     """No refill while it is measured: maxSize is the pool's size."""
     progress("claims: by arrivals, refill held back")
     found: list[Figure] = []
-    bench.pool(size=ARRIVALS, maxSize=ARRIVALS)
+    bench.pool(replicas=ARRIVALS, maxSize=ARRIVALS)
     await bench.filled(ARRIVALS, 600)
     floor = await patch_floor(bench)
     for rate in RATES:
@@ -213,7 +219,7 @@ async def arrivals(bench: Bench) -> list[Figure]:
 
 async def bursts(bench: Bench) -> list[Figure]:
     progress("claims: bursts and the highest rate, refill held back")
-    bench.pool(size=POOL, maxSize=POOL)
+    bench.pool(replicas=POOL, maxSize=POOL)
     await bench.filled(POOL)
     taken = [await _burst(bench, POOL) for _ in range(RUNS)]
     found = [_figure(f"burst of {POOL} claims on a pool of {POOL}, all bound", taken, "s", "≤ 1.5 s")]
@@ -247,7 +253,7 @@ async def patch_floor(bench: Bench) -> float:
 
 async def cycles(bench: Bench) -> list[Figure]:
     """Claim, use, release, delete, refill, all at once."""
-    bench.pool(size=POOL, maxSize=4 * POOL)
+    bench.pool(replicas=POOL, maxSize=4 * POOL)
     await bench.filled(POOL)
     best, note = 0.0, ""
     for rate in CYCLE_RATES:
@@ -274,7 +280,7 @@ async def cycles(bench: Bench) -> list[Figure]:
 
 async def large(bench: Bench) -> list[Figure]:
     progress(f"claims: a pool of {LARGE}")
-    bench.pool(size=LARGE, maxSize=LARGE)
+    bench.pool(replicas=LARGE, maxSize=LARGE)
     filling = await bench.filled(LARGE, 600)
     seconds = await _burst(bench, LARGE)
     held = memory(bench.bed.fleet.pid, "Rss")

@@ -50,5 +50,5 @@ def memory_of_python() -> int:
 
 
 def environment() -> str:
-    """The machine, for whoever reads the figures later."""
+    """The machine, for later readers of the figures."""
     return json.dumps({"cores": os.cpu_count(), "kernel": os.uname().release, "load": os.getloadavg()[0]})

@@ -1,4 +1,4 @@
-"""The operator: sandboxes made by `kubectl apply` in gVisor beside bare pods, and hundreds of them on nodes that only pretend.
+"""The operator: sandboxes made by `kubectl apply` in gVisor beside bare pods, and hundreds of them on pretended nodes.
 
 SANDFLEET_SCALE is the number of those (300).
 """
@@ -36,14 +36,15 @@ from cluster.many import (
 )
 from cluster.operators import IMAGE, Sandboxes, operator, sandbox, template
 from pods import running_cluster
+from sandfleet_operator.api.kinds.sandbox import code_sandbox
+from sandfleet_operator.api.kinds.template import sandbox_template
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD
-from sandfleet_operator.api.parse import code_sandbox, sandbox_template
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.effects.events import REPORTER
-from sandfleet_operator.plan.effective import Refusal, effective
-from sandfleet_operator.plan.names import workspace_claim_name
-from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
-from sandfleet_operator.plan.volume import workspace_claim
+from sandfleet_operator.cluster.events import REPORTER
+from sandfleet_operator.plan.pods.merge import Refusal, effective
+from sandfleet_operator.plan.pods.names import workspace_claim_name
+from sandfleet_operator.plan.pods.podspec import PodRequest, sandbox_pod
+from sandfleet_operator.plan.pods.volume import workspace_claim
 
 Json = dict[str, Any]
 STARTS = 20
@@ -85,7 +86,7 @@ def figures() -> Iterator[Figure]:
 
 @dataclass
 class Seen:
-    """What a watch has shown of objects of one kind: when each was ready, its pod's address, and how many versions it had."""
+    """What a watch has shown of one kind: when each object was ready, its pod's address, and its number of versions."""
 
     ready: dict[str, float] = field(default_factory=dict)
     address: dict[str, str] = field(default_factory=dict)
@@ -102,7 +103,7 @@ class Seen:
 
 
 def in_gvisor(cluster: Cluster, folder: Path) -> Iterator[Figure]:
-    """Created → Ready, one by one and by turns with pods that nobody but Kubernetes looks after."""
+    """Created → Ready, one by one and by turns with pods that only Kubernetes looks after."""
     progress("sandboxes in gVisor beside bare pods")
     ours, bare, opened, writes = [], [], [], []
     with operator(cluster, folder / "gvisor") as one:
@@ -152,7 +153,7 @@ def until(found: dict[str, Any], name: str, seconds: float = 60) -> Any:
 
 
 def create_bare(sandboxes: Sandboxes, name: str) -> None:
-    """The claim and the pod that the operator would make, of nobody."""
+    """The volume claim and the pod that the operator would make, without an owner."""
     where = sandboxes.namespace
     settings = Settings(control_plane_namespace=where, allowed_images=(IMAGE,))
     of = code_sandbox({**sandbox(where, name), "metadata": {"namespace": where, "name": name, "uid": name}})

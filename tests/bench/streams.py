@@ -1,4 +1,4 @@
-"""Streams: attaching and replaying beside the live stream, many at once beside one after the other, and what storing costs."""
+"""Streams: attaching and replaying beside the live stream, many at once beside one by one, and the cost of storing."""
 
 import asyncio
 import tempfile
@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from figures import Figure, progress, quantile
 from sandfleet import AsyncSandbox
-from sandfleet_executor.core.events import STDOUT, Finished, Output, Started
-from sandfleet_executor.core.records import CELL
-from sandfleet_executor.effects.executions import Executions
-from sandfleet_executor.effects.store import Store
-from sandfleet_executor.servicers import convert
+from sandfleet_executor.core.executions.events import STDOUT, Finished, Output, Started
+from sandfleet_executor.core.executions.records import CELL
+from sandfleet_executor.effects.executions.registry import Executions
+from sandfleet_executor.effects.executions.store.log import Store
+from sandfleet_executor.servicers.convert import common as convert
 
 MIB = 1 << 20
 SIZE = 10 * MIB

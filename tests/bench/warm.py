@@ -14,12 +14,12 @@ from cluster.harness.api import has_condition
 from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
-from crd_schemas import CRDS
 from figures import Figure, progress, quantile
 from pods import running_cluster
 from sandfleet import AsyncSandbox
-from sandfleet.fleet import AsyncFleet
-from sandfleet_operator.plan import names
+from sandfleet._fleets.fleet import AsyncFleet
+from sandfleet_operator.plan.pods import names
+from support.operator.crd_schemas import CRDS
 
 POOL, RUNS, COLD = 20, 3, 5
 
@@ -56,11 +56,11 @@ async def measured(bed: FleetBed, work: str) -> list[Figure]:
     bed.apply(*an_agent(work))
     # A pool of 20 has to fit on one small machine.
     tiny = {
-        "limits": {"cpu": "1", "memory": "512Mi", "ephemeralStorage": "512Mi"},
-        "requests": {"cpu": "10m", "memory": "64Mi", "ephemeralStorage": "64Mi"},
+        "limits": {"cpu": "1", "memory": "512Mi", "ephemeral-storage": "512Mi"},
+        "requests": {"cpu": "10m", "memory": "64Mi", "ephemeral-storage": "64Mi"},
     }
     api.create(template(work, resources=tiny, workspace={"size": "64Mi", "ephemeral": True}))
-    pool = {"template": "python", "size": POOL, "maxSize": POOL}
+    pool = {"templateRef": {"name": "python"}, "replicas": POOL, "maxSize": POOL}
     api.create(an_object("sandfleet.io/v1alpha1", "SandboxPool", "fast", work, spec=pool))
     warm, first = [], []
     async with connected(bed, work) as fleet:

@@ -21,7 +21,7 @@ from sandfleet_api.executor.v1.interpreter_pb2_grpc import (
 )
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer, add_FleetServiceServicer_to_server
-from sandfleet_operator.effects.authority import Authority
+from sandfleet_operator.executors.authority import Authority
 
 program = loaded(CHART / "files/chart_test.py")
 BASE = "/apis/sandfleet.io/v1alpha1/namespaces/here"
@@ -30,7 +30,7 @@ ONE = program.Made("one", "image:1", "gvisor")
 
 
 class Server(ThreadingHTTPServer):
-    """Keeps objects; sandboxes and pools have `ready` as their condition, and where they `stick` they are not deleted."""
+    """Keeps objects. Sandboxes and pools have `ready` as their condition; those that `stick` are not deleted."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -105,7 +105,7 @@ def condition(status: str, reason: str, message: str) -> list[dict]:
     ]
 
 
-def test_a_sandbox_that_gets_ready_passes_and_leaves_nothing(server: Server, api, capsys) -> None:
+def test_a_sandbox_that_becomes_ready_passes_and_leaves_nothing(server: Server, api, capsys) -> None:
     server.ready = condition("True", "ExecutorAnswers", "code can be run")
     assert program.run(api, ONE, 5) is True
     assert capsys.readouterr().out == "a CodeSandbox:\nReady=True ExecutorAnswers: code can be run\n"
@@ -115,7 +115,7 @@ def test_a_sandbox_that_gets_ready_passes_and_leaves_nothing(server: Server, api
     assert server.calls[-1] == ("DELETE", "sandboxtemplates")
 
 
-def test_a_sandbox_that_does_not_get_ready_fails_with_its_reason_and_leaves_nothing(
+def test_a_sandbox_that_does_not_become_ready_fails_with_its_reason_and_leaves_nothing(
     server: Server, api, capsys
 ) -> None:
     server.ready = condition("False", "ImagePullFailed", "no such image")
@@ -133,7 +133,7 @@ def test_without_an_operator_it_says_so(server: Server, api, capsys) -> None:
     assert "Ready=Unknown NotSeen: no operator has looked at it yet" in capsys.readouterr().out
 
 
-def test_what_the_api_server_refuses_is_said_in_its_own_words(server: Server, api, capsys) -> None:
+def test_a_refusal_is_shown_in_the_api_servers_words(server: Server, api, capsys) -> None:
     server.refuses = True
     assert program.run(api, ONE, 5) is False
     assert "cannot test: HTTP Error 403" in (said := capsys.readouterr().out)
@@ -147,9 +147,9 @@ def test_a_sandbox_that_cannot_be_deleted_fails_the_test(server: Server, api, ca
     assert "cannot delete codesandboxes/one: it is still there" in capsys.readouterr().out
 
 
-def test_it_makes_what_the_kinds_schemas_take() -> None:
+def test_its_objects_fit_the_schemas_of_the_kinds() -> None:
     from chart.test_examples import unknown
-    from crd_schemas import SCHEMAS
+    from support.operator.crd_schemas import SCHEMAS
 
     for one in (ONE.template(), ONE.sandbox(), ONE.pool()):
         assert unknown(SCHEMAS[one["kind"]], {"spec": one["spec"]}) == []
@@ -254,7 +254,7 @@ def test_a_claim_runs_a_cell_with_its_own_token_is_released_and_leaves_nothing(
         ("stays", "cannot delete here/claim-1: it is still there"),
     ],
 )
-def test_a_claim_that_does_not_go_well_fails_and_what_was_made_is_deleted(
+def test_a_failed_claim_fails_the_test_and_its_objects_are_deleted(
     server: Server, api, bed: Bed, capsys, monkeypatch, what: str, said: str
 ) -> None:
     monkeypatch.setattr(program, "GONE_SECONDS", 0.05)
@@ -273,6 +273,6 @@ def test_a_claim_that_does_not_go_well_fails_and_what_was_made_is_deleted(
     assert server.objects == {}
 
 
-def test_a_fleet_without_a_certificate_is_no_fleet(server: Server, api, capsys) -> None:
+def test_a_fleet_without_a_certificate_counts_as_no_fleet(server: Server, api, capsys) -> None:
     assert program.fleet_of(api, "here") is None
     assert "sandfleet-ca is empty; does the fleet run?" in capsys.readouterr().out

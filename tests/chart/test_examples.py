@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 from chart.helm_chart import CHART, ROOT, named, rendered
-from crd_schemas import SCHEMAS, filled
-from sandfleet import cluster
-from sandfleet_operator.api.parse import code_sandbox, sandbox_template
+from sandfleet._fleets import cluster
+from sandfleet_operator.api.kinds.sandbox import code_sandbox
+from sandfleet_operator.api.kinds.template import sandbox_template
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.effects.reviews import AUDIENCE
-from sandfleet_operator.plan.configmaps import CA_CERTIFICATE
-from sandfleet_operator.plan.effective import Effective, effective
+from sandfleet_operator.cluster.reviews import AUDIENCE
+from sandfleet_operator.executors.signing import CA_CERTIFICATE
+from sandfleet_operator.plan.pods.merge import Effective, effective
+from support.operator.crd_schemas import SCHEMAS, filled
 
 AGENT = ROOT / "examples/agent.yaml"
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.yaml") if path != AGENT)
@@ -60,8 +61,8 @@ def test_an_example_stands_alone_and_works_in_any_namespace(path: Path) -> None:
         assert set(one["metadata"]) == {"name"}
         assert unknown(SCHEMAS[kind], {"spec": one["spec"]}) == []
         if kind != "SandboxTemplate":
-            assert ("SandboxTemplate", one["spec"]["template"]) in found
-            assert "pool" not in one["spec"] or ("SandboxPool", one["spec"]["pool"]) in found
+            assert ("SandboxTemplate", one["spec"]["templateRef"]["name"]) in found
+            assert "poolRef" not in one["spec"] or ("SandboxPool", one["spec"]["poolRef"]["name"]) in found
 
 
 def test_no_two_examples_share_an_object() -> None:
@@ -71,7 +72,7 @@ def test_no_two_examples_share_an_object() -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_its_sandboxes_can_be_with_the_charts_defaults(path: Path) -> None:
+def test_the_sandboxes_of_an_example_are_valid_with_the_charts_defaults(path: Path) -> None:
     found = objects(path)
     stored = {
         key: {**one, "spec": filled(SCHEMAS[one["kind"]]["properties"]["spec"], one["spec"])}
@@ -80,7 +81,7 @@ def test_its_sandboxes_can_be_with_the_charts_defaults(path: Path) -> None:
     made = 0
     for (kind, _), one in stored.items():
         if kind == "CodeSandbox":
-            template = sandbox_template(stored["SandboxTemplate", one["spec"]["template"]])
+            template = sandbox_template(stored["SandboxTemplate", one["spec"]["templateRef"]["name"]])
             result = effective(template.spec, code_sandbox(one).spec, SETTINGS)
             assert isinstance(result, Effective), result
             assert result.image == f"sandfleet/executor:{VERSION}"

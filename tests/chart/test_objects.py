@@ -6,10 +6,10 @@ import json
 
 import pytest
 from chart.helm_chart import NAMESPACE, named, rendered
-from crd_schemas import CRDS
-from sandfleet_operator.plan import names
-from sandfleet_operator.plan.networkpolicy import default_deny
-from sandfleet_operator.plan.restricted import restricted_violations
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.networkpolicy import default_deny
+from sandfleet_operator.plan.pods.restricted import restricted_violations
+from support.operator.crd_schemas import CRDS
 
 FULL = (
     "operator.podDisruptionBudget.enabled=true", "fleet.podDisruptionBudget.enabled=true", "runtimeClass.create=true",
@@ -79,7 +79,7 @@ def test_values_of_a_component_reach_its_pods_only() -> None:
     assert operator["spec"]["containers"][0]["image"] == "sandfleet/operator:0.1.0@sha256:0"
 
 
-def test_what_the_processes_fill_is_made_empty() -> None:
+def test_objects_that_the_processes_fill_are_created_empty() -> None:
     """What Helm does not write it neither takes back at an upgrade."""
     for kind, name in (
         ("Secret", "sandfleet-signing"),
@@ -101,7 +101,7 @@ def test_policies_close_the_control_plane_but_for_the_port_that_it_serves(compon
     assert named(rendered("networkPolicy.enabled=false"), "NetworkPolicy") == []
 
 
-def test_what_is_by_choice_is_not_there_unless_chosen() -> None:
+def test_optional_objects_exist_only_when_chosen() -> None:
     chosen = {"PodDisruptionBudget", "RuntimeClass", "CiliumClusterwideNetworkPolicy", "GlobalNetworkPolicy"}
     assert chosen <= {one["kind"] for one in rendered(*FULL)}
     assert not chosen & {one["kind"] for one in rendered()}
@@ -185,7 +185,7 @@ def test_without_a_fleet_the_test_claims_nothing() -> None:
     assert {"name": "FLEET_NAMESPACE", "value": NAMESPACE} in with_one["spec"]["containers"][0]["env"]
 
 
-def test_what_belongs_to_the_test_goes_when_it_is_over() -> None:
+def test_the_tests_objects_are_deleted_when_it_ends() -> None:
     hooks = [one for one in rendered() if "helm.sh/hook" in one["metadata"].get("annotations", {})]
     assert {one["kind"] for one in hooks} == {"ServiceAccount", "Role", "RoleBinding", "ConfigMap", "Pod"}
     for one in hooks:

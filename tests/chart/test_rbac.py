@@ -51,7 +51,7 @@ def test_no_role_gives(mode: str, what: str, is_it) -> None:
     assert [(name, rule) for name, rule in rules(mode) if is_it(rule)] == []
 
 
-def test_each_of_those_would_be_seen() -> None:
+def test_the_control_finds_each_forbidden_rule() -> None:
     bad = [
         {"verbs": ["*"], "resources": ["pods"]},
         {"verbs": ["get"], "resources": ["secrets"]},
@@ -65,13 +65,13 @@ def test_each_of_those_would_be_seen() -> None:
 
 
 @pytest.mark.parametrize("name", CONTROL_PLANE)
-def test_with_namespaces_named_only_what_has_none_is_granted_everywhere(name: str) -> None:
+def test_with_named_namespaces_only_cluster_scoped_rights_are_granted_everywhere(name: str) -> None:
     (role,) = named(rendered(NAMESPACED), "ClusterRole", name)
     assert {resource for rule in role["rules"] for resource in rule["resources"]} <= CLUSTER_SCOPED
 
 
 @pytest.mark.parametrize("name", CONTROL_PLANE)
-def test_together_the_roles_of_the_namespaces_are_what_is_granted_everywhere_otherwise(name: str) -> None:
+def test_the_namespaces_roles_together_equal_the_cluster_wide_rights(name: str) -> None:
     (everywhere,) = named(rendered(), "ClusterRole", name)
     (cluster,) = named(rendered(NAMESPACED), "ClusterRole", name)
     roles = named(rendered(NAMESPACED), "Role", name)
@@ -80,7 +80,7 @@ def test_together_the_roles_of_the_namespaces_are_what_is_granted_everywhere_oth
 
 
 @pytest.mark.parametrize("watched", [["team-a", "team-b"], ["team-a", NAMESPACE]])
-def test_the_operator_sees_its_own_pod_also_where_it_makes_none(watched: list[str]) -> None:
+def test_the_operator_sees_its_own_pod_in_a_namespace_without_sandboxes(watched: list[str]) -> None:
     objects = rendered(f"settings.watchNamespaces={json.dumps(watched)}")
     roles = [one for one in named(objects, "Role") if one["metadata"]["namespace"] == NAMESPACE]
     mine = [rule for one in roles if one["metadata"]["name"].startswith("sandfleet-operator") for rule in one["rules"]]
@@ -132,7 +132,7 @@ def test_an_agent_may_do_what_a_claim_asks_for_and_change_nothing() -> None:
     assert granted == lives | {("codesandboxes/connect", "create")}
 
 
-def test_without_the_fleet_nobody_has_its_rights() -> None:
+def test_without_the_fleet_no_account_has_its_rights() -> None:
     assert "fleet" not in {
         one["metadata"].get("name", "").rpartition("-")[2] for one in rendered("fleet.enabled=false")
     }

@@ -65,7 +65,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("setting", "message"), REFUSED)
-def test_a_value_that_cannot_be_is_refused_by_its_name(setting: str, message: str) -> None:
+def test_an_invalid_value_is_refused_by_its_name(setting: str, message: str) -> None:
     done = run("--set-json", setting)
     assert done.returncode != 0
     assert message in done.stderr.replace("object or null", "null or object")

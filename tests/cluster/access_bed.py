@@ -19,8 +19,8 @@ from typing import Any
 from cluster.harness.api import ApiError, path_of
 from cluster.harness.layout import REPOSITORY, ClusterError
 from cluster.harness.testing import Cluster
-from ports import free_port
-from sandfleet.cluster import SERVICE
+from sandfleet._fleets.cluster import SERVICE
+from support.ports import free_port
 
 Json = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"
@@ -127,7 +127,7 @@ class FleetProcess:
         return self._process.pid
 
     def kill(self) -> None:
-        """And takes its name out of the Lease, since it is certainly dead, so that nobody waits for the Lease's end."""
+        """Also takes its name out of the Lease, since it is dead: no successor has to wait for the Lease's end."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(30)

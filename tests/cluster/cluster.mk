@@ -6,16 +6,16 @@ HARNESS := PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests $(PY) -m cluster.harness
 cluster: setup ## A real Kubernetes with gVisor on this machine (root); SANDFLEET_CLUSTER_DIR says where.
 	@$(HARNESS) up
 
-cluster-down: setup ## End it and leave nothing behind.
+cluster-down: setup ## End the cluster and leave nothing behind.
 	@$(HARNESS) down
 
-cluster-test: setup ## The tests on a real cluster (of KUBECONFIG, or one of their own).
+cluster-test: setup ## The tests on a real cluster (that of KUBECONFIG, or one of their own).
 	@tests/cluster/run.sh $(ARGS)
 
 pod-test: setup ## The executor's contract suite in gVisor pods of a cluster.
 	@tests/cluster/run.sh pods $(ARGS)
 
-cluster-scale: setup ## The operator by the hundred: killed fifty times, sandboxes that come and go, 300 on pretended nodes.
+cluster-scale: setup ## The operator with hundreds of sandboxes: killed fifty times, sandboxes that come and go.
 	@tests/cluster/run.sh scale $(ARGS)
 
 cluster-binaries: setup ## Build the cluster's programs into the cache.

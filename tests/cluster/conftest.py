@@ -1,4 +1,4 @@
-"""What several files of this folder share: an operator of their own, the order in which files begin, and who is alone at work."""
+"""What several files of this folder share: operators, the order of the files, and which tests run alone."""
 
 import time
 from contextlib import nullcontext
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Of those that are alone on the cluster there is one at a time, fixtures included; what begins others runs beside them."""
+    """Tests alone on the cluster run one at a time, fixtures included; tests that start clusters run beside them."""
     mark = item.get_closest_marker("alone")
     with exclusively("alone-on-the-cluster") if mark and mark.kwargs["on"] == "cluster" else nullcontext():
         return (yield)

@@ -1,12 +1,15 @@
-"""The fleet with a stand-in for executors, for pods on nodes that only pretend: `python -m cluster.fleet_on_fakes ARGUMENTS`."""
+"""The fleet with a stand-in for executors, for pods on pretended nodes.
+
+`python -m cluster.fleet_on_fakes ARGUMENTS`.
+"""
 
 import sys
 
 from sandfleet_operator import __main__ as entry
-from sandfleet_operator.effects.clock import wall_clock
-from sandfleet_operator.effects.contact import Contacts
+from sandfleet_operator.cluster.clock import wall_clock
+from sandfleet_operator.executors.contact import Contacts
+from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.fleet.kubernetes import serve
-from sandfleet_operator.fleet.kubernetes.executors import PodExecutors
 
 
 class Pretended(PodExecutors):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Two workers with gVisor in kind. Needs docker, kind, kubectl and go; not run on the build machines, only checked by a linter.
+# Two workers with gVisor in kind. Needs docker, kind, kubectl and go. The build machines only lint this script.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 for tool in docker kind kubectl go; do
@@ -39,7 +39,7 @@ YAML
 
 PYTHONPATH=tests .venv/bin/python -m cluster.harness testkit-image "$built/testkit.tar"
 kind load image-archive --name "$name" "$built/testkit.tar"
-# And images of ours, if they are named.
+# Also images of ours, if the arguments name some.
 for image in "$@"; do
     kind load docker-image --name "$name" "$image"
 done

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from cluster.harness.testing import Cluster
 from contract.kube.bed import THING, Bed
 from sandfleet_operator.api.kube import KINDS, NAMESPACE, Kind, NotFound, Ref
-from sandfleet_operator.effects.kube import Kube, configure
+from sandfleet_operator.cluster.kube import Kube, configure
 
 DEFINITION = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False)
 SERVICE_ACCOUNT = Kind("", "v1", "serviceaccounts", "ServiceAccount")

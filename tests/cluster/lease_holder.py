@@ -4,8 +4,8 @@ import asyncio
 import sys
 
 from sandfleet_operator.api.kube import LEASE, Ref
-from sandfleet_operator.effects.kube import connect
-from sandfleet_operator.effects.lease import Lease
+from sandfleet_operator.cluster.kube import connect
+from sandfleet_operator.cluster.lease import Lease
 from sandfleet_operator.plan.leadership import Terms
 
 SHORT = Terms(duration=3.0, renew_deadline=2.0)

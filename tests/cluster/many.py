@@ -1,4 +1,4 @@
-"""What tests do with hundreds of CodeSandboxes: make them, see each of their versions, have volumes for those on nodes that only pretend."""
+"""Tools for hundreds of CodeSandboxes: create them, see all their versions, give them volumes on pretended nodes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
 from cluster.operators import Sandboxes, template
 from sandfleet_operator.api.kube import CODE_SANDBOX, Event, Kind
-from sandfleet_operator.effects.kube import connect
-from sandfleet_operator.plan.names import workspace_claim_name
+from sandfleet_operator.cluster.kube import connect
+from sandfleet_operator.plan.pods.names import workspace_claim_name
 
 Json = dict[str, Any]
 Saw = Callable[[str, Json, float], None]
@@ -26,7 +26,7 @@ Saw = Callable[[str, Json, float], None]
 # Nodes that pretend carry so many pods each.
 PODS_PER_NODE = 200
 VOLUMES = "api/v1/persistentvolumes"
-# The StorageClass of volumes that nobody provisions.
+# The StorageClass of volumes without a provisioner.
 BY_HAND = "sandfleet-test-by-hand"
 # So many calls of a test are in flight at once.
 CALLERS = 8
@@ -34,7 +34,7 @@ CALLERS = 8
 
 @contextmanager
 def watched(cluster: Cluster, kind: Kind, namespace: str, saw: Saw) -> Iterator[None]:
-    """`saw(type, object, time.monotonic())`, on a thread of its own, for all that happens from now on to objects of a namespace."""
+    """Calls `saw(type, object, time.monotonic())`, on its own thread, for each change in a namespace from now on."""
     loop, began = asyncio.new_event_loop(), threading.Event()
     task = loop.create_task(_watch(cluster, kind, namespace, saw, began))
     thread = threading.Thread(target=_finish, args=(loop, task), name=f"watch-{kind}", daemon=True)
@@ -52,7 +52,7 @@ def watched(cluster: Cluster, kind: Kind, namespace: str, saw: Saw) -> Iterator[
 
 
 def _finish(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
-    """The loop is left open: whoever stops the task may do so at any moment."""
+    """The loop is left open, because the task may be stopped at any moment."""
     loop.run_until_complete(asyncio.wait({task}))
 
 
@@ -73,7 +73,7 @@ async def _watch(cluster: Cluster, kind: Kind, namespace: str, saw: Saw, began: 
 
 @dataclass
 class Made:
-    """The objects of a kind that ever were there, by their names; `most` at once under one name is 1 where none came too early."""
+    """All objects of a kind that ever existed, by name; `most` at once under one name is 1 if none came too early."""
 
     uids: dict[str, list[str]] = field(default_factory=dict)
     there: dict[str, set[str]] = field(default_factory=dict)

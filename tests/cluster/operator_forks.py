@@ -1,7 +1,7 @@
-"""An operator, with a stand-in for executors, that is started again and again: `python -m cluster.operator_forks SETTINGS`.
+"""An operator that is started again and again, with a stand-in for executors.
 
-Python's imports take longer than what is to be cut off: they are done once, and each life is a fork of its own, started by
-a port on standard input and answered with its process id.
+`python -m cluster.operator_forks SETTINGS`. Python's imports take longer than the work that tests interrupt, so they
+run once. Each life is a fork of its own; a port on standard input starts it, and its process id is the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import IO
 
 from cluster.operator_on_fakes import main
 from cluster.operators import OperatorProcess
-from ports import free_port
+from support.ports import free_port
 
 
 @dataclass
@@ -66,7 +66,7 @@ def live(settings: str, port: str) -> int:
 
 
 if __name__ == "__main__":
-    # Nobody waits for a life that was ended.
+    # No parent waits for a life that was ended.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         child = os.fork()

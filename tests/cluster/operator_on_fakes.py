@@ -1,4 +1,7 @@
-"""The operator with a stand-in for executors, for pods on nodes that only pretend: `python -m cluster.operator_on_fakes ARGUMENTS`."""
+"""The operator with a stand-in for executors, for pods on pretended nodes.
+
+`python -m cluster.operator_on_fakes ARGUMENTS`.
+"""
 
 import asyncio
 import json
@@ -7,9 +10,9 @@ import sys
 from pathlib import Path
 
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.effects.clock import wall_clock
-from sandfleet_operator.handlers.run import serve
+from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.plan.sandbox.observed import Contact
+from sandfleet_operator.reconciler.run import serve
 
 
 async def greet(_sandbox, action):

@@ -18,15 +18,15 @@ from typing import Any
 from cluster.harness.api import Api, ApiError, path_of
 from cluster.harness.layout import REPOSITORY, ClusterError
 from cluster.harness.testing import Cluster
-from crd_schemas import CRDS
-from ports import free_port
+from support.operator.crd_schemas import CRDS
+from support.ports import free_port
 
 Json = dict[str, Any]
 IMAGE = "localhost/sandfleet-executor:dev"
 RESTRICTED_LABELS = {"pod-security.kubernetes.io/enforce": "restricted"}
 SMALL = {
-    "limits": {"cpu": "1", "memory": "768Mi", "ephemeralStorage": "512Mi"},
-    "requests": {"cpu": "10m", "memory": "64Mi", "ephemeralStorage": "128Mi"},
+    "limits": {"cpu": "1", "memory": "768Mi", "ephemeral-storage": "512Mi"},
+    "requests": {"cpu": "10m", "memory": "64Mi", "ephemeral-storage": "128Mi"},
 }
 
 
@@ -36,7 +36,7 @@ def template(namespace: str, name: str = "python", **spec: Any) -> Json:
 
 
 def sandbox(namespace: str, name: str, **spec: Any) -> Json:
-    return _own("CodeSandbox", namespace, name, {"template": "python"} | spec)
+    return _own("CodeSandbox", namespace, name, {"templateRef": {"name": "python"}} | spec)
 
 
 def _own(kind: str, namespace: str, name: str, spec: Json) -> Json:
@@ -114,14 +114,14 @@ class OperatorProcess:
             time.sleep(0.02)
 
     def revive(self) -> bool:
-        """Starts it again when it has ended by itself, as a Deployment does: a leader that cannot renew its Lease in time ends."""
+        """Starts it again after its end, as a Deployment does: a leader that cannot renew its Lease in time ends."""
         if self.process is None or self.process.poll() is None:
             return False
         self.start()
         return True
 
     def bury(self) -> None:
-        """After `kill`: takes its name out of the Lease, since it is certainly dead, so that nobody waits for the Lease's end."""
+        """After `kill`: takes its name out of the Lease, since it is dead: no successor waits for the Lease's end."""
         patch = {"spec": {"holderIdentity": ""}}
         where = f"{path_of('Lease', self.home)}/sandfleet-operator"
         try:
@@ -152,7 +152,7 @@ def install_kinds(api: Api) -> None:
 
 @contextmanager
 def operator(cluster: Cluster, folder: Path, made_of: Json | None = None, **options: Any) -> Iterator[OperatorProcess]:
-    """An operator that is still to be started, for one namespace that enforces PodSecurity `restricted`; both go afterwards.
+    """An operator, not started yet, for a namespace that enforces PodSecurity `restricted`; both are removed later.
 
     `made_of` is the template there, "python" unless it says otherwise; its namespace is filled in.
     """

@@ -1,4 +1,4 @@
-"""Sets of NetworkPolicies for the truth table: names of what they exercise, and their specs by namespace (x, y or z)."""
+"""Sets of NetworkPolicies for the truth table, by what they exercise, with their specs by namespace (x, y or z)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def cases(pod_network: str, one_pod: str, outside: tuple[str, str]) -> dict[str,
         "all ports of one protocol": [("x", incoming(ALL, {"ports": [{"protocol": "UDP"}]}))],
         "a named port, another number on each pod": [("x", incoming(ALL, {"ports": [tcp("web")]}))],
         "a named port of each destination": [("x", outgoing(ALL, {"ports": [tcp("web"), udp("names")]}))],
-        "a named port that nobody has": [("x", incoming(ALL, {"ports": [tcp("nothing")]}))],
+        "a named port that no pod has": [("x", incoming(ALL, {"ports": [tcp("nothing")]}))],
         "policies add up": [
             ("x", incoming(ALL)),
             ("x", incoming(pods(pod="a"), {"from": [team], "ports": [tcp(8080)]})),
@@ -83,7 +83,7 @@ def cases(pod_network: str, one_pod: str, outside: tuple[str, str]) -> dict[str,
         ],
         "out to one namespace": [("x", outgoing(ALL, {"to": [team]}))],
         "out to one port": [("x", outgoing(ALL, {"ports": [tcp(9090)]}))],
-        "out to one pod, which lets nobody in": [
+        "out to one pod, which lets no pod in": [
             ("x", outgoing(ALL, {"to": [{**team, **other_pods}]})),
             ("y", incoming(pods(pod="b"))),
         ],

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# The tests on a real cluster: run.sh [arguments for pytest]; run.sh scale [arguments]: those that count in hundreds;
+# The tests on a real cluster: run.sh [arguments for pytest]. run.sh scale [arguments]: tests with hundreds of sandboxes.
 # run.sh pods [arguments]: the executor's contract suite in gVisor pods.
-# The cluster is the one of KUBECONFIG, or one of our own, which is ended afterwards if it was not up before (SANDFLEET_KEEP=1: stays).
+# The cluster is that of KUBECONFIG, or one of our own. Ours is ended afterwards if it was not up before, unless
+# SANDFLEET_KEEP=1.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=$PWD/.venv/bin/python
 harness() { PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests "$python" -m cluster.harness "$@"; }
-suite() { # where → pytest's; that the arguments choose nothing there is no failure
+suite() { # where → pytest's arguments; if they select no test there, it is not a failure
     local status=0
     "$python" -m pytest -q --timeout 300 "$@" || status=$?
     [ "$status" = 5 ] && return 0
     if [ "$status" = 1 ]; then
-        # Two cores carry a cluster beside the tests: what fails by that passes alone.
+        # Two cores carry a cluster beside the tests: a test that fails for this passes alone.
         echo "again, one at a time, what failed:"
         status=0
         "$python" -m pytest -q --timeout 300 "$@" -n 0 --last-failed --last-failed-no-failures none || status=$?
@@ -25,7 +26,7 @@ if [ -z "${KUBECONFIG:-}" ] || [ "$(realpath -m "$KUBECONFIG")" = "$(realpath -m
         [ -n "${SANDFLEET_KEEP:-}" ] || trap 'harness down' EXIT
         harness up
     fi
-    # Before the tests: none of them has the time to build.
+    # Before the tests, which have no time to build.
     scripts/image.sh
     export SANDFLEET_IMAGES=keep
 fi
@@ -34,9 +35,9 @@ part=cluster
 case "${1:-}" in scale | pods) part=$1 && shift ;; esac
 case $part in
 cluster)
-    # Most of them wait for most of their time: side by side they take a third of it.
+    # Most tests mostly wait: side by side they take a third of the time.
     suite tests/cluster -m "not alone and not scale" -n 6 --dist loadfile --no-loadscope-reorder "$@" || failed=$?
-    # Those that are alone on the cluster wait for each other; clusters that others begin, on the same machine, are beside them.
+    # Tests alone on the cluster run one after the other; beside them run tests that begin clusters of their own.
     suite tests/cluster -m "alone and not scale" -n 2 --dist loadfile "$@" || failed=$?
     ;;
 scale)
@@ -44,7 +45,7 @@ scale)
     ;;
 pods)
     suite tests/contract/executor --executor pod --ignore tests/contract/executor/test_processes.py -n 2 --dist loadfile "$@" || failed=$?
-    # Its fork bombs take all cores: nothing can be measured beside them.
+    # Its fork bombs take all cores: no other test can measure beside them.
     suite tests/contract/executor/test_processes.py --executor pod "$@" || failed=$?
     ;;
 esac

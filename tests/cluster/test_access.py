@@ -1,4 +1,4 @@
-"""How callers reach a sandbox of a real cluster: its own tokens, its own rights, kubectl, and a pod of the planner's."""
+"""How callers reach a sandbox of a real cluster: tokens, rights, kubectl, and a pod that the plan has made."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from typing import Any
 
 import jwt
 import pytest
-from builders import SETTINGS, a_spec, a_template
 from cluster.access_bed import FleetBed, a_grant, an_object, fleet_bed
 from cluster.harness.api import path_of
 from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from sandfleet import Sandbox
+from sandfleet._fleets.cluster import Place
+from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.cli import main
-from sandfleet.cluster import Place
 from sandfleet.errors import AccessDenied, AuthenticationError, PreconditionFailed, SandboxEnded
-from sandfleet.fleet import AsyncFleet
 from sandfleet_operator.api.values import Isolation
-from sandfleet_operator.effects.contact import Contacts, Executor
-from sandfleet_operator.effects.kube import connect
-from sandfleet_operator.effects.signing import Signing
-from sandfleet_operator.plan.configmaps import keys_config_map
-from sandfleet_operator.plan.effective import Effective, effective
-from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
-from sandfleet_operator.plan.session import session_id
-from sandfleet_operator.plan.volume import workspace_claim
+from sandfleet_operator.cluster.kube import connect
+from sandfleet_operator.executors.contact import Contacts, Executor
+from sandfleet_operator.executors.signing import Signing
+from sandfleet_operator.plan.pods.merge import Effective, effective
+from sandfleet_operator.plan.pods.names import session_id
+from sandfleet_operator.plan.pods.podspec import PodRequest, keys_config_map, sandbox_pod
+from sandfleet_operator.plan.pods.volume import workspace_claim
+from support.operator.builders import SETTINGS, a_spec, a_template
 
 pytestmark = pytest.mark.usefixtures("kinds")
 Json = dict[str, Any]
@@ -58,7 +57,7 @@ def team(new_namespace, bed: FleetBed) -> str:
 def a_sandbox(bed: FleetBed, namespace: str, name: str = "one", **status: Any) -> None:
     """With a status as the operator would write it."""
     bed.cluster.api.create(
-        an_object("sandfleet.io/v1alpha1", "CodeSandbox", name, namespace, spec={"template": "none"})
+        an_object("sandfleet.io/v1alpha1", "CodeSandbox", name, namespace, spec={"templateRef": {"name": "none"}})
     )
     full = {"podName": name, "podUID": POD_UID, "address": "192.0.2.1:50051", "runtime": "gvisor", **status}
     ready = {"type": "Ready", "status": "True", "reason": "ExecutorAnswers", "message": ""}
@@ -85,7 +84,9 @@ async def asked(bed: FleetBed, token: str, sandbox: str) -> Json:
         return jwt.decode(access.token, options={"verify_signature": False}) | {"address": access.address}
 
 
-async def test_who_may_get_a_sandbox_gets_access_to_it_and_to_no_other(bed: FleetBed, team: str, new_namespace) -> None:
+async def test_a_caller_that_may_get_a_sandbox_gets_access_to_it_and_to_no_other(
+    bed: FleetBed, team: str, new_namespace
+) -> None:
     other = new_namespace()
     for namespace in (team, other):
         a_sandbox(bed, namespace)
@@ -111,13 +112,13 @@ async def test_an_account_without_the_right_gets_nothing(bed: FleetBed, team: st
 
 
 @pytest.mark.parametrize("audience", ["", "other"])
-async def test_a_token_for_somebody_else_is_refused(bed: FleetBed, team: str, audience: str) -> None:
+async def test_a_token_for_another_audience_is_refused(bed: FleetBed, team: str, audience: str) -> None:
     a_sandbox(bed, team)
     with pytest.raises(AuthenticationError):
         await asked(bed, bed.token(team, "agent", audience=audience), f"{team}/one")
 
 
-async def test_a_token_of_an_account_that_is_gone_is_refused(bed: FleetBed, team: str) -> None:
+async def test_a_token_of_a_deleted_account_is_refused(bed: FleetBed, team: str) -> None:
     a_sandbox(bed, team)
     token = bed.token(team, "agent")
     bed.cluster.api.delete("ServiceAccount", "agent", team)
@@ -125,7 +126,7 @@ async def test_a_token_of_an_account_that_is_gone_is_refused(bed: FleetBed, team
         await asked(bed, token, f"{team}/one")
 
 
-async def test_a_token_that_is_over_is_refused(bed: FleetBed, team: str, node: Cluster) -> None:
+async def test_an_expired_token_is_refused(bed: FleetBed, team: str, node: Cluster) -> None:
     """The API server makes none that is: it is signed here, with the key of a cluster of ours."""
     assert node.layout is not None
     a_sandbox(bed, team)
@@ -143,7 +144,7 @@ async def test_a_token_that_is_over_is_refused(bed: FleetBed, team: str, node: C
     assert (await asked(bed, until(int(time.time()) + 600), f"{team}/one"))["aud"] == POD_UID
 
 
-async def test_one_that_is_not_ready_says_why_in_the_operators_words(bed: FleetBed, team: str) -> None:
+async def test_a_sandbox_that_is_not_ready_says_why_in_the_operators_words(bed: FleetBed, team: str) -> None:
     a_sandbox(bed, team, ready={"status": "False", "reason": "ImagePullFailed", "message": "no such image"})
     with pytest.raises(PreconditionFailed, match=f"cannot open sandbox {team}/one: ImagePullFailed: no such image"):
         await asked(bed, bed.token(team, "agent"), f"{team}/one")

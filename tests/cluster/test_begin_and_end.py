@@ -1,4 +1,4 @@
-"""A cluster begins whatever happened before, and ends without a trace. This runs before a cluster for the other tests is up."""
+"""A cluster begins whatever happened before, and ends without a trace. Runs before the cluster of the other tests."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_killed_at_any_moment_and_started_again_it_works(layout: Layout):
     assert traces(layout) == before
 
 
-def test_a_directory_that_is_too_deep_for_sockets_is_said_to_be(tmp_path: Path):
+def test_a_directory_too_deep_for_sockets_is_refused_with_the_reason(tmp_path: Path):
     deep = tmp_path / ("a" * 100)
     process = run(Layout(deep), "up")
     _, errors = process.communicate(timeout=120)

@@ -1,4 +1,4 @@
-"""The chart on a real API server: what it makes is taken, grants what the golden file says, and is gone after an uninstall."""
+"""The chart on a real API server: its objects are accepted, grant the golden file's rights, and go at an uninstall."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
 from cluster.operators import RESTRICTED_LABELS, template
 from sandfleet import AsyncSandbox
-from sandfleet_operator.effects.authority import Authority
-from sandfleet_operator.effects.signing import Material
-from sandfleet_operator.effects.tokens import KeyRing, TokenKey
-from sandfleet_operator.plan.configmaps import ca_config_map
+from sandfleet_operator.executors.authority import Authority
+from sandfleet_operator.executors.signing import Material, ca_config_map
+from sandfleet_operator.executors.tokens import KeyRing, TokenKey
 
 pytestmark = pytest.mark.usefixtures("kinds")
-# Rights and objects are the same without processes; the kinds are on the test cluster for all tests, and none of Helm's.
+# Rights and objects are the same without processes; the kinds belong to the test cluster, not to Helm.
 STILL = ("--set", "crds.enabled=false,operator.replicas=0,fleet.replicas=0")
 IMAGE = ("--set", "image.repository=localhost/sandfleet-operator,image.tag=dev")
 SANDBOX_IMAGE = (
@@ -81,23 +80,23 @@ def release(cluster: Cluster, helm: Callable[..., str], namespace: str) -> Itera
         "fleet.env[0].name=A,fleet.env[0].value=b,imagePullSecrets[0].name=registry,userRoles.enabled=false",
     ],
 )  # fmt: skip
-def test_the_api_server_takes_what_it_makes(release: Release, values: str):
+def test_the_api_server_accepts_the_charts_objects(release: Release, values: str):
     said = release.install("--dry-run=server", "--take-ownership", "--hide-secret", "--set", values)
     assert "STATUS: pending-install" in said
 
 
-def test_its_notes_say_what_is_there_and_what_is_missing(release: Release):
+def test_the_notes_say_what_is_there_and_what_is_missing(release: Release):
     said = release.install(
         "--dry-run=server", "--take-ownership", "--hide-secret", "--set", "runtimeClass.name=nowhere"
     )
     assert "[x] the custom resources" in said
     assert "[ ] the RuntimeClass nowhere" in said
     assert "runtimeClass.create=true" in said
-    assert "[ ] networks where no egress list leads" in said
+    assert "[ ] networks that stay closed whatever an egress list says" in said
     said = release.install(
         "--dry-run=server", "--take-ownership", "--hide-secret", "--set", "settings.blockedCidrs={10.96.0.0/12}"
     )
-    assert "[x] networks where no egress list leads" in said
+    assert "[x] networks that stay closed whatever an egress list says" in said
 
 
 Grant = tuple[str, str, str]
@@ -137,11 +136,11 @@ def rules_in(objects: tuple[Json, ...], name: str, namespace: str) -> list[Json]
 def test_an_account_can_do_exactly_what_its_roles_say(
     cluster: Cluster, release: Release, new_namespace: Callable[..., str], namespaced: bool
 ):
-    """Which the golden file holds for the same templates. What everybody may do is taken off."""
+    """Which the golden file holds for the same templates. The rights that every account has are left out."""
     watched, other = new_namespace(), new_namespace()
     release.install(*STILL, *(("--set", f"settings.watchNamespaces={{{watched}}}") if namespaced else ()))
     objects = release.objects()
-    everybody = granted(cluster, f"{release.namespace}:nobody", release.namespace)
+    everybody = granted(cluster, f"{release.namespace}:stranger", release.namespace)
     for component in COMPONENTS:
         name = f"{release.prefix}-{component}"
         for where in (release.namespace, watched, other):
@@ -186,7 +185,7 @@ LEADS_FURTHER = [
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_what_would_lead_further_is_refused(
+def test_requests_beyond_the_rights_are_refused(
     cluster: Cluster, release: Release, new_namespace: Callable[..., str], component: str
 ):
     other = new_namespace()
@@ -203,7 +202,7 @@ def test_what_would_lead_further_is_refused(
     assert allowed(cluster, account, other, "get", "codesandboxes.sandfleet.io")
 
 
-def test_the_question_is_asked_rightly(cluster: Cluster, namespace: str):
+def test_the_control_sees_a_right_that_is_granted(cluster: Cluster, namespace: str):
     """Who may do everything may do each of these."""
     cluster.api.call(
         "POST",
@@ -335,7 +334,7 @@ async def runs_a_cell(pool: str, namespace: str) -> tuple[str, str]:
 
 
 @pytest.mark.timeout(300)
-def test_helm_test_and_a_client_claim_from_what_it_installs_and_nothing_is_left(
+def test_helm_test_and_a_client_claim_from_the_release_and_leave_nothing(
     images: Cluster, release: Release, new_namespace: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ):
     """With everything as it comes but the namespaces: another operator may be on the same cluster."""
@@ -347,7 +346,7 @@ def test_helm_test_and_a_client_claim_from_what_it_installs_and_nothing_is_left(
     said = release.helm("test", release.name, "--namespace", release.namespace)
     assert said.count("Phase:          Succeeded") == len(re.findall(r"Phase:", said))
 
-    made_of, pool = template(watched), {"template": "python", "size": 1}
+    made_of, pool = template(watched), {"templateRef": {"name": "python"}, "replicas": 1}
     api.create(made_of)
     api.create(an_object("sandfleet.io/v1alpha1", "SandboxPool", "fast", watched, spec=pool))
     role, account = f"--clusterrole={release.prefix}-agent", f"--serviceaccount={watched}:default"
@@ -378,7 +377,7 @@ def test_helm_test_and_a_client_claim_from_what_it_installs_and_nothing_is_left(
     assert cluster_wide(images, release.name) == set()
 
 
-def test_helm_test_fails_where_nobody_makes_it_ready_and_leaves_nothing(images: Cluster, release: Release):
+def test_helm_test_fails_without_an_operator_and_leaves_nothing(images: Cluster, release: Release):
     release.install(*STILL, *IMAGE, "--set", "test.timeoutSeconds=2")
     before = everything(images, release.namespace)
     with pytest.raises(ClusterError, match="helm test"):

@@ -48,7 +48,9 @@ def test_a_pod_of_the_runtime_class_gvisor_runs_in_gvisor_and_another_does_not(
     assert ("Starting gVisor" in log) is sandboxed
 
 
-def test_a_privileged_pod_is_refused_where_restricted_is_enforced(cluster: Cluster, new_namespace: Callable[..., str]):
+def test_a_namespace_that_enforces_restricted_refuses_a_privileged_pod(
+    cluster: Cluster, new_namespace: Callable[..., str]
+):
     privileged = {"securityContext": {"privileged": True}}
     with pytest.raises(ApiError, match="violates PodSecurity") as refusal:
         cluster.api.create(probe_pod(new_namespace(ENFORCED), "privileged", container=privileged))
@@ -82,9 +84,9 @@ def test_a_service_is_found_by_its_name_and_answers(cluster: Cluster, namespace:
     cluster.api.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
     client = cluster.run_pod(probe_pod(namespace, "client", ["serve", "7000"], **GVISOR))
     probe = Probe(client["status"]["podIP"])
-    target, nobody = (f"tcp:{name}.{namespace}.svc.cluster.local:80" for name in ("web", "nobody"))
+    target, unknown = (f"tcp:{name}.{namespace}.svc.cluster.local:80" for name in ("web", "unknown"))
     cluster.api.wait("the service", lambda: probe.dial([target], 3000)[target], 20)
-    assert probe.dial([target, nobody], 3000) == {target: True, nobody: False}
+    assert probe.dial([target, unknown], 3000) == {target: True, unknown: False}
 
 
 def test_logs_and_exec_work_in_gvisor(cluster: Cluster, namespace: str):
@@ -139,7 +141,9 @@ def test_an_image_that_buildah_made_runs_in_the_cluster(node: Cluster, namespace
     assert finished(node, namespace, "python").strip() == "(3, 11) 12"
 
 
-def test_a_pod_that_asks_for_no_rights_is_what_restricted_lets_in(cluster: Cluster, new_namespace: Callable[..., str]):
+def test_a_namespace_that_enforces_restricted_accepts_a_pod_without_rights(
+    cluster: Cluster, new_namespace: Callable[..., str]
+):
     pod = cluster.run_pod(probe_pod(new_namespace(ENFORCED), "modest", **GVISOR))
     assert pod["spec"]["containers"][0]["securityContext"] == RESTRICTED
     assert pod["status"]["phase"] == "Running"

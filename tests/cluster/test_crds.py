@@ -11,7 +11,7 @@ import yaml
 from cluster.harness.api import ApiError, path_of
 from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
-from crd_schemas import CRDS
+from support.operator.crd_schemas import CRDS
 
 pytestmark = pytest.mark.usefixtures("kinds")
 Json = dict[str, object]
@@ -46,29 +46,29 @@ def refusal(cluster: Cluster, kind: str, spec: Json, name: str = "one") -> str:
 
 
 def to(cidr: str, **more: object) -> Json:
-    return {"template": "a", "egress": {"allow": [{"cidr": cidr, **more}]}}
+    return {"templateRef": {"name": "a"}, "egress": {"allow": [{"cidr": cidr, **more}]}}
 
 
 BAD = [
-    ({}, "spec: Forbidden: cannot tell what to make: write either template (the name of a SandboxTemplate) or inline, and not both"),
-    ({"template": "a", "inline": {"image": "b"}}, "spec: Forbidden: cannot tell what to make: write either template"),
-    ({"inline": {"image": "b"}, "pool": "p"}, "spec.pool: Forbidden: cannot take a sandbox of a pool: a pool's sandboxes are made of a template"),
-    ({"template": "Not_A_Name"}, f'spec.template: Invalid value: "Not_A_Name": cannot be a name: {NAME}'),
-    ({"template": "a" * 64}, "spec.template: Too long"),
-    ({"template": "a", "queue": "q."}, f'spec.queue: Invalid value: "q.": cannot be a name: {NAME}'),
-    ({"template": "a", "operatingMode": "Paused"}, 'spec.operatingMode: Unsupported value: "Paused": supported values: "Running", "Suspended"'),
-    ({"template": "a", "resources": {"memory": "512m"}}, f'spec.resources.memory: Invalid value: "512m": {MEMORY}'),
-    ({"template": "a", "resources": {"memory": 512}}, f"spec.resources.memory: Invalid value: 512: {MEMORY}"),
-    ({"template": "a", "resources": {"cpu": "-1"}}, 'spec.resources.cpu: Invalid value: "-1": cannot be an amount of CPU: write 1m to 1000 cores'),
-    ({"template": "a", "workspace": {"size": "2GB"}}, f'spec.workspace.size: Invalid value: "2GB": {SIZE}'),
-    ({"template": "a", "workspace": {"retention": "Keep"}}, 'spec.workspace.retention: Unsupported value: "Keep": supported values: "Delete", "Retain"'),
-    ({"template": "a", "workspace": {"claimName": "-a"}}, 'spec.workspace.claimName: Invalid value: "-a": cannot be a name'),
-    ({"template": "a", "workspace": {"claimName": "a", "size": "1Gi"}}, "spec.workspace.claimName: Forbidden: cannot give an earlier workspace a size or a class"),
-    ({"template": "a", "limits": {"maxTimeoutSeconds": 5, "defaultTimeoutSeconds": 6}}, "spec.limits.defaultTimeoutSeconds: Forbidden: cannot use these timeouts"),
-    ({"template": "a", "env": [{"name": "1A"}]}, 'spec.env[0].name: Invalid value: "1A": cannot be a variable\'s name: write letters, digits and _'),
-    ({"template": "a", "env": [{"name": "A"}, {"name": "A"}]}, "spec.env[1]: Duplicate value"),
-    ({"template": "a", "contract": "free"}, 'spec.contract: Unsupported value: "free"'),
-    ({"template": "a", "lifetimeSeconds": 0}, "spec.lifetimeSeconds: Invalid value: 0: spec.lifetimeSeconds in body should be greater than or equal to 1"),
+    ({}, "spec: Forbidden: cannot tell what to make: write either templateRef (the name of a SandboxTemplate) or inline, and not both"),
+    ({"templateRef": {"name": "a"}, "inline": {"image": "b"}}, "spec: Forbidden: cannot tell what to make: write either templateRef"),
+    ({"inline": {"image": "b"}, "poolRef": {"name": "p"}}, "spec.poolRef: Forbidden: cannot take a sandbox of a pool: a pool's sandboxes are made of a template"),
+    ({"templateRef": {"name": "Not_A_Name"}}, f'spec.templateRef.name: Invalid value: "Not_A_Name": cannot be a name: {NAME}'),
+    ({"templateRef": {"name": "a" * 64}}, "spec.templateRef.name: Too long"),
+    ({"templateRef": {"name": "a"}, "queueRef": {"name": "q."}}, f'spec.queueRef.name: Invalid value: "q.": cannot be a name: {NAME}'),
+    ({"templateRef": {"name": "a"}, "operatingMode": "Paused"}, 'spec.operatingMode: Unsupported value: "Paused": supported values: "Running", "Suspended"'),
+    ({"templateRef": {"name": "a"}, "resources": {"limits": {"memory": "512m"}}}, f'spec.resources.limits.memory: Invalid value: "512m": {MEMORY}'),
+    ({"templateRef": {"name": "a"}, "resources": {"limits": {"memory": 512}}}, f"spec.resources.limits.memory: Invalid value: 512: {MEMORY}"),
+    ({"templateRef": {"name": "a"}, "resources": {"limits": {"cpu": "-1"}}}, 'spec.resources.limits.cpu: Invalid value: "-1": cannot be an amount of CPU: write 1m to 1000 cores'),
+    ({"templateRef": {"name": "a"}, "workspace": {"size": "2GB"}}, f'spec.workspace.size: Invalid value: "2GB": {SIZE}'),
+    ({"templateRef": {"name": "a"}, "workspace": {"retention": "Keep"}}, 'spec.workspace.retention: Unsupported value: "Keep": supported values: "Delete", "Retain"'),
+    ({"templateRef": {"name": "a"}, "workspace": {"claimName": "-a"}}, 'spec.workspace.claimName: Invalid value: "-a": cannot be a name'),
+    ({"templateRef": {"name": "a"}, "workspace": {"claimName": "a", "size": "1Gi"}}, "spec.workspace.claimName: Forbidden: cannot give an earlier workspace a size or a class"),
+    ({"templateRef": {"name": "a"}, "executionLimits": {"maxTimeoutSeconds": 5, "defaultTimeoutSeconds": 6}}, "spec.executionLimits.defaultTimeoutSeconds: Forbidden: cannot use these timeouts"),
+    ({"templateRef": {"name": "a"}, "env": [{"name": "1A"}]}, 'spec.env[0].name: Invalid value: "1A": cannot be a variable\'s name: write letters, digits and _'),
+    ({"templateRef": {"name": "a"}, "env": [{"name": "A"}, {"name": "A"}]}, "spec.env[1]: Duplicate value"),
+    ({"templateRef": {"name": "a"}, "contract": "free"}, 'spec.contract: Unsupported value: "free"'),
+    ({"templateRef": {"name": "a"}, "lifetimeSeconds": 0}, "spec.lifetimeSeconds: Invalid value: 0: spec.lifetimeSeconds in body should be greater than or equal to 1"),
     ({"inline": {"image": "https://a/b"}}, f'spec.inline.image: Invalid value: "https://a/b": {IMAGE}'),
     ({"inline": {"image": "a", "egress": {"allow": [{"cidr": "::1/128"}]}}}, f'spec.inline.egress.allow[0].cidr: Invalid value: "::1/128": {LOOPBACK}'),
     (to("example.com"), f'spec.egress.allow[0].cidr: Invalid value: "example.com": {CIDR}'),
@@ -100,14 +100,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("spec", "message"), BAD)
-def test_a_sandbox_that_cannot_be_is_refused_with_its_reason(cluster: Cluster, spec: Json, message: str):
+def test_an_invalid_sandbox_is_refused_with_its_reason(cluster: Cluster, spec: Json, message: str):
     assert message in refusal(cluster, "CodeSandbox", spec)
 
 
 @pytest.mark.parametrize(
     "field", ["runtimeClassName", "envFrom", "nodeSelector", "securityContext", "serviceAccountName"]
 )
-def test_what_is_not_its_owners_to_set_is_dropped(cluster: Cluster, namespace: str, field: str):
+def test_fields_that_the_owner_may_not_set_are_dropped(cluster: Cluster, namespace: str, field: str):
     """Unknown to the schema, as kubectl says before it sends them."""
     spec = {"inline": {"image": "a", field: "x"}, field: "x"}
     stored = cluster.api.create(an_object("CodeSandbox", namespace, spec))["spec"]
@@ -123,21 +123,21 @@ def test_what_is_not_its_owners_to_set_is_dropped(cluster: Cluster, namespace: s
         ("SandboxTemplate", {}, "spec.image: Required value"),
         ("SandboxTemplate", {"image": "a b"}, IMAGE),
         ("SandboxTemplate", {"image": "a", "contracts": []}, "spec.contracts: Invalid value: 0: spec.contracts in body should have at least 1 items"),
-        ("SandboxTemplate", {"image": "a", "contracts": ["reviewed", "reviewed"]}, "spec.contracts[1]: Duplicate value"),
+        ("SandboxTemplate", {"image": "a", "contracts": ["Reviewed", "Reviewed"]}, "spec.contracts[1]: Duplicate value"),
         ("SandboxTemplate", {"image": "a", "runtimeClassName": ""}, "spec.runtimeClassName: Invalid value"),
         ("SandboxTemplate", {"image": "a", "envFrom": [{"secretRef": {"name": "a"}, "prefix": "1"}]}, "cannot be a prefix: write letters, digits and _"),
         ("SandboxTemplate", {"image": "a", "egress": {"allow": [{"cidr": "169.254.169.254/32"}]}}, LINK_LOCAL),
-        ("SandboxPool", {"template": "a"}, "spec.size: Required value"),
-        ("SandboxPool", {"template": "a", "size": 10001}, "should be less than or equal to 10000"),
-        ("SandboxPool", {"template": "a", "size": 3, "maxSize": 2}, "spec.maxSize: Forbidden: cannot keep size sandboxes warm: maxSize is below size"),
-        ("SandboxPool", {"template": "a", "size": 1, "targetHitRate": 1}, "spec.targetHitRate: Invalid value"),
-        ("SandboxPool", {"template": "a", "size": 1, "targetHitRate": 0.4}, "should be greater than or equal to 0.5"),
-        ("SandboxPool", {"template": "a", "size": 1, "maxStarting": 0}, "should be greater than or equal to 1"),
-        ("SandboxPool", {"template": "a", "size": 1, "maxWarm": 2}, "without targetHitRate the pool keeps size sandboxes warm"),
-        ("SandboxPool", {"template": "a", "size": 3, "maxWarm": 2, "targetHitRate": 0.9}, "cannot keep size sandboxes warm: maxWarm is below size"),
-        ("SandboxPool", {"template": "a", "size": 1, "maxWarm": 9, "maxSize": 8, "targetHitRate": 0.9}, "is below maxWarm"),
-        ("SandboxQueue", {"nominalQuota": 1, "borrowingLimit": 1}, "spec.borrowingLimit: Forbidden: cannot borrow: without a cohort there is nobody to borrow from"),
-        ("SandboxQueue", {"nominalQuota": 1, "lendingLimit": 1}, "cannot lend: without a cohort there is nobody to lend to"),
+        ("SandboxPool", {"templateRef": {"name": "a"}}, "spec.replicas: Required value"),
+        ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 10001}, "should be less than or equal to 10000"),
+        ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 3, "maxSize": 2}, "spec.maxSize: Forbidden: cannot keep this many sandboxes warm: maxSize is below replicas"),
+        ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "targetHitRate": 1}, "spec.targetHitRate: Invalid value"),
+        ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "targetHitRate": 0.4}, "should be greater than or equal to 0.5"),
+        ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "maxStarting": 0}, "should be greater than or equal to 1"),
+        ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "maxWarm": 2}, "without targetHitRate the pool keeps replicas sandboxes warm"),
+        ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 3, "maxWarm": 2, "targetHitRate": 0.9}, "cannot keep this many sandboxes warm: maxWarm is below replicas"),
+        ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "maxWarm": 9, "maxSize": 8, "targetHitRate": 0.9}, "is below maxWarm"),
+        ("SandboxQueue", {"nominalQuota": 1, "borrowingLimit": 1}, "spec.borrowingLimit: Forbidden: cannot borrow: a queue without a cohort has no queue to borrow from"),
+        ("SandboxQueue", {"nominalQuota": 1, "lendingLimit": 1}, "cannot lend: a queue without a cohort has no queue to lend to"),
         ("SandboxQueue", {"nominalQuota": 1, "cohort": "c", "lendingLimit": 2}, "cannot lend more than there is: lendingLimit is above nominalQuota"),
         ("SandboxQueue", {"nominalQuota": 1, "weight": 0}, "spec.weight: Invalid value: 0"),
     ],
@@ -149,7 +149,7 @@ def test_the_other_kinds_refuse_with_a_reason(cluster: Cluster, kind: str, spec:
 @pytest.mark.parametrize("kind", CRDS)
 @pytest.mark.parametrize("name", ["with.dots", "a" * 64])
 def test_a_name_is_a_dns_label_since_it_becomes_a_labels_value(cluster: Cluster, kind: str, name: str):
-    spec = {"template": "a", "size": 1, "image": "b", "nominalQuota": 1}
+    spec = {"templateRef": {"name": "a"}, "replicas": 1, "image": "b", "nominalQuota": 1}
     assert "metadata.name" in (said := refusal(cluster, kind, spec, name))
     assert "with a letter or digit at both ends" in said or "Too long" in said
 
@@ -170,41 +170,41 @@ def test_smaller_networks_may_be_cut_out(cluster: Cluster, namespace: str, cidr:
 
 
 FULL = {
-    "template": "a",
-    "pool": "p",
-    "queue": "q",
+    "templateRef": {"name": "a"},
+    "poolRef": {"name": "p"},
+    "queueRef": {"name": "q"},
     "workspace": {"size": "1Gi", "storageClassName": "s", "retention": "Delete"},
-    "resources": {"cpu": 1, "memory": "1Gi"},
-    "limits": {"processes": 20},
+    "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+    "executionLimits": {"processes": 20},
     "env": [{"name": "A", "value": "1"}],
-    "contract": "reviewed",
+    "contract": "Reviewed",
 }
 
 
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"template": "b"}, "template"),
-        ({"template": None, "inline": {"image": "a"}}, "template"),
-        ({"pool": "o"}, "pool"),
-        ({"pool": None}, "pool"),
-        ({"queue": "o"}, "queue"),
+        ({"templateRef": {"name": "b"}}, "templateRef"),
+        ({"templateRef": None, "inline": {"image": "a"}}, "templateRef"),
+        ({"poolRef": {"name": "o"}}, "poolRef"),
+        ({"poolRef": None}, "poolRef"),
+        ({"queueRef": {"name": "o"}}, "queueRef"),
         ({"workspace": {"size": "2Gi"}}, "workspace.size"),
         ({"workspace": {"size": None}}, "workspace.size"),
         ({"workspace": None}, "workspace.size"),
         ({"workspace": {"storageClassName": "t"}}, "workspace.storageClassName"),
         ({"workspace": {"claimName": "c"}}, "workspace.claimName"),
-        ({"resources": {"cpu": 2}}, "resources"),
-        ({"resources": {"ephemeralStorage": "1Gi"}}, "resources"),
-        ({"limits": {"executions": 2}}, "limits"),
-        ({"limits": None}, "limits"),
+        ({"resources": {"limits": {"cpu": 2}}}, "resources"),
+        ({"resources": {"limits": {"ephemeral-storage": "1Gi"}}}, "resources"),
+        ({"executionLimits": {"executions": 2}}, "executionLimits"),
+        ({"executionLimits": None}, "executionLimits"),
         ({"env": [{"name": "A", "value": "2"}]}, "env"),
         ({"env": []}, "env"),
-        ({"contract": "autonomous"}, "contract"),
+        ({"contract": "Autonomous"}, "contract"),
         ({"contract": None}, "contract"),
     ],
 )
-def test_what_is_fixed_cannot_be_changed(cluster: Cluster, namespace: str, change: Json, field: str):
+def test_fixed_fields_cannot_be_changed(cluster: Cluster, namespace: str, change: Json, field: str):
     cluster.api.create(an_object("CodeSandbox", namespace, FULL))
     with pytest.raises(ApiError) as caught:
         merge(cluster, namespace, change)
@@ -216,11 +216,11 @@ def test_what_is_fixed_cannot_be_changed(cluster: Cluster, namespace: str, chang
     [
         {"inline": {"image": "b"}},
         {"inline": {"egress": {"dns": True}}},
-        {"contract": "reviewed"},
+        {"contract": "Reviewed"},
         {"workspace": {"size": "1Gi"}},
     ],
 )
-def test_a_sandbox_with_a_template_in_place_is_fixed_as_well(cluster: Cluster, namespace: str, change: Json):
+def test_a_sandbox_with_an_inline_template_is_fixed_as_well(cluster: Cluster, namespace: str, change: Json):
     cluster.api.create(an_object("CodeSandbox", namespace, {"inline": {"image": "a"}}))
     with pytest.raises(ApiError, match=f"cannot change .*: {MADE}"):
         merge(cluster, namespace, change)
@@ -231,7 +231,7 @@ def merge(cluster: Cluster, namespace: str, spec: Json, *, part: str = "spec", b
     return cluster.api.call("PATCH", path, {part: spec}, "application/merge-patch+json")
 
 
-def test_what_is_not_fixed_can_be_changed(cluster: Cluster, namespace: str):
+def test_other_fields_can_be_changed(cluster: Cluster, namespace: str):
     cluster.api.create(an_object("CodeSandbox", namespace, FULL))
     changes = {
         "operatingMode": "Suspended",
@@ -246,36 +246,75 @@ def test_what_is_not_fixed_can_be_changed(cluster: Cluster, namespace: str):
     assert (changed["operatingMode"], changed["lifetimeSeconds"]) == ("Suspended", 60)
 
 
-def test_a_retention_may_be_given_to_a_sandbox_that_said_nothing_of_its_workspace(cluster: Cluster, namespace: str):
-    cluster.api.create(an_object("CodeSandbox", namespace, {"template": "a"}))
+def test_a_sandbox_without_workspace_settings_can_get_a_retention(cluster: Cluster, namespace: str):
+    cluster.api.create(an_object("CodeSandbox", namespace, {"templateRef": {"name": "a"}}))
     assert merge(cluster, namespace, {"workspace": {"retention": "Retain"}})["spec"]["workspace"] == {
         "retention": "Retain"
     }
 
 
+def test_an_autoscaler_reads_a_pools_scale(cluster: Cluster, namespace: str):
+    cluster.api.create(an_object("SandboxPool", namespace, {"templateRef": {"name": "a"}, "replicas": 2}))
+    path = path_of("SandboxPool", namespace, "one")
+    selector = "sandfleet.io/pool=one,sandfleet.io/state=warm"
+    status = {"status": {"replicas": 1, "selector": selector}}
+    cluster.api.call("PATCH", f"{path}/status", status, "application/merge-patch+json")
+    scale = cluster.api.call("GET", f"{path}/scale")
+    assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": selector})
+
+
+def test_an_upgrade_over_an_object_of_an_earlier_release_is_refused(
+    cluster: Cluster, namespace: str, helm: Callable[..., str]
+):
+    """The definition keeps old fields for a moment, as the definition of that release did."""
+    definition = path_of("CustomResourceDefinition", "", "sandboxpools.sandfleet.io")
+    spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec"
+    keeps = [{"op": "add", "path": f"{spec}/x-kubernetes-preserve-unknown-fields", "value": True}]
+    earlier = an_object(
+        "SandboxPool", namespace, {"templateRef": {"name": "a"}, "replicas": 1, "template": "a", "size": 1}
+    )
+    values = "crds.enabled=false,operator.replicas=0,fleet.replicas=0"
+    install = ("install", "earlier", str(CHART), "--namespace", namespace, "--dry-run=server", "--set")
+    try:
+        cluster.api.call("PATCH", definition, keeps, "application/json-patch+json")
+        cluster.api.wait("old fields to be kept", lambda: "size" in cluster.api.apply(earlier)["spec"])
+        for where in (f"{values},settings.watchNamespaces={{{namespace}}}", values):
+            with pytest.raises(ClusterError) as caught:
+                helm(*install, where)
+            assert f"SandboxPool {namespace}/one (spec.template, spec.size)" in str(caught.value)
+            assert "cannot upgrade: fields of an earlier release would be lost: " in str(caught.value)
+    finally:
+        cluster.api.delete("SandboxPool", "one", namespace)
+        back = [{"op": "remove", "path": f"{spec}/x-kubernetes-preserve-unknown-fields"}]
+        cluster.api.call("PATCH", definition, back, "application/json-patch+json")
+    assert "STATUS: pending-install" in helm(*install, f"{values},settings.watchNamespaces={{{namespace}}}")
+
+
 def test_a_pools_template_is_fixed_and_its_size_can_be_scaled(cluster: Cluster, namespace: str):
-    cluster.api.create(an_object("SandboxPool", namespace, {"template": "a", "size": 1, "maxSize": 5}))
+    cluster.api.create(an_object("SandboxPool", namespace, {"templateRef": {"name": "a"}, "replicas": 1, "maxSize": 5}))
     cluster.kubectl("scale", "sbp/one", "--replicas=4", "-n", namespace)
-    assert cluster.api.get("SandboxPool", "one", namespace)["spec"]["size"] == 4
-    with pytest.raises(ClusterError, match="maxSize is below size"):
+    assert cluster.api.get("SandboxPool", "one", namespace)["spec"]["replicas"] == 4
+    with pytest.raises(ClusterError, match="maxSize is below replicas"):
         cluster.kubectl("scale", "sbp/one", "--replicas=6", "-n", namespace)
-    with pytest.raises(ClusterError, match="cannot change template: the sandboxes of this pool are made of it"):
-        cluster.kubectl("patch", "sbp/one", "--type=merge", "-p", '{"spec":{"template":"b"}}', "-n", namespace)
+    with pytest.raises(ClusterError, match="cannot change templateRef: the sandboxes of this pool are made of it"):
+        cluster.kubectl(
+            "patch", "sbp/one", "--type=merge", "-p", '{"spec":{"templateRef":{"name":"b"}}}', "-n", namespace
+        )
 
 
-def test_a_template_of_an_image_alone_is_filled_in(cluster: Cluster, namespace: str):
+def test_a_template_with_only_an_image_gets_defaults(cluster: Cluster, namespace: str):
     stored = cluster.api.create(an_object("SandboxTemplate", namespace, {"image": "python:3"}))["spec"]
     filled = {
         "image": "python:3",
         "imagePullPolicy": "IfNotPresent",
         "resources": {
-            "limits": {"cpu": "1", "memory": "2Gi", "ephemeralStorage": "4Gi"},
-            "requests": {"cpu": "250m", "memory": "512Mi", "ephemeralStorage": "1Gi"},
+            "limits": {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "4Gi"},
+            "requests": {"cpu": "250m", "memory": "512Mi", "ephemeral-storage": "1Gi"},
         },
-        "limits": {"tmp": "256Mi", "output": "16Mi", "processes": 256, "executions": 32, "maxTimeoutSeconds": 3600, "defaultTimeoutSeconds": 300, "openFiles": 4096, "disk": "10Gi"},
+        "executionLimits": {"tmp": "256Mi", "output": "16Mi", "processes": 256, "executions": 32, "maxTimeoutSeconds": 3600, "defaultTimeoutSeconds": 300, "openFiles": 4096, "disk": "10Gi"},
         "workspace": {"size": "1Gi", "retention": "Delete", "ephemeral": False},
         "egress": {"dns": False},
-        "contracts": ["autonomous"],
+        "contracts": ["Autonomous"],
     }  # fmt: skip
     assert stored == {
         **filled,
@@ -286,19 +325,19 @@ def test_a_template_of_an_image_alone_is_filled_in(cluster: Cluster, namespace: 
     sandbox = cluster.api.create(an_object("CodeSandbox", namespace, {"inline": {"image": "python:3"}}))["spec"]
     # What is left open there depends on what the settings allow.
     inline = {**filled, "workspace": {"retention": "Delete", "ephemeral": False}}
-    for name in ("resources", "limits", "contracts"):
+    for name in ("resources", "executionLimits", "contracts"):
         del inline[name]
     assert sandbox == {"operatingMode": "Running", "inline": inline}
 
 
 def test_kubectl_explains_the_fields(cluster: Cluster):
     text = " ".join(cluster.kubectl("explain", "csb.spec.egress").split())
-    assert "What of the networks that the template allows this sandbox may reach." in text
+    assert "Which of the template's networks this sandbox may reach." in text
     assert "Networks that a sandbox may open connections to." in text
 
 
 def test_kubectl_get_says_at_a_glance_what_is_wrong(cluster: Cluster, namespace: str):
-    cluster.api.create(an_object("CodeSandbox", namespace, {"template": "python"}))
+    cluster.api.create(an_object("CodeSandbox", namespace, {"templateRef": {"name": "python"}}))
     condition = {
         "type": "Ready",
         "status": "False",
@@ -326,7 +365,7 @@ def test_kubectl_get_says_at_a_glance_what_is_wrong(cluster: Cluster, namespace:
 def test_the_category_lists_every_kind(cluster: Cluster, namespace: str):
     for kind, spec in (
         ("SandboxTemplate", {"image": "a"}),
-        ("SandboxPool", {"template": "a", "size": 0}),
+        ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 0}),
         ("SandboxQueue", {"nominalQuota": 1}),
     ):
         cluster.api.create(an_object(kind, namespace, spec))
@@ -334,8 +373,8 @@ def test_the_category_lists_every_kind(cluster: Cluster, namespace: str):
     assert sorted(listed) == [f"{kind}.sandfleet.io/one" for kind in ("sandboxpool", "sandboxqueue", "sandboxtemplate")]
 
 
-def test_the_status_is_not_its_owners_to_write(cluster: Cluster, namespace: str):
-    value = an_object("CodeSandbox", namespace, {"template": "a"})
+def test_the_owner_cannot_write_the_status(cluster: Cluster, namespace: str):
+    value = an_object("CodeSandbox", namespace, {"templateRef": {"name": "a"}})
     assert "status" not in cluster.api.create({**value, "status": {"restarts": 1}})
 
 

@@ -11,9 +11,9 @@ from cluster.access_bed import PROBE, an_agent, an_object, fleet_bed
 from cluster.harness.api import has_condition
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, Sandboxes, sandbox, template
 from sandfleet import AsyncSandbox
+from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.errors import ClaimError, SandfleetError
-from sandfleet.fleet import AsyncFleet
-from sandfleet.values import Limits
+from sandfleet.values.sandbox import Limits
 
 POOL = 3
 
@@ -32,7 +32,11 @@ def bed(images, kinds, tmp_path_factory):
         made.operator = operator
         api.create(template(work))
         pool = an_object(
-            "sandfleet.io/v1alpha1", "SandboxPool", "fast", work, spec={"template": "python", "size": POOL}
+            "sandfleet.io/v1alpha1",
+            "SandboxPool",
+            "fast",
+            work,
+            spec={"templateRef": {"name": "python"}, "replicas": POOL},
         )
         api.create(pool)
         api.wait("the pool to be warm", lambda: len(pods(made, "warm", ready=True)) == POOL, 90)
@@ -141,7 +145,7 @@ async def test_a_workspace_that_was_left_is_claimed_again_with_its_files(bed, fl
         )
         made = api.get("CodeSandbox", name, work)
         assert made["spec"]["workspace"] == {"claimName": first.workspace_id, "retention": "Delete"}
-        assert made["spec"]["limits"] == {"processes": 64}
+        assert made["spec"]["executionLimits"] == {"processes": 64}
         assert made["status"]["workspaceClaimName"] == first.workspace_id
     # It was not to stay this time.
     await asyncio.to_thread(api.wait, "nothing to be left", lambda: settled(bed), 60)
@@ -205,7 +209,7 @@ async def _info(sandbox):
 
 
 async def test_claims_survive_that_fleet_and_operator_are_killed_again_and_again(bed, fleet):
-    """Each claim ends in a cell that ran, or in a typed error; afterwards the pool is full and nothing else is there."""
+    """Each claim ends in a cell that ran, or in a typed error; afterwards the pool is full and nothing else exists."""
     seed = random.randrange(2**32)
     print("seed", seed)
     chance, numbers, over = random.Random(seed), itertools.count(), asyncio.Event()

@@ -13,9 +13,9 @@ import pytest
 from cluster.access_bed import PROBE, an_agent, an_object, fleet_bed
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
 from sandfleet import AsyncSandbox
-from sandfleet.egress import EgressState
-from sandfleet.fleet import AsyncFleet
-from wheels import wheel
+from sandfleet._fleets.fleet import AsyncFleet
+from sandfleet.values.egress import EgressState
+from support.wheels import wheel
 
 RESOLVE = "import socket; bool(socket.getaddrinfo('kubernetes.default.svc.cluster.local', 443))"
 
@@ -49,7 +49,9 @@ async def fleet(bed, tmp_path):
 async def a_pool(bed, name, *, more=None, **egress):
     """One warm sandbox of a template of its own, which says `more` as well."""
     api, work = bed.cluster.api, bed.namespaces[0]
-    pool = an_object("sandfleet.io/v1alpha1", "SandboxPool", name, work, spec={"template": name, "size": 1})
+    pool = an_object(
+        "sandfleet.io/v1alpha1", "SandboxPool", name, work, spec={"templateRef": {"name": name}, "replicas": 1}
+    )
     for one in (template(work, name, egress=egress, **(more or {})), pool):
         await asyncio.to_thread(api.create, one)
 
@@ -118,7 +120,7 @@ async def states(fleet, sandbox_id, last):
     return seen
 
 
-async def test_what_a_claim_opens_is_said_to_be_open_and_user_code_then_reaches_it(bed, fleet):
+async def test_egress_is_reported_open_and_user_code_then_reaches_it(bed, fleet):
     named, other = bed.cluster.addresses.outside
     with socket.create_server((named, 0)) as server, socket.create_server((other, 0)) as stranger:
         targets = {"named": (named, server.getsockname()[1]), "not named": (other, stranger.getsockname()[1])}
@@ -147,7 +149,7 @@ async def test_what_a_claim_opens_is_said_to_be_open_and_user_code_then_reaches_
             assert await reached(closed, targets) == {"named": False, "not named": False}
 
 
-async def test_names_are_said_to_be_resolved_when_they_are(bed, fleet):
+async def test_name_resolution_is_reported_when_it_works(bed, fleet):
     await a_pool(bed, "names", dns=True)
     async with await AsyncSandbox.create(pool="names", fleet=fleet) as one:
         assert await one.wait_for_egress(60)
@@ -155,7 +157,7 @@ async def test_names_are_said_to_be_resolved_when_they_are(bed, fleet):
         assert (await one.run_code(RESOLVE)).text == "True"
 
 
-async def test_what_never_answers_is_not_said_to_be_open(bed, fleet):
+async def test_an_address_that_never_answers_is_not_reported_open(bed, fleet):
     address = bed.cluster.addresses.outside[0]
     with full(address) as port:
         await a_pool(bed, "silent", **to(address, port))
@@ -166,7 +168,7 @@ async def test_what_never_answers_is_not_said_to_be_open(bed, fleet):
             assert f"no answer from {address}:{port}" in egress.message
 
 
-async def test_of_what_cannot_be_asked_nothing_is_claimed(bed, fleet):
+async def test_egress_that_cannot_be_probed_is_not_reported_open(bed, fleet):
     address = bed.cluster.addresses.outside[0]
     with socket.create_server((address, 0)) as server:
         await a_pool(bed, "network", allow=[{"cidr": f"{address}/32"}])

@@ -12,7 +12,7 @@ from contract.kube.bed import Bed
 from contract.kube.read_suite import *  # noqa: F403 - the sentences are collected here
 from contract.kube.write_suite import *  # noqa: F403
 from sandfleet_operator.api.kube import CONFIG_MAP, Forbidden, KubeError
-from sandfleet_operator.effects.kube import Kube, configure
+from sandfleet_operator.cluster.kube import Kube, configure
 
 
 @pytest.fixture(scope="module")

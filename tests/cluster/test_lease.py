@@ -15,7 +15,7 @@ from cluster.lease_holder import SHORT
 from contract.kube.bed import Bed
 from contract.kube.lease_suite import *  # noqa: F403 - the sentences are collected here
 from sandfleet_operator.api.kube import LEASE
-from sandfleet_operator.effects.elector import Elector
+from sandfleet_operator.cluster.elector import Elector
 from sandfleet_operator.plan.leadership import Decision
 
 

@@ -6,7 +6,7 @@ from cluster.operators import (
     read,
     write,
 )
-from sandfleet_operator.plan.restricted import violations
+from sandfleet_operator.plan.pods.restricted import violations
 
 
 def test_a_sandbox_that_is_applied_becomes_ready_isolated_and_in_gvisor(sandboxes):
@@ -38,7 +38,7 @@ def test_deleting_the_object_deletes_all_of_it(sandboxes):
     api.wait("the claim to go", lambda: sandboxes.count("PersistentVolumeClaim") == 0, 60)
 
 
-def test_suspended_there_is_no_pod_and_resumed_the_files_are_there(sandboxes, bed):
+def test_a_suspended_sandbox_has_no_pod_and_a_resumed_one_has_its_files(sandboxes, bed):
     sandboxes.create("one")
     first = sandboxes.ready("one")
     write(sandboxes, "one", "kept", "1")
@@ -51,7 +51,7 @@ def test_suspended_there_is_no_pod_and_resumed_the_files_are_there(sandboxes, be
     assert read(sandboxes, "one", "kept") == "1"
 
 
-def test_a_retained_workspace_outlives_its_sandbox_and_the_next_of_its_name_has_it(sandboxes, bed):
+def test_a_retained_workspace_outlives_its_sandbox_and_the_next_one_of_that_name_gets_it(sandboxes, bed):
     sandboxes.create("one", workspace={"retention": "Retain"})
     sandboxes.ready("one")
     write(sandboxes, "one", "kept", "4")

@@ -1,4 +1,4 @@
-"""Whatever the schemas let through is what the real API server takes, and so is every pod that comes of it. All are dry runs."""
+"""The real API server takes whatever the schemas let through, and every pod that comes of it. All are dry runs."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import IMAGE, SETTINGS
 from cluster.harness.api import ApiError
 from cluster.harness.testing import Cluster
 from cluster.test_pods_accepted import refusal, tried
-from crd_strategies import NAMES, an_object, specs
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from sandfleet_operator.api.parse import code_sandbox, sandbox_template
-from sandfleet_operator.plan.effective import Effective, effective
-from sandfleet_operator.plan.networkpolicy import own_egress
-from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
-from sandfleet_operator.plan.restricted import violations
-from sandfleet_operator.plan.volume import workspace_claim
+from sandfleet_operator.api.kinds.sandbox import code_sandbox
+from sandfleet_operator.api.kinds.template import sandbox_template
+from sandfleet_operator.plan.pods.merge import Effective, effective
+from sandfleet_operator.plan.pods.networkpolicy import own_egress
+from sandfleet_operator.plan.pods.podspec import PodRequest, sandbox_pod
+from sandfleet_operator.plan.pods.restricted import violations
+from sandfleet_operator.plan.pods.volume import workspace_claim
+from support.operator.builders import IMAGE, SETTINGS
+from support.operator.crd_strategies import NAMES, an_object, specs
 
 Json = dict[str, Any]
 EACH = settings(
@@ -35,9 +36,9 @@ USUAL = {
     }.items()
 }
 pytestmark = pytest.mark.usefixtures("kinds")
-NAMED = specs("CodeSandbox", always=frozenset({"spec.template"}), never=frozenset({"spec.inline"}))
+NAMED = specs("CodeSandbox", always=frozenset({"spec.templateRef"}), never=frozenset({"spec.inline"}))
 INLINE = specs(
-    "CodeSandbox", usual=USUAL, always=frozenset({"spec.inline"}), never=frozenset({"spec.template", "spec.pool"})
+    "CodeSandbox", usual=USUAL, always=frozenset({"spec.inline"}), never=frozenset({"spec.templateRef", "spec.poolRef"})
 )
 TEMPLATES = specs("SandboxTemplate", usual=USUAL)
 # Those of a cluster, which refuses pods that name others.
@@ -51,7 +52,7 @@ def guarded(new_namespace: Any) -> str:
 
 
 def stored(cluster: Cluster, value: Json) -> Json | None:
-    """As the API server would store it; None for what is too large for any API server. Whatever else it refuses it explains."""
+    """As the API server would store it; None for objects too large for any API server. Other refusals are explained."""
     try:
         return tried(cluster, value)
     except ApiError as error:
@@ -61,7 +62,7 @@ def stored(cluster: Cluster, value: Json) -> Json | None:
 
 @EACH
 @given(NAMED | INLINE, NAMES)
-def test_any_sandbox_that_the_schema_lets_through_is_taken_and_read_as_it_was_written(
+def test_any_sandbox_that_the_schema_accepts_is_stored_and_read_as_written(
     cluster: Cluster, guarded: str, spec: Json, name: str
 ) -> None:
     value = an_object("CodeSandbox", spec, name, guarded)
@@ -71,7 +72,7 @@ def test_any_sandbox_that_the_schema_lets_through_is_taken_and_read_as_it_was_wr
 
 @EACH
 @given(TEMPLATES, NAMES)
-def test_any_template_that_the_schema_lets_through_is_taken_and_read_as_it_was_written(
+def test_any_template_that_the_schema_accepts_is_stored_and_read_as_written(
     cluster: Cluster, guarded: str, spec: Json, name: str
 ) -> None:
     value = an_object("SandboxTemplate", spec, name, guarded)
@@ -81,7 +82,7 @@ def test_any_template_that_the_schema_lets_through_is_taken_and_read_as_it_was_w
 
 @EACH
 @given(RUNNABLE, NAMED, NAMES, st.booleans())
-def test_any_pod_of_a_template_is_taken(
+def test_any_pod_of_a_template_is_accepted(
     cluster: Cluster, guarded: str, written: Json, wish: Json, name: str, user_namespace: bool
 ) -> None:
     template = sandbox_template(an_object("SandboxTemplate", written)).spec
@@ -93,7 +94,7 @@ def test_any_pod_of_a_template_is_taken(
 
 @EACH
 @given(INLINE, NAMES)
-def test_any_pod_of_an_inline_template_is_taken(cluster: Cluster, guarded: str, wish: Json, name: str) -> None:
+def test_any_pod_of_an_inline_template_is_accepted(cluster: Cluster, guarded: str, wish: Json, name: str) -> None:
     sandbox = an_object("CodeSandbox", wish, name, guarded)
     wanted = effective(None, code_sandbox(sandbox).spec, replace(SETTINGS, inline=CEILING))
     assume(isinstance(wanted, Effective))

@@ -1,4 +1,4 @@
-"""What breaks below the operator: a kubelet that is ended, and a node that is lost, which is played on nodes that only pretend."""
+"""Faults below the operator: a kubelet that is ended, and a node that is lost, played on pretended nodes."""
 
 import time
 
@@ -54,7 +54,7 @@ def runs(node, name):
 
 @pytest.fixture
 def lost(cluster, fake_nodes, tmp_path):
-    """A sandbox that is ready on the first of two pretended nodes, its node, and the pods that its workspace ever had."""
+    """A sandbox that is ready on the first of two pretended nodes, its node, and all pods that its workspace had."""
     fake_nodes(2)
     pods = PodsOfClaims()
     tolerations = [{"key": TAINT["key"], "operator": "Exists"}, {**EVICTED_AFTER, "tolerationSeconds": 1}]
@@ -73,7 +73,7 @@ def test_a_node_that_does_not_answer_is_waited_for_until_kubernetes_says_that_it
     sandboxes, first, pods = lost
     api, node = sandboxes.cluster.api, first["nodeName"]
     silence(api, node)
-    # First the silence alone, then Kubernetes' own order to leave, which nobody there carries out.
+    # First the silence alone, then Kubernetes' own order to leave, which no kubelet there carries out.
     assert node in sandboxes.wait("one", "NodeNotResponding", seconds=30)
     api.wait("the eviction", lambda: "deletionTimestamp" in sandboxes.pod("one")["metadata"], 30)
     assert "may still run" in wait_for_message(sandboxes, "may still run")

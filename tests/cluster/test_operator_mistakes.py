@@ -7,14 +7,14 @@ from cluster.harness.testing import probe_pod
 from cluster.operators import template
 
 MISTAKES = {
-    "unknown template": ({"template": "no-such"}, "TemplateNotFound", "no SandboxTemplate 'no-such'"),
-    "above the template": ({"resources": {"memory": "4Gi"}}, "AboveTemplate", "the template allows 768Mi"),
-    "no such runtime class": ({"template": "no-runtime"}, "RuntimeClassNotFound", "no-such-runtime"),
-    "image that is not there": ({"template": "no-image"}, "ImagePullFailed", "localhost/nowhere"),
-    "image that is not allowed": ({"template": "foreign"}, "ImageNotAllowed", "docker.example/x:1"),
-    "no such storage class": ({"template": "no-storage"}, "StorageClassNotFound", "no-such-class"),
-    "no such secret": ({"template": "no-secret"}, "SecretNotFound", "no-such-secret"),
-    "no node fits": ({"template": "nowhere"}, "Unschedulable", "node"),
+    "unknown template": ({"templateRef": {"name": "no-such"}}, "TemplateNotFound", "no SandboxTemplate 'no-such'"),
+    "above the template": ({"resources": {"limits": {"memory": "4Gi"}}}, "AboveTemplate", "the template allows 768Mi"),
+    "no such runtime class": ({"templateRef": {"name": "no-runtime"}}, "RuntimeClassNotFound", "no-such-runtime"),
+    "image that is not there": ({"templateRef": {"name": "no-image"}}, "ImagePullFailed", "localhost/nowhere"),
+    "image that is not allowed": ({"templateRef": {"name": "foreign"}}, "ImageNotAllowed", "docker.example/x:1"),
+    "no such storage class": ({"templateRef": {"name": "no-storage"}}, "StorageClassNotFound", "no-such-class"),
+    "no such secret": ({"templateRef": {"name": "no-secret"}}, "SecretNotFound", "no-such-secret"),
+    "no node fits": ({"templateRef": {"name": "nowhere"}}, "Unschedulable", "node"),
     "egress that the template has not": (
         {"egress": {"allow": [{"cidr": "192.0.2.0/24"}]}},
         "EgressNotAllowed",
@@ -34,8 +34,8 @@ TEMPLATES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_beginner_s_mistake_is_seen_in_kubectl_get(sandboxes, mistake):
     spec, reason, part = MISTAKES[mistake]
-    if made := TEMPLATES.get(spec.get("template", "")):
-        sandboxes.cluster.api.apply(template(sandboxes.namespace, spec["template"], **made))
+    if made := TEMPLATES.get(spec.get("templateRef", {}).get("name")):
+        sandboxes.cluster.api.apply(template(sandboxes.namespace, spec["templateRef"]["name"], **made))
     sandboxes.create("one", **spec)
     message = sandboxes.wait("one", reason)
     assert part in message
@@ -68,8 +68,8 @@ def test_a_full_quota_is_seen_and_waited_for(sandboxes):
     sandboxes.ready("one")
 
 
-def test_a_sandbox_that_is_not_ready_is_not_waited_for_in_vain(sandboxes):
-    sandboxes.create("one", template="no-such")
+def test_kubectl_wait_fails_for_a_sandbox_that_cannot_start(sandboxes):
+    sandboxes.create("one", templateRef={"name": "no-such"})
     sandboxes.wait("one", "TemplateNotFound")
     with pytest.raises(ClusterError):
         sandboxes.cluster.kubectl("wait", "--for=condition=Ready", "csb/one", "-n", sandboxes.namespace, "--timeout=1s")

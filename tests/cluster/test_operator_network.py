@@ -94,7 +94,7 @@ def test_a_sandbox_reaches_nothing_until_its_policy_is_taken_away(bed):
             "DNS": (addresses.dns_service, 53),
         }
         assert reached(sandboxes, "one", targets) == dict.fromkeys(targets, False)
-        # The control: with nobody to mend it, and the policy gone.
+        # The control: with no operator to restore it, and the policy gone.
         bed.kill()
         api.delete("NetworkPolicy", "sandfleet-default-deny", sandboxes.namespace)
         time.sleep(1)
@@ -113,8 +113,8 @@ def test_egress_opens_what_it_names_and_follows_its_template(bed):
         targets = {"named": (strangers[0], port), "not named": (strangers[1], second)}
         allow = {"allow": [{"cidr": f"{strangers[0]}/32", "ports": [{"protocol": "TCP", "port": port}]}]}
         api.create(template(sandboxes.namespace, "open", egress=allow))
-        sandboxes.create("open", template="open")
-        sandboxes.create("closed", template="open", egress={"allow": []})
+        sandboxes.create("open", templateRef={"name": "open"})
+        sandboxes.create("closed", templateRef={"name": "open"}, egress={"allow": []})
         sandboxes.ready("open")
         sandboxes.ready("closed")
         assert reached(sandboxes, "open", targets) == {"named": True, "not named": False}

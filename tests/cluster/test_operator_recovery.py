@@ -41,7 +41,7 @@ def test_a_sandbox_that_fills_its_memory_comes_back_and_says_so(sandboxes, bed):
     assert [one["reason"] for one in again["restartHistory"]] == ["OutOfMemory"]
 
 
-def test_a_sandbox_that_ends_again_and_again_is_given_up_and_says_so(sandboxes, bed):
+def test_a_sandbox_that_crashes_repeatedly_is_given_up_and_says_so(sandboxes, bed):
     """The limit of this operator is two crashes without a stable stretch."""
     sandboxes.create("one")
     deadline = time.monotonic() + 100
@@ -62,7 +62,7 @@ def test_a_sandbox_that_ends_again_and_again_is_given_up_and_says_so(sandboxes, 
     assert sandboxes.ready("one")["crashes"] == 0
 
 
-def test_its_lifetime_ends_it_for_good(sandboxes):
+def test_the_lifetime_ends_a_sandbox_for_good(sandboxes):
     sandboxes.create("one", lifetimeSeconds=15)
     sandboxes.cluster.api.wait("a pod", lambda: sandboxes.pod("one") is not None, 15)
     sandboxes.wait("one", "LifetimeOver", "Expired", 60)
@@ -71,7 +71,7 @@ def test_its_lifetime_ends_it_for_good(sandboxes):
     assert sandboxes.pod("one") is None
 
 
-def test_one_that_nobody_uses_expires_by_itself(sandboxes):
+def test_an_unused_sandbox_expires(sandboxes):
     sandboxes.create("one", idleTimeoutSeconds=5)
     sandboxes.ready("one")
     sandboxes.wait("one", "IdleTimeoutOver", "Expired", 60)

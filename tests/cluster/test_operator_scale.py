@@ -1,4 +1,4 @@
-"""The operator with many sandboxes at once: killed while it makes them, with nothing left afterwards, and by the hundred on pretended nodes.
+"""The operator with many sandboxes: killed while it makes them, leaving nothing, and hundreds on pretended nodes.
 
 SANDFLEET_SCALE is the number of those (300), SANDFLEET_PASSING that of the ones in gVisor that come and go (40),
 SANDFLEET_KILLS that of kills (50); SANDFLEET_SEED chooses their moments. A figure is printed with the machine's load.
@@ -125,7 +125,7 @@ def wait_closed(sandboxes):
 
 
 @pytest.mark.timeout(900)
-def test_of_sandboxes_that_came_and_went_nothing_is_left(images, tmp_path, say):
+def test_deleted_sandboxes_leave_nothing(images, tmp_path, say):
     """In gVisor, a dozen at a time; each is deleted when it is ready."""
     pods = Made()
     with operator(images, tmp_path) as one:
@@ -154,7 +154,7 @@ def test_of_sandboxes_that_came_and_went_nothing_is_left(images, tmp_path, say):
 
 
 @pytest.mark.timeout(1200)
-def test_hundreds_on_pretended_nodes_all_become_ready_and_all_go(cluster, fake_nodes, tmp_path, say):
+def test_hundreds_of_sandboxes_on_pretended_nodes_become_ready_and_are_deleted(cluster, fake_nodes, tmp_path, say):
     """Prints what the operator needs for them."""
     fake_nodes(SCALE // PODS_PER_NODE + 1)
     names = [f"s-{number}" for number in range(SCALE)]

@@ -9,14 +9,14 @@ from cluster.operators import Json, Sandboxes, template
 WEB = {
     "name": "web",
     "command": ["python3", "-m", "http.server", "8000", "--bind", "127.0.0.1"],
-    "readiness": {"tcp": {"port": 8000}},
+    "readinessProbe": {"tcpSocket": {"port": 8000}},
 }
-# Nobody listens there: it is never ready, and ends at once, again and again.
+# No process listens there: it is never ready, and ends at once, again and again.
 BAD = {
     "name": "bad",
     "command": ["python3", "-c", "raise SystemExit(3)"],
-    "readiness": {"tcp": {"port": 8001}},
-    "restart": "Always",
+    "readinessProbe": {"tcpSocket": {"port": 8001}},
+    "restartPolicy": "Always",
 }
 
 
@@ -55,8 +55,8 @@ def reasons(sandboxes: Sandboxes, name: str) -> list[str]:
     return [one["reason"] for one in events if one["involvedObject"]["name"] == name]
 
 
-def test_the_status_says_how_declared_services_are_and_they_come_back_with_the_next_pod(sandboxes, bed, serving):
-    sandboxes.create("served", template="serving")
+def test_the_status_shows_declared_services_and_they_come_back_with_the_next_pod(sandboxes, bed, serving):
+    sandboxes.create("served", templateRef={"name": "serving"})
     first = sandboxes.ready("served")
     found = until(sandboxes, "served", one_is_ready_and_one_loops, "one that is ready and one that loops")
     # Where the kernel does not tell whose a port is, none is shown.
@@ -77,10 +77,10 @@ def test_the_status_says_how_declared_services_are_and_they_come_back_with_the_n
     assert found["web"]["restarts"] == 0
 
 
-def test_one_that_is_given_up_says_why_and_is_not_written_of_any_more(sandboxes, bed, serving):
-    once = {**BAD, "restart": "Never"}
+def test_a_service_that_is_given_up_says_why_and_causes_no_further_writes(sandboxes, bed, serving):
+    once = {**BAD, "restartPolicy": "Never"}
     bed.cluster.api.create(template(sandboxes.namespace, "once", services=[once]))
-    sandboxes.create("given-up", template="once")
+    sandboxes.create("given-up", templateRef={"name": "once"})
     sandboxes.ready("given-up")
     found = until(sandboxes, "given-up", lambda found: found.get("bad", {}).get("state") == "Failed", "its failure")
     assert "3" in found["bad"]["message"]
@@ -91,8 +91,8 @@ def test_one_that_is_given_up_says_why_and_is_not_written_of_any_more(sandboxes,
     assert sandboxes.get("given-up")["metadata"]["resourceVersion"] == before
 
 
-def test_without_a_pod_there_are_none(sandboxes, serving):
-    sandboxes.create("paused", template="web")
+def test_without_a_pod_the_status_lists_no_services(sandboxes, serving):
+    sandboxes.create("paused", templateRef={"name": "web"})
     sandboxes.ready("paused")
     until(sandboxes, "paused", lambda found: found.get("web", {}).get("state") == "Ready", "one that is ready")
     sandboxes.patch("paused", {"operatingMode": "Suspended"})
@@ -104,13 +104,13 @@ def test_without_a_pod_there_are_none(sandboxes, serving):
     until(sandboxes, "paused", lambda found: found.get("web", {}).get("state") == "Ready", "one that is ready again")
 
 
-def test_being_asked_keeps_no_sandbox_from_being_idle(sandboxes, serving):
-    sandboxes.create("idle", template="web", idleTimeoutSeconds=10)
+def test_asking_for_services_does_not_count_as_use(sandboxes, serving):
+    sandboxes.create("idle", templateRef={"name": "web"}, idleTimeoutSeconds=10)
     sandboxes.ready("idle")
     sandboxes.wait("idle", "IdleTimeoutOver", "Expired", 90)
 
 
-def test_a_sandbox_without_declared_services_says_nothing_of_them(sandboxes, serving):
+def test_a_sandbox_without_declared_services_lists_none(sandboxes, serving):
     sandboxes.create("plain")
     sandboxes.ready("plain")
     time.sleep(5)

@@ -40,14 +40,14 @@ def refused(call: Callable[..., object], **arguments: object) -> str:
     return str(error.value.response["Error"]["Code"])
 
 
-def test_an_object_is_written_only_once_when_it_must_not_be_there_yet(s3: S3, bucket: str):
+def test_a_conditional_create_writes_an_object_only_once(s3: S3, bucket: str):
     one = client(s3, s3.root)
     one.put_object(Bucket=bucket, Key="lock", Body=b"first", IfNoneMatch="*")
     assert refused(one.put_object, Bucket=bucket, Key="lock", Body=b"second", IfNoneMatch="*") == "PreconditionFailed"
     assert one.get_object(Bucket=bucket, Key="lock")["Body"].read() == b"first"
 
 
-def test_an_object_is_replaced_only_when_it_is_still_the_one_that_was_read(s3: S3, bucket: str):
+def test_a_conditional_replace_needs_the_version_that_was_read(s3: S3, bucket: str):
     one = client(s3, s3.root)
     tag = one.put_object(Bucket=bucket, Key="head", Body=b"1")["ETag"]
     one.put_object(Bucket=bucket, Key="head", Body=b"2", IfMatch=tag)
@@ -64,7 +64,7 @@ def test_versions_are_kept(s3: S3, bucket: str):
     assert one.get_object(Bucket=bucket, Key="note", VersionId=first)["Body"].read() == b"old"
 
 
-def test_a_user_sees_only_the_bucket_that_is_his(s3: S3, bucket: str):
+def test_a_user_sees_only_their_own_bucket(s3: S3, bucket: str):
     alice, bob = s3.user("alice"), s3.user("bob")
     s3.give_bucket(bucket, alice)
     client(s3, alice).put_object(Bucket=bucket, Key="secret", Body=b"1")

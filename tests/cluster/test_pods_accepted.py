@@ -1,4 +1,4 @@
-"""A namespace that enforces `restricted` takes every pod that the operator makes, and refuses what the checker refuses."""
+"""A namespace that enforces `restricted` takes each pod of the operator, and refuses what the checker refuses."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import SETTINGS, a_sandbox, a_sandbox_template, a_spec, a_template, opens, pairs
 from cluster.harness.api import ApiError, path_of
 from cluster.harness.testing import Cluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pod_violations import ALL, Worse
-from sandfleet_operator.plan.effective import Effective, effective
-from sandfleet_operator.plan.networkpolicy import default_deny, own_egress, template_egress
-from sandfleet_operator.plan.podspec import PodRequest, PodState, sandbox_pod
-from sandfleet_operator.plan.restricted import restricted_violations, violations
-from sandfleet_operator.plan.volume import workspace_claim
+from sandfleet_operator.plan.pods.merge import Effective, effective
+from sandfleet_operator.plan.pods.networkpolicy import default_deny, own_egress, template_egress
+from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_pod
+from sandfleet_operator.plan.pods.restricted import restricted_violations, violations
+from sandfleet_operator.plan.pods.volume import workspace_claim
+from support.operator.builders import SETTINGS, a_sandbox, a_sandbox_template, a_spec, a_template, opens, pairs
+from support.operator.pod_violations import ALL, Worse
 
 Json = dict[str, Any]
 EACH = settings(
@@ -79,7 +79,7 @@ def test_both_agree_about(cluster: Cluster, guarded: str, worse: Worse) -> None:
     agree(cluster, worse.of(plain(guarded)))
 
 
-def test_elsewhere_only_the_checker_minds(cluster: Cluster, namespace: str) -> None:
+def test_outside_restricted_namespaces_only_the_checker_refuses(cluster: Cluster, namespace: str) -> None:
     worse = next(one for one in ALL if one.said == "the pod sets hostPID").of(plain(namespace))
     assert (refusal(cluster, worse), restricted_violations(worse)) == ("", ("the pod sets hostPID",))
 

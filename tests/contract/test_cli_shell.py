@@ -1,4 +1,4 @@
-"""`sandfleet shell` and `sandfleet forward`, as a person has them: in a real terminal, on a real sandbox of this machine."""
+"""`sandfleet shell` and `sandfleet forward` in a real terminal, on a real sandbox of this machine."""
 
 import contextlib
 import fcntl
@@ -17,7 +17,7 @@ import time
 
 import pytest
 from sandfleet import Fleet, Sandbox
-from sandfleet.embedded import Options, Process
+from sandfleet._fleets.embedded import Options, Process
 
 PATIENCE = 60
 
@@ -71,7 +71,7 @@ class Person:
         until = time.monotonic() + PATIENCE
         while self.process.poll() is None:
             assert time.monotonic() < until, self.seen
-            # Nobody ends who waits for its terminal to take what it says.
+            # The process does not end while its terminal takes no output.
             if select.select([self.master], [], [], 0.05)[0]:
                 self.seen += os.read(self.master, 65536)
         assert termios.tcgetattr(self.slave) == self.modes
@@ -119,7 +119,7 @@ def test_a_window_that_changes_changes_there(sandbox):
     with person("shell", sandbox.sandbox_id, "--", "python3", "-u", "-c", code) as one:
         one.sees(rb"ready")
         one.resize(40, 120)
-        # What a terminal's kernel does for the group in front of it; here nobody is.
+        # A terminal's kernel signals its foreground group; this one has none.
         one.process.send_signal(signal.SIGWINCH)
         one.sees(rb"120 40")
         one.types("\r")
@@ -168,14 +168,14 @@ def test_a_script_can_be_piped_in(sandbox):
     assert done.returncode == 3
 
 
-def test_the_end_of_what_is_piped_in_is_ctrl_d(sandbox):
+def test_the_end_of_piped_input_is_ctrl_d(sandbox):
     command = [sys.executable, "-m", "sandfleet", "shell", sandbox.sandbox_id, "--", "sh", "-c", "cat; echo over"]
     done = subprocess.run(command, check=False, input=b"line\n", capture_output=True, timeout=PATIENCE)
     assert done.stdout.endswith(b"line\nover\n")
     assert done.returncode == 0
 
 
-def test_a_sandbox_that_is_not_there_is_said_with_255(sandbox):
+def test_exec_in_a_missing_sandbox_ends_with_255(sandbox):
     command = [sys.executable, "-m", "sandfleet", "shell", "nowhere"]
     done = subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, text=True)
     assert done.returncode == 255
@@ -217,7 +217,7 @@ def test_ports_are_forwarded_until_ctrl_c(sandbox):
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert out == ""
-    assert "sandfleet: cannot go on with port 8999: nobody listens there" in err
+    assert "sandfleet: cannot go on with port 8999: no process listens on that port" in err
     with pytest.raises(ConnectionRefusedError):
         fetch(lines[0][0])
     for handle in handles:
@@ -241,7 +241,7 @@ def test_a_local_port_can_be_chosen_and_has_to_be_free(sandbox):
 
 
 @pytest.mark.parametrize("word", ["x", "0", "65536", "80:x", "80:65536", ":80", "80:-1"])
-def test_what_is_no_port_is_wrong_usage(sandbox, word):
+def test_an_invalid_port_is_wrong_usage(sandbox, word):
     process = forward(sandbox, sandbox.sandbox_id, "--", word)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
@@ -269,7 +269,7 @@ def until_nothing_runs(sandbox):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("way", ["exec", "run"])
-def test_what_is_ended_here_ends_there(sandbox, way, number):
+def test_ending_the_local_shell_ends_the_remote_one(sandbox, way, number):
     code = "print('it runs', flush=True)\nwhile True: pass"
     words = {
         "exec": ["sandboxes", "exec", sandbox.sandbox_id, "--", "python3", "-c", code],
@@ -288,7 +288,7 @@ def test_what_is_ended_here_ends_there(sandbox, way, number):
     until_nothing_runs(sandbox)
 
 
-def test_a_shell_whose_output_nobody_reads_leaves_nothing_running(sandbox):
+def test_a_shell_without_a_reader_of_its_output_leaves_nothing_running(sandbox):
     words = [sys.executable, "-m", "sandfleet", "shell", sandbox.sandbox_id, "--", "yes"]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline().strip() == b"y"
@@ -300,7 +300,7 @@ def test_a_shell_whose_output_nobody_reads_leaves_nothing_running(sandbox):
     until_nothing_runs(sandbox)
 
 
-def test_what_a_sandbox_uses_is_shown_as_it_changes_until_ctrl_c(sandbox):
+def test_top_shows_usage_as_it_changes_until_ctrl_c(sandbox):
     with person("sandboxes", "top", "--interval", "0.2", sandbox.sandbox_id, cols=140) as one:
         one.sees(rb"nothing runs")
         handle = sandbox.commands.run("head -c 60M /dev/zero | tail -c 60M | (sleep 1000; cat)", background=True)
@@ -312,7 +312,7 @@ def test_what_a_sandbox_uses_is_shown_as_it_changes_until_ctrl_c(sandbox):
         assert one.ends() == 0
 
 
-def test_what_a_sandbox_uses_is_an_object_a_line_for_programs_and_ends_with_it(fleet):
+def test_top_as_json_prints_an_object_a_line_until_the_sandbox_ends(fleet):
     with Sandbox.create(fleet=fleet) as short:
         words = [sys.executable, "-m", "sandfleet", "sandboxes", "top", "--json", "--interval", "0.2", short.sandbox_id]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as shown:

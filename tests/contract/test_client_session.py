@@ -15,7 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sandfleet.embedded import Options, Process
+from sandfleet import Fleet, Sandbox
+from sandfleet._fleets.embedded import Options, Process
+from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.errors import (
     AlreadyExistsError,
     CommandFailed,
@@ -25,10 +27,9 @@ from sandfleet.errors import (
     NotFoundError,
     SandboxEnded,
 )
-from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
-from sandfleet.sync import Fleet, Sandbox
-from sandfleet.values import Blame, Isolation, Outcome
+from sandfleet.values.execution import Blame, Outcome
+from sandfleet.values.sandbox import Isolation
 
 EVERYTHING = ("variables", "processes", "tmp")
 
@@ -247,7 +248,7 @@ async def test_an_executor_killed_between_executions_is_said_by_the_next_one(
     await sandbox.create_context("mine", envs={"A": "1"})
     assert (await sandbox.run_code("x = 1", context="mine")).ok
     kill_executors(served)
-    # An execution sent before the connection's end is seen would be lost, as nobody knows how far it came.
+    # An execution sent before the connection's end is seen would be lost, as its extent is not known.
     assert await sandbox.health()
     after = await sandbox.run_code("import os; os.environ['A']", context="mine")
     assert (after.text, after.lost) == ("'1'", EVERYTHING)
@@ -315,7 +316,7 @@ def test_an_owner_that_is_killed_leaves_no_fleet(tmp_path: Path) -> None:
             time.sleep(0.02)
 
 
-def test_dev_serves_whoever_has_its_address_until_ctrl_c() -> None:
+def test_dev_serves_clients_with_its_address_until_ctrl_c() -> None:
     with tempfile.TemporaryDirectory(prefix="sf-", dir="/tmp") as base:
         command = [sys.executable, "-m", "sandfleet", "dev", "--pool-size", "1", "--json"]
         environment = {**os.environ, "SANDFLEET_STATE": base}
@@ -330,7 +331,7 @@ def test_dev_serves_whoever_has_its_address_until_ctrl_c() -> None:
         assert list(Path(base).iterdir()) == []
 
 
-def test_the_doctor_agrees_with_what_sandboxes_have_here(sync_sandbox: Sandbox) -> None:
+def test_the_doctor_agrees_with_the_isolation_of_real_sandboxes(sync_sandbox: Sandbox) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sandfleet", "doctor", "--json"], capture_output=True, text=True, check=True
     )

@@ -237,10 +237,18 @@ async def test_a_sandbox_that_was_released_is_claimed_again_on_its_workspace() -
             await agent.sandbox.kill()
 
 
-async def test_the_tutorials_program_does_what_the_tutorial_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    tutorial = (Path(__file__).parents[2] / "docs/tutorial/first-agent.md").read_text()
-    program = re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL)[0]
-    shown = re.findall(r"```\n\$ [^\n]*first\.py\n(.*?)```", tutorial, re.DOTALL)[0]
+TUTORIAL = (Path(__file__).parents[2] / "docs/tutorial/first-agent.md").read_text()
+PROGRAM, ACCIDENT = re.findall(r"```python\n(.*?)```", TUTORIAL, re.DOTALL)[:2]
+BODY = "async def policy(conversation: Conversation) -> Action:\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "program"), [(0, PROGRAM), (1, PROGRAM.replace(BODY, BODY + ACCIDENT))], ids=["as it stands", "broken"]
+)
+async def test_the_tutorials_program_does_what_the_tutorial_shows(
+    capsys: pytest.CaptureFixture[str], number: int, program: str
+) -> None:
+    shown = re.findall(r"```\n\$ [^\n]*first\.py\n(.*?)```", TUTORIAL, re.DOTALL)[number]
     module: dict[str, Any] = {}
     exec(program.replace("asyncio.run(main())", ""), module)
     await module["main"]()

@@ -7,11 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from sandfleet import FileEventType, cli
+from sandfleet import FileEventType, Fleet, Sandbox, cli
+from sandfleet._fleets.embedded import Options, Process
 from sandfleet.cli.cp import check_names
-from sandfleet.embedded import Options, Process
 from sandfleet.errors import ProtocolError
-from sandfleet.sync import Fleet, Sandbox
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +75,7 @@ def test_patterns_are_the_sandbox_s(cp, sandbox, tmp_path):
     assert cp("S:p/*.csv", "into")[0] == 0
     assert sorted(path.name for path in (tmp_path / "into").iterdir()) == ["a.csv", "b.csv"]
     code, _, said = cp("S:p/*.csv", "one")
-    assert (code, "no directory" in said) == (1, True)
+    assert (code, "is not a directory" in said) == (1, True)
     code, out, _ = cp("--json", "S:p/*.none", "one")
     assert (code, json.loads(out)["error"]["reason"]) == (1, "FileNotFound")
 
@@ -93,7 +92,7 @@ def test_exactly_one_side_is_a_sandbox(cp, words):
     assert cp(*words)[0] == 2
 
 
-def test_what_is_skipped_is_said_and_is_a_failure(cp, sandbox, tmp_path):
+def test_skipped_files_are_named_and_are_a_failure(cp, sandbox, tmp_path):
     (tmp_path / "t").mkdir()
     (tmp_path / "t/out").symlink_to("/etc/passwd")
     (tmp_path / "t/f").write_text("x")
@@ -132,7 +131,7 @@ def test_a_watch_is_iterated_without_await_and_ends_when_it_is_stopped(sandbox):
     stopping.join()
 
 
-def test_what_is_wrong_here_names_the_file_that_was_asked_for(cp, sandbox, tmp_path):
+def test_a_local_error_names_the_requested_file(cp, sandbox, tmp_path):
     sandbox.files.write("there/f", "x")
     (tmp_path / "f").write_text("x")
     assert cp("missing", "S:") == (1, "", "sandfleet: cannot read missing: No such file or directory\n")

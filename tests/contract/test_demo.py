@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
-from chat_endpoint import Endpoint
 from sandfleet import demo
 from sandfleet.demo.tasks import least_squares
+from support.client.chat_endpoint import Endpoint
 
 
 def run(*words: str) -> int:
@@ -45,6 +45,26 @@ def check_trace(trace: Path) -> None:
     assert not any(secret in text for secret in ("import pandas", "orders.csv", "slope 0.6", "Invalid isoformat"))
 
 
+def test_one_agent_is_shown_step_by_step_before_the_many(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--sessions", "4") == 0
+    out = capsys.readouterr().out
+    parts = (
+        "First one agent, step by step: least squares",
+        "step 1: compute the slope",
+        "  │ n = len(x)",
+        "stdout: slope 0.6",
+        "ANSWER REJECTED: not in the output of the execution that it names: '1.8'",
+        "ANSWER ACCEPTED",
+        "4 sessions in all",
+        "[1/4] least squares",
+        "[4/4] ",
+        "4 of 4 sessions solved",
+    )
+    places = [out.find(part) for part in parts]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
 def test_a_session_that_is_not_solved_is_an_exit_code_of_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +90,10 @@ def test_a_model_behind_an_endpoint_drives_a_session(
         endpoint.say(f"Then I compute it.\n```python\n{code}\nline\n```")
         endpoint.say("FINAL ANSWER (execution 2): slope = 0.600; intercept = 2.200")
         assert run("--sessions", "1", "--policy", "openai:tiny") == 0
-    assert "1 answers rejected" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "1 answers rejected" in out
+    # The first session is shown with the model's own words as they arrive, and what came of them.
+    assert out.index("Then I compute it.\n```python") < out.index("[execution 2] ok") < out.index("ANSWER ACCEPTED")
+    assert endpoint.requests[0][2]["stream"] is True
     assert "no execution 'execution 1'" in endpoint.requests[1][2]["messages"][-1]["content"]
     assert "[execution 2] ok" in endpoint.requests[2][2]["messages"][-1]["content"]

@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from fleet_process import PATIENCE, descendants, eventually, is_running
 from sandfleet import demo
 from sandfleet.demo.shows import guestbook
+from support.fleet.process import PATIENCE, descendants, eventually, is_running
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from filesystem_server import MIB, failure, until, world_fixture
 from sandfleet_api.executor.v1 import filesystem_pb2 as pb
-from sandfleet_executor.servicers.filesystem import READ_CHUNK_BYTES
+from sandfleet_executor.servicers.filesystem.files import READ_CHUNK_BYTES
+from support.executor.filesystem_server import MIB, failure, until, world_fixture
 
 # pytest finds a fixture by its name in the module.
 world = world_fixture
@@ -135,7 +135,7 @@ async def test_an_upload_without_end_that_is_refused_ends(world, scope):
 async def test_a_full_disk_is_no_space_and_to_be_retried(world, monkeypatch):
     full = os.open("/dev/full", os.O_WRONLY)
     write = os.write
-    monkeypatch.setattr("sandfleet_executor.effects.files.os.write", lambda _fd, data: write(full, data))
+    monkeypatch.setattr("sandfleet_executor.effects.files.files.os.write", lambda _fd, data: write(full, data))
     status, detail = await failure(world.write(b"f"))
     os.close(full)
     assert (status, detail.reason, detail.retryable) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "NoSpace", True)

@@ -6,10 +6,8 @@ import time
 
 import grpc
 import jwt
-import kubernetes_world
 import pytest
-from fleet_on_kubernetes import POD_UID, SYSTEM, Kube, World, new_signing
-from sandfleet._api import common
+from sandfleet._wire.api import common
 from sandfleet.errors import (
     AccessDenied,
     AuthenticationError,
@@ -22,8 +20,10 @@ from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 from sandfleet_operator.api.kube import CODE_SANDBOX, Ref
+from sandfleet_operator.fleet.kubernetes.api import TOKEN_LIFETIME
 from sandfleet_operator.fleet.kubernetes.serve import CERTIFICATE_SECONDS, Options, PortCertificate, listen
-from sandfleet_operator.fleet.kubernetes.service import TOKEN_LIFETIME
+from support.fleet.on_kubernetes import POD_UID, SYSTEM, Kube, World, new_signing
+from support.kubernetes import world as kubernetes_world
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ TOKENS = {
     "unknown": ({"authenticated": False, "error": "invalid bearer token"}, "invalid bearer token"),
     "for another audience": ({"authenticated": True, "audiences": ["x"], "user": {"username": "alice"}}, "audience"),
     "of an authenticator without audiences": ({"authenticated": True, "user": {"username": "alice"}}, "audience"),
-    "of nobody": ({"authenticated": True, "audiences": ["sandfleet"], "user": {}}, "does not say who"),
+    "without a user": ({"authenticated": True, "audiences": ["sandfleet"], "user": {}}, "does not say who"),
     "with an answer of another kind": ({"authenticated": "true", "audiences": ["sandfleet"]}, "does not accept"),
     "with no answer": ({}, "does not accept"),
 }
@@ -168,7 +168,7 @@ async def test_who_may_only_look_gets_no_way_to_run_code(world):
     assert "may not create codesandboxes/connect.sandfleet.io one in namespace team" in refused.message
 
 
-async def test_while_nobody_can_tell_nobody_is_let_in_and_no_secret_is_told(world):
+async def test_while_reviews_fail_no_caller_is_let_in_and_no_secret_is_told(world):
     await world.add()
     world.kube.broken = True
     refused = await world.refusal(UnavailableError)
@@ -217,7 +217,7 @@ async def test_one_that_the_operator_has_not_seen_is_not_ready(world):
 
 
 async def test_one_whose_contract_has_a_host_or_a_reviewer_is_not_opened(world):
-    await world.add(spec={"contract": "reviewed"})
+    await world.add(spec={"contract": "Reviewed"})
     assert (await world.refusal(PreconditionFailed)).reason == "ContractNotSupported"
 
 

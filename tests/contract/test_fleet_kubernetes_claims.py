@@ -5,19 +5,19 @@ import time
 
 import grpc
 import jwt
-import kubernetes_world
 import pytest
-from fleet_on_kubernetes import SYSTEM, Kube, World, new_signing
-from kubernetes_world import pool_object, template_object
 from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
 from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 from sandfleet_operator.api.kube import ref_of
-from sandfleet_operator.effects.contact import Contacts
-from sandfleet_operator.fleet.kubernetes.executors import PodExecutors
+from sandfleet_operator.executors.contact import Contacts
+from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.fleet.kubernetes.serve import Options, listen
-from sandfleet_operator.plan.names import RETENTION, SANDBOX, own_labels
+from sandfleet_operator.plan.pods.names import RETENTION, SANDBOX, own_labels
+from support.fleet.on_kubernetes import SYSTEM, Kube, World, new_signing
+from support.kubernetes import world as kubernetes_world
+from support.kubernetes.world import pool_object, template_object
 
 ALICE = (("authorization", "Bearer alice"),)
 RIGHTS = [("create", "team", ""), ("create/connect", "team", ""), ("list", "team", ""), ("watch", "team", "")]
@@ -70,7 +70,7 @@ def allow(world, sandbox, *verbs):
 
 
 async def test_a_claim_gives_a_warm_sandbox_and_the_key_to_it(world):
-    await world.cluster.until(lambda: world.running.engine.level("team/fast").warm == 2)
+    await world.cluster.until(lambda: world.running.scheduler.summary("team/fast").warm == 2)
     bound = await claimed(world, request(labels={"app": "agent"}))
     sandbox = bound.sandbox
     assert bound.warm
@@ -82,7 +82,7 @@ async def test_a_claim_gives_a_warm_sandbox_and_the_key_to_it(world):
     assert (await claimed(world)).sandbox.sandbox_id == sandbox.sandbox_id
 
 
-async def test_the_same_request_of_somebody_else_is_another_claim(world):
+async def test_the_same_request_of_another_caller_is_another_claim(world):
     world.kube.knows("bob", "bob")
     world.kube.allowed |= {("bob", *right) for right in RIGHTS}
     first = await claimed(world)
@@ -132,7 +132,7 @@ async def test_a_claim_that_waited_in_vain_or_whose_caller_left_is_no_error_of_t
     left = world.stub.Claim(request("b", pool="slow"), metadata=ALICE)
     await left.read()
     left.cancel()
-    await world.cluster.until(lambda: not world.running.engine.inventory.waiting)
+    await world.cluster.until(lambda: not world.running.scheduler.inventory.waiting)
     assert not [one for one in caplog.records if one.exc_info or one.levelname == "ERROR"]
 
 
@@ -198,7 +198,7 @@ async def test_a_released_workspace_is_claimed_again_by_its_id(world):
     assert (await claimed(world, request("r3", workspace_id=first.workspace_id))).sandbox.workspace_id
 
 
-async def test_a_workspace_is_refused_with_its_reason_while_somebody_is_leaving_it_for_too_long(world):
+async def test_a_workspace_is_refused_with_its_reason_while_its_sandbox_ends_for_too_long(world):
     first = (await claimed(world, request(keep_workspace=True))).sandbox
     world.cluster.cluster.edit(
         ref_of(next(iter(world.cluster.pods("claimed")))), lambda obj: obj["metadata"].update(finalizers=["x/y"])
@@ -262,7 +262,7 @@ async def test_the_template_may_say_that_workspaces_stay(world):
 
 
 async def test_pools_are_listed_with_what_they_lack(world):
-    await world.cluster.until(lambda: world.running.engine.level("team/fast").warm == 2)
+    await world.cluster.until(lambda: world.running.scheduler.summary("team/fast").warm == 2)
     await claimed(world)
     (pool,) = (await world.stub.ListPools(fleet_pb2.ListPoolsRequest(namespace="team"), metadata=ALICE)).pools
     assert (pool.pool_id, pool.template, pool.target_warm, pool.claimed, pool.hit_rate) == (
@@ -289,7 +289,7 @@ async def test_a_watch_says_what_is_there_and_then_what_happens(world):
     watching.cancel()
 
 
-async def test_a_fleet_that_leads_no_more_answers_nobody(world):
+async def test_a_deposed_fleet_answers_no_caller(world):
     world.running.state["leading"] = None
     code, said = await refusal(world.stub.Claim(request(), metadata=ALICE))
     assert (code, "another fleet leads" in said) == ("UNAVAILABLE", True)

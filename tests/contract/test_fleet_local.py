@@ -13,10 +13,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from fleet_process import PATIENCE, FleetProcess, a_fleet, describe, eventually, is_running, run
 from google.protobuf.duration_pb2 import Duration
 from sandfleet_api.executor.v1 import common_pb2, session_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2 as pb
+from support.fleet.process import PATIENCE, FleetProcess, a_fleet, describe, eventually, is_running, run
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 OK = common_pb2.OUTCOME_OK
@@ -67,7 +67,7 @@ def executor_of(fleet, bound):
             if f"socket:[{inode}]" in open_files(pid):
                 return pid
         time.sleep(0.1)
-    raise AssertionError("nobody listens on the socket")
+    raise AssertionError("no server listens on the socket")
 
 
 def open_files(pid):
@@ -104,18 +104,18 @@ def test_only_its_user_can_reach_a_fleet_and_its_sandboxes(fleet, name):
 
 @pytest.mark.skipif(not ROOT, reason="needs root to become another user")
 def test_another_user_cannot_connect_and_could_if_the_directory_were_open(fleet):
-    become_nobody = "import os, socket; os.setgroups([]); os.setgid(65534); os.setuid(65534)"
-    script = f"{become_nobody}; socket.socket(socket.AF_UNIX).connect({str(fleet.state_dir / 'fleet.sock')!r})"
+    become_another_user = "import os, socket; os.setgroups([]); os.setgid(65534); os.setuid(65534)"
+    script = f"{become_another_user}; socket.socket(socket.AF_UNIX).connect({str(fleet.state_dir / 'fleet.sock')!r})"
 
-    def as_nobody():
+    def as_another_user():
         return subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, check=False)
 
-    assert "PermissionError" in as_nobody().stderr
+    assert "PermissionError" in as_another_user().stderr
     socket_path, parents = fleet.state_dir / "fleet.sock", [fleet.state_dir, fleet.state_dir.parent]
     try:
         for path in [*parents, socket_path]:
             path.chmod(0o777)
-        assert as_nobody().returncode == 0
+        assert as_another_user().returncode == 0
     finally:
         for path in parents:
             path.chmod(0o700)

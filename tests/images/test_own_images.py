@@ -1,4 +1,4 @@
-"""Executors in the root file systems of other images (scripts/own-images.sh): what docs/howto/own-image.md promises of them."""
+"""Executors in the root file systems of other images (scripts/own-images.sh), as docs/howto/own-image.md promises."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ import pytest_asyncio
 from contract.executor.harness import PATIENCE, ExecutorUnderTest, until
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sandfleet.errors import SandfleetError
-from wheels import wheel
+from support.wheels import wheel
 
 ROOTS = dict(pair.split("=", 1) for pair in os.environ.get("SANDFLEET_ROOTS", "").split())
 # What Python each has, and what of it is there beside the executor.
@@ -130,7 +130,7 @@ async def executor(request, tmp_path):
     made.process.stderr.close()
 
 
-async def test_an_executor_in_it_runs_code_and_says_what_is_there(executor):
+async def test_an_executor_in_the_image_runs_code_and_lists_its_packages(executor):
     sandbox = executor.sandbox
     await sandbox.files.write("wheels/own_package-1.0-py3-none-any.whl", wheel("own_package", "1.0", value="declared"))
     described = await executor.open("session")
@@ -149,7 +149,7 @@ async def test_an_executor_in_it_runs_code_and_says_what_is_there(executor):
     assert found.missing == ()
 
 
-async def test_searching_works_where_re2_is_installed(executor):
+async def test_searching_works_if_re2_is_installed(executor):
     await executor.open("session")
     await executor.sandbox.files.write("a.txt", b"one\ntwo\n")
     assert [match.line for match in await executor.sandbox.files.search("tw.", regex=True)] == [2]

@@ -1,4 +1,4 @@
-"""The claim protocol, checked by spin: it holds in each setting, and with any one rule taken away a counterexample is found."""
+"""The claim protocol, checked by spin: it holds in each setting, and without any one rule a counterexample exists."""
 
 import shutil
 import subprocess

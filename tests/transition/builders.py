@@ -1,18 +1,21 @@
-"""What the operator has seen of one sandbox, with everything a test does not care about as it is on a good day."""
+"""Builders of observations. Values that a test does not set are those of a healthy sandbox."""
 
 from dataclasses import replace
+from typing import TypeVar
 
-from builders import SETTINGS, a_meta, a_sandbox_template, opens
 from sandfleet_operator.api.conditions import ConditionType, Reason
-from sandfleet_operator.api.resources import CodeSandbox, OperatingMode, Restart, SandboxSpec, SandboxStatus
-from sandfleet_operator.plan import names, networkpolicy
-from sandfleet_operator.plan.claims import Record, record_text
-from sandfleet_operator.plan.effective import Refusal, effective
-from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, OperatingMode, Restart, SandboxSpec, SandboxStatus
+from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.plan.claims.record import Record, record_text
+from sandfleet_operator.plan.pods import names, networkpolicy
+from sandfleet_operator.plan.pods.merge import Refusal, effective
+from sandfleet_operator.plan.pods.podspec import PodRequest, sandbox_pod
 from sandfleet_operator.plan.sandbox.actions import EnsurePolicy, Plan
 from sandfleet_operator.plan.sandbox.observed import Contact, Ended, Node, Observed, Pod, Volume
 from sandfleet_operator.plan.sandbox.plan import plan
+from support.operator.builders import SETTINGS, a_meta, a_sandbox_template, opens
 
+A = TypeVar("A")
 NOW = 1_700_000_000.0
 AGE = 1000.0
 WARM = ("warm-1", "uid-of-warm-1")
@@ -23,14 +26,14 @@ SUSPENDED = OperatingMode.SUSPENDED
 
 
 def record(uid: str = "") -> str:
-    """Of a claim of this object, which people have made where it has a uid."""
+    """The record of a claim on this object. With a UID, a user created the object before the claim."""
     return record_text(Record(object="demo", request="r", holder="h", fencing=1, at=NOW, lease=300.0, uid=uid))
 
 
 def sandbox(
     status: SandboxStatus | None = None, *, bound: tuple[str, str] | None = None, claim: str = "", **spec
 ) -> CodeSandbox:
-    """`bound` is the warm pod that the fleet has given it, `claim` the record of that."""
+    """`bound` is the warm pod that the fleet has bound, `claim` the record of the claim."""
     annotations = {names.BOUND_POD: "/".join(bound)} if bound else {}
     if claim:
         annotations[names.CLAIM] = claim
@@ -39,7 +42,7 @@ def sandbox(
 
 
 def labels_of(made: CodeSandbox) -> dict[str, str]:
-    """The labels that its pod has to have."""
+    """The labels that the sandbox's pod should have."""
     wanted = effective(TEMPLATE.spec, made.spec, SETTINGS)
     assert not isinstance(wanted, Refusal)
     request = PodRequest(namespace=made.meta.namespace, name=made.meta.name, wanted=wanted, pool=made.spec.pool)
@@ -47,7 +50,7 @@ def labels_of(made: CodeSandbox) -> dict[str, str]:
 
 
 def pod(**changes) -> Pod:
-    """It runs, and its port is open."""
+    """A running pod whose port is open."""
     made = Pod(
         name="demo",
         uid="uid-1",
@@ -63,14 +66,14 @@ def pod(**changes) -> Pod:
 
 
 def warm_pod(**changes) -> Pod:
-    """As a claim leaves it: labelled as the sandbox's, and without an owner yet."""
+    """A warm pod right after a claim: it has the sandbox's labels and no owner yet."""
     labels = labels_of(sandbox(pool="warm"))
     made = pod(name=WARM[0], uid=WARM[1], version="7", owner="", labels=labels, workspace_claim=WARM_CLAIM)
     return replace(made, **changes)
 
 
 def warm_volume(**changes) -> Volume:
-    """As the fleet makes it, for the pod."""
+    """The volume claim of a warm pod, as the fleet creates it."""
     labels = names.own_labels(**{names.SANDBOX: WARM[0]})
     return replace(volume(name=WARM_CLAIM, owner="", pod_owner=WARM[1], labels=labels), **changes)
 
@@ -106,7 +109,7 @@ def node(**changes) -> Node:
 
 
 def observed(**changes) -> Observed:
-    """A sandbox that is ready, seen by the operator that has greeted it; its status says so."""
+    """A Ready sandbox, observed by the operator that has greeted it."""
     start = Observed(
         sandbox=sandbox(),
         template=TEMPLATE,
@@ -121,12 +124,12 @@ def observed(**changes) -> Observed:
 
 
 def on_record(seen: Observed, at: float = NOW) -> CodeSandbox:
-    """The sandbox, with the status that this look gives it."""
+    """The sandbox with the status of this round."""
     return replace(seen.sandbox, status=plan(seen, at, SETTINGS).status)
 
 
 def booked(*reasons: str, ago: float = 0.0, crashes: int | None = None, **status) -> SandboxStatus:
-    """The status of one that has ended for these reasons, the last one so many seconds ago."""
+    """A status with ends for these reasons, the last one `ago` seconds ago."""
     history = tuple(Restart(reason=reason, time=NOW - ago, message="why") for reason in reasons)
     return SandboxStatus(
         restarts=len(reasons),
@@ -146,12 +149,12 @@ def with_spec(seen: Observed, **changes) -> Observed:
 
 
 def without_pod(**changes) -> Observed:
-    """New: everything is there but the pod."""
+    """A new sandbox: everything exists except the pod."""
     return observed(**{"sandbox": sandbox(), "pod": None, "node": None, "contact": None, **changes})
 
 
 def new_pod(**changes) -> Observed:
-    """The pod was made; the status does not know it yet."""
+    """The pod has been created, and the status does not name it yet."""
     given = {"sandbox": sandbox(SandboxStatus(workspace_claim=CLAIM)), "contact": None}
     return observed(**given, pod=pod(**{"ready": False, **changes}))
 
@@ -159,18 +162,29 @@ def new_pod(**changes) -> Observed:
 # What a plan says.
 
 
+def planned(seen: Observed, now: float = NOW, settings: Settings = SETTINGS) -> Plan:
+    """The plan of one round."""
+    return plan(seen, now, settings)
+
+
+def only(made: Plan, kind: type[A]) -> A:
+    """The one action of this kind."""
+    (found,) = [one for one in made.actions if isinstance(one, kind)]
+    return found
+
+
 def condition(made: Plan, kind: ConditionType):
     return next(one for one in made.status.conditions if one.type == kind.value)
 
 
 def ready(made: Plan) -> str:
-    """The word Ready, or why it is not."""
+    """`Ready`, or the reason why it is not."""
     one = condition(made, ConditionType.READY)
     return "Ready" if one.status == "True" else one.reason
 
 
 def actions(made: Plan) -> list[str]:
-    """By kind, policies with their name."""
+    """The kinds of the actions; policies with their name."""
     return [
         f"EnsurePolicy {one.manifest['metadata']['name']}" if isinstance(one, EnsurePolicy) else type(one).__name__
         for one in made.actions

@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next timer as soon as nothing else is to be done: minutes of back-off pass in milliseconds."""
+"""An event loop whose clock jumps to the next timer when it is idle: minutes of back-off pass in milliseconds."""
 
 import asyncio
 import selectors
@@ -11,7 +11,7 @@ MOST_TURNS = 5_000
 
 
 class _Selector(selectors.DefaultSelector):
-    """Nothing outside the loop is waited for: what it would sleep, its clock goes on."""
+    """Waits for nothing outside the loop: instead of sleeping, it advances the clock."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""What happens to a sandbox, as a user or a cluster does it; each leaves the world as it has to become."""
+"""Scenarios: what users and clusters do to a sandbox. Each one ends when the cluster is in its expected final state."""
 
 import asyncio
 
-from builders import IMAGE, SETTINGS, a_spec, a_template
+from sandfleet_operator.api.kinds.sandbox import code_sandbox
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     CONFIG_MAP,
@@ -14,15 +14,16 @@ from sandfleet_operator.api.kube import (
     Json,
     Ref,
 )
-from sandfleet_operator.api.parse import code_sandbox
 from sandfleet_operator.api.times import time_text
-from sandfleet_operator.plan import names
-from sandfleet_operator.plan.claims import Record, bound_annotations
-from sandfleet_operator.plan.effective import Refusal, effective
-from sandfleet_operator.plan.networkpolicy import default_deny
-from sandfleet_operator.plan.podspec import PodRequest, sandbox_pod
+from sandfleet_operator.plan.claims.record import Record
+from sandfleet_operator.plan.claims.sandbox_object import bound_annotations
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.merge import Refusal, effective
+from sandfleet_operator.plan.pods.networkpolicy import default_deny
+from sandfleet_operator.plan.pods.podspec import PodRequest, sandbox_pod
+from sandfleet_operator.plan.pods.volume import workspace_claim
 from sandfleet_operator.plan.sandbox.observed import OUT_OF_SERVICE
-from sandfleet_operator.plan.volume import workspace_claim
+from support.operator.builders import IMAGE, SETTINGS, a_spec, a_template
 from transition.service_scenarios import services_that_come_and_go
 from transition.workspace_scenarios import (
     CLAIM,
@@ -52,14 +53,14 @@ async def suspend_and_resume(world: World) -> None:
 
 
 async def cold_start_without_egress(world: World) -> None:
-    """In a namespace in which no template opens anything."""
+    """In a namespace without a template that opens egress."""
     await world.user.delete(Ref(SANDBOX_TEMPLATE, NAMESPACE, "python"))
-    await world.make_sandbox(template="closed")
+    await world.make_sandbox(templateRef={"name": "closed"})
     await world.until_ready()
 
 
 async def delete(world: World) -> None:
-    """The last one of its namespace, in which nothing else of ours is left."""
+    """The last sandbox of its namespace, which then has no object of ours left."""
     await begin(world, cold_start_without_egress)
     await world.user.delete(SANDBOX)
     await world.until(lambda: not world.there(POD, NAME), "without a pod")
@@ -84,7 +85,7 @@ async def eviction(world: World) -> None:
 
 
 async def node_lost(world: World) -> None:
-    """The pod may still run there, until somebody vouches that the node is off."""
+    """The pod may still run there, until an administrator confirms that the node is off."""
     await begin(world, cold_start)
     pod = Ref(POD, NAMESPACE, NAME)
     world.silent = True
@@ -134,7 +135,7 @@ async def policy_deleted(world: World) -> None:
 
 
 async def labels_lost(world: World) -> None:
-    """Those that the operator's watches select by, of the pod, the claim and the policy."""
+    """Removes the labels that the operator's watches select by: of the pod, the volume claim and the policy."""
     await begin(world, cold_start)
 
     def strip(obj) -> None:
@@ -175,16 +176,16 @@ async def retained(world: World) -> None:
 
 
 async def claimed(world: World) -> None:
-    """As the fleet binds: the patch of the warm pod, and the object right behind it."""
+    """Binds as the fleet does: patches the warm pod, then creates the object."""
     uid = await _warm_pod(world)
-    await world.make_sandbox(annotations=_bound(uid), pool="warm")
+    await world.make_sandbox(annotations=_bound(uid), poolRef={"name": "warm"})
     await world.until_ready()
     assert not [one for one in world.greeted if one.first]
 
 
 async def claimed_by_name(world: World) -> None:
-    """The object comes first, and waits for a pod."""
-    await world.make_sandbox(pool="warm")
+    """A CodeSandbox is created first, and waits for a pod."""
+    await world.make_sandbox(poolRef={"name": "warm"})
     await world.until(lambda: world.says("Ready", "False"), "waiting")
     uid = await _warm_pod(world)
     await world.user.merge(SANDBOX, {"metadata": {"annotations": _bound(uid, people="uid")}})
@@ -215,9 +216,9 @@ async def claimed_and_suspended(world: World) -> None:
 
 
 async def claimed_while_suspended(world: World) -> None:
-    """The object is to rest before anybody has seen its pod: the pod goes, and what was written in it stays."""
+    """A sandbox is suspended before the operator has seen its pod: the pod goes, and its files stay."""
     uid = await _warm_pod(world)
-    await world.make_sandbox(pool="warm", operatingMode="Suspended")
+    await world.make_sandbox(poolRef={"name": "warm"}, operatingMode="Suspended")
     await world.until(lambda: world.says("Suspended"), "suspended")
     await world.user.merge(SANDBOX, {"metadata": {"annotations": _bound(uid, people="uid")}})
     await world.until(lambda: not world.there(POD, WARM), "without the warm pod")
@@ -227,11 +228,11 @@ async def claimed_while_suspended(world: World) -> None:
 
 
 async def claimed_and_released_before_its_object_came(world: World) -> None:
-    """By a fleet that was deposed meanwhile: nobody waits for it, and it is over for good."""
+    """A deposed fleet undoes its claim: no caller waits for it, and it is over for good."""
     uid = await _warm_pod(world)
     await world.user.delete(Ref(POD, NAMESPACE, WARM))
     await world.until(lambda: not world.there(POD, WARM), "without the warm pod")
-    await world.make_sandbox(annotations=_bound(uid), pool="warm")
+    await world.make_sandbox(annotations=_bound(uid), poolRef={"name": "warm"})
     await world.until(lambda: world.says("Expired"), "expired")
     assert world.reason() == "ClaimOver"
     assert not world.there(POD, NAME)
@@ -240,10 +241,10 @@ async def claimed_and_released_before_its_object_came(world: World) -> None:
 
 
 async def claimed_twice(world: World) -> None:
-    """An object that was written late names a pod that has another owner: the pod goes with that one."""
-    await world.make_sandbox("first", pool="warm")
+    """An object written late names a pod of another owner: the pod stays with that owner, and is deleted with it."""
+    await world.make_sandbox("first", poolRef={"name": "warm"})
     uid = await _warm_pod(world, owner="first")
-    await world.make_sandbox(annotations=_bound(uid), pool="warm")
+    await world.make_sandbox(annotations=_bound(uid), poolRef={"name": "warm"})
     await world.until(lambda: world.reason() == "Forbidden", "refused")
     owners = world.cluster.objects[Ref(POD, NAMESPACE, WARM)]["metadata"]["ownerReferences"]
     assert [one["name"] for one in owners] == ["first"]
@@ -254,8 +255,8 @@ async def claimed_twice(world: World) -> None:
 
 
 async def pool_made_and_removed(world: World) -> None:
-    """Its namespace is closed before the fleet makes the first pod, and stays so until the pool is gone."""
-    await world.make(SANDBOX_POOL, "warm", spec={"template": "closed", "size": 1})
+    """Its namespace gets default deny before the fleet creates the first pod, and keeps it until the pool is gone."""
+    await world.make(SANDBOX_POOL, "warm", spec={"templateRef": {"name": "closed"}, "replicas": 1})
     await world.until(lambda: DENY in world.cluster.objects and KEYS in world.cluster.objects, "closed")
     await asyncio.sleep(60)
     assert DENY in world.cluster.objects
@@ -264,13 +265,13 @@ async def pool_made_and_removed(world: World) -> None:
 
 
 def _bound(uid: str, people: str = "") -> dict[str, str]:
-    """The annotations of the object of a claim; `people` is the uid of one that was there before."""
+    """The annotations of a claim's object; `people` is the UID of an object that a user created before."""
     record = Record(object=NAME, request="r", holder="h", fencing=1, at=0.0, lease=300.0, uid=people)
     return bound_annotations(WARM, uid, record)
 
 
 async def _warm_pod(world: World, owner: str = "") -> str:
-    """Claimed, as the fleet leaves it, or one step further; its uid."""
+    """A claimed pod, as the fleet leaves it or one step further; its UID."""
     wanted = effective(a_template(), a_spec(), SETTINGS)
     assert not isinstance(wanted, Refusal)
     await world.user.apply(default_deny(NAMESPACE, SETTINGS))
@@ -300,7 +301,7 @@ def _is_on_the_workspace_of_the_warm_pod(world: World) -> None:
 
 
 async def corrected(world: World) -> None:
-    """Of a template whose image is in no registry, until that is mended."""
+    """The image of the template is in no registry, until that is corrected."""
     wrong = f"{IMAGE}-no-such"
     await world.make(SANDBOX_TEMPLATE, "wrong", spec={"image": wrong})
 
@@ -313,7 +314,7 @@ async def corrected(world: World) -> None:
     world.holds_up = cannot_be_pulled
 
     async def pulls_in_vain(here: World) -> None:
-        await here.make_sandbox(template="wrong")
+        await here.make_sandbox(templateRef={"name": "wrong"})
         await here.until(lambda: here.reason() == "ImagePullFailed", "told that there is no image")
 
     await begin(world, pulls_in_vain)

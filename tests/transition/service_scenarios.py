@@ -1,8 +1,8 @@
-"""What the status says of a sandbox's services while they, its executor and its pod come and go."""
+"""Scenarios: the status of services while they, their executor and their pod come and go."""
 
-from builders import IMAGE
+from sandfleet_operator.api.kinds.sandbox import ServiceState, ServiceStatus
 from sandfleet_operator.api.kube import POD, SANDBOX_TEMPLATE, Ref
-from sandfleet_operator.api.resources import ServiceState, ServiceStatus
+from support.operator.builders import IMAGE
 from transition.world import NAME, NAMESPACE, World
 
 DECLARED = [{"name": "db", "command": ["db"]}, {"name": "web", "command": ["web"], "after": ["db"]}]
@@ -21,7 +21,7 @@ async def serving(world: World) -> None:
     """A sandbox whose template declares two services."""
     await world.make(SANDBOX_TEMPLATE, "serving", spec={"image": IMAGE, "services": DECLARED})
     world.services = READY
-    await world.make_sandbox(template="serving")
+    await world.make_sandbox(templateRef={"name": "serving"})
     await world.until_ready()
     await world.until(lambda: shown(world) == {"db": "Ready", "web": "Ready"}, "told that they are ready")
 
@@ -31,7 +31,7 @@ async def services_that_come_and_go(world: World) -> None:
     world.services = FAILED
     await world.until(lambda: shown(world)["web"] == "Failed", "told that one is given up")
     world.services = None
-    await world.until(lambda: set(shown(world).values()) == {"Unknown"}, "told that nobody answers")
+    await world.until(lambda: set(shown(world).values()) == {"Unknown"}, "told that the executor does not answer")
     await world.user.delete(Ref(POD, NAMESPACE, NAME))
     await world.until(lambda: not shown(world), "without services")
     world.services = READY

@@ -1,4 +1,4 @@
-"""The first start of a sandbox, and what happens to workspaces that sandboxes have left."""
+"""Scenarios: the first start of a sandbox, and the use of workspaces that sandboxes have left."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ async def cold_start(world: World) -> None:
 
 
 async def begin(world: World, scenario: Scenario) -> None:
-    """What goes wrong until then goes wrong in that scenario as well, and is looked at there."""
+    """Runs the scenario that this one starts with. The matrix injects its faults in that scenario's own run."""
     await scenario(world)
     world.begun = len(world.writes)
 
@@ -53,7 +53,7 @@ async def given_away_with_its_sandbox(world: World) -> None:
 
 
 async def wanted_by_three(world: World) -> None:
-    """The one of the workspace's own name comes last: each gets it when the one before is gone."""
+    """The sandbox with the workspace's own name comes last. Each gets the workspace when the one before is gone."""
     await begin(world, _left)
     for name in (NAME, "second"):
         await world.make_sandbox(name, workspace={"claimName": LEFT.name})
@@ -67,7 +67,7 @@ async def wanted_by_three(world: World) -> None:
 
 
 async def made_anew_at_once(world: World) -> None:
-    """Its files are to go with the first one, so that the second one does not get them."""
+    """The files are deleted with the first sandbox, so that the second one does not get them."""
     await begin(world, cold_start)
     uid = world.cluster.objects[CLAIM]["metadata"]["uid"]
     await world.user.delete(SANDBOX)

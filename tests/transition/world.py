@@ -1,7 +1,7 @@
-"""A cluster in memory with an operator that is started again whenever it ends: what the crash matrix goes through.
+"""A cluster in memory with an operator that is restarted whenever it ends, for the scenarios of the crash matrix.
 
-Node, scheduler and garbage collector do their part a moment after each change. After each write it is checked that no two pods
-are on one workspace, and that no pod came into being while its namespace was open.
+Node, scheduler and garbage collector do their part a moment after each change. After each write it is checked that no
+two pods are on one workspace, and that no pod came into being while its namespace was open.
 """
 
 import asyncio
@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, Self
 
-from builders import IMAGE, SETTINGS
-from fakes.kube_cluster import MemoryCluster, deleting
-from fakes.kube_memory import After, Before, MemoryKube, Write
 from sandfleet_operator.api import kube
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
 from sandfleet_operator.api.kube import CODE_SANDBOX, NETWORK_POLICY, POD, Json, Kind, Ref
-from sandfleet_operator.api.resources import CodeSandbox, ServiceStatus
-from sandfleet_operator.effects.contact import Unreachable
-from sandfleet_operator.handlers.operator import WATCHED, Operator
-from sandfleet_operator.plan import names
+from sandfleet_operator.executors.contact import Unreachable
+from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.actions import AskServices, Greet
 from sandfleet_operator.plan.sandbox.observed import Contact
+from sandfleet_operator.reconciler.operator import WATCHED, Operator
+from support.fakes.kube_cluster import MemoryCluster, deleting
+from support.fakes.kube_memory import After, Before, MemoryKube, Write
+from support.operator.builders import IMAGE, SETTINGS
 from transition.fake_time import FakeLoop
 
 EPOCH = 1_700_000_000.0
@@ -33,13 +33,13 @@ Fault = Callable[[int, Write], Before | After | None]
 
 
 class CheckedCluster(MemoryCluster):
-    """What must not be at any moment is written down the moment it is."""
+    """Records violations of invariants at the moment they occur."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__(clock)
         self.wrong: list[str] = []
         self.by_hand = False
-        # The version of the last change that was no heartbeat.
+        # The version of the last change that was not a heartbeat.
         self.moved = 0
 
     def commit(self, ref: Ref, new: Json) -> Json:
@@ -71,7 +71,7 @@ class CheckedCluster(MemoryCluster):
 
 
 class World:
-    """`fault` sees the number and the write of each of the operator's writes, those of all its lives together."""
+    """`fault` gets the number of each write of the operator, counted across restarts, and the write."""
 
     def __init__(self, fault: Fault = lambda _number, _write: None, lag: int = 0) -> None:
         loop = asyncio.get_running_loop()
@@ -80,14 +80,14 @@ class World:
         self.user = MemoryKube(self.cluster, "user")
         self.fault, self.lag = fault, lag
         self.writes: list[str] = []
-        # So many of them belong to a scenario that this one begins with.
+        # Count of the writes of the scenario that this one starts with.
         self.begun = 0
         self.lives = 0
         self.greeted: list[Greet] = []
         self.asked: list[AskServices] = []
-        # What executors say when they are asked; None: nothing.
+        # The services that executors report; None: executors are silent.
         self.services: tuple[ServiceStatus, ...] | None = ()
-        # The node does nothing, and nobody hears of it.
+        # The node does nothing and reports nothing.
         self.silent = False
         # What the node or the scheduler says of a pod that cannot start.
         self.holds_up: Callable[[Json], None] = lambda _pod: None
@@ -115,7 +115,7 @@ class World:
         egress = {"allow": [{"cidr": "203.0.113.0/24"}, {"cidr": "198.51.100.0/24"}]}
         await self.make(kube.SANDBOX_TEMPLATE, "python", spec={"image": IMAGE, "egress": egress})
         await self.make(kube.SANDBOX_TEMPLATE, "closed", spec={"image": IMAGE})
-        # So that an operator that reads older snapshots finds the furniture.
+        # So that an operator with stale reads finds the initial objects.
         for number in range(5):
             await self.make(kube.STORAGE_CLASS, f"other-{number}")
 
@@ -131,7 +131,7 @@ class World:
             await asyncio.sleep(START_AGAIN)
 
     async def _live(self, fencing: int) -> None:
-        """One process of the operator."""
+        """Runs one process of the operator."""
         api = MemoryKube(self.cluster, "sandfleet-operator")
         api.lag, api.fault = self.lag, self._faults_of(fencing)
         operator = Operator(
@@ -156,7 +156,7 @@ class World:
     def _faults_of(self, life: int) -> Callable[[Write], Before | After | None]:
         def fault(write: Write) -> Before | After | None:
             if life != self.lives or (self._life and self._life.cancelling()):
-                # It has ended: what is still going on in its tasks reaches nobody.
+                # The process has ended: the results of its remaining tasks are dropped.
                 return Before(asyncio.CancelledError())
             self.writes.append(f"{write.verb} {write.ref} {write.subresource}".strip())
             return self.fault(len(self.writes), write)
@@ -173,7 +173,7 @@ class World:
         return Contact(pod_uid=action.pod_uid, at=self.clock(), runtime="gvisor")
 
     async def _answer(self, whom: AskServices) -> tuple[ServiceStatus, ...]:
-        """As the executor of that pod; one that is silent raises."""
+        """The services that the pod's executor reports; a silent executor raises."""
         await asyncio.sleep(GREETING)
         self.asked.append(whom)
         if self.services is None:
@@ -195,7 +195,7 @@ class World:
             self.cluster.collect()
 
     async def _heartbeats(self) -> None:
-        """Something changes all the time: what is so many changes old is some seconds old."""
+        """Keeps changing an unrelated object, so that reads with a lag of changes are seconds old."""
         while True:
             await asyncio.sleep(HEARTBEAT)
             self.edit_node(lambda node: node["status"].update(beat=self.clock()))
@@ -236,15 +236,17 @@ class World:
         )
 
     async def make_sandbox(self, name: str = NAME, annotations: Json | None = None, **spec: Any) -> None:
-        """Of the template that opens something, where no other is named."""
-        await self.make(CODE_SANDBOX, name, annotations=annotations or {}, spec={"template": "python", **spec})
+        """Creates a sandbox, by default of the template that opens egress."""
+        await self.make(
+            CODE_SANDBOX, name, annotations=annotations or {}, spec={"templateRef": {"name": "python"}, **spec}
+        )
 
     async def change(self, name: str = NAME, **spec: Any) -> None:
         await self.user.merge(Ref(CODE_SANDBOX, NAMESPACE, name), {"spec": spec})
 
     @contextmanager
     def by_hand(self) -> Any:
-        """What is done here is not the operator's doing."""
+        """Writes made inside do not count as the operator's."""
         self.cluster.by_hand = True
         yield
         self.cluster.by_hand = False
@@ -256,7 +258,7 @@ class World:
         self.cluster.edit(Ref(kube.NODE, "", NODE), change)
 
     def reason(self, name: str = NAME) -> str:
-        """Of Ready."""
+        """The reason of Ready."""
         found = (one["reason"] for one in self.status(name).get("conditions", ()) if one["type"] == "Ready")
         return str(next(found, ""))
 
@@ -270,7 +272,7 @@ class World:
         return recent and any(one["status"] == value for one in found)
 
     def pod_of(self, name: str = NAME) -> Ref | None:
-        """The pod that the status names, if there is one."""
+        """The pod that the status names, if it exists."""
         ref = Ref(POD, NAMESPACE, self.status(name).get("podName") or "none")
         found = self.cluster.objects.get(ref)
         return ref if found and found["metadata"]["uid"] == self.status(name).get("podUID") else None
@@ -294,7 +296,7 @@ class World:
         await self.until(ready, f"ready with {restarts} restarts")
 
     async def settle(self) -> None:
-        """Until nothing was written for some time."""
+        """Waits until nothing has been written for some time."""
         version, since = -1, 0.0
         for _ in range(PATIENCE):
             self._check_idle()
@@ -310,7 +312,7 @@ class World:
         assert not (isinstance(loop, FakeLoop) and loop.busy), f"busy without an end, with {self.writes[-6:]}"
 
     def outcome(self) -> Json:
-        """All objects but Events, without what differs from run to run."""
+        """All objects except Events, without the values that differ from run to run."""
         uids = {obj["metadata"]["uid"]: str(ref) for ref, obj in self.cluster.objects.items()}
         kept = {
             str(ref): _plain(_timeless(obj))
@@ -324,7 +326,7 @@ class World:
 
 
 async def _watch(api: MemoryKube, kind: Kind, selector: str, operator: Operator) -> None:
-    """As Kopf does: a list, and the changes since then."""
+    """Watches as Kopf does: a list, then the changes."""
     listing = await api.list(kind, None, selector)
     for obj in listing.items:
         operator.saw(kind, False, obj)
@@ -354,7 +356,7 @@ def _started(pod: Json, address: str) -> None:
 
 
 def ended(pod: Json, code: int, reason: str = "Error") -> None:
-    """Its executor has exited, as the kubelet writes it."""
+    """Writes the status of a pod whose executor has exited, as the kubelet does."""
     status = pod["status"]
     status["phase"] = "Failed" if code else "Succeeded"
     status["conditions"] = [{"type": "Ready", "status": "False"}]
@@ -362,12 +364,12 @@ def ended(pod: Json, code: int, reason: str = "Error") -> None:
 
 
 def unheard(pod: Json) -> None:
-    """Its node does not answer any more."""
+    """The pod's node no longer answers."""
     pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
 
 
 def tainted(pod: Json) -> None:
-    """It is to be deleted, since its node does not answer."""
+    """Kubernetes deletes the pod, because its node does not answer."""
     target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "no answer"}
     pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}, target]
 
@@ -388,7 +390,7 @@ def _timeless(obj: Json) -> Json:
 
 
 def _plain(value: Any) -> Any:
-    """Without times, addresses and what counts the operator's lives."""
+    """The object without times, addresses and counters of the operator's restarts."""
     dropped = {"lastTransitionTime", "time", "fencing", "address", "podIP"}
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items() if name not in dropped}

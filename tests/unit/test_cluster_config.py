@@ -29,7 +29,7 @@ VERSION_1 = """\
 """
 
 
-def test_the_networks_do_not_overlap_and_nobody_has_two_addresses():
+def test_the_networks_do_not_overlap_and_each_party_has_one_address():
     assert [ADDRESSES.link, ADDRESSES.pods, ADDRESSES.services] == ["10.212.0.0/16", "10.213.0.0/16", "10.214.0.0/16"]
     everyone = [
         ADDRESSES.machine,

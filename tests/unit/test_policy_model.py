@@ -32,7 +32,7 @@ def egress(*peers: object, ports: object = ()) -> ParsedPolicy:
     return policy(policyTypes=["Egress"], egress=[{"to": list(peers), "ports": ports}])
 
 
-def test_without_policies_everybody_reaches_everybody():
+def test_without_policies_all_pods_reach_each_other():
     assert world().allowed(LAB_WEB, SHOP_DB, "TCP", 5432)
     assert world().allowed(SHOP_DB, OUTSIDE, "UDP", 53)
     assert world().allowed(OUTSIDE, SHOP_DB, "TCP", 1)

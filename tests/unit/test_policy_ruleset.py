@@ -42,7 +42,7 @@ def chains(script: str) -> dict[str, list[str]]:
     return found
 
 
-def test_a_pod_that_nobody_selects_has_no_chain():
+def test_an_unselected_pod_has_no_chain():
     assert chains(render(World(PODS, {}, ()), NODE)) == {}
 
 
@@ -66,7 +66,7 @@ def test_ports_that_overlap_are_merged_because_nftables_refuses_them():
     assert found[f"ingress {B}"] == ["tcp dport { 80-96 } return", "drop"]
 
 
-def test_a_peer_that_nobody_is_lets_nobody_in():
+def test_a_peer_without_pods_lets_no_pod_in():
     rule = {"from": [{"podSelector": {"matchLabels": {"app": "nobody"}}}]}
     found = chains(render(world(podSelector={"matchLabels": {"app": "b"}}, ingress=[rule]), NODE))
     assert found[f"ingress {B}"] == ["drop"]
@@ -86,7 +86,7 @@ def test_exceptions_are_cut_out_of_a_block():
     assert found[f"egress {A}"] == ["ip daddr { 10.0.0.0/32, 10.0.0.2/31 } return", "drop"]
 
 
-def test_an_address_that_nobody_has_decided_about_is_dropped_before_any_rule_is_looked_at():
+def test_an_undecided_address_is_dropped_before_any_rule():
     lines = [line.strip() for line in render(World(), NODE).splitlines()]
     decide = lines[lines.index("chain decide {") : lines.index("chain forward {")]
     assert decide.index("ip saddr 10.0.0.0/16 ip saddr != @known drop") < decide.index("ip saddr vmap @egress")

@@ -2,18 +2,18 @@
 
 SandfleetError                  .reason .retryable .message .subject
 ├── SandboxError                the platform could not do what was asked
-│   ├── UnavailableError        fleet or executor is starting, stopping or gone
-│   ├── SandboxEnded            there is no such sandbox, or no longer
+│   ├── UnavailableError        the fleet or the executor is starting, stopping or gone
+│   ├── SandboxEnded            the sandbox has ended, or never existed
 │   ├── NotFoundError           no such context, command, template
 │   ├── AlreadyExistsError      the id was used before
 │   ├── AuthenticationError     no valid token
-│   ├── AccessDenied            the token or the caller may not
+│   ├── AccessDenied            the token or the caller is not allowed to do this
 │   ├── InvalidArgument         malformed request (also ValueError)
-│   ├── PreconditionFailed      not in the present state
-│   ├── LimitReached            as many as allowed are there
-│   ├── RpcTimeout              the transport's time was over (also TimeoutError)
+│   ├── PreconditionFailed      not possible in the current state
+│   ├── LimitReached            a limit is reached
+│   ├── RpcTimeout              a call over the network got no answer in time (also TimeoutError)
 │   ├── ProtocolError           the other side broke the protocol
-│   └── ClaimError              no sandbox could be had; .reason says why
+│   └── ClaimError              the fleet gave no sandbox; .reason says why
 ├── FileError
 │   ├── FileNotFound            also FileNotFoundError
 │   ├── FileExists              also FileExistsError
@@ -25,11 +25,11 @@ SandfleetError                  .reason .retryable .message .subject
 │   ├── NotARegularFile
 │   ├── TooManyLinks
 │   ├── NoSpace
-│   └── TransferIncomplete      a tree was not copied to its end; .transfer says what was
-├── ServiceNotReadyError        a service is not ready; .service says why, .log has the last lines that it wrote
-└── CommandFailed               a command did not end with exit code 0, and `check=True`; .result
+│   └── TransferIncomplete      a tree was copied only in part; .transfer says which
+├── ServiceNotReadyError        a service is not ready; .service says why, .log has its last lines of output
+└── CommandFailed               a command with `check=True` ended with another exit code than 0; .result
 
-What the code in a sandbox does is never an error here: it is the `outcome` of an `Execution` or `CommandResult`.
+A failure of the code in a sandbox is never an error here: it is the `outcome` of an `Execution` or `CommandResult`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandfleet.file_values import Transfer
-    from sandfleet.service_values import Service
-    from sandfleet.values import CommandResult
+    from sandfleet.values.execution import CommandResult
+    from sandfleet.values.files import Transfer
+    from sandfleet.values.services import Service
 
 
 class SandfleetError(Exception):
     """Root of all errors of the client.
 
-    reason     one word in CamelCase for programs; "" where nobody gave one.
-    retryable  whether the same call may succeed later without any change.
-    subject    what it is about: a path, an id; "" where nothing is to be named.
+    reason     one word in CamelCase for programs; "" if there is none.
+    retryable  whether the same call may succeed later without a change.
+    subject    the path or id that the error is about; "" if there is none.
     """
 
     def __init__(self, message: str, *, reason: str = "", retryable: bool = False, subject: str = "") -> None:
@@ -66,11 +66,11 @@ class SandboxError(SandfleetError):
 
 
 class UnavailableError(SandboxError):
-    """Fleet or executor is starting, stopping or gone."""
+    """The fleet or the executor is starting, stopping or gone."""
 
 
-class SandboxEnded(SandboxError):  # noqa: N818  a state, as StopIteration is one
-    """There is no such sandbox, or no longer."""
+class SandboxEnded(SandboxError):
+    """The sandbox has ended, or never existed."""
 
 
 class NotFoundError(SandboxError):
@@ -85,24 +85,24 @@ class AuthenticationError(SandboxError):
     """There is no valid token."""
 
 
-class AccessDenied(SandboxError):  # noqa: N818  the name says what happened
-    """The token or the caller may not do this."""
+class AccessDenied(SandboxError):
+    """The token or the caller is not allowed to do this."""
 
 
-class InvalidArgument(SandboxError, ValueError):  # noqa: N818  as the status code is called
+class InvalidArgument(SandboxError, ValueError):
     """The request is malformed."""
 
 
-class PreconditionFailed(SandboxError):  # noqa: N818  as the status code is called
-    """Not possible in the present state."""
+class PreconditionFailed(SandboxError):
+    """The call is not possible in the current state."""
 
 
-class LimitReached(SandboxError):  # noqa: N818  the name says what happened
-    """As many as allowed are there already."""
+class LimitReached(SandboxError):
+    """A limit is reached."""
 
 
-class RpcTimeout(SandboxError, TimeoutError):  # noqa: N818  beside the builtin TimeoutError
-    """The transport's time was over. Neither the lease nor the deadline of an execution ends in this."""
+class RpcTimeout(SandboxError, TimeoutError):
+    """A call over the network got no answer in time. Leases and deadlines of executions have nothing to do with it."""
 
 
 class ProtocolError(SandboxError):
@@ -110,82 +110,83 @@ class ProtocolError(SandboxError):
 
 
 class ClaimError(SandboxError):
-    """No sandbox could be had; `reason` says why.
+    """The fleet gave no sandbox; `reason` says why.
 
-    Passing (`retryable`): SandboxLimit, PoolEmpty, ColdStart, PolicyMissing, StartsFail. Not: TemplateNotFound, TemplateInvalid,
-    WorkspaceBusy, WorkspaceNotFound, WorkspaceEphemeral, IsolationUnavailable, ClaimEnded. The fleet may name others.
+    Retryable: SandboxLimit, PoolEmpty, ColdStart, PolicyMissing, StartsFail. Not retryable: TemplateNotFound,
+    TemplateInvalid, WorkspaceBusy, WorkspaceNotFound, WorkspaceEphemeral, IsolationUnavailable, ClaimEnded. The fleet
+    may give other reasons.
     """
 
 
 class FileError(SandfleetError):
-    """A file operation was not possible."""
+    """A file operation failed."""
 
 
-class FileNotFound(FileError, FileNotFoundError):  # noqa: N818  beside the builtin of the same meaning
-    """Nothing is there."""
+class FileNotFound(FileError, FileNotFoundError):
+    """The file does not exist."""
 
 
-class FileExists(FileError, FileExistsError):  # noqa: N818  beside the builtin of the same meaning
-    """Something is there already."""
+class FileExists(FileError, FileExistsError):
+    """The file exists already."""
 
 
-class IsADirectory(FileError, IsADirectoryError):  # noqa: N818  beside the builtin of the same meaning
-    """It is a directory."""
+class IsADirectory(FileError, IsADirectoryError):
+    """The path is a directory."""
 
 
-class NotADirectory(FileError, NotADirectoryError):  # noqa: N818  beside the builtin of the same meaning
-    """It, or a part of its path, is no directory."""
+class NotADirectory(FileError, NotADirectoryError):
+    """The path, or a part of it, is not a directory."""
 
 
-class FilePermission(FileError, PermissionError):  # noqa: N818  beside the builtin of the same meaning
-    """The user of the sandbox may not."""
+class FilePermission(FileError, PermissionError):
+    """The sandbox's user is not allowed to do this."""
 
 
-class InvalidPath(FileError, ValueError):  # noqa: N818  the reason's word
+class InvalidPath(FileError, ValueError):
     """The path is malformed or leads outside of /workspace and /tmp."""
 
 
-class DirectoryNotEmpty(FileError):  # noqa: N818  the reason's word
+class DirectoryNotEmpty(FileError):
     """The directory is not empty."""
 
 
-class NotARegularFile(FileError):  # noqa: N818  the reason's word
-    """It is a pipe, socket or device."""
+class NotARegularFile(FileError):
+    """The path is a pipe, socket or device."""
 
 
-class TooManyLinks(FileError):  # noqa: N818  the reason's word
+class TooManyLinks(FileError):
     """The symlinks of the path form a loop."""
 
 
-class NoSpace(FileError):  # noqa: N818  the reason's word
+class NoSpace(FileError):
     """No space is left."""
 
 
-class TransferIncomplete(FileError):  # noqa: N818  the name says what happened
-    """A tree was not copied to its end; `transfer` says what was. Reasons: NoSpace, TooLarge, TooManyEntries, …"""
+class TransferIncomplete(FileError):
+    """A tree was copied only in part; `transfer` says which. Reasons: NoSpace, TooLarge, TooManyEntries, …"""
 
     def __init__(self, message: str, transfer: Transfer, *, reason: str = "", subject: str = "") -> None:
         super().__init__(message, reason=reason, retryable=reason == "NoSpace", subject=subject)
         self.transfer = transfer
-        # What pickle calls the class with.
+        # The arguments with which pickle calls the class.
         self.args = (message, transfer)
 
 
-class CommandFailed(SandfleetError):  # noqa: N818  the name says what happened
-    """A command did not end with exit code 0, and `check=True` was asked for."""
+class CommandFailed(SandfleetError):
+    """A command with `check=True` ended with another exit code than 0."""
 
     def __init__(self, message: str, result: CommandResult) -> None:
         super().__init__(message, reason=result.reason)
         self.result = result
-        # What pickle calls the class with.
+        # The arguments with which pickle calls the class.
         self.args = (message, result)
 
 
 class ServiceNotReadyError(SandfleetError):
-    """A service is not ready, and either the time is over or waiting does not help.
+    """A service is not ready: the time is over, or waiting does not help.
 
-    service  as it is now: its state, and why.
-    log      the last lines that it wrote.
+    service  its current state, and why.
+    log      its last lines of output.
     """
 
     def __init__(self, service: Service, log: str) -> None:
@@ -199,5 +200,5 @@ class ServiceNotReadyError(SandfleetError):
         )
         self.service = service
         self.log = log
-        # What pickle calls the class with.
+        # The arguments with which pickle calls the class.
         self.args = (service, log)

@@ -1,11 +1,11 @@
-"""A fleet with scripted sandboxes in this process, to test what a program does when a sandbox answers so, lies or goes away.
+"""A fleet with scripted sandboxes in this process, to test how a program reacts to answers, lies and failures.
 
     async with FakeFleet() as fake:
         fake.answer("1 + 1", output("two"), finished())
         sandbox = await AsyncSandbox.create(fleet=await AsyncFleet.connect(fake.address))
         assert (await sandbox.run_code("1 + 1")).logs.stdout == "two"
 
-It runs nothing: what code does is what the test says. `Fails`, `Breaks` and `Hangs` stand in a script for what goes wrong.
+It runs no code: the test scripts what the code does. `Fails`, `Breaks` and `Hangs` in a script are failures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Event = common_pb2.ExecutionEvent
 
 @dataclass(frozen=True)
 class Fails:
-    """The call fails, with the detail of the error contract where there is a reason."""
+    """The call fails; with a reason, it has the detail of the error contract."""
 
     code: grpc.StatusCode
     reason: str = ""
@@ -39,19 +39,19 @@ class Fails:
 
 @dataclass(frozen=True)
 class Breaks:
-    """The executor is gone, as if killed. Where `replaced`, the fleet has a new one ready."""
+    """The executor is gone, as if killed. If `replaced`, the fleet has a new one ready."""
 
     replaced: bool = True
 
 
 @dataclass(frozen=True)
 class Hangs:
-    """Nothing more comes."""
+    """No more events come."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call that came."""
+    """One received call."""
 
     method: str
     request: Any
@@ -63,7 +63,7 @@ Step = Event | Fails | Breaks | Hangs | bytes
 
 
 def started(**fields: Any) -> Event:
-    """Make the first event; the fake fills in the id where there is none."""
+    """Make the first event; the fake fills in a missing id."""
     return Event(started=common_pb2.ExecutionStarted(**fields))
 
 
@@ -91,7 +91,7 @@ def finished(outcome: Any = common_pb2.OUTCOME_OK, **fields: Any) -> Event:
 
 
 def queued(position: int, reason: str = "", eta: int | None = None) -> fleet_pb2.ClaimResponse:
-    """Make news of a claim that waits; `eta` in seconds."""
+    """Make an event of a queued claim; `eta` in seconds."""
     news = fleet_pb2.Queued(position=position, reason=reason)
     if eta is not None:
         news.eta.FromSeconds(eta)
@@ -99,7 +99,7 @@ def queued(position: int, reason: str = "", eta: int | None = None) -> fleet_pb2
 
 
 class FakeFleet:
-    """A fleet with one sandbox, whose executors answer as scripted. What came is in `calls`.
+    """A fleet with one sandbox, whose executors answer as scripted. `calls` has the received calls.
 
     With `credentials` it serves by TLS on a port of this machine, as the fleet of a cluster does; its executors do not.
     """
@@ -147,11 +147,11 @@ class FakeFleet:
         return f"unix:{self._dir.name}/{self.uid}.sock"
 
     def answer(self, code: str, *steps: Step) -> None:
-        """Say what comes after `started` when a cell or command of this text runs; events are numbered."""
+        """Script the events after `started` of a cell or command with this text; they are numbered."""
         self._scripts[code] = (started(), *steps)
 
     def answer_exactly(self, code: str, *steps: Step) -> None:
-        """Say what comes, `started` and numbers included."""
+        """Script all events of a cell or command, `started` and numbers included."""
         self._scripts[code] = steps
 
     def fail(self, method: str, *failures: Fails | Hangs) -> None:
@@ -159,11 +159,11 @@ class FakeFleet:
         self._failures.setdefault(method, []).extend(failures)
 
     def answer_call(self, method: str, *steps: Any) -> None:
-        """Say what the next call of a method of the fleet, or of services, answers: messages, and what goes wrong between them."""
+        """Script the next answer of a method of the fleet or of services: messages, and failures between them."""
         self._answers.setdefault(method, []).append(steps)
 
     def next_answer(self, method: str) -> tuple[Any, ...] | None:
-        """Return what this call answers, if that was said."""
+        """Return the scripted answer of this call, if there is one."""
         waiting = self._answers.get(method)
         return waiting.pop(0) if waiting else None
 
@@ -181,7 +181,7 @@ class FakeFleet:
         return {"sandbox": sandbox, "access": access}
 
     async def move(self) -> None:
-        """End the fleet's process, as it were, and serve from another port."""
+        """Simulate the end of the fleet's process, and serve from another port."""
         if self._fleet_server is not None:
             await self._fleet_server.stop(None)
         await self._serve_fleet()
@@ -240,7 +240,7 @@ class FakeFleet:
 
 
 class FakeFleetService:
-    """The calls of a fleet. Each is an async generator of answers and steps; what it lacks is answered with an empty message."""
+    """The calls of a fleet: async generators of answers and steps. A missing call is answered with an empty message."""
 
     def __init__(self, fake: FakeFleet) -> None:
         self._fake = fake

@@ -1,6 +1,7 @@
-"""What `helm test` runs in a pod: a sandbox made with the API server, then one that is claimed from a pool and runs a cell.
+"""The test that `helm test` runs in a pod.
 
-It says why while something is not ready, and deletes all that it has made.
+It creates a sandbox with the API server, then claims one from a pool and runs a cell in it. While an object is not
+ready it prints the reason. At the end it deletes all objects that it has created.
 """
 
 import json
@@ -75,23 +76,23 @@ class Made:
 
     def template(self) -> Json:
         resources = {
-            "requests": {"cpu": "50m", "memory": "256Mi", "ephemeralStorage": "128Mi"},
-            "limits": {"cpu": "1", "memory": "512Mi", "ephemeralStorage": "256Mi"},
+            "requests": {"cpu": "50m", "memory": "256Mi", "ephemeral-storage": "128Mi"},
+            "limits": {"cpu": "1", "memory": "512Mi", "ephemeral-storage": "256Mi"},
         }
         spec = {
             "image": self.image,
             "runtimeClassName": self.runtime_class,
             "resources": resources,
-            "limits": {"tmp": "64Mi"},
+            "executionLimits": {"tmp": "64Mi"},
             "workspace": {"size": "64Mi", "retention": "Delete"},
         }
         return _object("SandboxTemplate", self.name, spec)
 
     def sandbox(self) -> Json:
-        return _object("CodeSandbox", self.name, {"template": self.name, "lifetimeSeconds": 3600})
+        return _object("CodeSandbox", self.name, {"templateRef": {"name": self.name}, "lifetimeSeconds": 3600})
 
     def pool(self) -> Json:
-        return _object("SandboxPool", self.name, {"template": self.name, "size": 1})
+        return _object("SandboxPool", self.name, {"templateRef": {"name": self.name}, "replicas": 1})
 
 
 def _object(kind: str, name: str, spec: Json) -> Json:
@@ -101,7 +102,7 @@ def _object(kind: str, name: str, spec: Json) -> Json:
 def readiness(found: Json | None, watcher: str) -> Json:
     """The condition Ready, or what stands for it while there is none."""
     if found is None:
-        return {"status": "False", "reason": "Deleted", "message": "somebody deleted it"}
+        return {"status": "False", "reason": "Deleted", "message": "it was deleted during the test"}
     conditions = found.get("status", {}).get("conditions", [])
     unseen = {**UNSEEN, "message": f"no {watcher} has looked at it yet"}
     return next((one for one in conditions if one["type"] == "Ready"), unseen)

@@ -23,15 +23,15 @@ def main() -> int:
         from sandfleet_executor import host  # each command imports what it needs
 
         return host.main(options.control_fd)
-    from sandfleet_executor import serve
-    from sandfleet_executor.core.config import ConfigError
+    from sandfleet_executor import server
+    from sandfleet_executor.core.errors import ConfigError
 
     try:
         config = load(options.config)
     except (OSError, ValueError, ConfigError) as error:
         print(f"cannot start: {error}", file=sys.stderr)
-        return serve.EXIT_BAD_CONFIG
-    return serve.run(config, lambda: print("ready", flush=True))
+        return server.EXIT_BAD_CONFIG
+    return server.run(config, lambda: print("ready", flush=True))
 
 
 def load(file: Path | None) -> "ExecutorConfig":

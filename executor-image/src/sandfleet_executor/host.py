@@ -1,7 +1,7 @@
 """The executor host: on one machine, the parent of all executors of a fleet.
 
-It imports everything once and forks an executor for each sandbox, which so starts in milliseconds and shares its memory.
-It speaks JSON lines with its owner on a socket; the owner's end is its own end.
+It imports everything once and forks an executor for each sandbox, which so starts in milliseconds and shares its
+memory. It speaks JSON lines with its owner on a socket; the owner's end is its own end.
 
 → {"op":"start","config":{…}} · {"op":"stop","sandbox_uid":…}
 ← {"event":"started"|"ready","sandbox_uid","pid"?} · {"event":"failed","sandbox_uid","message"} ·
@@ -20,11 +20,12 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from sandfleet_executor import serve
-from sandfleet_executor.core.config import ConfigError, ExecutorConfig
-from sandfleet_executor.effects import cgroup
-from sandfleet_executor.effects.launch import worker_folder
-from sandfleet_executor.worker import linux
+from sandfleet_executor import server
+from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.errors import ConfigError
+from sandfleet_executor.effects.namespace.launch import worker_folder
+from sandfleet_executor.effects.session import cgroup
+from sandfleet_executor.worker.base import linux
 
 MAX_LINE_BYTES = 64 << 10
 STOP_SECONDS = 3.0
@@ -131,7 +132,7 @@ class Host:
                 os.close(fd)
             self.control.close()
             linux.end_with_parent()
-            # What goes wrong before it is ready is told to the owner.
+            # Errors before the executor is ready are reported to the owner.
             errors = os.dup(2)
             os.dup2(writer, 2)
 
@@ -140,7 +141,7 @@ class Host:
                 os.dup2(errors, 2)
                 os.close(writer)
 
-            code = serve.run(config, ready)
+            code = server.run(config, ready)
         except Exception:  # noqa: BLE001 - the child's last words: it must not return into the host's loop
             traceback.print_exc()
         finally:

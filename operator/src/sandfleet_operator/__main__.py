@@ -13,7 +13,7 @@ from pathlib import Path
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.settings import Settings
 
-# Where a pod's service account says what its namespace is.
+# The service account names the pod's namespace here.
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "sandfleet-system"
 SETTINGS_FILE = "/etc/sandfleet/settings.json"
@@ -23,16 +23,16 @@ UNUSABLE = 2
 def main(words: list[str] | None = None) -> int:
     arguments, rest = _parser().parse_known_args(words)
     logging.basicConfig(level=logging.INFO, format=f"sandfleet {arguments.command}: %(message)s", stream=sys.stderr)
-    # aiohttp and gRPC have much to say.
+    # aiohttp and gRPC log at length below INFO.
     logging.getLogger("sandfleet_operator").setLevel(logging.INFO)
     return _fleet(rest) if arguments.command == "fleet" else _operator(rest)
 
 
 def _operator(rest: list[str]) -> int:
-    # It reads its own arguments.
+    # `run.main` reads sys.argv.
     sys.argv = ["sandfleet_operator operator", *rest]
-    # Late: it brings in Kopf, which the fleet does without.
-    code = import_module("sandfleet_operator.handlers.run").main()
+    # A late import: it loads Kopf, which the fleet does not need.
+    code = import_module("sandfleet_operator.reconciler.run").main()
     return int(code or 0)
 
 

@@ -1,1 +1,1 @@
-"""A real Kubernetes with gVisor on one machine: every process of a node in namespaces of its own, so that it ends without a trace."""
+"""A real Kubernetes with gVisor on one machine: a node's processes run in namespaces and end without a trace."""

@@ -1,4 +1,4 @@
-"""As much of the Kubernetes API as setting up a cluster and testing on it need: objects in, objects out, over one kubeconfig."""
+"""The part of the Kubernetes API that setting up and testing a cluster need: objects in, objects out."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _credentials(config: Json) -> tuple[str, ssl.SSLContext, dict[str, str]]:
 
 
 class Api:
-    """Blocking; every call has a limit of 10 s. One connection per thread is kept open, since TLS costs more than a call."""
+    """Blocking; every call has a limit of 10 s. Each thread keeps a connection: TLS costs more than a call."""
 
     def __init__(self, config: Json) -> None:
         server, self._context, self._headers = _credentials(config)

@@ -1,4 +1,4 @@
-"""The base of our images where no registry can be reached: Debian 12 with Python 3.11, in buildah's storage in the cache."""
+"""The base of our images without a registry: Debian 12 with Python 3.11, in buildah's storage in the cache."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def name() -> str:
 
 
 def buildah(cache: Path, *arguments: str) -> str:
-    """Run buildah on the cache's own storage, without a daemon or a registry; raises ClusterError with its last words."""
+    """Run buildah on the cache's own storage, without a daemon or a registry; raises ClusterError with its output."""
     storage = cache / "containers"
     storage.mkdir(parents=True, exist_ok=True)
     places = ["--root", str(storage / "storage"), "--runroot", str(storage / "run"), "--storage-driver", "overlay"]

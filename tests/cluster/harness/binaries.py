@@ -1,4 +1,4 @@
-"""The programs of the cluster: built from pinned Go modules into a cache that outlives the tree, checked whenever they are used."""
+"""The programs of the cluster, built from pinned Go modules into a cache and checked before each use."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def toolchain(module: Module) -> str:
 
 
 def _build(module: Module, target: Path) -> None:
-    """Compile into a directory beside the target and put it there in one step; a cut-off build resumes from Go's own cache."""
+    """Compile into a directory beside the target, then rename; an interrupted build resumes from Go's own cache."""
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -156,7 +156,7 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 def provide(cache: Path, say: Callable[[str], None], only: Iterable[str] = ()) -> dict[str, Path]:
-    """Every program by name (or those of the modules that have `only`), built where the cache lacks it or its checksum is wrong.
+    """Every program by name (or those of the modules in `only`), built if the cache lacks it or its checksum is wrong.
 
     Raises:
         ClusterError: Go is missing or a build failed.

@@ -74,7 +74,7 @@ def _host(value: str) -> x509.GeneralName:
 
 
 def make(directory: Path, addresses: Addresses, now: dt.datetime) -> None:
-    """Write ca, every identity and the service accounts' key pair as PEM files that only root reads; keeps what is complete."""
+    """Write ca, every identity and the service accounts' key pair as PEM files for root only; keeps complete ones."""
     done = directory / "complete"
     if done.exists():
         return

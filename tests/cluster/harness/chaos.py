@@ -37,7 +37,7 @@ class _Pair:
 
 @dataclass
 class Proxy:
-    """Listens on one address and passes everything on to another. Its words take effect at once, on open connections too."""
+    """Listens on one address and forwards to another. Commands take effect at once, on open connections too."""
 
     target: tuple[str, int]
     host: str = "127.0.0.1"
@@ -58,7 +58,7 @@ class Proxy:
         self._delay = seconds
 
     def black_hole(self) -> None:
-        """From now on nothing gets through and nobody is told: what is sent waits until `heal`."""
+        """From now on nothing gets through, without an error: sent bytes wait until `heal`."""
         self._do(self._close())
 
     def cut(self, *, refuse: bool = False) -> None:
@@ -136,7 +136,7 @@ class Chaos:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
 
     def proxy(self, host: str, port: int, listen: str = "127.0.0.1") -> Proxy:
-        """A new proxy in front of `host:port`; `listen` is the machine's address that pods reach, if they are to use it."""
+        """A new proxy in front of `host:port`; `listen` is the machine's address for pods, if they use it."""
         one = Proxy((host, port), listen)
         one._call = self._call
         self._call(one._listen())

@@ -17,7 +17,7 @@ NODE_GRACE = "2m0s"
 
 @dataclass(frozen=True)
 class Component:
-    """`after` names what has to be ready first; `ready` is a TCP port of the node, "api" for the API server's readyz, or ""."""
+    """`after` names components that must be ready first; `ready` is a TCP port of the node, "api" (readyz) or ""."""
 
     name: str
     command: tuple[str, ...]

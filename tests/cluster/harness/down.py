@@ -45,7 +45,7 @@ def _remove_if_empty(path: Path) -> None:
     try:
         path.rmdir()
     except OSError:
-        # Somebody else uses it by now.
+        # Another program uses it by now.
         return
 
 

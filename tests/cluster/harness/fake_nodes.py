@@ -29,7 +29,7 @@ PLACEMENT: Json = {
 
 @dataclass(frozen=True)
 class StartTime:
-    """Seconds from being placed to being ready: between `least` and `most`. Measured for gVisor: about 1 s, 20 at once 10 s."""
+    """Seconds from placed to ready: between `least` and `most`. Measured for gVisor: about 1 s, 20 at once 10 s."""
 
     least: float = 0.8
     most: float = 1.6
@@ -164,7 +164,7 @@ def run(program: Path, kubeconfig: Path, api: Api, directory: Path, count: int, 
 
 
 def silence(api: Api, name: str) -> None:
-    """The node does not answer any more: kwok leaves it and its pods alone, and it is as after the time that Kubernetes waits."""
+    """The node no longer answers: kwok ignores it and its pods, as if the time that Kubernetes waits had passed."""
     merge = "application/merge-patch+json"
     api.call("PATCH", f"api/v1/nodes/{name}", {"metadata": {"labels": {"type": None}}}, merge)
     now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

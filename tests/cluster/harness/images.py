@@ -1,4 +1,4 @@
-"""Images without Docker: small ones written here as OCI archives, larger ones from buildah, all loaded into the node's containerd."""
+"""Images without Docker: small OCI archives written here, larger ones from buildah, all loaded into containerd."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def directory(environment: dict[str, str] | None = None) -> Path:
 
 
 def cache(environment: dict[str, str] | None = None) -> Path:
-    """Binaries and images that outlive a cluster: `$SANDFLEET_CACHE`, `$XDG_CACHE_HOME/sandfleet` or `~/.cache/sandfleet`."""
+    """The cache of binaries and images: `$SANDFLEET_CACHE`, `$XDG_CACHE_HOME/sandfleet` or `~/.cache/sandfleet`."""
     values = os.environ if environment is None else environment
     if value := values.get("SANDFLEET_CACHE"):
         return Path(value).resolve()

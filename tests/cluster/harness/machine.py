@@ -66,7 +66,7 @@ def install_packages(say: Callable[[str], None], packages: list[str]) -> None:
 
 
 def cgroups(mountinfo: str) -> tuple[int, tuple[Path, ...]]:
-    """The version that the kubelet will use, and where it wants its groups: one place, or in version 1 each hierarchy."""
+    """The version that the kubelet will use, and where it wants its groups: one place, or each v1 hierarchy."""
     first: list[tuple[Path, bool]] = []
     second: list[Path] = []
     for line in mountinfo.splitlines():

@@ -1,4 +1,4 @@
-"""What is in every cluster from the start: name resolution, a storage class, the gVisor runtime class, rights of the node's helpers."""
+"""Objects of a new cluster: name resolution, a storage class, gVisor's runtime class, rights of node helpers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes by number and start time: a number alone may be somebody else's by now."""
+"""Processes by number and start time: the number alone may belong to another process by now."""
 
 from __future__ import annotations
 

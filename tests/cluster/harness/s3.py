@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from ports import free_port
+from support.ports import free_port
 
 from .layout import ClusterError
 from .processes import wait_until

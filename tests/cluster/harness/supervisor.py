@@ -1,7 +1,7 @@
 """The first process of the node, in mount, PID, network, host name and IPC namespaces of its own.
 
 `unshare … python -m cluster.harness.supervisor DIRECTORY`: it waits until it is connected, prepares the namespaces, and
-keeps the components running. When it ends, the kernel ends everything that the node ever started and takes its mounts and links.
+keeps the components running. When it ends, the kernel ends all processes of the node and removes its mounts and links.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ TUNABLES = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-# All of this network namespace only. Without tcp_loose=0 a flow that was cut would be taken for a new one; strict return
-# paths keep a pod from using another one's address.
+# All for this network namespace only. Without tcp_loose=0 a cut flow would be taken for a new one; strict return paths
+# keep a pod from using another one's address.
 SYSCTLS = {
     "net/ipv4/ip_forward": "1",
     "net/ipv4/conf/all/rp_filter": "1",
@@ -189,7 +189,7 @@ class Supervisor:
 
 def main(directory: str) -> None:
     if sys.stdin.buffer.read(len(GO)) != GO:
-        sys.exit("cannot run the node: whoever began it has gone before it was connected")
+        sys.exit("cannot run the node: the process that began it ended before it was connected")
     layout = Layout(Path(directory))
     for stale in layout.run.iterdir():
         stale.unlink()

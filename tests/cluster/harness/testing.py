@@ -1,4 +1,4 @@
-"""What tests do with a cluster, whether it is ours or somebody else's."""
+"""What tests do with a cluster, whether it is ours or another one."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Cluster:
         return process
 
     def node_command(self, *command: str) -> list[str]:
-        """What this machine has to run so that a program runs in the node's namespaces; raises ClusterError without a node."""
+        """The command that runs a program in the node's namespaces; raises ClusterError without a node."""
         first = recorded(self.layout) if self.layout else None
         if first is None:
             raise ClusterError(f"cannot run {command[0]} on the node: it does not run here")

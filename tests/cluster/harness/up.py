@@ -32,7 +32,7 @@ NOT_THE_CLUSTER = {"base_image.py", "chaos.py", "fake_nodes.py", "s3.py", "testi
 def start_node(layout: Layout, addresses: Addresses) -> None:
     """Namespaces first, then the way to them, then the record of who is in them, and only then the word to begin.
 
-    Whoever waits for that word ends without it: a start that is cut off leaves nobody behind.
+    A process that waits for that word ends without it: an interrupted start leaves no process behind.
     """
     namespaces = ["--mount", "--pid", "--net", "--uts", "--ipc", "--propagation", "private", "--mount-proc"]
     command = ["unshare", *namespaces, "--fork", "--kill-child"]
@@ -134,7 +134,7 @@ def _require_space(layout: Layout) -> None:
 
 
 def up(layout: Layout, say: Say) -> None:
-    """Returns when pods can be run, volumes made and names resolved; raises ClusterError, which says what is in the way."""
+    """Returns when pods can be run, volumes made and names resolved; raises ClusterError, which names the obstacle."""
     here = machine.examine()
     machine.install_packages(say, machine.missing_packages())
     machine.try_network()

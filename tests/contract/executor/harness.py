@@ -1,4 +1,4 @@
-"""One executor under test, seen from outside. Whatever looks at the machine is in `local` and `pod`: the tests only call this.
+"""One executor under test, seen from outside. `local` and `pod` look at the machine: the tests only call this.
 
 The same tests run against an executor on this machine and against one in a gVisor pod (`--executor pod`).
 """
@@ -6,15 +6,15 @@ The same tests run against an executor on this machine and against one in a gVis
 import asyncio
 import ssl
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import jwt
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from google.protobuf.duration_pb2 import Duration
+from sandfleet._wire.link import Link, open_channel
 from sandfleet.errors import SandboxEnded
 from sandfleet.sandbox import AsyncSandbox
-from sandfleet.transport import Link, open_channel
 from sandfleet_api.executor.v1 import common_pb2, session_pb2, session_pb2_grpc
 from sandfleet_api.fleet.v1 import fleet_pb2
 
@@ -56,6 +56,43 @@ class Exit:
     signal: str | None
 
 
+@dataclass(frozen=True)
+class Rig:
+    """How a test sets up its executor."""
+
+    # None leaves the executor warm.
+    session: str | None = "session"
+    lease: float | None = None
+    idle_timeout: float | None = None
+    isolation: str = "namespace"
+    # On this machine: listen on TCP instead of a unix socket. A pod always does.
+    port: bool = False
+    # Whether the host's CA signs the certificate of the port.
+    signed: bool = True
+    # Whether the executor starts again in place when it has ended.
+    restarts: bool = False
+    # Whether a pod's workspace outlives it. On this machine each workspace is a folder that stays.
+    keeps_workspace: bool = False
+    # The executor's own configuration.
+    config: dict = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options):
+        """A test's options: those of the rig, and the others for the executor's configuration."""
+        own = {each.name for each in fields(cls)} - {"config"}
+        config = {name: value for name, value in options.items() if name not in own}
+        return cls(**{name: value for name, value in options.items() if name in own}, config=config)
+
+    async def ready(self, executor, *, signed):
+        """Signs the executor's certificate, opens its session and gives it a client."""
+        if signed:
+            await executor.host.authority.sign(executor)
+        if self.session is not None:
+            await executor.open(self.session, lease=self.lease, idle_timeout=self.idle_timeout)
+        executor.sandbox = executor.client()
+        return executor
+
+
 @dataclass
 class ExecutorUnderTest:
     """One executor. Its `sandbox` is a client's; it is also the fleet that this client knows."""
@@ -73,7 +110,7 @@ class ExecutorUnderTest:
         return f"unix:{self.config['socket']}" if self.config.get("socket") else self.config["listen"]
 
     def client(self, *, token=None, address=None, autosave=False):
-        """A sandbox object with a connection of its own; with `token` it never gets another one, nor another `address`."""
+        """A sandbox object with its own connection; `token` and `address` never change then."""
         fleet = _Fleet(self, token, address)
         link = Link(fleet, *fleet.bound(), rpc_timeout=PATIENCE)
         made = AsyncSandbox(link, lease=300, bound=None, keep_alive=None, autosave=autosave)

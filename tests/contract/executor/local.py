@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contract.executor.authority import Authority
-from contract.executor.harness import PATIENCE, ExecutorUnderTest, Exit, until
+from contract.executor.harness import PATIENCE, ExecutorUnderTest, Exit, Rig, until
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from ports import free_port
+from support.ports import free_port
 
 REPOSITORY = Path(__file__).parents[3]
 is_root = os.geteuid() == 0
@@ -165,57 +165,38 @@ class LocalExecutor(ExecutorUnderTest):
     _namespaces: set = field(default_factory=set)
 
     @classmethod
-    async def start(
-        cls,
-        host,
-        *,
-        session="session",
-        lease=None,
-        idle_timeout=None,
-        isolation="namespace",
-        port=False,
-        signed=True,
-        restarts=False,
-        keeps_workspace=False,
-        **config,
-    ):
-        """One executor, started.
+    async def start(cls, host, **options):
+        """One executor, started."""
+        rig, number = Rig.of(options), next(_numbers)
+        self = cls(host, cls._configuration(host, rig, number), restarts=rig.restarts)
+        host.request(op="start", config=self.config)
+        event = await host.started(self.config["sandbox_uid"])
+        assert event["event"] == "ready", event
+        await rig.ready(self, signed=rig.port and rig.signed)
+        self._look()
+        return self
 
-        `config` as the executor takes it; `session` None leaves it warm; with `port` it listens on TCP, and the host's CA
-        has `signed` its certificate; `restarts` starts it again in place when it has ended.
-        """
-        del keeps_workspace  # here each workspace is a folder that stays
-        number = next(_numbers)
-        uid = f"t{os.getpid()}-{number}"
+    @staticmethod
+    def _configuration(host, rig, number):
+        """What the executor is told, with folders of its own."""
         folder = host.folder / str(number)
         for name, mode in ((".", 0o711), ("w", 0o755), ("p", 0o700), ("s", 0o700)):
             (folder / name).mkdir()
             (folder / name).chmod(mode)
         (folder / "p" / "own").write_text(host.secret)
-        config = {
+        return {
             "sandbox_id": f"sandbox-{number}",
-            "sandbox_uid": uid,
-            **({"listen": f"127.0.0.1:{free_port()}"} if port else {"socket": str(folder / "x.sock")}),
+            "sandbox_uid": f"t{os.getpid()}-{number}",
+            **({"listen": f"127.0.0.1:{free_port()}"} if rig.port else {"socket": str(folder / "x.sock")}),
             "workspace": str(folder / "w"),
             "state_dir": str(folder / "s"),
             "private_dir": str(folder / "p"),
             "keys_file": str(host.keys_file),
-            "isolation": isolation,
+            "isolation": rig.isolation,
             "user_id": 500_000_000 + os.getpid() % 100_000 * 1_000 + number if is_root else None,
             "cgroup": is_root,
-            **config,
+            **rig.config,
         }
-        self = cls(host, config, restarts=restarts)
-        host.request(op="start", config=config)
-        event = await host.started(uid)
-        assert event["event"] == "ready", event
-        if port and signed:
-            await host.authority.sign(self)
-        if session is not None:
-            await self.open(session, lease=lease, idle_timeout=idle_timeout)
-        self.sandbox = self.client()
-        self._look()
-        return self
 
     # As the machine sees it
 

@@ -1,4 +1,7 @@
-"""Executors in gVisor pods, below a namespace that enforces PodSecurity `restricted`. What looks into them does so from the node."""
+"""Executors in gVisor pods, below a namespace that enforces PodSecurity `restricted`.
+
+What looks into them does so from the node.
+"""
 
 import asyncio
 import base64
@@ -10,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from contract.executor.authority import Authority
-from contract.executor.harness import PATIENCE, ExecutorUnderTest, Exit, until
+from contract.executor.harness import PATIENCE, ExecutorUnderTest, Exit, Rig, until
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 IMAGE = "localhost/sandfleet-executor:dev"
@@ -20,8 +23,8 @@ RUNSC_ROOT = "/run/containerd/runsc/k8s.io"
 MIB = 1 << 20
 # Above the limit for user code: the executor itself, and the sentry.
 RESERVE = 768 * MIB
-# Under gVisor a forked Python costs 19 MB from the start, and a fork bomb leaves the memory guard no processor time: so an executor
-# there allows no more of them than fit, whatever it is told; a lower limit makes the tests shorter.
+# Under gVisor a forked Python costs 19 MB from the start, and a fork bomb leaves the memory guard no processor time. So
+# an executor there allows only as many processes as fit; a lower limit makes the tests shorter.
 PROCESSES = 128
 NO_PRIVILEGE = {
     "allowPrivilegeEscalation": False,
@@ -161,63 +164,43 @@ class PodExecutor(ExecutorUnderTest):
     _peak: subprocess.Popen = field(default=None, repr=False)
 
     @classmethod
-    async def start(
-        cls,
-        host,
-        *,
-        session="session",
-        lease=None,
-        idle_timeout=None,
-        isolation="namespace",
-        port=True,
-        signed=True,
-        restarts=False,
-        keeps_workspace=False,
-        workspace=None,
-        user_id=None,
-        **config,
-    ):
+    async def start(cls, host, **options):
         """As the local one's; `workspace` is the claim of an earlier one that `keeps_workspace`."""
-        # The state goes with the volume, where there is one.
-        state_dir = config.pop("state_dir", "") is not None and "/volume/state"
-        del port, user_id
-        name = f"executor-{next(_numbers)}"
-        if keeps_workspace:
+        rig, name = Rig.of(options), f"executor-{next(_numbers)}"
+        workspace = rig.config.get("workspace")
+        if rig.keeps_workspace:
             workspace = f"workspace-{name}"
             await host.claim(workspace)
-        said = {
+        said = cls._configuration(rig, name)
+        await host.do(host.cluster.api.create, host.pod(name, said, restarts=rig.restarts, workspace=workspace))
+        self = cls(host, said, name=name, restarts=rig.restarts)
+        uid, address = await until(lambda: host.do(self._place))
+        # The workspace is the name of its claim.
+        placed = {"sandbox_uid": uid, "listen": f"{address}:{PORT}", "workspace": workspace, "user_id": None}
+        self.config = {**said, **placed}
+        await until(self._answers)
+        if rig.isolation == "none":
+            # Code in it looks for what an isolated one hides.
+            await asyncio.to_thread(lambda: self.hidden)
+        return await rig.ready(self, signed=rig.signed)
+
+    @staticmethod
+    def _configuration(rig, name):
+        """What the executor is told. The state goes with the volume, unless the test wants none."""
+        left_out = {"cgroup", "workspace", "user_id", "state_dir"}
+        own = {key: value for key, value in rig.config.items() if key not in left_out}
+        return {
             "sandbox_id": name,
             "workspace": "/volume/workspace",
-            "state_dir": state_dir or None,
+            "state_dir": "/volume/state" if rig.config.get("state_dir", "") is not None else None,
             "private_dir": PRIVATE,
             "keys_file": "/run/sandfleet/keys/keys.json",
             "listen": f"0.0.0.0:{PORT}",
-            "isolation": isolation,
-            **{key: value for key, value in config.items() if key != "cgroup"},
-            "limits": {"processes": PROCESSES, **config.get("limits", {})},
+            "isolation": rig.isolation,
+            **own,
+            "limits": {"processes": PROCESSES, **own.get("limits", {})},
             "network": "pod",
         }
-        await host.do(host.cluster.api.create, host.pod(name, said, restarts=restarts, workspace=workspace))
-        self = cls(host, said, name=name, restarts=restarts)
-        uid, address = await until(lambda: host.do(self._place))
-        self.config = {
-            **said,
-            "sandbox_uid": uid,
-            "listen": f"{address}:{PORT}",
-            # The name of its claim.
-            "workspace": workspace,
-            "user_id": None,
-        }
-        await until(self._answers)
-        if isolation == "none":
-            # Code in it looks for what an isolated one hides.
-            await asyncio.to_thread(lambda: self.hidden)
-        if signed:
-            await host.authority.sign(self)
-        if session is not None:
-            await self.open(session, lease=lease, idle_timeout=idle_timeout)
-        self.sandbox = self.client()
-        return self
 
     def _place(self):
         """The pod's uid and address, as soon as it has one; raises AssertionError for one that will never answer."""

@@ -1,7 +1,7 @@
 """What the tests of services share."""
 
 from contract.executor.harness import until
-from sandfleet.service_values import ServiceSpec
+from sandfleet.values.services import ServiceSpec
 
 MIB = 1 << 20
 # Of probes.

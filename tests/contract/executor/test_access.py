@@ -34,7 +34,7 @@ FOREIGN = {
     "expired": lambda executor: executor.token(exp=int(time.time()) - 60),
     "not valid yet": lambda executor: executor.token(nbf=int(time.time()) + 3600),
     "of another sandbox": lambda executor: executor.token(aud="another"),
-    "of another issuer": lambda executor: executor.token(iss="somebody"),
+    "of another issuer": lambda executor: executor.token(iss="a-stranger"),
     "of another contract": lambda executor: executor.token(contract="brokered"),
     "without an expiry": lambda executor: executor.token(exp=None),
     "without an audience": lambda executor: executor.token(aud=None),
@@ -131,7 +131,7 @@ async def test_a_method_that_does_not_exist_is_denied_like_any_other(executor):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await call(b"")
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        call = channel.unary_unary("/somebody.Else/Method")
+        call = channel.unary_unary("/unknown.Service/Method")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await call(b"", metadata=(("authorization", f"Bearer {executor.token()}"),))
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -97,7 +97,7 @@ async def test_an_event_that_it_has_not_come_to_is_no_place(executor, sandbox, c
     assert refused.value.code() is grpc.StatusCode.OUT_OF_RANGE
 
 
-async def test_nobody_attaches_to_what_was_never_started_or_is_of_the_other_kind(sandbox, context):
+async def test_attach_refuses_unknown_executions_and_those_of_the_other_kind(sandbox, context):
     await sandbox.run_code("1", context=context, execution_id="a-cell")
     with pytest.raises(NotFoundError):
         await sandbox.attach("nothing")
@@ -201,7 +201,7 @@ async def test_an_answer_that_never_came_is_asked_for_again_and_the_code_runs_on
     assert await sandbox.files.read("unheard") == "xxx"
 
 
-async def test_a_reader_that_stops_holds_nobody_up_for_long_and_grows_nothing(executor, sandbox):
+async def test_a_reader_that_stops_delays_others_only_shortly_and_takes_no_memory(executor, sandbox):
     executor.restart_peak()
     idle = executor.memory()
     line = "head -c 60M /dev/zero | tr '\\0' x"
@@ -217,7 +217,7 @@ async def test_a_reader_that_stops_holds_nobody_up_for_long_and_grows_nothing(ex
     assert executor.peak_memory() < idle + ALLOWED
 
 
-async def test_many_small_events_are_all_there_for_whoever_comes_later(executor, sandbox, context):
+async def test_a_late_reader_gets_all_of_many_small_events(executor, sandbox, context):
     code = "from IPython.display import display\nfor n in range(1000): display(n)"
     execution = await sandbox.run_code(code, context=context, timeout=100, execution_id="many")
     whole = await events(executor, "AttachCell", after("many"))

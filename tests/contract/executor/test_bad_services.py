@@ -18,12 +18,12 @@ from contract.executor.service_tools import (
 )
 from sandfleet import exec_, http, tcp
 from sandfleet.errors import ServiceNotReadyError
-from sandfleet.service_values import ServiceState
+from sandfleet.values.services import ServiceState
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_one_that_ignores_its_stop_signal_is_killed_with_everything_below_it(sandbox, services):
+async def test_a_service_that_ignores_its_stop_signal_is_killed_with_everything_below_it(sandbox, services):
     stubborn = "trap '' TERM; setsid bash -c \"trap '' TERM; exec -a offspring-of-web sleep 1000000\" & touch up; wait; sleep 1000000"
     await services.start("web", stubborn, grace=0.2, ready=exec_("test -e up", **SOON))
     await services.wait_ready("web")
@@ -34,7 +34,7 @@ async def test_one_that_ignores_its_stop_signal_is_killed_with_everything_below_
     assert not await alive(sandbox, "offspring-of-we[b]")
 
 
-async def test_one_that_goes_into_the_background_has_ended_and_what_it_left_is_killed(sandbox, services):
+async def test_a_service_that_goes_into_the_background_has_ended_and_its_leftovers_are_killed(sandbox, services):
     line = "(setsid bash -c 'exec -a daemon-of-web sleep 1000000' &) ; until pgrep -f daemon-of-we[b] >/dev/null; do sleep 0.02; done"
     await services.start("web", line)
     found = await in_state(services, "web", ServiceState.COMPLETED)
@@ -43,7 +43,7 @@ async def test_one_that_goes_into_the_background_has_ended_and_what_it_left_is_k
     assert not await alive(sandbox, "daemon-of-we[b]")
 
 
-async def test_one_that_ends_at_once_with_success_is_completed_and_not_started_again(services):
+async def test_a_service_that_ends_with_success_is_completed_and_not_started_again(services):
     await services.start("web", "echo done", ready=tcp(8003, **SOON))
     with pytest.raises(ServiceNotReadyError, match="exit code 0") as caught:
         await services.wait_ready("web")
@@ -51,7 +51,7 @@ async def test_one_that_ends_at_once_with_success_is_completed_and_not_started_a
     assert caught.value.log == "done\n"
 
 
-async def test_one_that_crashes_again_and_again_is_seen_pausing_and_then_given_up(services):
+async def test_a_crashing_service_is_seen_in_back_off_and_then_given_up(services):
     loop = spec("web", "echo again; exit 3", backoff=0.3, backoff_cap=0.3, max_failures=4)
     await services.apply([loop])
     pausing = await in_state(services, "web", ServiceState.BACK_OFF)
@@ -70,7 +70,7 @@ async def test_one_that_crashes_again_and_again_is_seen_pausing_and_then_given_u
     ("cmd", "reason"),
     [(["no-such-program"], "NotFound"), ("no-such-program", "NotFound"), (["/etc/passwd"], "NotExecutable")],
 )
-async def test_one_that_cannot_be_started_says_why(services, cmd, reason):
+async def test_a_service_that_cannot_be_started_says_why(services, cmd, reason):
     await services.apply([spec("web", cmd, restart="never")])
     found = await in_state(services, "web", ServiceState.FAILED)
     assert found.reason == reason
@@ -81,7 +81,7 @@ async def test_one_in_a_folder_that_is_not_there_says_so(services):
     assert "not/there" in (await in_state(services, "web", ServiceState.FAILED)).message
 
 
-async def test_one_that_never_becomes_ready_says_why_not_with_its_last_lines(services):
+async def test_a_service_that_never_becomes_ready_says_why_with_its_last_lines(services):
     await services.start("web", f"echo starting up; {SLEEP}", ready=tcp(8004, **SOON))
     with pytest.raises(ServiceNotReadyError, match="8004") as caught:
         await services.wait_ready("web", timeout=1)
@@ -115,7 +115,7 @@ async def message_holds(services, text):
     return text in (await one(services, "web")).message
 
 
-async def test_who_answers_a_probe_without_end_does_not_hold_it(services):
+async def test_an_endless_answer_does_not_hold_a_probe(services):
     code = """
 import socket
 s = socket.create_server(('127.0.0.1', 8006))
@@ -130,7 +130,7 @@ while True:
 async def test_another_s_port_does_not_make_a_service_ready(services):
     await services.start("thief", listening(8007), ready=tcp(8007, **SOON))
     await services.wait_ready("thief")
-    # It does not listen at all, and somebody else answers on the port that it was to have.
+    # It does not listen at all, and another process answers on its port.
     await services.start("victim", SLEEP, ready=tcp(8007, **SOON))
     with pytest.raises(ServiceNotReadyError, match="no process of this service"):
         await services.wait_ready("victim", timeout=1)
@@ -149,7 +149,7 @@ async def test_two_that_want_one_port_are_told_apart(services):
     assert (await one(services, "first")).ports == (8008,)
 
 
-async def test_one_that_changes_its_arguments_is_still_the_one_that_is_stopped(sandbox, services):
+async def test_a_program_that_changes_its_arguments_is_still_stopped(sandbox, services):
     await services.start("web", "exec -a something-else-entirely sleep 1000000")
     await services.wait_ready("web")
     await until(lambda: alive(sandbox, "something-else-entirel[y]"))
@@ -183,7 +183,7 @@ async def test_a_flood_is_held_in_bounds_and_what_is_missing_is_said_exactly(exe
     assert (await sandbox.commands.run("echo on")).stdout == "on\n"
 
 
-async def test_one_that_dies_while_another_waits_for_it_holds_that_back_until_it_is_there(services):
+async def test_a_service_that_dies_holds_back_those_that_wait_for_it(services):
     flaky = 'if test -e second-time; then exec python3 -c "{}"; fi; touch second-time; sleep 0.1; exit 1'
     db = spec("db", flaky.format(LISTEN.format(port=8009)), ready=tcp(8009, **SOON), backoff=0.2)
     await services.apply([db, spec("app", after=["db"])])
@@ -199,7 +199,7 @@ async def test_waiting_for_one_whose_needs_have_failed_ends_at_once(services):
         await services.wait_ready("app")
 
 
-async def test_one_that_fails_its_liveness_is_stopped_and_started_again(services):
+async def test_a_service_that_fails_its_liveness_is_stopped_and_started_again(services):
     live = exec_("test ! -e sick", interval=0.1, timeout=5.0, failures=2)
     line = f"rm -f sick; touch up; {SLEEP}"
     await services.apply([spec("web", line, ready=exec_("test -e up", **SOON), live=live, backoff=0.1)])
@@ -221,7 +221,7 @@ async def no_process(sandbox, marker):
     return not await alive(sandbox, marker)
 
 
-async def test_what_stands_in_the_place_of_a_log_harms_nobody(sandbox, services):
+async def test_an_entry_in_the_place_of_a_log_does_no_harm(sandbox, services):
     for name, trap in (
         ("fifo", "mkfifo .sandfleet/services/fifo.log"),
         ("folder", "mkdir .sandfleet/services/folder.log"),

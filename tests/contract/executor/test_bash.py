@@ -222,7 +222,7 @@ async def test_an_interrupt_before_the_shell_has_begun_is_made_up_for(sandbox, c
         )
 
     await until(busy)
-    # Asked for twice, the second time after half of the grace: where the first one comes before the cell itself, it is for nobody.
+    # Asked for twice, the second time after half of the grace: the first may come before the cell itself.
     asked = asyncio.create_task(sandbox.interrupt(made, grace=60))
     await sandbox.run_code("import time; time.sleep(0.5); open('/tmp/go', 'w').close()", context=context)
     assert await asked
@@ -259,7 +259,7 @@ async def test_the_streams_can_be_opened_by_their_names(sandbox, run):
 
 
 async def test_what_was_written_cannot_be_taken_back_by_its_name(run):
-    # Where the executor is of the same user, modes keep nobody out.
+    # Where the executor is of the same user, modes keep no process out.
     execution = await run('[ "$(stat -Lc %u /proc/self/fd/1)" = "$(id -u)" ] || cat </proc/self/fd/1')
     assert execution.outcome is Outcome.OK or "Permission denied" in execution.logs.stderr
 

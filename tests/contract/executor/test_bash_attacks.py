@@ -105,7 +105,7 @@ async def test_a_shell_that_is_silent_and_at_work_is_not_given_up(run):
 
 
 async def test_a_forged_answer_reaches_the_shell_s_driver(run):
-    # Control: it is the name of the cell, made up for each, that makes the others be passed over. A cell can find out its own.
+    # Control: the random name of each cell makes the forged answers be passed over. A cell can find out its own name.
     name = "[[ $(trap -p INT) =~ interrupted.([0-9a-f]+) ]]"
     forged = 'for fd in /proc/$PPID/fd/*; do [ -p $fd ] && echo "${BASH_REMATCH[1]} 33" >$fd; done 2>/dev/null'
     execution = await run(f"{name}; {forged}; sleep 1000", timeout=5)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 MIB = 1 << 20
 
 
-async def test_whoever_gives_up_waiting_for_output_loses_none_of_it(sandbox):
+async def test_a_caller_that_gives_up_waiting_for_output_loses_none_of_it(sandbox):
     handle = await sandbox.commands.run("read go; echo first; echo second >&2", background=True, stdin=True)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):

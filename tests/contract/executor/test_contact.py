@@ -19,8 +19,8 @@ from sandfleet_api.executor.v1 import identity_pb2, session_pb2
 from sandfleet_api.executor.v1.identity_pb2_grpc import IdentityServiceServicer, add_IdentityServiceServicer_to_server
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceServicer, add_SessionServiceServicer_to_server
 from sandfleet_operator.api.values import Isolation
-from sandfleet_operator.effects.authority import Authority
-from sandfleet_operator.effects.contact import (
+from sandfleet_operator.executors.authority import Authority
+from sandfleet_operator.executors.contact import (
     ContactError,
     Contacts,
     Executor,
@@ -28,8 +28,8 @@ from sandfleet_operator.effects.contact import (
     RuntimeMismatch,
     Unreachable,
 )
-from sandfleet_operator.effects.tokens import KeyRing, Signer, TokenKey
-from sandfleet_operator.plan.reach import Target
+from sandfleet_operator.executors.tokens import KeyRing, Signer, TokenKey
+from sandfleet_operator.plan.pods.egress_probe import Target
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -57,7 +57,7 @@ def plane(host):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def fresh(starting):
-    """An executor that nobody has spoken to."""
+    """An executor before its first contact."""
     async with starting(session=None, port=True, signed=False, restarts=True) as executor:
         yield executor
 
@@ -280,7 +280,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("what", REQUESTS)
-async def test_whoever_asks_for_another_certificate_gets_none(plane, lying, what):
+async def test_a_caller_of_another_certificate_gets_no_certificate(plane, lying, what):
     liar, there = await lying(asks=REQUESTS[what])
     with pytest.raises(IdentityInvalid, match="cannot sign the request"):
         await plane.contacts.contact(there, isolation=Isolation.GVISOR, first=True)
@@ -339,7 +339,7 @@ async def test_a_refusal_is_typed_and_its_message_is_bounded(plane, lying, code,
     assert len(str(caught.value)) < 500
 
 
-async def test_whoever_is_silent_is_given_up(plane, lying):
+async def test_a_silent_executor_is_given_up(plane, lying):
     _, there = await lying(said={"silent": True})
     with pytest.raises(Unreachable):
         await Contacts(plane, time.time, deadline=0.5).contact(there, isolation=Isolation.GVISOR, first=True)

@@ -112,7 +112,7 @@ async def test_an_interpreter_that_ends_between_two_cells_is_replaced_and_it_is_
     assert (await sandbox.run_code("1", context=context)).lost == EVERYTHING_OF_A_CONTEXT
 
 
-async def test_restarting_a_context_gives_a_fresh_interpreter_and_nobody_is_told_of_a_loss(sandbox, context):
+async def test_a_restarted_context_has_a_fresh_interpreter_and_reports_no_loss(sandbox, context):
     await sandbox.run_code("x = 1", context=context)
     assert (await sandbox.restart_context(context)).generation == 2
     execution = await sandbox.run_code("x", context=context)

@@ -37,7 +37,10 @@ def is_timeout(execution, seconds):
 
 
 async def in_time(sandbox, code, context):
-    """Runs it into its deadline. It has a second to react then, which a machine that is busy does not give it each time."""
+    """Runs it into its deadline.
+
+    It has a second to react then, which a machine that is busy does not give it each time.
+    """
     for _ in range(5):
         await sandbox.run_code("kept = 1", context=context)
         execution = await sandbox.run_code(code, context=context, timeout=0.3)

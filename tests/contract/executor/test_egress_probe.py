@@ -1,4 +1,4 @@
-"""What the executor says of its way out: to the control plane alone, and never that something answers which does not."""
+"""The executor's report of its egress: for the control plane alone, and never better than the truth."""
 
 import contextlib
 import socket
@@ -95,7 +95,7 @@ async def test_many_silent_targets_take_no_longer_than_one(executor, here):
         [session_pb2.EgressTarget(name_server=False)],
     ],
 )
-async def test_what_is_no_target_is_refused(executor, targets):
+async def test_an_invalid_target_is_refused(executor, targets):
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await probe(executor, *targets)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -3,7 +3,7 @@
 import pytest
 from sandfleet import Outcome
 from sandfleet.errors import PreconditionFailed
-from wheels import wheel
+from support.wheels import wheel
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -121,7 +121,7 @@ async def test_metadata_that_user_code_has_planted_breaks_nothing(fresh, planted
         "import os; os.makedirs('/workspace/.sandfleet/packages'); open('/workspace/.sandfleet/packages/sitecustomize.py', 'w').write('raise SystemExit')",
     ],
 )
-async def test_a_folder_of_packages_that_is_none_breaks_nothing(fresh, code):
+async def test_an_invalid_folder_of_packages_breaks_nothing(fresh, code):
     assert (await fresh.sandbox.run_code(code)).outcome is Outcome.OK
     assert (await fresh.sandbox.environment()).version_of("ipython")
 

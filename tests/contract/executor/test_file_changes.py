@@ -46,7 +46,7 @@ async def test_files_outside_of_the_workspace_are_not_told(sandbox, context):
     assert changed(await sandbox.run_code("open('/tmp/elsewhere', 'w').write('x')", context=context)) == [[], [], []]
 
 
-async def test_changes_of_background_processes_are_told_by_whoever_runs_meanwhile(sandbox):
+async def test_changes_of_background_processes_are_reported_by_the_execution_that_runs_meanwhile(sandbox):
     result = await sandbox.commands.run(
         "setsid sh -c 'echo 1 > by-daemon' & until [ -s by-daemon ]; do sleep 0.02; done"
     )

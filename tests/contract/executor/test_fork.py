@@ -155,11 +155,11 @@ async def test_all_forks_are_made_or_none(starting):
         assert (await sandbox.run_code("value", context=fork)).text == "1"
 
 
-async def test_what_cannot_be_is_refused_and_nothing_is_made(sandbox, context):
+async def test_invalid_requests_are_refused_and_make_nothing(sandbox, context):
     await sandbox.run_code("1")
     before = {each.context_id for each in await sandbox.list_contexts()}
     with pytest.raises(NotFoundError):
-        await sandbox.fork_context("nobody")
+        await sandbox.fork_context("unknown")
     with pytest.raises(AlreadyExistsError):
         await sandbox.fork_context(context, 2, context_ids=["new-one", context])
     with pytest.raises(InvalidArgument):

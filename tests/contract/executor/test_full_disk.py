@@ -1,14 +1,14 @@
-"""Uploads for which there is no place: refused while they come, at the limit of the workspace and of the disk itself."""
+"""Uploads without room: refused while they come, at the limit of the workspace and of the disk itself."""
 
 import os
 
 import pytest
 import zstandard
-from archives import Member, directory, tar
 from contract.executor.archive_calls import extract, stop
 from contract.executor.harness import until
 from sandfleet.errors import NoSpace, TransferIncomplete
 from sandfleet_api.executor.v1 import filesystem_pb2 as pb
+from support.archives import Member, directory, tar
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -94,7 +94,7 @@ async def test_an_archive_takes_no_more_than_the_workspace_may_have(small, archi
         sent = zstandard.compress(data) if compressed else data
         answer = await extract(made, sent, b"there", compression=pb.COMPRESSION_ZSTD if compressed else 0)
         assert (stop(answer), "limit" in answer.message) == ("NO_SPACE", True)
-        # Folders grow with what is in them, which nobody knows before.
+        # Folders grow with their entries, by an amount that is not known before.
         assert (await made.sandbox.usage()).disk_bytes <= 17 * MIB
         # What was there may go, and then there is place again.
         await made.sandbox.files.remove("there", recursive=True)

@@ -10,7 +10,7 @@ from contract.executor.authority import Authority
 from contract.executor.harness import PATIENCE, presented
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from sandfleet.transport import open_channel
+from sandfleet._wire.link import open_channel
 from sandfleet_api.executor.v1 import (
     identity_pb2,
     identity_pb2_grpc,
@@ -24,7 +24,7 @@ PEM = serialization.Encoding.PEM
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def listening(starting):
-    """An executor with a port that nobody has signed yet."""
+    """An executor with a port and without a signed certificate."""
     async with starting(session=None, port=True, signed=False, restarts=True) as executor:
         yield executor
 
@@ -137,7 +137,7 @@ async def test_user_code_cannot_bind_the_executors_port(starting):
 
 
 async def test_nor_right_after_a_restart_in_place(starting):
-    """Code of the session before would have to outlive the executor: nothing of it does, and the port is bound first."""
+    """User code would have to outlive the executor: no process does, and the port is bound first."""
     async with starting(port=True, network="pod", restarts=True) as executor:
         certificate = await presented(executor)
         address, port = executor.config["listen"].split(":")
@@ -148,7 +148,7 @@ async def test_nor_right_after_a_restart_in_place(starting):
         executor.kill()
         await executor.back()
         await waiting
-        # Whoever answers now has the executor's key.
+        # The process that answers now has the executor's key.
         assert await presented(executor) == certificate
         await executor.open("session")
         assert (await executor.sandbox.run_code("1 + 1")).text == "2"

@@ -1,4 +1,7 @@
-"""What user code can see, reach and change of the machine. Each attack also runs where the defence is off, and works there."""
+"""What user code can see, reach and change of the machine.
+
+Each attack also runs where the defence is off, and works there.
+"""
 
 import ast
 

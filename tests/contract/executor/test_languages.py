@@ -185,7 +185,7 @@ async def test_an_interrupt_ends_what_runs_and_the_variables_are_kept(sandbox, m
     assert after.logs.stdout in ("kept\n", language.unset)
 
 
-async def test_an_interrupt_while_nothing_runs_is_for_nobody(sandbox, made, run, language):
+async def test_an_interrupt_while_nothing_runs_has_no_effect(sandbox, made, run, language):
     await run(language.set_x.format("kept"))
     assert await sandbox.interrupt(made) is False
     assert (await run(language.say_x)).logs.stdout == "kept\n"

@@ -84,13 +84,13 @@ async def test_a_lease_that_is_renewed_goes_on_and_can_be_taken_away(starting):
         assert await executor.exit() == Exit(40, None)
 
 
-async def test_a_sandbox_that_nobody_uses_ends_with_41(starting):
+async def test_an_unused_sandbox_ends_with_exit_code_41(starting):
     async with starting(idle_timeout=1.0) as executor:
         assert await executor.exit() == Exit(41, None)
         assert await is_gone(executor)
 
 
-async def test_a_running_execution_is_use_and_looking_at_the_sandbox_is_none(starting):
+async def test_a_running_execution_is_use_and_looking_at_the_sandbox_is_no_use(starting):
     async with starting(idle_timeout=4.0) as executor:
         execution = await executor.sandbox.run_code("import time; time.sleep(6); 'awake'", timeout=60)
         assert execution.text == "'awake'"

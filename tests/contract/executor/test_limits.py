@@ -1,4 +1,5 @@
-"""Limits of open files, disk, output and executions: what one sees at each, and that the same goes on where it is higher.
+"""Limits of open files, disk, output and executions: what one sees at each, and that the same goes on where it is
+higher.
 
 Processes are in test_processes.py, memory in test_memory.py, deadlines in test_deadlines.py.
 """
@@ -117,7 +118,7 @@ async def test_one_huge_file_ends_at_the_limit(small, sandbox):
     assert ended.signal == "SIGXFSZ"
     assert (await small.files.get_info("huge")).size <= DISK
     await small.files.remove("huge")
-    # Python is told by an exception, and nobody guesses why it was raised.
+    # Python is told by an exception, and the caller does not have to guess the reason.
     cell = await small.run_code(f"with open('huge', 'wb') as file: file.write(bytes({DISK + MIB}))")
     assert (cell.outcome, cell.error.name, cell.error.value) == ("error", "OSError", "[Errno 27] File too large")
     # Control
@@ -198,7 +199,7 @@ async def test_an_upload_cannot_pass_the_limit(small):
 
 
 async def test_what_a_cell_leaves_running_is_held_to_the_limit_as_well(small):
-    # Slow: what is done between two looks has had its room above the limit. Meanwhile cells that write nothing come and go.
+    # Slow, so that no walk is late. Meanwhile, cells that write nothing come and go.
     slow = MANY_FILES.replace("file.write(", "time.sleep(0.1), file.write(")
     code = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {slow!r}]).pid"
     writer = (await small.run_code(code)).text
@@ -220,7 +221,7 @@ async def test_the_one_that_writes_is_ended_and_the_one_beside_it_is_not(host, s
     beside = asyncio.create_task(small.run_code(waits, context=other, timeout=110))
     assert is_disk(await small.run_code(MANY_FILES, timeout=110))
     if not host.counts_writes:
-        # Nobody knows who writes: all that runs ends.
+        # The writer is unknown: all running executions end.
         assert is_disk(await beside)
         return
     await small.commands.run("rm part*")

@@ -17,10 +17,10 @@ from sandfleet_api.executor.v1.service_pb2_grpc import (
     add_ServiceManagerServiceServicer_to_server,
 )
 from sandfleet_api.executor.v1.session_pb2_grpc import add_SessionServiceServicer_to_server
-from sandfleet_operator.api.resources import ServiceState
+from sandfleet_operator.api.kinds.sandbox import ServiceState
 from sandfleet_operator.api.values import Isolation
-from sandfleet_operator.effects.contact import ContactError, Contacts, Executor, Unreachable
-from sandfleet_operator.effects.services import asked_by
+from sandfleet_operator.executors.contact import ContactError, Contacts, Executor, Unreachable
+from sandfleet_operator.executors.services import asked_by
 from sandfleet_operator.plan.sandbox.actions import AskServices
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -131,7 +131,7 @@ async def test_it_is_asked_with_a_token_for_that_alone(plane, lister):
     assert claims["exp"] - claims["iat"] <= 61
 
 
-async def test_one_that_is_silent_is_given_up(plane, lister):
+async def test_a_silent_executor_is_given_up(plane, lister):
     made, there = lister
     made.silent = True
     with pytest.raises(Unreachable, match=r"no answer for 0\.5 s"):

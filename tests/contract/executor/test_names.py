@@ -25,7 +25,7 @@ ODD = [
     b"n" * 255,
     b"\xff" * 255,
     b"\xf0\x9f\x90\x9f" * 63,
-    # What would be a surrogate, something overlong, the byte order mark, a character that is cut, and one that has two spellings.
+    # A surrogate, an overlong form, the byte order mark, a cut character, and a character with two spellings.
     b"\xed\xa0\x80",
     b"\xed\xb2\x80\xff",
     b"\xc0\xaf",

@@ -1,4 +1,6 @@
-"""Packages that a template declares: in the workspace when the session begins, before its first cell, and again after a recreation."""
+"""Packages that a template declares: in the workspace when the session begins, before its first cell, and again after a
+recreation.
+"""
 
 import asyncio
 
@@ -6,8 +8,8 @@ import pytest
 from contract.executor.harness import until
 from contract.executor.service_tools import gone
 from sandfleet import Outcome, ServiceSpec
-from sandfleet import _convert as convert
-from wheels import hostile_sdist, wheel
+from sandfleet._wire.convert import common as convert
+from support.wheels import hostile_sdist, wheel
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -15,7 +17,7 @@ MIB = 1 << 20
 WHEELS = "/workspace/wheels"
 # Nothing is asked of anybody: what there is lies in the workspace.
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": WHEELS}
-# A package whose installation does not end before somebody says so.
+# A package whose installation waits for the test.
 WAITS = "import os, time\nwhile not os.path.exists('/workspace/go'): time.sleep(0.05)"
 
 
@@ -150,7 +152,7 @@ async def test_cells_commands_and_services_wait_and_files_do_not(declaring):
         assert (web.state, web.restarts) == ("waiting", 0)
         assert "being installed" in web.message
         assert (await executor.sandbox.environment()).declared[0].state == "installing"
-        # The gate itself is a file: were those to wait as well, nobody would ever go on.
+        # The gate itself is a file: if RPCs on files waited as well, the test could never go on.
         assert not cell.done() and not command.done()
         await executor.sandbox.files.write("go", b"")
         # The one that can only be built fails, so none is installed; whatever has waited runs.
@@ -202,7 +204,7 @@ async def test_a_sandbox_that_is_closed_meanwhile_ends(declaring):
 # What cannot be installed
 
 REASONS = {
-    "NotFound": (["nobody-has-this"], []),
+    "NotFound": (["no-such-package-anywhere"], []),
     "Conflict": (
         ["ipython==0.0.1", "own-package"],
         [own(), ("ipython-0.0.1-py3-none-any.whl", wheel("ipython", "0.0.1"))],
@@ -228,7 +230,7 @@ async def test_a_failure_has_a_reason_and_the_end_of_the_log_and_code_runs(decla
 
 
 async def test_the_first_result_of_each_context_and_the_first_command_say_it_once(declaring):
-    async with declaring("nobody-has-this") as executor:
+    async with declaring("no-such-package-anywhere") as executor:
         await executor.open("session")
         sandbox = executor.sandbox
         other = await sandbox.create_context("other")
@@ -241,7 +243,7 @@ async def test_the_first_result_of_each_context_and_the_first_command_say_it_onc
         ]
         said = [[each.reason for each in answer.notices] for answer in answers]
         assert said == [["PackagesNotInstalled"], [], ["PackagesNotInstalled"], ["PackagesNotInstalled"], []]
-        assert "nobody-has-this" in answers[0].notices[0].message
+        assert "no-such-package-anywhere" in answers[0].notices[0].message
 
 
 async def test_where_all_is_well_nothing_is_said(declaring):
@@ -374,7 +376,7 @@ async def test_what_an_earlier_session_has_planted_breaks_nothing(declaring, pla
 @pytest.mark.parametrize(
     "packages", [["--index-url=https://x"], ["a @ https://x/a.whl"], ["../a"], ["a" * 201], ["a"] * 65, "a"]
 )
-async def test_what_is_no_requirement_is_a_bad_configuration(host, packages):
+async def test_an_invalid_requirement_is_a_bad_configuration(host, packages):
     paths = {"workspace": "/w", "private_dir": "/p", "keys_file": "/k"}
     config = {"sandbox_id": "s", "listen": "127.0.0.1:1", **paths}
     assert "cannot declare package" in await host.refusal({**config, "packages": packages})

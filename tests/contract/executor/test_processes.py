@@ -124,7 +124,7 @@ async def test_a_fork_bomb_of_daemons_in_a_command_is_ended(small):
 
 
 async def test_zombies_of_a_cell_s_orphans_are_reaped(small):
-    # Each leaves an orphan that ends: nobody but the executor's own can reap it.
+    # Each leaves an orphan that ends: only the executor's own process can reap it.
     sandbox = small.sandbox
     for _ in range(4):
         await sandbox.commands.run("true")
@@ -185,7 +185,7 @@ async def test_a_cell_that_kills_everything_goes_on(executor, code):
         ("setsid sleep 1000 & kill -KILL $PPID; sleep 1000", Outcome.KILLED),
     ],
 )
-async def test_whatever_a_command_does_to_its_supervisor_it_ends_with_all_it_started(executor, attack, outcome):
+async def test_a_command_that_attacks_its_supervisor_ends_with_all_it_started(executor, attack, outcome):
     sandbox = executor.sandbox
     await sandbox.run_code("x = 1")
     before = await at_rest(executor)

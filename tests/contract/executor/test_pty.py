@@ -26,7 +26,7 @@ async def test_a_program_finds_a_terminal_of_the_size_and_kind_that_was_asked_fo
     assert result.stdout == "False dumb\n"
 
 
-async def test_what_nobody_says_is_24_by_80_and_xterm(sandbox):
+async def test_a_terminal_defaults_to_24x80_and_xterm(sandbox):
     shown = await everything(await sandbox.pty.create(command="stty size; echo $TERM; pwd"))
     assert shown == b"24 80\r\nxterm-256color\r\n/workspace\r\n"
     await sandbox.files.make_dir("deep")

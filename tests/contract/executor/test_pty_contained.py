@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 async def test_10_mib_come_whole(sandbox):
-    # In gVisor a write to a terminal takes what there is room for, 128 KiB at most: an unbuffered program goes on with the rest.
+    # In gVisor a write to a terminal takes 128 KiB at most: an unbuffered program goes on with the rest.
     code = (
         "import os, tty; tty.setraw(1); data = memoryview(bytes(range(256)) * 40960)\n"
         "while data: data = data[os.write(1, data):]"
@@ -36,7 +36,7 @@ async def test_what_is_typed_in_bulk_comes_whole(sandbox):
     await screen.until(hashlib.sha256(data).hexdigest().encode())
 
 
-async def test_a_program_that_nobody_reads_waits_and_costs_the_executor_nothing(executor, sandbox):
+async def test_a_program_without_a_reader_waits_and_costs_the_executor_nothing(executor, sandbox):
     executor.restart_peak()
     before = executor.memory()
     code = (
@@ -115,8 +115,8 @@ async def test_a_terminal_is_not_the_executor_s_nor_another_sandbox_s(sandbox, n
     await handle.kill()
 
 
-async def test_answers_to_a_program_s_questions_are_for_whoever_reads(sandbox):
-    # What a terminal would answer to is data: nobody but the client decides on it.
+async def test_answers_to_a_programs_questions_go_to_the_process_that_reads(sandbox):
+    # What a terminal would answer to is data: only the client decides on it.
     code = "import select, sys, tty; tty.setraw(0); print('\\x1b[c\\x1b[6n\\x1b]0;title\\x07', end='', flush=True); print('!', select.select([0], [], [], 1.0)[0], '!')"
     shown = await everything(await python(sandbox, code))
     assert shown == b"\x1b[c\x1b[6n\x1b]0;title\x07! [] !\n"

@@ -116,7 +116,7 @@ async def test_a_cell_with_a_syntax_error_runs_nothing(sandbox, context):
         ("raise MemoryError('mine')", "MemoryError", "mine"),
     ],
 )
-async def test_whatever_code_raises_is_an_outcome_and_the_session_goes_on(sandbox, context, code, name, value):
+async def test_any_exception_of_code_is_an_outcome_and_the_session_goes_on(sandbox, context, code, name, value):
     await sandbox.run_code("kept = 1", context=context)
     execution = await sandbox.run_code(code, context=context)
     assert execution.outcome is (Outcome.MEMORY if name == "MemoryError" else Outcome.ERROR)

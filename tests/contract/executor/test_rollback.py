@@ -22,7 +22,9 @@ LOCKED = "lock = __import__('threading').Lock(); lock.acquire()\nimport signal; 
     ],
     ids=["crash", "exit", "signal", "in C", "deaf"],
 )
-async def test_whatever_ends_the_interpreter_the_next_cell_has_what_was_there_before(sandbox, context, code, outcome):
+async def test_after_any_end_of_the_interpreter_the_next_cell_has_the_earlier_variables(
+    sandbox, context, code, outcome
+):
     await run(
         sandbox,
         context,

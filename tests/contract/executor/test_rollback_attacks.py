@@ -88,7 +88,7 @@ async def test_what_a_cell_does_before_it_is_killed_does_not_keep_it_from_being_
     ],
     ids=["modules", "patches", "hooks", "hook that exits", "closes", "few files", "threading"],
 )
-async def test_a_copy_of_a_ruined_interpreter_hurts_nobody_but_its_context(sandbox, context, code):
+async def test_a_copy_of_a_ruined_interpreter_harms_only_its_context(sandbox, context, code):
     await sandbox.run_code("value = 1", context=context)
     await sandbox.run_code(code, context=context)
     second = await sandbox.run_code("value", context=context, timeout=60)

@@ -46,7 +46,7 @@ async def test_a_bound_of_matches_is_kept_and_told(sandbox):
 
 
 @pytest.mark.parametrize("pattern", ["", "/", "/etc/*", "../*", "a/../b", "x" * 2000, "a/" * 100 + "b"])
-async def test_patterns_that_are_none_are_refused(sandbox, pattern):
+async def test_invalid_patterns_are_refused(sandbox, pattern):
     with pytest.raises(InvalidArgument) as caught:
         await sandbox.files.glob(pattern)
     assert caught.value.reason == "InvalidPattern"
@@ -92,7 +92,7 @@ async def test_matches_in_large_files_and_long_lines_have_the_right_place(sandbo
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{5000}", r"(?=x)", r"(a)\1", "(((\\pL{50}){50}){50})", ""])
-async def test_expressions_that_are_none_or_too_large_are_refused(sandbox, pattern):
+async def test_invalid_or_too_large_expressions_are_refused(sandbox, pattern):
     with pytest.raises(InvalidArgument) as caught:
         await sandbox.files.search(pattern, "g", regex=True)
     assert caught.value.reason == "InvalidPattern"
@@ -107,7 +107,7 @@ async def test_an_expression_that_takes_python_for_ever_takes_no_time_here(sandb
     assert slow.outcome == "timeout"
 
 
-async def test_searches_that_go_on_for_long_keep_nobody_from_files_and_end_with_their_callers(fresh):
+async def test_long_searches_block_no_other_work_on_files_and_end_with_their_callers(fresh):
     sandbox = fresh.sandbox
     await sandbox.commands.run(
         "mkdir big && cd big && head -c 20000000 /dev/zero | tr '\\0' '01' > f && for i in $(seq 30); do ln f f$i; done"

@@ -16,7 +16,7 @@ from contract.executor.service_tools import (
     spec,
 )
 from sandfleet.errors import AlreadyExistsError, LimitReached
-from sandfleet.service_values import ServiceState
+from sandfleet.values.services import ServiceState
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -50,7 +50,7 @@ async def came_back(services):
     return found if found.restarts and found.is_ready else None
 
 
-async def test_one_that_the_memory_guard_ends_says_so_and_follows_its_policy(starting):
+async def test_a_service_that_the_memory_guard_ends_says_so_and_follows_its_policy(starting):
     async with starting(limits={"memory_bytes": 256 * MIB}) as made:
         services = made.sandbox.services
         hog = "x = []\nwhile True: x.append(bytearray(b'1' * (8 << 20)))"

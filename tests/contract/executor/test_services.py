@@ -18,7 +18,7 @@ from contract.executor.service_tools import (
 )
 from sandfleet import exec_, http, tcp
 from sandfleet.errors import InvalidArgument, NotFoundError
-from sandfleet.service_values import ServiceState
+from sandfleet.values.services import ServiceState
 from sandfleet_api.executor.v1 import service_pb2, service_pb2_grpc
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -98,7 +98,7 @@ async def test_one_is_started_beside_the_others(services):
     assert [each.name for each in await services.list()] == ["a", "b"]
 
 
-async def test_one_that_is_restarted_has_another_process(services):
+async def test_a_restarted_service_has_another_process(services):
     await services.start("web", SLEEP)
     before = await services.wait_ready("web")
     await services.restart("web")
@@ -138,7 +138,7 @@ async def test_its_log_is_a_file_of_the_workspace_that_no_execution_reports_as_i
     ("specs", "reason"),
     [
         ([spec("a", after=["b"]), spec("b", after=["a"])], "ServiceCycle"),
-        ([spec("a", after=["nobody"])], "UnknownService"),
+        ([spec("a", after=["unknown"])], "UnknownService"),
         ([spec("a"), spec("a")], "InvalidArgument"),
         ([spec("../a")], "InvalidArgument"),
         ([spec("a", "")], "InvalidArgument"),
@@ -160,11 +160,11 @@ async def test_a_set_that_cannot_be_changes_nothing(services, specs, reason):
 
 async def test_a_service_that_is_not_there_is_not_found(services):
     for call in (
-        services.start("nobody"),
-        services.stop("nobody"),
-        services.restart("nobody"),
-        services.wait_ready("nobody"),
-        services.logs("nobody"),
+        services.start("unknown"),
+        services.stop("unknown"),
+        services.restart("unknown"),
+        services.wait_ready("unknown"),
+        services.logs("unknown"),
     ):
         with pytest.raises(NotFoundError):
             await call

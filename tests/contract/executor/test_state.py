@@ -135,7 +135,7 @@ UNSAVABLE = {
     "a socket": "import socket; bad = socket.socket()",
     "a database connection": "import sqlite3; bad = sqlite3.connect(':memory:')",
     "a lock deep inside": "import threading; bad = {'a': [threading.Lock()]}",
-    "a module that nobody can import": "import types; bad = types.ModuleType('nowhere')",
+    "a module that cannot be imported": "import types; bad = types.ModuleType('nowhere')",
     "the namespace": "bad = globals()",
     "code that fails": "class A:\n    def __getstate__(self): raise ValueError('no, ' * 1000)\nbad = A()",
     "an error that cannot be shown": "class E(BaseException):\n    def __str__(self): raise SystemExit\nclass A:\n    def __reduce__(self): raise E\nbad = A()",
@@ -222,7 +222,7 @@ async def test_names_are_checked_and_states_are_listed_and_deleted(sandbox, cont
     with pytest.raises(NotFoundError):
         await sandbox.states.restore("..", context=context)
     with pytest.raises(NotFoundError):
-        await sandbox.states.save(context="nobody")
+        await sandbox.states.save(context="unknown")
 
 
 async def test_states_are_bounded_in_number(fresh):

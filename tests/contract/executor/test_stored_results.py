@@ -33,7 +33,7 @@ async def test_an_executor_that_is_killed_in_mid_stream_ends_it_as_lost_and_keep
     assert execution.logs.stdout == "".join(heard)
     assert numbers(200).startswith(execution.logs.stdout)
     ran = await sandbox.files.read("ran")
-    # What a client saw is what is stored, and nobody runs it again.
+    # What a client saw is stored, and the cell is not run again.
     again = await restarting.client().run_code(**request)
     assert (again.outcome, again.reason, again.logs) == (Outcome.LOST, "ExecutorRestarted", execution.logs)
     assert await sandbox.files.read("ran") == ran

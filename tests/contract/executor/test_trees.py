@@ -7,13 +7,13 @@ import os
 import tempfile
 from pathlib import Path
 
-import archives
 import pytest
 import zstandard
 from contract.executor.archive_calls import archive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sandfleet_api.executor.v1 import filesystem_pb2 as pb
+from support import archives
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -98,11 +98,11 @@ async def test_64_mib_go_up_and_down_unharmed(sandbox, servers):
         assert await reader.read() == b"s" * (64 * MIB)
 
 
-async def test_a_port_that_nobody_listens_on_is_refused_with_a_reason(executor, sandbox):
+async def test_a_port_without_a_listener_is_refused_with_a_reason(executor, sandbox):
     async with executor.channel() as channel:
         code, detail = await refused(executor, channel, 9999)
     assert (code, detail.reason, detail.retryable) == ("FAILED_PRECONDITION", "ConnectionRefused", True)
-    assert detail.message == "cannot go on with port 9999: nobody listens there on the sandbox's loopback"
+    assert detail.message == "cannot go on with port 9999: no process listens on that port of the sandbox's loopback"
     told = []
     async with await sandbox.forward(9999, on_error=told.append) as forward:
         reader, _ = await asyncio.open_connection("127.0.0.1", forward.local_port)
@@ -187,7 +187,7 @@ async def test_requests_that_just_stop_reset_the_connection(executor, sandbox, s
     ],
     ids=lambda messages: str(messages)[:50],
 )
-async def test_what_is_no_tunnel_is_refused(executor, servers, messages):
+async def test_an_invalid_tunnel_request_is_refused(executor, servers, messages):
     async with executor.channel() as channel:
         bare = Bare(executor, channel)
         for message in messages:

@@ -32,7 +32,9 @@ async def servers(sandbox):
         yield
 
 
-async def test_a_reader_that_does_not_read_costs_the_executor_nothing_and_holds_nobody_up(executor, sandbox, servers):
+async def test_a_reader_that_does_not_read_costs_the_executor_nothing_and_delays_no_other_reader(
+    executor, sandbox, servers
+):
     executor.restart_peak()
     before = executor.memory()
     async with await sandbox.forward(SOURCE) as forward:
@@ -81,7 +83,7 @@ async def full_round(executor, channel):
     return True
 
 
-async def test_whoever_vanishes_leaves_nothing_open(executor, sandbox, servers):
+async def test_a_caller_that_vanishes_leaves_nothing_open(executor, sandbox, servers):
     for _ in range(3):
         async with executor.channel() as channel:
             for _ in range(60):
@@ -121,7 +123,7 @@ async def settled(executor):
 
 
 async def test_a_tunnel_is_made_by_a_spawner_that_user_code_keeps_busy(executor, sandbox, servers):
-    # Connections that nobody accepts fill the backlog: those attempts wait, and nothing else does.
+    # Connections that are not accepted fill the backlog: only those attempts wait.
     code = "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 7200)); s.listen(0); print('ready', flush=True); time.sleep(1e6)"
     handle = await sandbox.commands.run(["python3", "-c", code], background=True)
     await anext(handle)

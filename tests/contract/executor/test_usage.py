@@ -57,7 +57,7 @@ async def test_children_that_have_ended_count(host, sandbox, context):
 
 
 async def test_children_whose_parent_has_ended_count(host, sandbox):
-    # The program ends once the orphan, which nobody but the supervisor waits for, has done its work.
+    # The program ends once the orphan, which only the supervisor waits for, has done its work.
     orphan = "(setsid sh -c 'head -c 20M /dev/zero > orphan; touch done' &)"
     result = await sandbox.commands.run(f"{orphan}; until [ -e done ]; do sleep 0.05; done; rm done; sleep 0.2")
     assert is_written(host, result.usage, 20 * MIB)

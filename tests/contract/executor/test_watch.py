@@ -144,7 +144,7 @@ async def test_a_reader_may_give_up_waiting_and_go_on_later(sandbox):
         assert await anext(watch, "the end") == "the end"
 
 
-# So many that neither the queue of a watch nor what a connection takes in advance holds them, however slow the machine is.
+# More than the queue of a watch and the buffers of a connection can hold, however slow the machine is.
 FILES = 30_000
 FLOOD = f"""
 import os
@@ -156,7 +156,7 @@ for number in range({FILES}):
 """
 
 
-async def test_a_flood_with_a_reader_that_sleeps_grows_nothing_and_stalls_nobody(fresh, neighbour):
+async def test_a_flood_with_a_sleeping_reader_takes_no_memory_and_stalls_no_other_reader(fresh, neighbour):
     sandbox = fresh.sandbox
     async with watching(sandbox, "flood") as asleep, watching(sandbox, "flood") as reader:
         seen = []

@@ -11,7 +11,7 @@ from sandfleet_api.executor.v1.port_pb2_grpc import PortServiceStub
 
 MIB = 1 << 20
 ECHO, UPPER_AT_END, SINK, SOURCE, RESETS, SILENT, GREETS, SIX = 7001, 7002, 7003, 7004, 7005, 7006, 7007, 7008
-# What listens in the sandbox; each port does one thing with whoever connects.
+# The server in the sandbox; each port does one thing with its connections.
 SERVERS = f"""
 import asyncio, hashlib, socket, struct
 

@@ -1,4 +1,4 @@
-"""What the sentences about the Kubernetes API stand on: an API server, real or in memory, and a namespace of it."""
+"""The test bed of the contract: an API server, real or in memory, and a namespace in it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,9 +11,9 @@ from sandfleet_operator.api.kube import (
     NotFound,
     Ref,
 )
-from sandfleet_operator.effects.kubeapi import KubeApi
+from sandfleet_operator.cluster.kube_api import KubeApi
 
-# The uid of nothing.
+# A UID that no object has.
 STRANGER = "00000000-0000-4000-8000-ffffffffffff"
 # A custom resource with a status subresource and conditions that are merged by type.
 THING = Kind("contract.sandfleet.io", "v1", "things", "Thing")
@@ -22,11 +22,11 @@ THING = Kind("contract.sandfleet.io", "v1", "things", "Thing")
 @dataclass
 class Bed:
     api: KubeApi
-    # Its watches end soon.
+    # A client whose watches end soon.
     short: KubeApi
-    # Of this test alone.
+    # A namespace for this test alone.
     namespace: str
-    # The cluster does its part: what terminates ends; what lost its owner goes; a bookmark comes; a version is too old.
+    # The cluster's part: terminating pods end, orphans are deleted, a bookmark comes, a version expires.
     kubelet: Callable[[Ref], Awaitable[None]]
     collect: Callable[[], None]
     bookmark: Callable[[], None]

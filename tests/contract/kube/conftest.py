@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 from contract.kube.bed import THING, Bed
-from fakes.kube_cluster import MemoryCluster
-from fakes.kube_memory import MemoryKube
 from sandfleet_operator.api.kube import KINDS, Ref
+from support.fakes.kube_cluster import MemoryCluster
+from support.fakes.kube_memory import MemoryKube
 
 NAME = "kube-contract"
 

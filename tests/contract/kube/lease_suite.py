@@ -1,4 +1,4 @@
-"""What leadership by a Lease means, for the API server in memory and for the real one. `bed` as in bed.py."""
+"""The contract of leadership by a Lease, for the API server in memory and the real one. `bed` is of bed.py."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from contract.kube.bed import Bed
 from sandfleet_operator.api.kube import LEASE
-from sandfleet_operator.effects.elector import Elector
+from sandfleet_operator.cluster.elector import Elector
 from sandfleet_operator.plan.leadership import Decision, Terms
 
 TERMS = Terms(duration=15.0, renew_deadline=10.0)
@@ -14,7 +14,7 @@ TERMS = Terms(duration=15.0, renew_deadline=10.0)
 
 @dataclass
 class Clock:
-    """Of one contender; it goes when it is told to. Sleeping on it moves it, and lets the others run."""
+    """The clock of one contender, moved by the test. Sleeping on it moves it and lets the others run."""
 
     now: float = 1000.0
     slept: list[float] = field(default_factory=list)
@@ -34,7 +34,7 @@ def contender(bed: Bed, name: str, clock: Clock, api=None) -> Elector:
     )
 
 
-async def test_the_first_leads_and_the_second_waits(bed: Bed):
+async def test_the_first_contender_leads_and_the_second_waits(bed: Bed):
     first, second = contender(bed, "first", Clock()), contender(bed, "second", Clock(5.0))
     assert await first.acquire() == 1
     assert first.fencing == 1
@@ -43,7 +43,7 @@ async def test_the_first_leads_and_the_second_waits(bed: Bed):
     assert second.holder == "first"
 
 
-async def test_one_that_renews_keeps_it_for_as_long_as_it_likes(bed: Bed):
+async def test_a_leader_that_renews_keeps_the_lease(bed: Bed):
     clocks = Clock(), Clock(5_000_000.0)
     first, second = contender(bed, "first", clocks[0]), contender(bed, "second", clocks[1])
     await first.acquire()
@@ -55,7 +55,7 @@ async def test_one_that_renews_keeps_it_for_as_long_as_it_likes(bed: Bed):
         assert first.fencing == 1
 
 
-async def test_one_that_is_silent_is_replaced_under_a_higher_number_and_knows_it(bed: Bed):
+async def test_a_silent_leader_is_replaced_under_a_higher_number_and_learns_it(bed: Bed):
     clocks = Clock(), Clock(5_000_000.0)
     first, second = contender(bed, "first", clocks[0]), contender(bed, "second", clocks[1])
     await first.acquire()
@@ -64,13 +64,13 @@ async def test_one_that_is_silent_is_replaced_under_a_higher_number_and_knows_it
     assert await second.step() is Decision.WAIT
     clocks[1].now += 0.2
     assert await second.acquire() == 2
-    # By its own clock it may still lead: only the record says it.
+    # By its own clock it may still lead: only the record says otherwise.
     clocks[0].now += TERMS.renew_every
     assert await first.step() is Decision.LOST
     assert first.fencing is None
 
 
-async def test_one_that_stops_lets_the_next_begin_at_once(bed: Bed):
+async def test_a_leader_that_releases_lets_the_next_start_at_once(bed: Bed):
     first, second = contender(bed, "first", Clock()), contender(bed, "second", Clock())
     await first.acquire()
     await second.step()
@@ -79,7 +79,7 @@ async def test_one_that_stops_lets_the_next_begin_at_once(bed: Bed):
     assert await second.acquire() == 2
 
 
-async def test_one_that_was_replaced_releases_nothing(bed: Bed):
+async def test_a_replaced_leader_releases_nothing(bed: Bed):
     clock = Clock()
     first, second = contender(bed, "first", Clock()), contender(bed, "second", clock)
     await first.acquire()
@@ -91,7 +91,7 @@ async def test_one_that_was_replaced_releases_nothing(bed: Bed):
     assert (second.holder, second.fencing) == ("second", 2)
 
 
-async def test_of_many_that_want_it_at_once_one_gets_it(bed: Bed):
+async def test_of_many_contenders_one_gets_the_lease(bed: Bed):
     contenders = [contender(bed, f"contender-{number}", Clock()) for number in range(8)]
     await asyncio.gather(*(each.step() for each in contenders))
     assert [each.fencing for each in contenders if each.fencing] == [1]
@@ -101,7 +101,7 @@ async def test_of_many_that_want_it_at_once_one_gets_it(bed: Bed):
     assert [each.fencing for each in contenders if each.fencing] == [2]
 
 
-async def test_a_lease_that_is_deleted_ends_the_leadership(bed: Bed):
+async def test_deleting_the_lease_ends_the_leadership(bed: Bed):
     clock = Clock()
     first = contender(bed, "first", clock)
     await first.acquire()
@@ -126,7 +126,7 @@ async def test_a_lease_says_who_leads_and_since_when(bed: Bed):
     }
 
 
-async def test_holding_renews_until_it_is_lost_and_says_so_once(bed: Bed):
+async def test_hold_renews_until_the_lease_is_lost_and_reports_it_once(bed: Bed):
     clock, lost = Clock(), []
     first = contender(bed, "first", clock)
     await first.acquire()
@@ -143,7 +143,7 @@ async def test_holding_renews_until_it_is_lost_and_says_so_once(bed: Bed):
 
 
 @pytest.mark.parametrize("duration", [15.0, 2.5])
-async def test_the_record_never_promises_less_than_the_leader_takes(bed: Bed, duration):
+async def test_the_record_never_promises_less_than_the_leader_uses(bed: Bed, duration):
     lease = Elector(bed.api, bed.ref(LEASE, "leader"), "first", Terms(duration, duration / 2))
     await lease.acquire()
     assert (await bed.api.get(bed.ref(LEASE, "leader")))["spec"]["leaseDurationSeconds"] >= duration

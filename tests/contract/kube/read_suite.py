@@ -1,4 +1,4 @@
-"""What the product counts on from the Kubernetes API, said once, for the one in memory and for the real one: deleting, listing, watching.
+"""What the product expects of the Kubernetes API, in memory and real: deleting, listing, watching.
 
 Who runs these sentences has a fixture `bed`.
 """
@@ -26,14 +26,14 @@ from sandfleet_operator.api.kube import (
 # Deleting.
 
 
-async def test_deleting_says_whether_there_was_something(bed: Bed):
+async def test_delete_reports_whether_the_object_existed(bed: Bed):
     await bed.api.create(bed.config())
     assert await bed.api.delete(bed.ref(CONFIG_MAP)) is True
     assert await bed.api.delete(bed.ref(CONFIG_MAP)) is False
     assert not await bed.there(bed.ref(CONFIG_MAP))
 
 
-async def test_only_the_object_that_is_meant_is_deleted(bed: Bed):
+async def test_delete_with_preconditions_deletes_only_that_object(bed: Bed):
     made = await bed.api.create(bed.config())
     ref, uid = bed.ref(CONFIG_MAP), made["metadata"]["uid"]
     await bed.api.merge(ref, {"data": {"color": "red"}})
@@ -46,7 +46,7 @@ async def test_only_the_object_that_is_meant_is_deleted(bed: Bed):
     assert await bed.api.delete(ref, uid=uid) is False
 
 
-async def test_a_finalizer_keeps_an_object_until_it_is_taken_off(bed: Bed):
+async def test_a_finalizer_keeps_an_object_until_its_removal(bed: Bed):
     await bed.api.create(bed.thing(finalizers=["sandfleet.io/one"]))
     ref = bed.ref(THING)
     assert await bed.api.delete(ref) is True
@@ -80,7 +80,7 @@ async def test_a_pod_on_a_node_is_terminating_until_the_kubelet_has_ended_it(bed
     assert not await bed.there(ref)
 
 
-async def test_a_grace_of_zero_deletes_a_pod_at_once_also_one_that_terminates(bed: Bed):
+async def test_zero_grace_deletes_even_a_terminating_pod_at_once(bed: Bed):
     await bed.api.create(bed.pod(nodeName="nowhere"))
     await bed.api.delete(bed.ref(POD))
     assert await bed.there(bed.ref(POD))
@@ -88,7 +88,7 @@ async def test_a_grace_of_zero_deletes_a_pod_at_once_also_one_that_terminates(be
     assert not await bed.there(bed.ref(POD))
 
 
-async def test_what_has_lost_its_owner_goes_and_what_has_one_stays(bed: Bed):
+async def test_orphans_are_collected_and_owned_objects_stay(bed: Bed):
     owner = (await bed.api.create(bed.thing("owner")))["metadata"]
 
     def owned(name: str, uid: str):
@@ -103,7 +103,7 @@ async def test_what_has_lost_its_owner_goes_and_what_has_one_stays(bed: Bed):
     await bed.gone(bed.ref(CONFIG_MAP, "kept"))
 
 
-async def test_a_namespace_that_goes_takes_all_with_it_and_lets_nothing_in(bed: Bed):
+async def test_a_terminating_namespace_deletes_all_and_admits_nothing(bed: Bed):
     await bed.api.create(bed.config())
     await bed.api.create(bed.thing(finalizers=["sandfleet.io/one"]))
     home = Ref(NAMESPACE, "", bed.namespace)
@@ -133,14 +133,14 @@ SELECTORS = [
 
 
 @pytest.mark.parametrize(("selector", "names"), SELECTORS, ids=lambda value: value or "all")
-async def test_a_list_has_what_its_labels_select(bed: Bed, selector, names):
+async def test_a_list_selects_by_labels(bed: Bed, selector, names):
     for name, labels in LABELS.items():
         await bed.api.create(bed.thing(name, labels=labels))
     listing = await bed.api.list(THING, bed.namespace, selector)
     assert {item["metadata"]["name"] for item in listing.items} == set(names.split())
 
 
-async def test_a_list_has_every_page_and_the_version_to_go_on_from(bed: Bed):
+async def test_a_list_has_all_pages_and_a_version_to_watch_from(bed: Bed):
     made = [await bed.api.create(bed.config(f"page-{number}")) for number in range(5)]
     listing = await bed.api.list(CONFIG_MAP, bed.namespace, fields="metadata.name!=kube-root-ca.crt", limit=2)
     assert [ref_of(item) for item in listing.items] == [ref_of(item) for item in made]
@@ -150,7 +150,7 @@ async def test_a_list_has_every_page_and_the_version_to_go_on_from(bed: Bed):
     assert {ref_of(item) for item in listing.items} <= {ref_of(item) for item in everywhere.items}
 
 
-async def test_a_list_has_what_its_fields_select(bed: Bed):
+async def test_a_list_selects_by_fields(bed: Bed):
     await bed.api.create(bed.pod("here", nodeName="nowhere"))
     await bed.api.create(bed.pod("unbound", schedulingGates=[{"name": "sandfleet.io/never"}]))
     for fields, name in (("spec.nodeName=nowhere", "here"), ("metadata.name=unbound,status.phase=Pending", "unbound")):
@@ -162,7 +162,7 @@ async def test_a_list_has_what_its_fields_select(bed: Bed):
 
 
 async def take(stream: AsyncIterator[Event], count: int) -> list[Event]:
-    """The next so many events, bookmarks left out."""
+    """The next events, up to this number, without bookmarks."""
     found: list[Event] = []
     async with asyncio.timeout(30):
         while len(found) < count:
@@ -176,7 +176,7 @@ def told(events: list[Event]) -> list[tuple[str, str]]:
     return [(event.type, event.object["metadata"]["name"]) for event in events]
 
 
-async def test_a_watch_goes_on_from_a_list(bed: Bed):
+async def test_a_watch_continues_from_a_list(bed: Bed):
     await bed.api.create(bed.config("before"))
     listing = await bed.api.list(CONFIG_MAP, bed.namespace)
     made = await bed.api.create(bed.config())
@@ -191,7 +191,7 @@ async def test_a_watch_goes_on_from_a_list(bed: Bed):
     assert version(deleted.object) > version(changed)
 
 
-async def test_a_watch_without_a_version_begins_with_what_is_there(bed: Bed):
+async def test_a_watch_without_a_version_starts_with_existing_objects(bed: Bed):
     await bed.api.create(bed.thing("first"))
     async with aclosing(bed.api.watch(THING, bed.namespace)) as stream:
         assert told(await take(stream, 1)) == [("ADDED", "first")]
@@ -199,7 +199,7 @@ async def test_a_watch_without_a_version_begins_with_what_is_there(bed: Bed):
         assert told(await take(stream, 1)) == [("ADDED", "second")]
 
 
-async def test_what_a_selector_selects_no_more_is_deleted_for_its_watch(bed: Bed):
+async def test_an_object_that_stops_matching_is_deleted_for_its_watch(bed: Bed):
     await bed.api.create(bed.thing(labels={"state": "warm"}))
     await bed.api.create(bed.thing("other", labels={"state": "cold"}))
 
@@ -213,7 +213,7 @@ async def test_what_a_selector_selects_no_more_is_deleted_for_its_watch(bed: Bed
         assert told(await take(stream, 2)) == [("DELETED", "one"), ("ADDED", "other")]
 
 
-async def test_a_finalizer_and_a_deletion_are_seen_as_a_change_and_an_end(bed: Bed):
+async def test_a_watch_shows_a_pending_deletion_as_a_change_and_then_a_deletion(bed: Bed):
     await bed.api.create(bed.thing(finalizers=["sandfleet.io/one"]))
     async with aclosing(bed.api.watch(THING, bed.namespace)) as stream:
         await take(stream, 1)
@@ -224,7 +224,7 @@ async def test_a_finalizer_and_a_deletion_are_seen_as_a_change_and_an_end(bed: B
     assert "deletionTimestamp" in marked.object["metadata"]
 
 
-async def test_bookmarks_say_how_far_a_watch_has_come(bed: Bed):
+async def test_bookmarks_carry_the_version_of_a_watch(bed: Bed):
     made = await bed.api.create(bed.config())
     listing = await bed.api.list(CONFIG_MAP, bed.namespace)
     async with (
@@ -239,7 +239,7 @@ async def test_bookmarks_say_how_far_a_watch_has_come(bed: Bed):
     assert version(event.object) >= version(made)
 
 
-async def test_a_version_that_is_too_old_has_expired(bed: Bed):
+async def test_a_version_that_is_too_old_is_expired(bed: Bed):
     await bed.api.create(bed.thing())
     with pytest.raises(Expired) as refusal:
         async with aclosing(bed.api.watch(THING, bed.namespace, resource_version=bed.too_old())) as stream:
@@ -251,5 +251,5 @@ async def test_a_version_that_is_too_old_has_expired(bed: Bed):
         assert await take(stream, 1) == [Event("ADDED", made)]
 
 
-async def test_the_server_says_its_version(bed: Bed):
+async def test_the_server_reports_its_version(bed: Bed):
     assert (await bed.api.version())["gitVersion"].startswith("v1.")

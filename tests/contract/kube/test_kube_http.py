@@ -1,4 +1,4 @@
-"""The client over HTTP before a server that is slow, busy, broken or silent."""
+"""The client over HTTP with a server that is slow, busy, broken or silent."""
 
 import asyncio
 import itertools
@@ -21,7 +21,7 @@ from sandfleet_operator.api.kube import (
     TooManyRequests,
     Unreachable,
 )
-from sandfleet_operator.effects.kube import Kube, configure, connect
+from sandfleet_operator.cluster.kube import Kube, configure, connect
 
 ONE = Ref(CONFIG_MAP, "here", "one")
 CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "here", "name": "one"}}
@@ -31,7 +31,7 @@ Serve = Callable[..., Awaitable[Kube]]
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """`await serve(answer)`: a client whose server answers everything so."""
+    """`await serve(answer)`: a client whose server gives this answer to every request."""
     runners, clients = [], []
 
     async def make(answer: Answer, configuration: Configuration | None = None, **limits: float) -> Kube:
@@ -64,7 +64,7 @@ def saying(status: int, body: object, **headers: str) -> Answer:
     return answer
 
 
-async def test_a_busy_server_says_when_to_come_back(serve: Serve):
+async def test_a_busy_servers_retry_after_is_passed_on(serve: Serve):
     kube = await serve(saying(429, {"reason": "TooManyRequests", "message": "too many"}, Retry_After="7"))
     with pytest.raises(TooManyRequests, match="cannot create configmaps/here/one: too many") as refusal:
         await kube.create(CONFIG)
@@ -73,7 +73,7 @@ async def test_a_busy_server_says_when_to_come_back(serve: Serve):
 
 
 @pytest.mark.parametrize("status", [500, 503, 504])
-async def test_a_server_that_fails_leaves_open_whether_it_was_done(serve: Serve, status: int):
+async def test_a_server_error_leaves_the_outcome_of_a_write_open(serve: Serve, status: int):
     kube = await serve(saying(status, "<html>gateway</html>", Retry_After="soon"))
     with pytest.raises(ServerError, match="gateway") as refusal:
         await kube.create(CONFIG)
@@ -81,7 +81,7 @@ async def test_a_server_that_fails_leaves_open_whether_it_was_done(serve: Serve,
 
 
 @pytest.mark.parametrize("body", ["<html>hello</html>", "[]", ""])
-async def test_what_is_not_an_object_is_no_answer(serve: Serve, body: str):
+async def test_an_answer_that_is_not_an_object_is_an_error(serve: Serve, body: str):
     kube = await serve(saying(200, body))
     with pytest.raises(Unreachable, match="not a JSON object"):
         await kube.get(ONE)
@@ -114,7 +114,7 @@ async def test_a_write_whose_connection_breaks_is_sent_once(serve: Serve):
     assert seen == ["POST", "PATCH", "PATCH", "PATCH"]
 
 
-async def test_nobody_at_the_address_is_unreachable():
+async def test_a_closed_port_is_unreachable():
     configuration = Configuration()
     configuration.host = "http://127.0.0.1:1"
     kube = Kube(configuration, "tester")
@@ -123,7 +123,7 @@ async def test_nobody_at_the_address_is_unreachable():
     await kube.close()
 
 
-async def test_what_is_written_names_its_manager_and_its_kind_of_patch(serve: Serve):
+async def test_writes_name_their_manager_and_patch_type(serve: Serve):
     seen = []
 
     async def note(request: web.Request) -> web.Response:
@@ -150,13 +150,13 @@ async def test_what_is_written_names_its_manager_and_its_kind_of_patch(serve: Se
     ]
 
 
-async def test_deleting_what_is_not_there_is_no_failure_and_what_is_another_one_is(serve: Serve):
+async def test_deleting_a_missing_object_is_no_error_and_another_object_is(serve: Serve):
     assert await (await serve(saying(404, {"reason": "NotFound"}))).delete(ONE) is False
     with pytest.raises(Conflict):
         await (await serve(saying(409, {"reason": "Conflict"}))).delete(ONE, uid="7")
 
 
-async def test_the_token_is_asked_for_each_time(serve: Serve):
+async def test_the_token_is_read_for_each_call(serve: Serve):
     seen, tokens = [], itertools.count()
 
     async def note(request: web.Request) -> web.Response:
@@ -199,7 +199,7 @@ def numbered(number: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 10_000])
-async def test_events_come_whole_however_the_stream_is_cut(serve: Serve, size: int):
+async def test_events_are_whole_however_the_stream_is_split(serve: Serve, size: int):
     text = b"".join(line("ADDED", numbered(number)) for number in range(5))
     kube = await serve(streaming(*(text[start : start + size] for start in range(0, len(text), size))))
     assert [event async for event in kube.watch(CONFIG_MAP)] == [Event("ADDED", numbered(n)) for n in range(5)]
@@ -211,7 +211,7 @@ async def test_a_silent_watch_ends(serve: Serve):
         assert [event.type async for event in kube.watch(CONFIG_MAP)] == ["ADDED"]
 
 
-async def test_a_watch_that_breaks_says_so_after_what_came(serve: Serve):
+async def test_a_broken_watch_raises_after_its_events(serve: Serve):
     kube = await serve(streaming(line("ADDED", numbered(1)), b'{"type": "MOD', then="cut"))
     async with aclosing(kube.watch(CONFIG_MAP)) as stream:
         assert (await anext(stream)).type == "ADDED"
@@ -234,14 +234,14 @@ async def test_an_error_in_the_stream_is_raised(serve: Serve, status: dict[str, 
         await anext(kube.watch(CONFIG_MAP))
 
 
-async def test_a_watch_that_is_refused_is_raised(serve: Serve):
+async def test_a_refused_watch_raises(serve: Serve):
     kube = await serve(saying(410, {"reason": "Expired", "message": "too old"}))
     with pytest.raises(Expired, match="cannot watch configmaps: too old"):
         await anext(kube.watch(CONFIG_MAP))
 
 
-async def test_an_event_without_end_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sandfleet_operator.effects.kube.MAX_EVENT", 1000)
+async def test_an_endless_event_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sandfleet_operator.cluster.kube.MAX_EVENT", 1000)
     kube = await serve(streaming(*[b"x" * 400] * 4))
     with pytest.raises(Unreachable, match="larger than 1000 bytes"):
         await anext(kube.watch(CONFIG_MAP))
@@ -250,7 +250,7 @@ async def test_an_event_without_end_is_refused(serve: Serve, monkeypatch: pytest
 # Where the cluster is.
 
 
-async def test_without_a_cluster_it_says_so(tmp_path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_missing_configuration_is_reported(tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(Unreachable, match="cannot find a cluster") as refusal:
         await connect("tester", str(tmp_path / "none"))
@@ -267,7 +267,7 @@ def kubeconfig(server: str):
 
 
 @pytest.mark.parametrize(("excluded", "proxy"), [("", "http://proxy.invalid:1"), ("api.invalid", None)])
-async def test_the_proxy_of_the_environment_is_used_but_for_what_it_excludes(tmp_path, monkeypatch, excluded, proxy):
+async def test_the_environments_proxy_is_used_except_for_excluded_hosts(tmp_path, monkeypatch, excluded, proxy):
     for name in ("https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("https_proxy", "http://proxy.invalid:1")
@@ -277,7 +277,7 @@ async def test_the_proxy_of_the_environment_is_used_but_for_what_it_excludes(tmp
     assert (configuration.host, configuration.proxy) == ("https://api.invalid:6443", proxy)
 
 
-async def test_in_a_pod_it_is_the_service_account(tmp_path, monkeypatch: pytest.MonkeyPatch):
+async def test_in_a_pod_the_service_account_is_used(tmp_path, monkeypatch: pytest.MonkeyPatch):
     for name, text in (("token", "secret"), ("ca.crt", "authority")):
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
@@ -289,7 +289,7 @@ async def test_in_a_pod_it_is_the_service_account(tmp_path, monkeypatch: pytest.
     assert await configuration.get_api_key_with_prefix("BearerToken") == "bearer secret"
 
 
-async def test_a_client_apart_is_answered_when_all_connections_of_the_other_are_taken(serve: Serve):
+async def test_a_separate_client_has_its_own_connections(serve: Serve):
     waiting, taken = asyncio.Event(), 0
 
     async def answer(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""The API server in memory keeps the contract that the real one keeps, and fails on demand."""
+"""The API server in memory fulfils the same contract as the real one, and fails on demand."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -7,7 +7,6 @@ import pytest
 from contract.kube.bed import THING, Bed
 from contract.kube.read_suite import *  # noqa: F403 - the sentences are collected here
 from contract.kube.write_suite import *  # noqa: F403
-from fakes.kube_memory import After, Before, MemoryKube, Write
 from sandfleet_operator.api.kube import (
     CONFIG_MAP,
     NAMESPACE,
@@ -17,6 +16,7 @@ from sandfleet_operator.api.kube import (
     TooManyRequests,
     Unreachable,
 )
+from support.fakes.kube_memory import After, Before, MemoryKube, Write
 
 
 async def test_a_write_can_fail_before_it_is_done(bed: Bed):
@@ -55,7 +55,7 @@ async def test_a_fault_sees_every_write_in_order_and_no_read(bed: Bed):
     assert bed.api.writes[1:] == seen
 
 
-async def test_what_ends_its_caller_is_passed_on(bed: Bed):
+async def test_a_cancellation_is_passed_on(bed: Bed):
     class Killed(BaseException):
         pass
 
@@ -65,7 +65,7 @@ async def test_what_ends_its_caller_is_passed_on(bed: Bed):
     await bed.api.merge(bed.ref(CONFIG_MAP), {"data": {"color": "red"}})
 
 
-async def test_reads_can_be_of_some_changes_ago(bed: Bed):
+async def test_reads_can_be_stale(bed: Bed):
     first = await bed.api.create(bed.config())
     await bed.api.merge(bed.ref(CONFIG_MAP), {"data": {"color": "red"}})
     bed.api.lag = 1
@@ -88,14 +88,14 @@ async def test_two_clients_of_one_server_see_the_same_and_fail_alone(bed: Bed):
     assert (len(bed.api.writes), len(other.writes)) == (1, 1)
 
 
-async def test_what_is_handed_out_is_a_copy(bed: Bed):
+async def test_answers_are_copies(bed: Bed):
     given = bed.config()
     made = await bed.api.create(given)
     made["data"]["color"] = given["data"]["color"] = "red"
     assert (await bed.api.get(bed.ref(CONFIG_MAP)))["data"] == {"color": "blue"}
 
 
-async def test_watches_that_run_end_and_expire_when_they_are_told_to(bed: Bed):
+async def test_watches_end_and_expire_on_demand(bed: Bed):
     async def next_of(stream: AsyncIterator[Event], sign: Callable[[], None]) -> Event:
         coming = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0)

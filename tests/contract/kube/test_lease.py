@@ -1,4 +1,4 @@
-"""Leadership on the API server in memory, also when that fails."""
+"""Leadership on the API server in memory, with and without failures."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,10 +7,10 @@ import pytest
 from contract.kube.bed import Bed
 from contract.kube.lease_suite import *  # noqa: F403 - the sentences are collected here
 from contract.kube.lease_suite import TERMS, Clock, contender
-from fakes.kube_memory import After, Before, MemoryKube
 from sandfleet_operator.api.kube import LEASE, KubeError, Unreachable, failure
-from sandfleet_operator.effects.elector import Elector
+from sandfleet_operator.cluster.elector import Elector
 from sandfleet_operator.plan.leadership import Decision
+from support.fakes.kube_memory import After, Before, MemoryKube
 
 CUT = Before(Unreachable(0, "ConnectionFailed", "cannot write: cut"))
 
@@ -20,7 +20,7 @@ def once(fault: Before | After) -> Callable[..., Before | After | None]:
     return lambda _write: left.pop() if left else None
 
 
-async def test_a_leader_that_cannot_renew_goes_on_trying_and_stops_at_its_deadline(bed: Bed):
+async def test_a_leader_that_cannot_renew_keeps_trying_until_its_deadline(bed: Bed):
     clock, lost = Clock(), []
     first = contender(bed, "first", clock)
     await first.acquire()
@@ -32,7 +32,7 @@ async def test_a_leader_that_cannot_renew_goes_on_trying_and_stops_at_its_deadli
     assert len(bed.api.writes) > 4
 
 
-async def test_the_number_is_gone_at_the_deadline_even_when_nothing_has_looked(bed: Bed):
+async def test_the_fencing_number_is_gone_at_the_deadline_without_a_step(bed: Bed):
     clock = Clock()
     first = contender(bed, "first", clock)
     await first.acquire()
@@ -42,7 +42,7 @@ async def test_the_number_is_gone_at_the_deadline_even_when_nothing_has_looked(b
     assert first.fencing is None
 
 
-async def test_a_leader_whose_answers_do_not_come_stops_all_the_same(bed: Bed):
+async def test_a_leader_without_answers_stops_at_its_deadline(bed: Bed):
     class Silent(MemoryKube):
         silent = False
 
@@ -64,7 +64,7 @@ async def test_a_leader_whose_answers_do_not_come_stops_all_the_same(bed: Bed):
 
 
 @pytest.mark.parametrize("fault", [After(), CUT, Before(failure("write", 500, {})), Before(failure("write", 429, {}))])
-async def test_a_write_that_fails_or_whose_reply_is_lost_costs_one_renewal(bed: Bed, fault):
+async def test_a_failed_write_or_lost_reply_costs_one_renewal(bed: Bed, fault):
     clock = Clock()
     first = contender(bed, "first", clock)
     await first.acquire()
@@ -79,20 +79,20 @@ async def test_a_write_that_fails_or_whose_reply_is_lost_costs_one_renewal(bed: 
     assert first.fencing == 1
 
 
-async def test_an_acquisition_whose_reply_was_lost_is_made_again_under_a_new_number(bed: Bed):
+async def test_an_acquisition_with_a_lost_reply_is_repeated_under_a_new_number(bed: Bed):
     first = contender(bed, "first", Clock())
     bed.api.fault = once(After())
     assert await first.acquire() == 2
     assert (await bed.api.get(bed.ref(LEASE, "leader")))["spec"]["leaseTransitions"] == 2
 
 
-async def test_waiting_for_leadership_outlives_an_api_server_that_fails(bed: Bed):
+async def test_waiting_for_leadership_survives_failures_of_the_api_server(bed: Bed):
     clock = Clock()
     bed.api.fault = lambda write: CUT if write.number < 20 else None
     assert await contender(bed, "first", clock).acquire() == 1
     assert clock.slept == [TERMS.retry_every] * len(clock.slept)
 
 
-async def test_a_record_that_somebody_else_made_up_is_taken_as_it_is(bed: Bed):
+async def test_an_unusual_record_of_another_process_is_accepted(bed: Bed):
     await bed.api.create(bed.make(LEASE, "leader", {}, spec={}))
     assert await Elector(bed.api, bed.ref(LEASE, "leader"), "first").acquire() == 1

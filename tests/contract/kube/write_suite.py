@@ -1,4 +1,4 @@
-"""What the product counts on from the Kubernetes API, said once, for the one in memory and for the real one: writing.
+"""What the product expects of the Kubernetes API, in memory and real: writing.
 
 Who runs these sentences has a fixture `bed`.
 """
@@ -20,7 +20,7 @@ from sandfleet_operator.api.kube import (
 # Creating and reading.
 
 
-async def test_what_is_created_is_read_back_with_what_the_server_adds(bed: Bed):
+async def test_a_created_object_is_read_back_with_the_servers_additions(bed: Bed):
     made = await bed.api.create(bed.config(labels={"a": "b"}))
     assert made == await bed.api.get(bed.ref(CONFIG_MAP))
     assert {"uid", "resourceVersion", "creationTimestamp"} <= made["metadata"].keys()
@@ -29,7 +29,7 @@ async def test_what_is_created_is_read_back_with_what_the_server_adds(bed: Bed):
     assert ref_of(made) == bed.ref(CONFIG_MAP)
 
 
-async def test_a_name_is_taken_once_and_a_second_life_has_another_uid(bed: Bed):
+async def test_a_name_is_taken_once_and_a_new_object_has_another_uid(bed: Bed):
     first = await bed.api.create(bed.config())
     with pytest.raises(AlreadyExists) as refusal:
         await bed.api.create(bed.config())
@@ -38,7 +38,7 @@ async def test_a_name_is_taken_once_and_a_second_life_has_another_uid(bed: Bed):
     assert (await bed.api.create(bed.config()))["metadata"]["uid"] != first["metadata"]["uid"]
 
 
-async def test_the_server_makes_a_name_that_is_asked_for(bed: Bed):
+async def test_the_server_generates_a_name(bed: Bed):
     nameless = bed.config(generateName="made-")
     del nameless["metadata"]["name"]
     names = {(await bed.api.create(nameless))["metadata"]["name"] for _ in range(2)}
@@ -46,7 +46,7 @@ async def test_the_server_makes_a_name_that_is_asked_for(bed: Bed):
     assert all(name.startswith("made-") for name in names)
 
 
-async def test_what_is_not_there_is_not_found(bed: Bed):
+async def test_a_missing_object_is_not_found(bed: Bed):
     with pytest.raises(NotFound) as refusal:
         await bed.api.get(bed.ref(CONFIG_MAP, "none"))
     assert (refusal.value.status, refusal.value.reason) == (404, "NotFound")
@@ -55,7 +55,7 @@ async def test_what_is_not_there_is_not_found(bed: Bed):
             await write
 
 
-async def test_nothing_is_created_in_a_namespace_that_is_not_there(bed: Bed):
+async def test_nothing_is_created_in_a_missing_namespace(bed: Bed):
     with pytest.raises(NotFound, match="namespace"):
         await bed.api.create(bed.config(namespace="kube-contract-none"))
     with pytest.raises(NotFound, match="namespace"):
@@ -63,7 +63,7 @@ async def test_nothing_is_created_in_a_namespace_that_is_not_there(bed: Bed):
 
 
 async def test_an_object_with_a_resource_version_cannot_be_created(bed: Bed):
-    # The API server calls it an error of its own.
+    # The API server reports an internal error.
     with pytest.raises(ServerError, match="resourceVersion should not be set"):
         await bed.api.create(bed.config(resourceVersion="1"))
     assert not await bed.there(bed.ref(CONFIG_MAP))
@@ -96,7 +96,7 @@ GENERATIONS = [
 
 
 @pytest.mark.parametrize(("kind", "change", "generation"), GENERATIONS, ids=str)
-async def test_the_generation_counts_changes_of_what_is_wanted(bed: Bed, kind, change, generation):
+async def test_the_generation_counts_changes_of_the_spec(bed: Bed, kind, change, generation):
     policy = bed.make(NETWORK_POLICY, "one", {}, spec={"podSelector": {}, "policyTypes": ["Ingress"]})
     made = {THING: bed.thing(), POD: bed.pod(nodeName="nowhere"), NETWORK_POLICY: policy, CONFIG_MAP: bed.config()}
     assert (await bed.api.create(made[kind]))["metadata"].get("generation") == (1 if generation else None)
@@ -117,7 +117,7 @@ async def test_a_status_is_written_through_its_subresource_only(bed: Bed):
     assert (wanted["spec"], wanted["status"]) == ({"size": 2}, {"phase": "True"})
 
 
-async def test_what_a_pod_is_made_of_stays(bed: Bed):
+async def test_a_pods_spec_is_immutable(bed: Bed):
     await bed.api.create(bed.pod(nodeName="nowhere"))
     with pytest.raises(Invalid):
         await bed.api.merge(bed.ref(POD), {"spec": {"hostname": "other"}})
@@ -126,7 +126,7 @@ async def test_what_a_pod_is_made_of_stays(bed: Bed):
 # Patches.
 
 
-async def test_a_json_patch_is_done_as_a_whole_when_its_tests_hold(bed: Bed):
+async def test_a_json_patch_is_applied_whole_when_its_tests_hold(bed: Bed):
     await bed.api.create(bed.config(labels={"sandfleet.io/state": "warm", "old": "x"}))
     operations = [
         {"op": "test", "path": "/metadata/labels/sandfleet.io~1state", "value": "warm"},
@@ -165,7 +165,7 @@ async def test_a_json_patch_that_does_not_fit_is_invalid(bed: Bed, operation):
     assert await bed.api.get(bed.ref(CONFIG_MAP)) == made
 
 
-async def test_a_json_patch_can_test_that_something_is_not_there(bed: Bed):
+async def test_a_json_patch_can_test_for_absence(bed: Bed):
     await bed.api.create(bed.config(labels={"a": "b"}))
     claim = [
         {"op": "test", "path": "/metadata/labels/claim", "value": None},
@@ -176,7 +176,7 @@ async def test_a_json_patch_can_test_that_something_is_not_there(bed: Bed):
         await bed.api.patch(bed.ref(CONFIG_MAP), claim)
 
 
-async def test_the_books_of_who_set_what_can_be_closed_for_good(bed: Bed):
+async def test_managed_fields_can_be_cleared_for_good(bed: Bed):
     await bed.api.create(bed.pod())
     closing = [{"op": "add", "path": "/metadata/managedFields", "value": [{}]}]
     assert "managedFields" not in (await bed.api.patch(bed.ref(POD), closing))["metadata"]
@@ -186,7 +186,7 @@ async def test_the_books_of_who_set_what_can_be_closed_for_good(bed: Bed):
     assert done["metadata"]["labels"] == {"a": "b"}
 
 
-async def test_a_merge_patch_removes_what_is_null_and_keeps_what_it_does_not_name(bed: Bed):
+async def test_a_merge_patch_removes_nulls_and_keeps_other_fields(bed: Bed):
     await bed.api.create(bed.config(labels={"a": "b", "c": "d"}))
     done = await bed.api.merge(bed.ref(CONFIG_MAP), {"metadata": {"labels": {"a": None, "e": "f"}}})
     assert done["metadata"]["labels"] == {"c": "d", "e": "f"}
@@ -213,7 +213,7 @@ async def test_a_merge_patch_of_another_uid_is_invalid(bed: Bed):
 # Server-side apply.
 
 
-async def test_applying_makes_it_and_applying_the_same_again_writes_nothing(bed: Bed):
+async def test_apply_creates_and_a_second_apply_writes_nothing(bed: Bed):
     made = await bed.api.apply(bed.thing(labels={"a": "b"}))
     assert made["spec"] == {"size": 1}
     assert made["metadata"]["generation"] == 1
@@ -221,7 +221,7 @@ async def test_applying_makes_it_and_applying_the_same_again_writes_nothing(bed:
     assert version(again) == version(made)
 
 
-async def test_applying_removes_what_it_applied_before_and_keeps_what_others_wrote(bed: Bed):
+async def test_apply_removes_its_earlier_fields_and_keeps_fields_of_others(bed: Bed):
     ref = bed.ref(THING)
     await bed.api.apply(bed.thing(spec={"size": 1, "mode": {"a": 1}}, labels={"ours": "1", "gone": "1"}))
     await bed.api.merge(ref, {"metadata": {"labels": {"theirs": "1"}}, "spec": {"extra": True}})
@@ -230,12 +230,12 @@ async def test_applying_removes_what_it_applied_before_and_keeps_what_others_wro
     assert now["spec"] == {"size": 2, "extra": True}
 
 
-async def test_applying_a_field_of_another_takes_it(bed: Bed):
+async def test_apply_takes_over_a_field_of_another_manager(bed: Bed):
     await bed.api.create(bed.thing(spec={"size": 1}))
     assert (await bed.api.apply(bed.thing(spec={"size": 2})))["spec"] == {"size": 2}
 
 
-async def test_applying_closes_the_drift_of_what_it_names(bed: Bed):
+async def test_apply_corrects_drifted_fields(bed: Bed):
     def policy(**spec):
         kinds = {"policyTypes": ["Ingress", "Egress"]}
         return bed.make(NETWORK_POLICY, "one", {"labels": {"ours": "1"}}, spec={**kinds, **spec})
@@ -256,13 +256,13 @@ async def test_applying_closes_the_drift_of_what_it_names(bed: Bed):
     # A selector and a list of rules are one value each.
     assert now["spec"]["podSelector"] == {"matchLabels": {"app": "a"}}
     assert not now["spec"].get("ingress")
-    # What it does not name stays another's: here, a hole.
+    # A field that the patch does not name stays: here, egress that another manager opened.
     assert now["spec"]["egress"] == [{}]
     assert not (await bed.api.apply(policy(podSelector={}, ingress=[], egress=[])))["spec"].get("egress")
     assert made["metadata"]["uid"] == now["metadata"]["uid"]
 
 
-async def test_lists_of_things_with_names_are_applied_by_name(bed: Bed):
+async def test_lists_of_named_items_are_applied_by_name(bed: Bed):
     def pod(**container):
         volumes = [{"name": "scratch", "emptyDir": {}}]
         return bed.pod(nodeName="nowhere", volumes=volumes, containers=[{"name": "main", "image": "a", **container}])
@@ -277,14 +277,14 @@ async def test_lists_of_things_with_names_are_applied_by_name(bed: Bed):
         await bed.api.apply(pod(env=[{"name": "A", "value": "1"}]))
 
 
-async def test_a_map_that_was_applied_goes_with_all_that_was_applied_in_it(bed: Bed):
+async def test_an_applied_map_is_removed_with_its_applied_content(bed: Bed):
     await bed.api.apply(bed.thing(spec={"size": 1, "mode": {"a": {"b": 1}}}, annotations={"ours": "1"}))
     now = await bed.api.apply(bed.thing(spec={"size": 1}))
     assert now["spec"] == {"size": 1}
     assert "annotations" not in now["metadata"]
 
 
-async def test_finalizers_and_owners_are_applied_beside_those_of_others(bed: Bed):
+async def test_applied_finalizers_and_owners_are_added_to_those_of_others(bed: Bed):
     owner = (await bed.api.create(bed.config("owner")))["metadata"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
     await bed.api.create(bed.thing(finalizers=["example.org/theirs"]))
@@ -313,19 +313,19 @@ async def test_conditions_are_applied_by_type(bed: Bed):
     assert version(await bed.api.apply_status(status(("Ready", "True")))) == version(now)
 
 
-async def test_applying_an_object_keeps_the_status_that_was_applied(bed: Bed):
+async def test_apply_keeps_an_applied_status(bed: Bed):
     await bed.api.apply(bed.thing())
     await bed.api.apply_status(bed.make(THING, "one", {}, status={"phase": "Good"}))
     now = await bed.api.apply({**bed.thing(spec={"size": 2}), "status": {"phase": "Invented"}})
     assert (now["spec"], now["status"]) == ({"size": 2}, {"phase": "Good"})
 
 
-async def test_a_status_is_not_applied_to_what_is_not_there(bed: Bed):
+async def test_a_status_is_not_applied_to_a_missing_object(bed: Bed):
     with pytest.raises(NotFound):
         await bed.api.apply_status(bed.make(THING, "one", {}, status={"phase": "Good"}))
 
 
-async def test_applying_to_a_uid_never_makes_another_object(bed: Bed):
+async def test_apply_with_a_uid_never_creates_another_object(bed: Bed):
     made = await bed.api.create(bed.thing())
     uid = made["metadata"]["uid"]
     assert (await bed.api.apply(bed.thing(spec={"size": 2}, uid=uid)))["metadata"]["uid"] == uid
@@ -335,7 +335,7 @@ async def test_applying_to_a_uid_never_makes_another_object(bed: Bed):
     assert not await bed.there(bed.ref(THING))
 
 
-async def test_applying_to_a_uid_never_changes_another_object(bed: Bed):
+async def test_apply_with_a_uid_never_changes_another_object(bed: Bed):
     made = await bed.api.create(bed.thing())
     with pytest.raises(Invalid, match=r"metadata.uid.*immutable"):
         await bed.api.apply(bed.thing(spec={"size": 2}, uid=STRANGER))
@@ -350,7 +350,7 @@ async def test_a_uid_does_not_guard_the_status_of_a_custom_resource(bed: Bed):
     assert stated["status"] == {"phase": "Two"}
 
 
-async def test_a_version_or_a_test_of_the_uid_does_guard_it(bed: Bed):
+async def test_a_version_or_a_uid_test_guards_a_status(bed: Bed):
     made = (await bed.api.create(bed.thing()))["metadata"]
     ref = bed.ref(THING)
     of_this = {"resourceVersion": made["resourceVersion"]}
@@ -372,7 +372,7 @@ async def test_a_version_or_a_test_of_the_uid_does_guard_it(bed: Bed):
     assert (await bed.api.patch(ref, operations(made["uid"], "Two"), "status"))["status"] == {"phase": "Two"}
 
 
-async def test_applying_an_old_version_conflicts(bed: Bed):
+async def test_apply_with_an_old_version_conflicts(bed: Bed):
     made = await bed.api.create(bed.thing())
     await bed.api.merge(bed.ref(THING), {"spec": {"size": 3}})
     with pytest.raises(Conflict):

@@ -22,14 +22,14 @@ from sandfleet.errors import InvalidArgument, SandfleetError
 OK, FAILED, USAGE, PLATFORM, INTERRUPTED = 0, 1, 2, 3, 130
 
 _COMMANDS = {
-    "run": ("sandfleet.cli.run", "run a file in a fresh sandbox, or in one that is there"),
+    "run": ("sandfleet.cli.run", "run a file in a new sandbox, or in an existing one"),
     "cp": ("sandfleet.cli.cp", "copy files between this machine and a sandbox"),
     "sandboxes": ("sandfleet.cli.sandboxes", "list, describe and end sandboxes, and run commands in them"),
-    "shell": ("sandfleet.cli.shell", "a terminal in a sandbox"),
-    "forward": ("sandfleet.cli.forward", "ports of a sandbox as ports of this machine, until Ctrl-C"),
-    "pool": ("sandfleet.cli.pool", "the pools of warm sandboxes of a cluster"),
+    "shell": ("sandfleet.cli.shell", "open a terminal in a sandbox"),
+    "forward": ("sandfleet.cli.forward", "forward ports of this machine to a sandbox, until Ctrl-C"),
+    "pool": ("sandfleet.cli.pool", "list the pools of warm sandboxes of a cluster"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
-    "doctor": ("sandfleet.cli.doctor", "what isolation is available here, and why"),
+    "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
     "dev": ("sandfleet.cli.dev", "serve a fleet on this machine until Ctrl-C"),
 }
 
@@ -53,11 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough; nothing more can be said there, at the exit neither.
+        # The reader of our output has gone: nothing more can be written there, not even at the exit.
         sys.stdout = sys.stderr
         return FAILED
     except OSError as error:
-        # Of this machine, and of our output as a rule (a full disk); what is held of it cannot be written at the exit either.
+        # A local error, mostly of our output (a full disk); buffered output cannot be written at the exit either.
         refuse(f"cannot go on: {what(error)}", error, as_json=False)
         sys.stdout = sys.stderr
         return FAILED
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_missing() -> None:
-    """Put something in the place of streams that were closed before the start: Python has None there."""
+    """Open the null device in the place of streams that were closed before the start: Python has None there."""
     nowhere = Path(os.devnull)
     sys.stdin = sys.stdin or nowhere.open(encoding="utf-8")
     sys.stdout = sys.stdout or nowhere.open("w", encoding="utf-8")
@@ -73,8 +73,8 @@ def _open_missing() -> None:
 
 
 def end_at_sigterm() -> None:
-    """Take SIGTERM as Ctrl-C, for what is to put an end to something in the sandbox first."""
-    # Whoever calls the command line from a thread of a program of its own has the signals.
+    """Treat SIGTERM as Ctrl-C, so that a command can first end its work in the sandbox."""
+    # A program that calls the command line from another thread handles its signals itself.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -83,7 +83,7 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     parser = _parser(words)
     options, unknown = parser.parse_known_args(words)
     if unknown:
-        hint = "; the options of a command go behind --" if _takes_command(words) else ""
+        hint = "; options of the command go after --" if _takes_command(words) else ""
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     return options
 
@@ -93,7 +93,7 @@ def _takes_command(words: Sequence[str]) -> bool:
 
 
 def _cut(words: list[str]) -> tuple[list[str], list[str]]:
-    """Take off the command that `exec` or `shell` is to run: argparse would drop a -- that is the command's own."""
+    """Cut off the command that `exec` or `shell` runs: argparse would drop the command's own --."""
     if not _takes_command(words) or "--" not in words:
         return words, []
     place = words.index("--")
@@ -112,7 +112,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def report(error: SandfleetError, *, as_json: bool) -> None:
-    """Say what the platform could not do: to people on standard error, to programs as a JSON object."""
+    """Report a failure of the platform: to people on standard error, to programs as a JSON object."""
     if as_json:
         _print_error(type(error).__name__, error.reason, error.message, retryable=error.retryable)
     else:
@@ -120,7 +120,7 @@ def report(error: SandfleetError, *, as_json: bool) -> None:
 
 
 def refuse(message: str, error: Exception | None = None, *, as_json: bool) -> None:
-    """Say what cannot be done for a reason of this side, in the same two ways. `error` is what it was, if it was any."""
+    """Report a failure on this side, in the same two ways; `error` is its cause, if there is one."""
     if as_json:
         code = error.errno if isinstance(error, OSError) else None
         reason = errno.errorcode.get(code or 0, "WrongUsage" if error is None else "CannotRead")
@@ -130,7 +130,7 @@ def refuse(message: str, error: Exception | None = None, *, as_json: bool) -> No
 
 
 def what(error: Exception) -> str:
-    """Write what the operating system said, without its number and the file."""
+    """Return the message of an operating system's error, without its number and the file."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 

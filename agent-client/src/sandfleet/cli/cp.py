@@ -1,4 +1,4 @@
-"""`sandfleet cp SOURCE… TARGET`: files between this machine and a sandbox, one side of which is ID:PATH."""
+"""`sandfleet cp SOURCE… TARGET`: copy files between this machine and a sandbox (ID:PATH)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from sandfleet import _show
+from sandfleet import Sandbox
 from sandfleet.cli import FAILED, OK, USAGE, refuse, report, what
 from sandfleet.errors import FileError, FileNotFound, InvalidArgument, ProtocolError
-from sandfleet.file_values import OnProgress, Progress, Transfer
-from sandfleet.sync import Sandbox
+from sandfleet.values import _show
+from sandfleet.values.files import OnProgress, Progress, Transfer
 
 # A local name with a colon is written ./name, as for scp.
 _REMOTE = re.compile(r"(?P<sandbox>[A-Za-z0-9][A-Za-z0-9._/-]*):(?P<path>.*)", re.DOTALL)
@@ -36,19 +36,24 @@ class _Place:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.add_argument(
-        "sources", metavar="SOURCE", nargs="+", help="what to copy; in a sandbox ID:PATH, which may be a quoted pattern"
+        "sources",
+        metavar="SOURCE",
+        nargs="+",
+        help="file or directory; in a sandbox ID:PATH, where PATH may be a quoted pattern",
     )
-    parser.add_argument("target", metavar="TARGET", help="where to; a directory that is there takes it by its own name")
-    parser.add_argument("-r", "--recursive", action="store_true", help="copy directories with all that is in them")
-    parser.add_argument("--json", action="store_true", help="print a JSON object at the end, and nothing else")
+    parser.add_argument(
+        "target", metavar="TARGET", help="target path; the source keeps its name in an existing directory"
+    )
+    parser.add_argument("-r", "--recursive", action="store_true", help="copy directories with their contents")
+    parser.add_argument("--json", action="store_true", help="print only one JSON object, at the end")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copy; return 0 when all was copied, 1 when something was not, 2 for wrong usage."""
+    """Copy; return 0 if all was copied, 1 if not, 2 for wrong usage."""
     sources, target = [_place(word) for word in options.sources], _place(options.target)
     sides = {bool(place.sandbox) for place in sources}
     if len({place.sandbox for place in sources}) > 1 or sides == {bool(target.sandbox)}:
-        refuse("cannot copy: one side has to be ID:PATH of one sandbox, the other is local", as_json=options.json)
+        refuse("cannot copy: one side has to be ID:PATH of one sandbox, the other a local path", as_json=options.json)
         return USAGE
     if not all(place.path for place in (*sources, target)):
         refuse("cannot copy: a name is empty", as_json=options.json)
@@ -81,7 +86,7 @@ def _pairs(sandbox: Sandbox, sources: Sequence[_Place], target: _Place) -> Itera
     found = [path for place in sources for path in (_expand(sandbox, place.path) if place.sandbox else [place.path])]
     into = _is_directory(sandbox, target)
     if len(found) > 1 and not into:
-        raise InvalidArgument(f"cannot copy {len(found)} things to {target.path!r}: it is no directory")
+        raise InvalidArgument(f"cannot copy {len(found)} things to {target.path!r}: it is not a directory")
     for path in found:
         name = path.rstrip("/").rpartition("/")[2]
         inside = into and name not in ("", ".", "..")
@@ -89,10 +94,10 @@ def _pairs(sandbox: Sandbox, sources: Sequence[_Place], target: _Place) -> Itera
 
 
 def _expand(sandbox: Sandbox, path: str) -> list[str]:
-    """Find what a pattern stands for; a name that is there stands for itself."""
+    """Find the paths of a pattern; the name of an existing file stands for itself."""
     if not _PATTERN.search(path) or sandbox.files.exists(path):
         return [path]
-    # What comes before the first name with a pattern is the directory to look in.
+    # The part before the first pattern is the directory to search.
     names = path.split("/")
     fixed = next(number for number, name in enumerate(names) if _PATTERN.search(name))
     top = "/".join(names[:fixed]) or ("/" if path.startswith("/") else ".")
@@ -104,7 +109,7 @@ def _expand(sandbox: Sandbox, path: str) -> list[str]:
 
 
 def check_names(found: Sequence[str], pattern: str) -> None:
-    """See that they end in what was asked for: local files get these names. Raises ProtocolError."""
+    """Check that found paths match the pattern: local files get their names. Raises ProtocolError."""
     for path in found:
         name = path.rpartition("/")[2]
         matches = pattern == "**" or fnmatchcase(name, pattern)
@@ -116,7 +121,7 @@ def _is_directory(sandbox: Sandbox, place: _Place) -> bool:
     if not place.sandbox:
         return Path(place.path).is_dir()
     try:
-        # Unlike `get_info` it follows a link.
+        # Unlike `get_info`, it follows symlinks.
         sandbox.files.glob("*", place.path, max_matches=1)
     except FileError:
         return False
@@ -141,7 +146,7 @@ def _check_recursive(source: str, *, is_directory: bool, recursive: bool) -> Non
 
 @contextmanager
 def _bar(*, shown: bool) -> Iterator[OnProgress | None]:
-    """Show on a terminal how far it is, in one line that goes away."""
+    """Show the progress on a terminal, in one line that is removed at the end."""
     if not shown:
         yield None
         return

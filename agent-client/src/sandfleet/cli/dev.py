@@ -1,4 +1,4 @@
-"""`sandfleet dev`: a fleet on this machine, for every program that SANDFLEET_ADDRESS points to it."""
+"""`sandfleet dev`: serve a fleet on this machine, for programs whose SANDFLEET_ADDRESS is its address."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import argparse
 import json
 import sys
 
+from sandfleet._fleets.embedded import Options, Process
 from sandfleet.cli import OK, PLATFORM, end_at_sigterm
-from sandfleet.embedded import Options, Process
-from sandfleet.values import Isolation
+from sandfleet.values.sandbox import Isolation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.add_argument("--pool-size", type=int, metavar="N", help="sandboxes kept warm")
-    parser.add_argument("--max-sandboxes", type=int, metavar="N", help="sandboxes at the same time")
+    parser.add_argument("--max-sandboxes", type=int, metavar="N", help="largest number of sandboxes at the same time")
     parser.add_argument("--isolation", type=Isolation, choices=[Isolation.NONE, Isolation.NAMESPACE], metavar="LEVEL",
-                        help="namespace (default), or none: user code then runs as a plain process of this machine")  # fmt: skip
+                        help="namespace (default), or none: user code runs as a plain process here")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the address as a JSON object")
 
 
@@ -36,4 +36,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _welcome(address: str) -> str:
-    return f"The fleet serves. For its clients:\n\n  export SANDFLEET_ADDRESS={address}\n\nCtrl-C ends it with all its sandboxes."
+    how = f"  export SANDFLEET_ADDRESS={address}"
+    return f"The fleet is ready. Tell its clients where it is:\n\n{how}\n\nCtrl-C ends the fleet and all its sandboxes."

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sandfleet.cli import FAILED, OK
-from sandfleet.values import Isolation
+from sandfleet.values.sandbox import Isolation
 
 _PROBE_TIMEOUT = 20.0
 # What the session namespace is made of, less what it has inside.
@@ -33,7 +33,7 @@ _NAMESPACE = [
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. `needed` ones decide whether sandboxes can run in a namespace."""
+    """The result of one check. `needed` checks decide whether sandboxes can run in a namespace."""
 
     name: str
     ok: bool
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, try, and say; return 0 when sandboxes can be isolated here, else 1."""
+    """Run the checks and report; return 0 if sandboxes can be isolated on this machine, else 1."""
     checks = examine()
     level = verdict(checks)
     if options.json:
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine() -> list[Check]:
-    """Look at everything that matters; starts probes in namespaces of their own."""
+    """Run all checks; some start probes in namespaces of their own."""
     return [
         _python(),
         _local(),
@@ -76,7 +76,7 @@ def examine() -> list[Check]:
 
 
 def verdict(checks: list[Check]) -> Isolation:
-    """Say which level of isolation sandboxes on this machine have."""
+    """Return the isolation that sandboxes on this machine have."""
     if not all(check.ok for check in checks if check.needed):
         return Isolation.NONE
     inside = any(check.ok for check in checks if check.name == "gVisor")
@@ -84,8 +84,8 @@ def verdict(checks: list[Check]) -> Isolation:
 
 
 _VERDICTS = {
-    Isolation.NONE: "No isolation: what is marked as needed above is missing. Without it sandboxes run only with isolation=none,"
-    " as plain processes of this machine.",
+    Isolation.NONE: "No isolation: a needed check above has failed. Sandboxes run only with isolation=none, as plain"
+    " processes of this machine.",
     Isolation.NAMESPACE: "Isolation: namespace. Code runs in a session namespace on this machine's kernel.",
     Isolation.GVISOR: "Isolation: gvisor. Code runs in a session namespace inside gVisor.",
 }
@@ -110,7 +110,7 @@ def _bubblewrap() -> Check:
 
 
 def _namespace() -> Check:
-    # Root needs no user namespace; everybody else gets the others only inside one.
+    # Root needs no user namespace; other users get the other namespaces only inside one.
     extra = [] if os.geteuid() == 0 else ["--unshare-user"]
     ok, said = _try(["bwrap", *extra, *_NAMESPACE, "true"])
     return Check("session namespace", ok, "made one" if ok else f"cannot make one: {said}", needed=True)
@@ -120,7 +120,7 @@ def _network() -> Check:
     extra = [] if os.geteuid() == 0 else ["--unshare-user"]
     ok, said = _try(["bwrap", *extra, "--unshare-net", *_NAMESPACE, "true"])
     return Check(
-        "network namespace", ok, "an empty one for each sandbox" if ok else f"cannot make one: {said}", needed=True
+        "network namespace", ok, "each sandbox has an empty one" if ok else f"cannot make one: {said}", needed=True
     )
 
 

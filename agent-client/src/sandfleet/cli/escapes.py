@@ -1,4 +1,4 @@
-"""What is typed to leave a terminal, and what a terminal shows without what steers it. Pure."""
+"""The typed escape that leaves a terminal, and terminal output without escape sequences. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Leaving:
         self._held = False
 
     def feed(self, data: bytes) -> bytes:
-        """Return what is to be sent of what was typed. What comes after `left` is dropped."""
+        """Return the part of typed input to send. Input after `left` is dropped."""
         sent = bytearray()
         for byte in data:
             if self._held:
@@ -50,13 +50,13 @@ class _State(enum.Enum):
 
 
 class Plain:
-    """Drops escape sequences (ECMA-48) and control characters but line feeds and tabs, whatever way they are cut into chunks."""
+    """Drops escape sequences (ECMA-48) and control characters but line feeds and tabs, also across chunks."""
 
     def __init__(self) -> None:
         self._state = _State.TEXT
 
     def feed(self, data: bytes) -> bytes:
-        """Return what is text of it."""
+        """Return the text in a chunk."""
         return bytes(byte for byte in data if self._is_text(byte))
 
     def _is_text(self, byte: int) -> bool:
@@ -69,12 +69,12 @@ class Plain:
         return False
 
     def _next(self, byte: int) -> _State:
-        """The state behind a byte that is no text."""
+        """Return the state after a byte that is not text."""
         match self._state:
             case _State.STRING:
                 return _State.TEXT if byte == _BELL else _State.STRING_ESCAPED if byte == _ESCAPE else _State.STRING
             case _State.STRING_ESCAPED if byte not in b"\\":
-                # Another sequence has begun in the middle of the string, and ends it.
+                # Another sequence begins in the middle of the string, and ends it.
                 return self._after_escape(byte)
             case _State.STRING_ESCAPED:
                 return _State.TEXT

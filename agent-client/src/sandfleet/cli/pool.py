@@ -1,4 +1,4 @@
-"""`sandfleet pool ls`: how the pools of a cluster stand."""
+"""`sandfleet pool ls`: list the pools of a cluster."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import argparse
 import json
 import os
 
-from sandfleet import _show, cluster
+from sandfleet import Fleet
+from sandfleet._fleets import cluster
 from sandfleet.cli import OK, table
-from sandfleet.fleet_values import PoolInfo
-from sandfleet.sync import Fleet
+from sandfleet.values import _show
+from sandfleet.values.fleet import PoolInfo
 
 _COLUMNS = ("POOL", "TEMPLATE", "WARM", "TARGET", "STARTING", "CLAIMED", "WAITING", "HIT RATE", "REASON")
 
@@ -17,18 +18,23 @@ _COLUMNS = ("POOL", "TEMPLATE", "WARM", "TARGET", "STARTING", "CLAIMED", "WAITIN
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("ls", help="list them", description="List pools, by name.")
+    listing = actions.add_parser("ls", help="list pools", description="List pools, by name.")
     where = listing.add_mutually_exclusive_group()
-    where.add_argument("-n", "--namespace", metavar="NS", help="of this namespace")
+    where.add_argument("-n", "--namespace", metavar="NS", help="namespace of the pools")
     where.add_argument(
-        "-A", "--all-namespaces", action="store_const", const="", dest="namespace", help="of all of them"
+        "-A",
+        "--all-namespaces",
+        action="store_const",
+        const="",
+        dest="namespace",
+        help="list the pools of all namespaces",
     )
     listing.add_argument("--json", action="store_true", help="print a JSON array")
 
 
 def run(options: argparse.Namespace) -> int:
-    """List them."""
-    # Only a cluster has pools that people make, so a fleet of our own is not started for this.
+    """List the pools."""
+    # Only a cluster has declared pools, so no embedded fleet is started for this.
     named = os.environ.get("SANDFLEET_ADDRESS") or cluster.KUBERNETES
     with Fleet.connect(named, namespace=options.namespace) as fleet:
         found = fleet.pools(namespace=options.namespace)

@@ -1,4 +1,4 @@
-"""`sandfleet run FILE|-`: one file in a fresh sandbox, or in one that is there, its output as it comes."""
+"""`sandfleet run FILE|-`: run one file in a new sandbox, or in an existing one, and show its output as it comes."""
 
 from __future__ import annotations
 
@@ -7,37 +7,42 @@ import json
 import sys
 from pathlib import Path
 
-from sandfleet import _show
+from sandfleet import Sandbox
 from sandfleet.cli import FAILED, OK, PLATFORM, USAGE, end_at_sigterm, refuse, what
-from sandfleet.fleet_values import Queued
-from sandfleet.sync import Sandbox
-from sandfleet.values import Blame, CommandResult, Execution, Isolation, Outcome, Result
+from sandfleet.values import _show
+from sandfleet.values.execution import Blame, CommandResult, Execution, Outcome, Result
+from sandfleet.values.fleet import Queued
+from sandfleet.values.sandbox import Isolation
 
 _SCRIPT = "/tmp/sandfleet-run"  # noqa: S108  in the sandbox, where /tmp is its own
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("file", metavar="FILE", help="what to run; - is standard input")
+    parser.add_argument("file", metavar="FILE", help="file to run; - is standard input")
     parser.add_argument("--language", choices=["python", "bash"], default="python")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="deadline of the run")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--sandbox", metavar="ID", help="run in this sandbox, which stays; NAMESPACE/NAME is a CodeSandbox of a cluster"
+        "--sandbox", metavar="ID", help="run in this sandbox and keep it; NAMESPACE/NAME is a CodeSandbox of a cluster"
     )
-    where.add_argument("--pool", default="", metavar="POOL", help="claim it from this pool of a cluster")
-    parser.add_argument("--template", default="", metavar="NAME", help="what it is made of: python, or the pool's")
-    parser.add_argument("-n", "--namespace", metavar="NS", help="where it is to be, on a cluster")
-    parser.add_argument("--max-wait", type=float, default=60.0, metavar="SECONDS", help="for a sandbox (default: 60)")
+    where.add_argument("--pool", default="", metavar="POOL", help="claim the sandbox from this pool of a cluster")
+    parser.add_argument(
+        "--template", default="", metavar="NAME", help="template of the sandbox (default: the pool's, else python)"
+    )
+    parser.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandbox, on a cluster")
+    parser.add_argument(
+        "--max-wait", type=float, default=60.0, metavar="SECONDS", help="how long to wait for a sandbox (default: 60)"
+    )
     where.add_argument(
         "--isolation", type=Isolation, choices=[Isolation.NONE, Isolation.NAMESPACE, Isolation.GVISOR], metavar="LEVEL",
-        help="the least isolation: none, namespace (default) or gvisor",
+        help="weakest acceptable isolation: none, namespace (default) or gvisor",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end, and nothing else")
+    parser.add_argument("--json", action="store_true", help="print only one JSON object, at the end")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the file; return 0 when it ended well, 1 when not, 2 when it cannot be read, 3 when the platform failed."""
+    """Run the file; return 0 if it ended well, 1 if not, 2 if it cannot be read, 3 if the platform failed."""
     try:
         code = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -83,7 +88,7 @@ def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Exe
 
 
 def _run_bash(sandbox: Sandbox, code: str, options: argparse.Namespace) -> CommandResult:
-    # As a file, since one argument of a program has at most 128 KiB.
+    # As a file, since one argument of a program is at most 128 KiB long.
     sandbox.files.write(_SCRIPT, code)
     if options.json:
         return sandbox.commands.run(["bash", _SCRIPT], timeout=options.timeout)

@@ -8,58 +8,63 @@ import os
 import sys
 from collections.abc import Iterable
 
-from sandfleet import _background, _show, cluster, finding
+from sandfleet import Fleet, Sandbox
+from sandfleet._fleets import cluster, discovery
+from sandfleet._sync import portal
 from sandfleet.cli import FAILED, OK, USAGE, end_at_sigterm, refuse, report, services, table, top
 from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
-from sandfleet.fleet_values import SandboxChange
-from sandfleet.sync import Fleet, Sandbox
-from sandfleet.values import Blame, CommandResult, Outcome, SandboxInfo, Stream
+from sandfleet.values import _show
+from sandfleet.values.execution import Blame, CommandResult, Outcome, Stream
+from sandfleet.values.fleet import SandboxChange
+from sandfleet.values.sandbox import SandboxInfo
 
-# What `exec` ends with when there is no exit code of a command to end with.
+# The exit code of `exec` if the command has none.
 NO_COMMAND = 255
 
 _COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "POOL", "ISOLATION", "LEASE ENDS", "LABELS")
-# As wide as most are; those of a watch come one by one.
+# Fixed widths: a watch prints its rows one by one.
 _WATCHED = "{:<9}  {:<40}  {:<10}  {:<16}  {}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = _action(actions, "ls", "list them", "print a JSON array; with --watch an object a line")
-    listing.add_argument("-A", "--all-namespaces", action="store_true", help="those of all namespaces")
-    listing.add_argument("-l", "--selector", default="", metavar="KEY=VALUE,…", help="only those with these labels")
-    listing.add_argument("-w", "--watch", action="store_true", help="go on with what changes, until Ctrl-C")
-    _action(actions, "get", "describe one, its isolation and limits included", "print a JSON object").add_argument(
-        "sandbox", metavar="ID"
+    listing = _action(actions, "ls", "list sandboxes", "print a JSON array; with --watch one object a line")
+    listing.add_argument("-A", "--all-namespaces", action="store_true", help="list the sandboxes of all namespaces")
+    listing.add_argument(
+        "-l", "--selector", default="", metavar="KEY=VALUE,…", help="list only sandboxes with these labels"
     )
-    looking = _action(
-        actions, "top", "show what one uses and how near to its limits, until Ctrl-C", "print an object a line"
-    )
+    listing.add_argument("-w", "--watch", action="store_true", help="then show changes, until Ctrl-C")
+    _action(
+        actions, "get", "describe a sandbox, its isolation and limits included", "print a JSON object"
+    ).add_argument("sandbox", metavar="ID")
+    looking = _action(actions, "top", "show what a sandbox uses of its limits, until Ctrl-C", "print one object a line")
     looking.add_argument(
-        "--interval", type=float, default=1.0, metavar="SECONDS", help="at most so often: 0.1 to 60 (1)"
+        "--interval", type=float, default=1.0, metavar="SECONDS", help="shortest interval: 0.1 to 60 (default: 1)"
     )
     looking.add_argument("sandbox", metavar="ID")
-    _action(actions, "kill", "end them, with everything in them", "print a JSON object").add_argument(
+    _action(actions, "kill", "end sandboxes, with everything in them", "print a JSON object").add_argument(
         "sandboxes", metavar="ID", nargs="+"
     )
-    _action(actions, "services", "list the services of one", "print a JSON array").add_argument("sandbox", metavar="ID")
+    _action(actions, "services", "list the services of a sandbox", "print a JSON array").add_argument(
+        "sandbox", metavar="ID"
+    )
     logs = _action(
         actions,
         "logs",
-        "show what a service of one has written",
-        "print a JSON object; with --follow one for each piece",
+        "show the log of a service",
+        "print a JSON object; with --follow one object for each piece",
     )
-    logs.add_argument("-f", "--follow", action="store_true", help="go on with what it writes, until Ctrl-C")
-    logs.add_argument("--tail", type=int, metavar="LINES", help="only so many of the last lines")
+    logs.add_argument("-f", "--follow", action="store_true", help="then show new output, until Ctrl-C")
+    logs.add_argument("--tail", type=int, metavar="LINES", help="show only so many of the last lines")
     logs.add_argument("sandbox", metavar="ID")
     logs.add_argument("service", metavar="SERVICE")
-    execute = _action(actions, "exec", "run a command in one", "print one JSON object at the end, and nothing else")
-    execute.add_argument("-i", "--stdin", action="store_true", help="give it what is on standard input, to its end")
-    execute.add_argument("--cwd", default="", metavar="DIR", help="where, relative to /workspace")
+    execute = _action(actions, "exec", "run a command in a sandbox", "print only one JSON object, at the end")
+    execute.add_argument("-i", "--stdin", action="store_true", help="pass standard input to the command")
+    execute.add_argument("--cwd", default="", metavar="DIR", help="working directory, relative to /workspace")
     execute.add_argument("--timeout", type=float, metavar="SECONDS", help="deadline of the command")
     execute.add_argument("sandbox", metavar="ID")
-    execute.add_argument("words", metavar="-- CMD", nargs="*", help="the command and its arguments, behind --")
+    execute.add_argument("words", metavar="-- CMD", nargs="*", help="the command and its arguments, after --")
 
 
 def _action(
@@ -69,13 +74,13 @@ def _action(
     as_json: str,
 ) -> argparse.ArgumentParser:
     made = actions.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
-    made.add_argument("-n", "--namespace", metavar="NS", help="of this namespace of a cluster")
+    made.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandbox, on a cluster")
     made.add_argument("--json", action="store_true", help=as_json)
     return made
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what is asked for."""
+    """Run the action."""
     match options.action:
         case "ls":
             return _watch(options) if options.watch else _list(options)
@@ -108,7 +113,7 @@ def _row(info: SandboxInfo) -> tuple[str, ...]:
 
 def _watch(options: argparse.Namespace) -> int:
     namespace = _namespace(options)
-    # Only a cluster can be watched, so a fleet of our own is not started for this.
+    # Only a cluster can be watched, so no embedded fleet is started for this.
     named = os.environ.get("SANDFLEET_ADDRESS") or cluster.KUBERNETES
     with Fleet.connect(named, namespace=namespace) as fleet:
         changes = fleet.watch(options.selector, namespace=namespace)
@@ -131,13 +136,13 @@ def _show_changes(changes: Iterable[SandboxChange]) -> None:
 
 def _get(options: argparse.Namespace) -> int:
     sandbox_id = full_id(options.sandbox, options)
-    fleet = Fleet(_background.run(finding.find_fleet_of(sandbox_id)))
+    fleet = Fleet(portal.run(discovery.find_fleet_of(sandbox_id)))
     info, silent = fleet.get(sandbox_id), ""
     try:
         with Sandbox.connect(sandbox_id, fleet=fleet, keep_alive=False) as sandbox:
             info = sandbox.get_info()
     except SandboxError as error:
-        # It may not be ready, or we may look at it but not use it: what the fleet knows is an answer.
+        # The sandbox may not be ready, or the user may only look at it: then show what the fleet knows.
         silent = error.message
     if options.json:
         print(json.dumps(_show.to_json(info)))
@@ -171,7 +176,7 @@ def _top(options: argparse.Namespace) -> int:
 
 
 def _kill(options: argparse.Namespace) -> int:
-    """End all of them, whatever becomes of one; return 1 when one had ended before."""
+    """End all sandboxes, also after a failure of one; return 1 if one had ended before."""
     was_there = {one: _end(full_id(one, options)) for one in options.sandboxes}
     if options.json:
         print(json.dumps({"killed": was_there}))
@@ -186,16 +191,16 @@ def _kill(options: argparse.Namespace) -> int:
 
 def _end(sandbox_id: str) -> bool:
     try:
-        fleet = _background.run(finding.find_fleet_of(sandbox_id))
+        fleet = portal.run(discovery.find_fleet_of(sandbox_id))
     except SandboxEnded:
         return False
-    return _background.run(fleet.release(sandbox_id))
+    return portal.run(fleet.release(sandbox_id))
 
 
 def _exec(options: argparse.Namespace) -> int:
-    """Run the command; return its exit code, 255 where the platform failed."""
+    """Run the command; return its exit code, 255 if the platform failed."""
     if not (options.words or options.behind):
-        refuse("cannot run a command: there is none; sandboxes exec ID -- CMD…", as_json=options.json)
+        refuse("cannot run a command: none is given; use sandboxes exec ID -- CMD…", as_json=options.json)
         return USAGE
     try:
         with Sandbox.connect(full_id(options.sandbox, options)) as sandbox:
@@ -209,7 +214,7 @@ def _exec(options: argparse.Namespace) -> int:
         print(f"sandfleet: {ended.outcome}: {ended.message}", file=sys.stderr)
     if ended.blame is Blame.PLATFORM:
         return NO_COMMAND
-    # One that was ended from outside may have no code of its own to show.
+    # A command that was ended from outside may have no exit code of its own.
     return ended.exit_code or (OK if ended.ok else FAILED)
 
 
@@ -222,11 +227,11 @@ def _run(sandbox: Sandbox, options: argparse.Namespace) -> CommandResult:
     try:
         for piece in handle:
             if not options.json:
-                # Bytes as they are: what it writes may be no text.
+                # Bytes as they are: the output may not be text.
                 stream = sys.stderr if piece.stream is Stream.STDERR else sys.stdout
                 stream.buffer.write(piece.data)
                 stream.buffer.flush()
-    except BaseException:  # Ctrl-C, or nobody reads what it says.
+    except BaseException:  # Ctrl-C, or the reader of the output has gone.
         handle.kill()
         raise
     return handle.wait()
@@ -237,7 +242,7 @@ def _namespace(options: argparse.Namespace) -> str | None:
 
 
 def full_id(name: str, options: argparse.Namespace) -> str:
-    """Return the id of a sandbox: in a cluster a name alone is one of the namespace."""
+    """Return the id of a sandbox: in a cluster a bare name is in the namespace."""
     if "/" in name:
         return name
     if options.namespace:

@@ -1,4 +1,4 @@
-"""`sandfleet sandboxes services|logs`: what goes on running in a sandbox."""
+"""`sandfleet sandboxes services|logs`: the services of a sandbox, and their logs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import json
 import sys
 
-from sandfleet import _show
+from sandfleet import Sandbox
 from sandfleet.cli import OK, table
-from sandfleet.service_values import LogPiece, Service
-from sandfleet.sync import Sandbox
+from sandfleet.values import _show
+from sandfleet.values.services import LogPiece, Service
 
 _COLUMNS = ("SERVICE", "STATE", "RESTARTS", "PID", "PORTS", "STARTED", "WHY")
 _WIDTH = 80
@@ -41,7 +41,7 @@ def _row(one: Service) -> tuple[str, ...]:
 
 
 def logs(sandbox_id: str, options: argparse.Namespace) -> int:
-    """Show what a service has written, and with --follow what it writes."""
+    """Show the log of a service; with --follow also new output."""
     with Sandbox.connect(sandbox_id, keep_alive=False) as sandbox:
         if options.follow:
             for piece in sandbox.services.logs(options.service, follow=True, tail=options.tail):
@@ -58,6 +58,6 @@ def _show_piece(piece: LogPiece, *, as_json: bool) -> None:
     elif piece.dropped_bytes:
         print(f"sandfleet: {piece.dropped_bytes} bytes are missing here", file=sys.stderr)
     else:
-        # Bytes as they are: what it writes may be no text.
+        # Bytes as they are: the output may not be text.
         sys.stdout.buffer.write(piece.data)
         sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""`sandfleet shell ID [-- CMD…]`: this terminal becomes one of the sandbox."""
+"""`sandfleet shell ID [-- CMD…]`: connect this terminal to a new terminal in the sandbox."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from concurrent.futures import CancelledError
 from sandfleet.cli import FAILED, OK, report, sandboxes
 from sandfleet.cli.escapes import Leaving, Plain
 from sandfleet.errors import SandfleetError
-from sandfleet.pty import AsyncPtyHandle
+from sandfleet.resources.pty import AsyncPtyHandle
 from sandfleet.sandbox import AsyncSandbox
-from sandfleet.values import Blame, CommandResult, Outcome
+from sandfleet.values.execution import Blame, CommandResult, Outcome
 
 _CTRL_D = b"\x04"
 _READ = 65536
-# How long a shell that was hung up may take to end, in seconds.
+# Seconds that a shell may take to end after a hang-up.
 _HANG_UP = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("-n", "--namespace", metavar="NS", help="of this namespace of a cluster")
-    parser.add_argument("--cwd", default="", metavar="DIR", help="where, relative to /workspace")
+    parser.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandbox, on a cluster")
+    parser.add_argument("--cwd", default="", metavar="DIR", help="working directory, relative to /workspace")
     parser.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="deadline (the longest that the sandbox allows)"
+        "--timeout", type=float, metavar="SECONDS", help="deadline (default: the longest that the sandbox allows)"
     )
     parser.add_argument("--json", action="store_true", help="print errors of the platform as a JSON object")
     parser.add_argument("sandbox", metavar="ID")
-    parser.add_argument("words", metavar="-- CMD", nargs="*", help="what to run, behind -- (bash)")
+    parser.add_argument("words", metavar="-- CMD", nargs="*", help="command to run, after -- (default: bash)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Be its terminal; return its exit code, 128+n where signal n ended this command, 255 where the platform failed."""
+    """Connect the terminals; return the exit code, 128+n if signal n ended this command, 255 if the platform failed."""
     try:
         return asyncio.run(_run(options))
     except SandfleetError as error:
@@ -65,13 +65,13 @@ async def _run(options: argparse.Namespace) -> int:
 
 
 class _Attached:
-    """The terminal here, and the one in the sandbox."""
+    """The local terminal, and the one in the sandbox."""
 
     def __init__(self, handle: AsyncPtyHandle) -> None:
         self._handle = handle
         self._plain = None if sys.stdout.isatty() else Plain()
         self._loop = asyncio.get_running_loop()
-        # What ended it from this side: the number of a signal, 0 for `~.`.
+        # What ended it on this side: the number of a signal, 0 for `~.`.
         self._ended: asyncio.Future[int] = self._loop.create_future()
 
     async def run(self) -> int:
@@ -88,7 +88,7 @@ class _Attached:
                 ends: set[asyncio.Future[None] | asyncio.Future[int]] = {shown, self._ended}
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Also where it cannot be shown any more (a pipe that nobody reads).
+            # Also if the output cannot be shown any more (a pipe without a reader).
             if not shown.done() or shown.cancelled() or shown.exception() is not None:
                 await self._hang_up(shown)
         if self._ended.done():
@@ -110,11 +110,11 @@ class _Attached:
     async def _show(self) -> None:
         async for data in self._handle:
             text = self._plain.feed(data) if self._plain else data
-            # A terminal may be slow, and nobody else is to wait for it.
+            # A terminal may be slow, and other tasks must not wait for it.
             await asyncio.to_thread(_write, text)
 
     async def _type(self, data: bytes) -> None:
-        # It may have ended since, which what it shows will say.
+        # The command may have ended since; its output ends then.
         with contextlib.suppress(SandfleetError):
             await self._handle.send(data)
 
@@ -151,7 +151,7 @@ async def _over(shown: asyncio.Future[None]) -> None:
 
 
 def _size() -> tuple[int, int]:
-    """Rows and columns of this terminal; the usual ones where there is none."""
+    """Return rows and columns of this terminal; the usual size without a terminal."""
     for stream in (sys.stdout, sys.stdin):
         with contextlib.suppress(OSError, ValueError):
             size = os.get_terminal_size(stream.fileno())
@@ -162,7 +162,7 @@ def _size() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _raw() -> Iterator[None]:
-    """Passes every key on, and gives the terminal back as it was."""
+    """Passes every key on, and restores the terminal at the end."""
     if not sys.stdin.isatty():
         yield
         return
@@ -177,7 +177,7 @@ def _raw() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _typing(type_in: Callable[[bytes], None], leave: Callable[[], None]) -> Iterator[None]:
-    """Reads what is typed, or piped in, in a thread: files cannot be waited for otherwise, and a terminal stays as it is."""
+    """Reads keys or piped input in a thread: asyncio cannot wait for files, and the terminal's mode stays unchanged."""
     stop, stopping = os.pipe()
     thread = threading.Thread(target=_read, args=(sys.stdin.fileno(), stop, type_in, leave), daemon=True)
     thread.start()

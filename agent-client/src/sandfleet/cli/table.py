@@ -19,22 +19,22 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def moment(time: datetime | None) -> str:
-    """Write a time, or that there is none."""
+    """Format a time, or a dash."""
     return time.isoformat(sep=" ", timespec="seconds") if time else "-"
 
 
 def pairs(labels: Iterable[tuple[str, str]]) -> str:
-    """Write labels, or that there are none."""
+    """Format labels, or a dash."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels)) or "-"
 
 
 def plain(text: str) -> str:
-    """Leave out what a terminal would act on: some texts were said by code in a sandbox."""
+    """Remove characters that a terminal would act on: some texts come from code in a sandbox."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 def is_plain(out: TextIO) -> bool:
-    """Say whether a stream wants no colours. https://no-color.org: set and not empty."""
+    """Return whether a stream gets no colours. https://no-color.org: set and not empty."""
     return bool(not out.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
 
 

@@ -1,4 +1,4 @@
-"""`sandfleet sandboxes top`: what a sandbox and its executions use, as it changes."""
+"""`sandfleet sandboxes top`: show what a sandbox and its executions use."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from sandfleet import _show
 from sandfleet.cli import table
+from sandfleet.values import _show
 
 if TYPE_CHECKING:
-    from sandfleet.usage_values import ExecutionUsage, SandboxUsage
+    from sandfleet.values.usage import ExecutionUsage, SandboxUsage
 
 _BAR = 20
-# From these shares of a limit on a bar is yellow, then red.
+# Shares of a limit from which a bar is yellow, then red.
 _NEAR, _AT = 0.75, 0.9
 _RED, _YELLOW, _GREEN, _BOLD, _PLAIN = "\033[31m", "\033[33m", "\033[32m", "\033[1m", "\033[0m"
 _UNKNOWN = "?"
@@ -28,7 +28,7 @@ class View(Protocol):
 
 
 def follow(usages: Iterable[SandboxUsage], *, as_json: bool, name: str, out: TextIO) -> None:
-    """Show each until there are no more; Ctrl-C is the way to stop, and leaves the last one."""
+    """Show each usage until the sandbox ends, or until Ctrl-C, which leaves the last one."""
     view: View = Json(out) if as_json else Screen(out, name) if out.isatty() else Lines(out)
     try:
         for usage in usages:
@@ -38,7 +38,7 @@ def follow(usages: Iterable[SandboxUsage], *, as_json: bool, name: str, out: Tex
 
 
 class Json:
-    """An object a line."""
+    """One JSON object a line."""
 
     def __init__(self, out: TextIO) -> None:
         """Write to `out`."""
@@ -50,7 +50,7 @@ class Json:
 
 
 class Lines:
-    """For what is no terminal: a line each time."""
+    """One line each time, for files and pipes."""
 
     def __init__(self, out: TextIO) -> None:
         """Write to `out`."""
@@ -69,7 +69,7 @@ class Lines:
 
 
 class Screen:
-    """For a terminal: drawn over itself."""
+    """A screen that is redrawn, for terminals."""
 
     def __init__(self, out: TextIO, name: str) -> None:
         """Write to `out` what `name` uses."""
@@ -78,7 +78,7 @@ class Screen:
         self._drawn = 0
 
     def show(self, usage: SandboxUsage) -> None:
-        """Draw one over the one before."""
+        """Draw a usage over the one before."""
         columns, lines = shutil.get_terminal_size((100, 24))
         shown = [clip(line, columns) for line in screen(usage, self._name)][: max(1, lines - 1)]
         if table.is_plain(self._out):
@@ -92,7 +92,7 @@ class Screen:
 
 
 def screen(usage: SandboxUsage, name: str) -> list[str]:
-    """What a terminal shows, without colours and as wide as it gets."""
+    """Return the lines of the screen, without colours and uncut."""
     head = f"{name}  up {seconds(usage.wall_seconds)}  {usage.executions} executions ended"
     bars = [f"{label:<11}{bar(share)}  {value}" for label, value, share in gauges(usage)]
     peaks = f"peaks      memory {size(usage.peak_memory_bytes)}, {usage.peak_processes} processes"
@@ -104,7 +104,7 @@ def screen(usage: SandboxUsage, name: str) -> list[str]:
 
 
 def gauges(usage: SandboxUsage) -> list[tuple[str, str, float | None]]:
-    """What has a limit: its name, how near it is in words, and the share of it; None where it is not known."""
+    """Return each limited quantity: its name, its usage in words, and its share of the limit; None if not known."""
     limits = usage.limits
     return [
         _gauge("memory", usage.memory_bytes + usage.tmp_bytes, limits.memory_bytes, size),
@@ -125,7 +125,7 @@ class _Words(Protocol):
 
 
 def row(one: ExecutionUsage) -> tuple[str, ...]:
-    """Write one execution as the columns have it."""
+    """Format one execution as columns."""
     used = one.usage
     return (
         one.execution_id[:12],
@@ -147,7 +147,7 @@ def bar(share: float | None) -> str:
 
 
 def shares(usage: SandboxUsage, lines: int) -> list[float | None]:
-    """Return what each line of the screen is about: -1 for a headline, None for no limit."""
+    """Return the share of each line of the screen: -1 for a headline, None without a limit."""
     found: list[float | None] = [-1.0, *(share for _, _, share in gauges(usage))]
     return (found + [None] * lines)[:lines]
 
@@ -164,7 +164,7 @@ def paint(line: str, share: float | None) -> str:
 
 
 def size(value: int | None) -> str:
-    """Write bytes shortly, as 1.5G; what is not known as a question mark."""
+    """Format bytes, as 1.5G; a question mark if not known."""
     if value is None:
         return _UNKNOWN
     number, units = float(value), iter("KMGTPE")
@@ -179,7 +179,7 @@ def _count(value: int | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """Write a time: 3.4s, 12:34, 1:02:03."""
+    """Format a time: 3.4s, 12:34, 1:02:03."""
     if value < 60:
         return f"{value:.1f}s"
     minutes, left = divmod(int(value), 60)
@@ -188,6 +188,6 @@ def seconds(value: float) -> str:
 
 
 def clip(line: str, width: int) -> str:
-    """Keep to one line of a terminal: no control characters, and not wider than it is."""
+    """Cut a text to one line of a terminal, without control characters."""
     flat = "".join(char if char.isprintable() else " " for char in line)
     return flat if len(flat) < width else flat[: max(1, width - 2)] + "…"

@@ -11,24 +11,30 @@ A policy is an async callable from the conversation so far to the next action. T
 from sandfleet.codeact.conversation import (
     Action,
     AgentRun,
+    Call,
     Conversation,
     End,
     FinalAnswer,
     GiveUp,
+    Judge,
+    NoAction,
     Policy,
     PolicyError,
     RunCode,
     RunCommand,
+    Said,
     Step,
+    Tokens,
     Verdict,
 )
 from sandfleet.codeact.environment import Environment
-from sandfleet.codeact.evidence import Evidence
+from sandfleet.codeact.evidence import Evidence, Image
 from sandfleet.codeact.loop import CodeActAgent
 
 __all__ = [
     "Action",
     "AgentRun",
+    "Call",
     "CodeActAgent",
     "Conversation",
     "End",
@@ -36,10 +42,15 @@ __all__ = [
     "Evidence",
     "FinalAnswer",
     "GiveUp",
+    "Image",
+    "Judge",
+    "NoAction",
     "Policy",
     "PolicyError",
     "RunCode",
     "RunCommand",
+    "Said",
     "Step",
+    "Tokens",
     "Verdict",
 ]

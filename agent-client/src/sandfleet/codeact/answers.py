@@ -1,8 +1,8 @@
 """Whether an answer stands in the output it rests on. Pure.
 
-The interpreter computes, the model does not: a final answer names an execution, and each of its values has to be found in what
-that execution printed or returned. Numbers are compared by value, within the precision in which the answer is written; anything
-else has to be contained in the output, white space aside.
+The interpreter computes, the model does not: a final answer names an execution, and each of its values has to be found
+in what that execution printed or returned. Numbers are compared by value, within the precision in which the answer is
+written; anything else has to be contained in the output, white space aside.
 """
 
 import re
@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
-# A number that stands alone: not inside a word, not a part of a date, a time, a version or a path. Longer ones are text.
+# A number that stands alone: not inside a word, not a part of a date, a time, a version or a path. Longer ones are
+# text.
 _NUMBER = re.compile(
     r"""(?<![\w.])(?<!\d[-:/])
         [-+\u2212]?
@@ -21,7 +22,8 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
-# Of a longer output only the head and the tail are looked at: the check must not stop an event loop that drives many agents.
+# Of a longer output only the head and the tail are looked at: the check must not stop an event loop that drives many
+# agents.
 _LOOKED_AT = 256 * 1024
 # What people write around a number without changing its value.
 _DECORATION = re.compile(r"^[\s$€£¥≈~]+|[\s%°.!]+$")
@@ -64,7 +66,8 @@ def _found(text: str, plain: str, numbers: tuple[Decimal, ...]) -> bool:
 
 def _agrees(wanted: Decimal, seen: Decimal) -> bool:
     exponent = wanted.as_tuple().exponent
-    # Whole numbers are counts: 47 is not 46.8. What is written with decimals may be rounded, to the decimals that it shows.
+    # Whole numbers are counts: 47 is not 46.8. What is written with decimals may be rounded, to the decimals that it
+    # shows.
     if not isinstance(exponent, int) or exponent >= 0:
         return wanted == seen
     return abs(wanted - seen) <= Decimal(5).scaleb(exponent - 1)

@@ -1,7 +1,7 @@
 """What a policy sees and what it may answer: frozen values. Pure."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sandfleet.codeact.answers import AnswerValue
@@ -16,6 +16,8 @@ class End(StrEnum):
     OUT_OF_STEPS = "out_of_steps"
     GAVE_UP = "gave_up"
     PLATFORM_FAILURE = "platform_failure"
+    # The policy could not come to an action, because its model's endpoint failed. `AgentRun.error` is why.
+    POLICY_FAILED = "policy_failed"
 
 
 class Verdict(StrEnum):
@@ -31,12 +33,50 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Tokens:
+    """What the replies of a model have cost, in tokens; zero where the endpoint does not say."""
+
+    input: int = 0
+    output: int = 0
+
+    def __add__(self, other: "Tokens") -> "Tokens":
+        return Tokens(self.input + other.input, self.output + other.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function that a model has called: its name and its arguments as the model wrote them, and the endpoint's id."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A model's own words, so that the history can show them to it unchanged.
+
+    text       the reply with everything in it. calls: the functions that it called.
+    reasoning  thinking that the endpoint has handed over apart from the text.
+    remark     what the model has to be told of its reply, beside what came of the action ("2 blocks were not run").
+    """
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    reasoning: str = ""
+    remark: str = ""
+    tokens: Tokens = Tokens()
+
+
+# `said` takes no part in comparisons: two actions are equal when they do the same.
+@dataclass(frozen=True, slots=True)
 class RunCode:
     """Run a cell in the session's live interpreter."""
 
     code: str
     language: str = "python"
     intent: str = ""
+    said: Said | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +85,22 @@ class RunCommand:
 
     command: str | tuple[str, ...]
     intent: str = ""
+    said: Said | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class FinalAnswer:
     """The answer, and the execution whose output it stands in.
 
-    `value` is what is checked: one value or several. `text` is for people and is not checked.
+    `value` is what is checked: one value or several. `text` is for people and is not checked. Where the agent has a
+    judge of its own, no execution needs to be named.
     """
 
     value: AnswerValue | tuple[AnswerValue, ...]
-    execution_id: str
+    execution_id: str = ""
     text: str = ""
     intent: str = ""
+    said: Said | None = field(default=None, compare=False, repr=False)
 
     @property
     def values(self) -> tuple[AnswerValue, ...]:
@@ -70,9 +113,19 @@ class GiveUp:
 
     reason: str
     intent: str = ""
+    said: Said | None = field(default=None, compare=False, repr=False)
 
 
-Action = RunCode | RunCommand | FinalAnswer | GiveUp
+@dataclass(frozen=True, slots=True)
+class NoAction:
+    """A reply in which there is nothing to run and no answer. `reason` says why, for the model to repair it."""
+
+    reason: str
+    intent: str = ""
+    said: Said | None = field(default=None, compare=False, repr=False)
+
+
+Action = RunCode | RunCommand | FinalAnswer | GiveUp | NoAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +153,8 @@ class Conversation:
 
     task: str
     steps: tuple[Step, ...] = ()
+    # Whether an answer has to stand in the output of an execution. Without it the agent's own judge decides.
+    needs_evidence: bool = True
 
     @property
     def last(self) -> Step | None:
@@ -121,18 +176,31 @@ class AgentRun:
     message: str
     steps: tuple[Step, ...]
     answer: FinalAnswer | None = None
+    # Why there was no further action, where the run ended as `policy_failed`.
+    error: "PolicyError | None" = None
     # Times that the environment was replaced under the agent.
     recoveries: int = 0
     seconds: float = 0.0
+
+    def __str__(self) -> str:
+        said = "; ".join(map(str, self.answer.values)) if self.answer else self.message
+        return f"{self.end.value}: {said} ({len(self.steps)} step{'s' * (len(self.steps) != 1)}, {self.seconds:.1f} s)"
 
     @property
     def failures(self) -> int:
         """Steps that failed by the model's doing, repaired later or not."""
         return sum(step.verdict is Verdict.FAILED for step in self.steps)
 
+    @property
+    def tokens(self) -> Tokens:
+        """What the model's replies have cost in all."""
+        return sum((step.action.said.tokens for step in self.steps if step.action.said is not None), Tokens())
+
 
 class PolicyError(SandfleetError):
-    """The policy could not come to an action (its model's endpoint failed, say). The run ends as `gave_up`."""
+    """The policy could not come to an action (its model's endpoint failed, say). The run ends as `policy_failed`."""
 
 
 Policy = Callable[[Conversation], Awaitable[Action]]
+# Why an answer is rejected, in words for the model; None when it stands.
+Judge = Callable[[FinalAnswer, Conversation], "Awaitable[str | None] | str | None"]

@@ -3,9 +3,12 @@
 from dataclasses import dataclass, replace
 
 from sandfleet.codeact.answers import is_empty, missing_values
-from sandfleet.codeact.conversation import Conversation, End, FinalAnswer, Step, Verdict
+from sandfleet.codeact.conversation import Conversation, End, FinalAnswer, PolicyError, Step, Verdict
 from sandfleet.codeact.evidence import Evidence
-from sandfleet.values import Blame, Outcome
+from sandfleet.values.execution import Blame, Outcome
+
+# Characters of an observation in a message.
+_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Progress:
 class Stop:
     end: End
     message: str
+    error: PolicyError | None = None
 
 
 def verdict_on(evidence: Evidence) -> Verdict:
@@ -62,13 +66,14 @@ def advance(progress: Progress, verdict: Verdict) -> Progress:
 def stop_after(bounds: Bounds, progress: Progress, step: Step) -> Stop | None:
     """How the run ends after a step, or None when it goes on."""
     if step.verdict is Verdict.ACCEPTED:
-        return Stop(End.ANSWERED, "the answer stands in the output of the execution that it names")
+        return Stop(End.ANSWERED, "the answer was accepted")
     if step.verdict is Verdict.GAVE_UP:
         return Stop(End.GAVE_UP, f"the policy gave up: {step.observation}")
     if progress.losses_in_a_row >= bounds.max_losses:
         return Stop(End.PLATFORM_FAILURE, f"the environment was lost {progress.losses_in_a_row} times in a row")
     if progress.failures_in_a_row >= bounds.max_failures:
-        return Stop(End.GAVE_UP, f"{progress.failures_in_a_row} steps failed in a row")
+        last = step.observation.partition("\n")[0][:_SHOWN]
+        return Stop(End.GAVE_UP, f"{progress.failures_in_a_row} steps failed in a row; the last one: {last}")
     if progress.steps >= bounds.max_steps:
         return Stop(End.OUT_OF_STEPS, f"no answer within {bounds.max_steps} steps")
     return None

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from sandfleet.errors import ClaimError, NotFoundError, SandboxEnded, SandboxError
-from sandfleet.state_values import Autosave, StateRestored
-from sandfleet.usage_values import Health
-from sandfleet.values import CommandResult, Execution, Isolation, SandboxInfo
+from sandfleet.values.execution import CommandResult, Execution
+from sandfleet.values.sandbox import Isolation, SandboxInfo
+from sandfleet.values.usage import Health
+from sandfleet.values.variables import Autosave, StateRestored
 
 # Pauses between the looks at a sandbox that is not ready, in seconds. After the last one it counts as lost.
 _PAUSES = (0.1, 0.5, 2.0, 5.0)
@@ -66,7 +67,7 @@ class Replaced:
     restored: str = ""
 
 
-class EnvironmentGone(Exception):  # noqa: N818  it says what happened; it never leaves the loop
+class EnvironmentGone(Exception):
     """No environment could be had in its place."""
 
 
@@ -100,7 +101,7 @@ async def claim_again(ended: SandboxInfo, *, autosave: Autosave | None = None) -
         try:
             return await claim(ended.workspace_id), True
         except (ClaimError, NotFoundError):
-            pass  # It was not kept, or somebody else has it by now.
+            pass  # It was not kept, or another sandbox has it by now.
     return await claim(""), False
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from sandfleet.environment import Notice
-from sandfleet.rollback import Rollback
-from sandfleet.values import (
+from sandfleet.values.environment import Notice
+from sandfleet.values.execution import (
     Blame,
     CommandResult,
     Execution,
@@ -17,9 +16,22 @@ from sandfleet.values import (
     Stream,
     Usage,
 )
+from sandfleet.values.rollback import Rollback
 
 # What a model can read, best first.
 _READABLE = ("text/plain", "text/markdown", "application/json", "text/latex", "text/html")
+# What a model can see, and how much of it is kept of one execution.
+_VISIBLE = ("image/png", "image/jpeg", "image/webp", "image/gif")
+_MOST_IMAGES = 8
+_LARGEST_IMAGE = 5 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture that an execution has shown, a plot for example."""
+
+    mime: str
+    data: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +40,7 @@ class Evidence:
 
     stdout, stderr   text; each place where output was dropped says how many bytes are missing.
     results          the text of everything shown, in order; `shown` are those without text ("image/png, 2,134 bytes").
+    images           the first pictures among what was shown, up to eight of 5 MiB each.
     restored         what an automatic save has brought back before it, in words.
     dropped_bytes    output and results that were too large, in all.
     notices          what is to be known of the sandbox, said once.
@@ -43,6 +56,7 @@ class Evidence:
     stderr: str = ""
     results: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+    images: tuple[Image, ...] = ()
     exit_code: int | None = None
     files: FileChanges = field(default_factory=FileChanges)
     lost: tuple[str, ...] = ()
@@ -81,6 +95,7 @@ def of_execution(execution: Execution) -> Evidence:
         stderr=_with_gaps(execution.logs.stderr, stderr),
         results=tuple(text for result in execution.results if (text := _readable(result)) is not None),
         shown=tuple(line for result in execution.results for line in _unreadable(result)),
+        images=_images(execution.results),
         files=execution.files,
         lost=execution.lost,
         restored=execution.restored,
@@ -113,7 +128,8 @@ def of_command(result: CommandResult) -> Evidence:
 def told_once(evidence: Evidence, told: tuple[str, ...]) -> Evidence:
     """Leave out of what was lost what the execution before has said already.
 
-    The execution that loses something says so at its end, and the next one at its start, for whoever did not see the first.
+    The execution that loses something says so at its end, and the next one says it again at its start: the caller may
+    have missed the first.
     """
     if evidence.outcome not in {Outcome.OK, Outcome.ERROR}:
         return evidence
@@ -143,6 +159,13 @@ def _readable(result: Result) -> str | None:
         if (part := result.parts.get(mime)) is not None:
             return part.decode("utf-8", "replace") if isinstance(part, bytes) else part
     return None
+
+
+def _images(results: Iterable[Result]) -> tuple[Image, ...]:
+    # One picture of each result: the same plot may be there in several formats.
+    best = (next(((mime, result.parts[mime]) for mime in _VISIBLE if mime in result.parts), None) for result in results)
+    found = [Image(mime, data) for mime, data in filter(None, best) if isinstance(data, bytes)]
+    return tuple(image for image in found if len(image.data) <= _LARGEST_IMAGE)[:_MOST_IMAGES]
 
 
 def _unreadable(result: Result) -> list[str]:

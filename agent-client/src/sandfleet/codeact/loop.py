@@ -1,6 +1,7 @@
 """The CodeAct loop: policy → check of the environment → execution → observation → policy, until a typed end."""
 
 import asyncio
+import inspect
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,8 @@ from sandfleet.codeact.conversation import (
     End,
     FinalAnswer,
     GiveUp,
+    Judge,
+    NoAction,
     Policy,
     PolicyError,
     RunCode,
@@ -32,7 +35,7 @@ from sandfleet.codeact.environment import (
 )
 from sandfleet.codeact.evidence import Evidence, of_command, of_execution, told_once
 from sandfleet.errors import InvalidArgument, SandfleetError
-from sandfleet.values import Outcome
+from sandfleet.values.execution import Outcome
 
 # What an executor gets beyond the deadline of an execution before its silence counts as a loss, in seconds.
 _PATIENCE = 30.0
@@ -42,11 +45,15 @@ class CodeActAgent:
     """Drives one sandbox with one policy.
 
     policy        what to do next, from the conversation so far.
-    sandbox       an `AsyncSandbox`. When it ends under the agent, another one is claimed on its workspace where that was kept
-                  (`AsyncSandbox.create(keep_workspace=True)`); `agent.sandbox` is the present one, and the caller's to kill.
+    sandbox       an `AsyncSandbox`. When it ends under the agent, another one is claimed on its workspace where that
+                  was kept (`AsyncSandbox.create(keep_workspace=True)`); `agent.sandbox` is the present one, and the
+                  caller's to kill.
     max_steps     steps in all. max_failures: failed steps in a row that end the run (the last of them included).
     timeout       deadline of each execution, in seconds.
     on_step       called after each step.
+    judge         what decides on an answer instead of the evidence: a function, async or not, of the answer and the
+                  conversation, that returns why the answer is rejected, in words for the model, or None. For answers
+                  that are no values.
     claim         how another sandbox is had when the present one has ended.
     """
 
@@ -61,6 +68,7 @@ class CodeActAgent:
         name: str = "codeact",
         sizes: observe.Sizes | None = None,
         on_step: Callable[[Step], object] | None = None,
+        judge: Judge | None = None,
         claim: Claim | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -72,6 +80,7 @@ class CodeActAgent:
         self._name = name
         self._sizes = sizes or observe.Sizes()
         self._on_step = on_step
+        self._judge = judge
         self._clock = clock
         self._recoveries = 0
         # Whether anything was run in the present environment.
@@ -88,16 +97,17 @@ class CodeActAgent:
         """Work on a task to a typed end. Raises only what is wrong in the program around it (and cancellation)."""
         began, self._recoveries = self._clock(), 0
         with tracing.run(self._name, uuid.uuid4().hex) as span:
-            conversation, stop = await self._to_the_end(Conversation(task))
+            conversation, stop = await self._to_the_end(Conversation(task, needs_evidence=self._judge is None))
             span.set("sandfleet.run.end", stop.end.value)
             span.set("sandfleet.run.steps", len(conversation.steps))
         last = conversation.last.action if conversation.last else None
         return AgentRun(
             task=task,
             end=stop.end,
-            message=stop.message,
+            message=observe.encodable(stop.message),
             steps=conversation.steps,
             answer=last if isinstance(last, FinalAnswer) and stop.end is End.ANSWERED else None,
+            error=stop.error,
             recoveries=self._recoveries,
             seconds=self._clock() - began,
         )
@@ -105,43 +115,56 @@ class CodeActAgent:
     async def _to_the_end(self, conversation: Conversation) -> tuple[Conversation, decide.Stop]:
         progress, stop = decide.Progress(), None
         while stop is None:
-            action = await self._ask(conversation)
+            try:
+                action = await self._policy(conversation)
+            except PolicyError as error:
+                return conversation, decide.Stop(End.POLICY_FAILED, f"the policy failed: {error}", error)
             try:
                 step = await self._step(conversation, action)
                 progress = decide.advance(progress, step.verdict)
                 stop = decide.stop_after(self._bounds, progress, step)
             except EnvironmentGone as error:
-                step = Step(len(conversation.steps) + 1, action, Verdict.LOST, str(error))
+                step = Step(len(conversation.steps) + 1, action, Verdict.LOST, observe.encodable(str(error)))
                 stop = decide.Stop(End.PLATFORM_FAILURE, str(error))
             conversation = replace(conversation, steps=(*conversation.steps, step))
             if self._on_step is not None:
                 self._on_step(step)
         return conversation, stop
 
-    async def _ask(self, conversation: Conversation) -> Action:
-        try:
-            return await self._policy(conversation)
-        except PolicyError as error:
-            return GiveUp(str(error))
-
     async def _step(self, conversation: Conversation, action: Action) -> Step:
         number, began = len(conversation.steps) + 1, self._clock()
         with tracing.step(self._name, action) as span:
             step = await self._act(conversation, number, action)
             tracing.end_step(span, step)
-        return replace(step, seconds=self._clock() - began)
+        remark = action.said.remark if action.said is not None else ""
+        text = observe.encodable(observe.remarked(step.observation, remark))
+        return replace(step, observation=text, seconds=self._clock() - began)
 
     async def _act(self, conversation: Conversation, number: int, action: Action) -> Step:
         match action:
             case FinalAnswer():
-                return _judge(conversation, number, action)
+                return await self._judged(conversation, number, action)
             case GiveUp():
                 return Step(number, action, Verdict.GAVE_UP, action.reason)
+            case NoAction():
+                return Step(number, action, Verdict.FAILED, observe.nothing_to_run(number, action.reason))
             case RunCode() | RunCommand():
                 return await self._execute(number, action)
         raise TypeError(f"cannot act: the policy returned {type(action).__name__}, which is no action")
 
+    async def _judged(self, conversation: Conversation, number: int, answer: FinalAnswer) -> Step:
+        if self._judge is None:
+            objection = decide.objection_to(answer, conversation)
+        else:
+            said = self._judge(answer, conversation)
+            objection = await said if inspect.isawaitable(said) else said
+        if objection is None:
+            return Step(number, answer, Verdict.ACCEPTED, f"[step {number}] ANSWER ACCEPTED")
+        return Step(number, answer, Verdict.FAILED, observe.answer_rejected(number, objection))
+
     async def _execute(self, number: int, action: RunCode | RunCommand) -> Step:
+        if why := _unsendable(action):
+            return Step(number, action, Verdict.FAILED, observe.refused(number, why))
         replaced = await self._replaced(self._watched.check())
         if replaced is not None:
             return _not_run(number, action, replaced.reason, replaced)
@@ -164,7 +187,7 @@ class CodeActAgent:
         return Step(number, action, decide.verdict_on(evidence), text, evidence)
 
     async def _run(self, action: RunCode | RunCommand) -> Evidence:
-        # The executor keeps the deadline. This is for one that is silent altogether.
+        # The executor keeps the deadline. This limit is for an executor that is silent altogether.
         async with asyncio.timeout(self._timeout + _PATIENCE):
             if isinstance(action, RunCode):
                 execution = await self.sandbox.run_code(action.code, language=action.language, timeout=self._timeout)
@@ -173,7 +196,7 @@ class CodeActAgent:
             return of_command(await self.sandbox.commands.run(command, timeout=self._timeout))
 
     async def _replaced(self, look: Awaitable[Replaced | None]) -> Replaced | None:
-        """Count a replacement in; None when there was none, or nothing that anybody could miss."""
+        """Count a replacement in; None when there was none, or nothing was lost."""
         replaced, used = await look, self._used
         if replaced is None:
             return None
@@ -182,11 +205,13 @@ class CodeActAgent:
         return replaced if used or not replaced.workspace_kept else None
 
 
-def _judge(conversation: Conversation, number: int, answer: FinalAnswer) -> Step:
-    objection = decide.objection_to(answer, conversation)
-    if objection is None:
-        return Step(number, answer, Verdict.ACCEPTED, f"[step {number}] ANSWER ACCEPTED")
-    return Step(number, answer, Verdict.FAILED, observe.answer_rejected(number, objection))
+def _unsendable(action: RunCode | RunCommand) -> str:
+    """Why an action cannot be sent to any sandbox; "" when it can."""
+    texts = {"code": action.code, "language": action.language} if isinstance(action, RunCode) else {}
+    if isinstance(action, RunCommand):
+        texts["command"] = action.command if isinstance(action.command, str) else "\0".join(action.command)
+    wrong = ((name, observe.lone_surrogate(text)) for name, text in texts.items())
+    return next((f"cannot run the {name}: {why}" for name, why in wrong if why), "")
 
 
 def _not_run(number: int, action: Action, reason: str, replaced: Replaced | None) -> Step:

@@ -1,14 +1,14 @@
 """Observations: what a model is told after a step. Pure.
 
-The error comes first, because that is what has to be acted on; then what was lost; then output, cut in the middle with exact
-counts; then files and, in one line, usage.
+The error comes first, because that is what has to be acted on; then what was lost; then output, cut in the middle with
+exact counts; then files and, in one line, usage.
 """
 
 from dataclasses import dataclass
 
 from sandfleet.codeact.evidence import Evidence
-from sandfleet.rollback import Rollback
-from sandfleet.values import FileChanges, Frame, Outcome, Usage
+from sandfleet.values.execution import FileChanges, Frame, Outcome, Usage
+from sandfleet.values.rollback import Rollback
 
 _LOSSES = {
     "variables": "all variables and imports of earlier steps: define again what you need",
@@ -76,6 +76,31 @@ def not_run(number: int, reason: str, lost: tuple[str, ...], restored: str = "",
 def refused(number: int, reason: str) -> str:
     """One observation of an action that cannot be run as it was asked for."""
     return f"[step {number}] REFUSED, nothing was run: {reason}"
+
+
+def nothing_to_run(number: int, reason: str) -> str:
+    """One observation of a reply in which there was no action."""
+    return f"[step {number}] NOTHING WAS RUN: {reason}"
+
+
+def remarked(observation: str, remark: str) -> str:
+    """An observation with what the model has to be told of its own reply, in the second line."""
+    head, _, rest = observation.partition("\n")
+    return "\n".join(part for part in (head, f"note: {remark}", rest) if part) if remark else observation
+
+
+def encodable(text: str) -> str:
+    r"""A text that every stream and file can take: a lone surrogate is written as its escape ("\ud800")."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def lone_surrogate(text: str) -> str:
+    """Why a text cannot be sent, where it has a lone surrogate; "" where it has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"it has a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}, which UTF-8 cannot hold"
+    return ""
 
 
 def answer_rejected(number: int, objection: str) -> str:

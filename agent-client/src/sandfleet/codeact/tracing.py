@@ -1,38 +1,40 @@
-"""Spans of the loop: one for the run, one for each step, one for each call of a model, named as the GenAI conventions say.
+"""Spans of the loop, named as the GenAI conventions say: one for the run, for each step, for each call of a model.
 
-No code, output or answer goes into them. The spans of the executions themselves are the client's and lie below the step's.
+No code, output or answer goes into them. The spans of the executions themselves are the client's and lie below the
+step's.
 """
 
 from contextlib import AbstractContextManager
 
-from sandfleet import telemetry
-from sandfleet.codeact.conversation import Action, FinalAnswer, GiveUp, RunCode, RunCommand, Step, Verdict
+from sandfleet.codeact.conversation import Action, FinalAnswer, GiveUp, NoAction, RunCode, RunCommand, Step, Verdict
+from sandfleet.observe import tracing
 
 _KINDS: dict[type[object], str] = {
     RunCode: "run_code",
     RunCommand: "run_command",
     FinalAnswer: "final_answer",
     GiveUp: "give_up",
+    NoAction: "no_action",
 }
 
 
-def run(agent: str, conversation_id: str) -> AbstractContextManager[telemetry.Recorder]:
+def run(agent: str, conversation_id: str) -> AbstractContextManager[tracing.Recorder]:
     """One run of an agent."""
     attributes = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": agent,
         "gen_ai.conversation.id": conversation_id,
     }
-    return telemetry.call(f"invoke_agent {agent}", attributes)
+    return tracing.call(f"invoke_agent {agent}", attributes)
 
 
-def step(agent: str, action: Action) -> AbstractContextManager[telemetry.Recorder]:
+def step(agent: str, action: Action) -> AbstractContextManager[tracing.Recorder]:
     """One step of a run."""
     kind = _KINDS.get(type(action), "unknown")
-    return telemetry.call(f"step {kind}", {"gen_ai.agent.name": agent, "sandfleet.step.kind": kind})
+    return tracing.call(f"step {kind}", {"gen_ai.agent.name": agent, "sandfleet.step.kind": kind})
 
 
-def chat(model: str, host: str) -> AbstractContextManager[telemetry.Recorder]:
+def chat(model: str, host: str) -> AbstractContextManager[tracing.Recorder]:
     """One call of a model."""
     attributes = {
         "gen_ai.operation.name": "chat",
@@ -40,10 +42,10 @@ def chat(model: str, host: str) -> AbstractContextManager[telemetry.Recorder]:
         "gen_ai.request.model": model,
         "server.address": host,
     }
-    return telemetry.call(f"chat {model}", attributes)
+    return tracing.call(f"chat {model}", attributes)
 
 
-def end_step(span: telemetry.Recorder, done: Step) -> None:
+def end_step(span: tracing.Recorder, done: Step) -> None:
     """What a step came to."""
     span.set("sandfleet.step.number", done.number)
     span.set("sandfleet.step.verdict", done.verdict.value)

@@ -10,15 +10,17 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.cli import table
 from sandfleet.codeact.policies.openai import OpenAIPolicy
 from sandfleet.demo.progress import Plain, Progress, Silent, Table
 from sandfleet.demo.session import Plan, Report, Setting, check_inputs, plans, work
+from sandfleet.demo.shows.stage import Stage
 from sandfleet.demo.summary import lines, summarize
 from sandfleet.demo.task import InputMissing
+from sandfleet.demo.walk import Walk, shown_first
 from sandfleet.errors import SandfleetError
-from sandfleet.fleet import AsyncFleet
-from sandfleet.telemetry import write_spans_to
+from sandfleet.observe.tracing import write_spans_to
 
 _SCRIPTED = "scripted: written moves that branch on the real output, no model"
 _FRAME = 0.1
@@ -32,11 +34,8 @@ def main(args: Namespace) -> int:
             setting, policy = _setting(args)
             if args.trace:
                 stack.enter_context(write_spans_to(args.trace))
-            progress = _progress(args)
-            if not args.json:
-                print(f"{args.sessions} sessions, up to {args.concurrency} at once; policy {policy}", flush=True)
             began = time.monotonic()
-            reports = asyncio.run(_run(args, setting, progress))
+            reports = asyncio.run(_run(args, setting, f"policy {policy}"))
         except (InputMissing, SandfleetError, OSError, ImportError) as error:
             print(error, file=sys.stderr)
             return 2
@@ -64,22 +63,51 @@ def _progress(args: Namespace) -> Progress:
     return (Plain if table.is_plain(sys.stdout) else Table)(sys.stdout, args.sessions)
 
 
-async def _run(args: Namespace, setting: Setting, progress: Progress) -> list[Report]:
-    gate = asyncio.Semaphore(args.concurrency)
-    chaos = args.chaos and setting.policy is None
+async def _run(args: Namespace, setting: Setting, policy: str) -> list[Report]:
+    planned = plans(args.sessions, chaos=args.chaos and setting.policy is None)
+    progress = _progress(args)
+    # The fleet comes first, so that one that cannot start is one error and not one for each session.
+    async with await AsyncFleet.connect() as fleet:
+        told = replace(setting, fleet=fleet, on_step=progress.stepped)
+        if args.json:
+            return await _many(args.concurrency, planned, told, progress)
+        first = shown_first(planned)
+        shown = await _one(first, told, policy)
+        rest = tuple(plan for plan in planned if plan is not first)
+        print(f"{args.sessions} sessions in all, up to {args.concurrency} at once", flush=True)
+        progress.started(first)
+        for step in shown.run.steps if shown.run is not None else ():
+            progress.stepped(first, step)
+        progress.finished(shown)
+        async with _drawn(progress):
+            reports = await _many(args.concurrency, rest, told, progress)
+    return sorted([shown, *reports], key=lambda report: report.plan.number)
 
-    async def one(plan: Plan, setting: Setting) -> Report:
+
+async def _one(plan: Plan, setting: Setting, policy: str) -> Report:
+    """One session alone, step by step."""
+    walk = Walk(Stage.on(sys.stdout, as_json=False))
+    asked = setting.policy
+    if isinstance(asked, OpenAIPolicy):
+        asked = OpenAIPolicy(asked.model, on_token=walk.token)
+    walk.begins(plan, policy)
+    report = await work(plan, replace(setting, policy=asked, on_step=walk.stepped))
+    walk.ends(report)
+    return report
+
+
+async def _many(concurrency: int, planned: tuple[Plan, ...], setting: Setting, progress: Progress) -> list[Report]:
+    gate = asyncio.Semaphore(concurrency)
+
+    async def one(plan: Plan) -> Report:
         async with gate:
             progress.started(plan)
             report = await work(plan, setting)
             progress.finished(report)
             return report
 
-    # The fleet comes first, so that one that cannot start is one error and not one for each session.
-    async with await AsyncFleet.connect() as fleet, _drawn(progress):
-        told = replace(setting, fleet=fleet, on_step=progress.stepped)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(plan, told)) for plan in plans(args.sessions, chaos=chaos)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(plan)) for plan in planned]
     return [task.result() for task in tasks]
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from sandfleet import telemetry
+from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.codeact import AgentRun, CodeActAgent, Policy, Step
 from sandfleet.codeact.policies.scripted import ScriptedPolicy
 from sandfleet.demo.task import Task
 from sandfleet.demo.tasks import csv_import, exploration, gross_margin, least_squares, unit_tests
 from sandfleet.errors import SandfleetError
-from sandfleet.fleet import AsyncFleet
+from sandfleet.observe import tracing
 from sandfleet.sandbox import AsyncSandbox
 
 # Failed steps in a row: a messy file has about as many surprises.
@@ -101,7 +101,7 @@ async def work(plan: Plan, setting: Setting) -> Report:
     began = time.monotonic()
     attributes = {"gen_ai.agent.name": AGENTS[plan.agent].TITLE, "sandfleet.demo.session": str(plan.number)}
     try:
-        with telemetry.call("demo session", attributes):
+        with tracing.call("demo session", attributes):
             report = await _claimed(plan, task, setting)
     except SandfleetError as error:
         report = Report(plan, task.title, f"the platform failed: {error}")

@@ -40,7 +40,7 @@ class Fix:
     intent: str
 
 
-class InputMissing(Exception):  # noqa: N818  the name says what happened
+class InputMissing(Exception):
     """A package whose data the demo works on is not installed."""
 
 

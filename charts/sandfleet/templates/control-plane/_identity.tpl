@@ -1,4 +1,4 @@
-{{- /* The chart makes the Secret, empty: so nobody needs the right to create Secrets, which cannot be granted for one name. */}}
+{{- /* The chart makes the Secret, empty: so no account needs the right to create Secrets, which cannot be granted for one name. */}}
 {{- define "sandfleet.identity" -}}
 - apiGroups: [""]
   resources: [secrets]

@@ -1,84 +1,24 @@
-"""What an executor is told at its start, and the limits of its sandbox."""
+"""The configuration that an executor gets at its start."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-MIB = 1 << 20
-GIB = 1 << 30
-# What the fork of a context holds at once under gVisor, which copies in large pieces (measured: 19 MB without any data), and the
-# processes that every sandbox may have. A fork bomb is faster than the memory guard: what saves the pod is that all of it fits.
-FORK_BYTES = 20 * MIB
-LEAST_PROCESSES = 32
-# An interpreter needs these to start at all.
-LEAST_OPEN_FILES = 64
-# What a file's size can be set to on Linux and under gVisor alike.
-MAX_DISK_BYTES = 1 << 50
-# Largest output limit that one execution may ask for, in bytes of each stream.
-MAX_OUTPUT_BYTES = 4 << 30
+from sandfleet_executor.core.errors import BadRequest, ConfigError
+from sandfleet_executor.core.limits import Limits
+from sandfleet_executor.core.packages import installation
+from sandfleet_executor.core.services import parse
+
 ISOLATIONS = ("namespace", "none")
 NETWORKS = ("none", "pod")
-# In a pod the configuration comes from the environment: the object, the pod's uid, and variables of user code by this prefix.
+# In a pod the configuration comes from the environment: the object, the pod's uid, and user code's variables.
 CONFIG_VARIABLE = "SANDFLEET_EXECUTOR_CONFIG"
 UID_VARIABLE = "SANDFLEET_POD_UID"
 USER_PREFIX = "SANDFLEET_USER_"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 REQUIRED = ("sandbox_id", "sandbox_uid", "workspace", "private_dir", "keys_file")
-
-
-class ConfigError(ValueError):
-    """The executor was told something that it cannot do."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Sizes in bytes, times in seconds."""
-
-    memory_bytes: int = 2048 * MIB
-    tmp_bytes: int = 256 * MIB
-    processes: int = 256
-    output_bytes: int = 16 * MIB
-    executions: int = 32
-    max_timeout: float = 3600.0
-    default_timeout: float = 300.0
-    open_files: int = 4096
-    disk_bytes: int = 10 * GIB
-
-    def __post_init__(self) -> None:
-        for name in (limit.name for limit in fields(self)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-                raise ConfigError(f"cannot take limit {name}={value!r}: it has to be a number above 0")
-        if self.open_files < LEAST_OPEN_FILES:
-            raise ConfigError(f"cannot take limit open_files={self.open_files}: the least is {LEAST_OPEN_FILES}")
-        if self.disk_bytes > MAX_DISK_BYTES:
-            raise ConfigError(f"cannot take limit disk_bytes={self.disk_bytes}: the most is {MAX_DISK_BYTES}")
-        if self.output_bytes > MAX_OUTPUT_BYTES:
-            raise ConfigError(f"cannot take limit output_bytes={self.output_bytes}: the most is {MAX_OUTPUT_BYTES}")
-
-    @property
-    def tmpfs_bytes(self) -> int:
-        """Of /tmp and of /dev/shm, each: together at most half of the memory.
-
-        Files cannot be killed: were they over the limit, so would be whatever is started to remove them.
-        """
-        return min(self.tmp_bytes, self.memory_bytes // 4)
-
-    def fitting_gvisor(self) -> Self:
-        """These limits with no more processes than the memory has room for where every fork is dear."""
-        return replace(self, processes=min(self.processes, max(LEAST_PROCESSES, self.memory_bytes // FORK_BYTES)))
-
-    def lowered(self, wish: Mapping[str, Any]) -> Self:
-        """These limits with those of `wish` that are not 0. Raises ConfigError for one that is higher."""
-        for name, value in wish.items():
-            if value > getattr(self, name):
-                raise ConfigError(f"cannot raise limit {name} to {value}: the template allows {getattr(self, name)}")
-        lowered = replace(self, **{name: value for name, value in wish.items() if value})
-        if lowered.default_timeout > lowered.max_timeout:
-            lowered = replace(lowered, default_timeout=lowered.max_timeout)
-        return lowered
 
 
 @dataclass(frozen=True)
@@ -121,13 +61,14 @@ class ExecutorConfig:
     isolation: str = "namespace"
     # Host uid of user code; only root can give it one of its own.
     user_id: int | None = None
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     lease: float | None = None
     idle_timeout: float | None = None
     # Whether to make a pids cgroup.
     cgroup: bool = False
-    # Where executions and saved variables are stored, so that they survive this process; None: executions are in memory only, and
-    # variables cannot be saved. On the workspace's volume, but nowhere below the workspace, which is all that user code sees of it.
+    # Where executions and saved variables are stored, so that they survive this process; None: executions are in memory
+    # only, and variables cannot be saved. On the workspace's volume, but nowhere below the workspace, which is all that
+    # user code sees of it.
     state_dir: str | None = None
     # Variables that every interpreter and command starts with; those of the session come over them.
     envs: Mapping[str, str] = field(default_factory=dict)
@@ -162,21 +103,16 @@ class ExecutorConfig:
             raise ConfigError(f"cannot take state_dir={self.state_dir!r}: user code would see it in the workspace")
 
     def _check_declared(self) -> None:
-        # Late: what checks them knows the limits from here.
-        from sandfleet_executor.core import packages
-        from sandfleet_executor.core.requests import BadRequest
-        from sandfleet_executor.core.services import parse
-
         try:
             parse.services(list(self.services), self.workspace)
-            packages.check(self.packages)
-            packages.check_seconds(self.packages_timeout)
+            installation.check(self.packages)
+            installation.check_seconds(self.packages_timeout)
         except BadRequest as error:
             raise ConfigError(str(error)) from error
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """From a JSON object. Raises ConfigError for what is missing, unknown or of the wrong kind."""
+        """From a JSON object. Raises ConfigError for missing and unknown keys and wrong values."""
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ConfigError(f"cannot take the configuration: unknown {', '.join(unknown)}")

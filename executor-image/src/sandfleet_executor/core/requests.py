@@ -1,9 +1,10 @@
-"""Checks on what a caller asks for. Each raises BadRequest with "cannot X: why"."""
+"""Checks of a caller's request. Each raises BadRequest with "cannot X: why"."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from sandfleet_executor.core.config import MAX_OUTPUT_BYTES, Limits
+from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.limits import MAX_OUTPUT_BYTES, Limits
 
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
@@ -17,15 +18,11 @@ DEFAULT_TERM = "xterm-256color"
 # Rows, and columns.
 DEFAULT_TERMINAL = (24, 80)
 MAX_TERMINAL_SIZE = 4096
-# Of the output of a terminal, which somebody follows as it comes: none.
+# A terminal's output is followed live and has no limit.
 NO_OUTPUT_LIMIT = 1 << 62
 MAX_PORT = 65535
 # Contexts that one fork makes.
 MAX_FORKS = 63
-
-
-class BadRequest(ValueError):  # noqa: N818 - what it is, not that it is an error
-    """The request cannot be right, whatever the state of the sandbox."""
 
 
 def check_id(kind: str, value: str) -> str:
@@ -107,7 +104,7 @@ def check_port(port: int) -> int:
 
 
 def check_cwd(cwd: bytes, workspace: str) -> bytes:
-    """An absolute path as user code sees it, which `workspace` is too. Whether it is there shows when it is used."""
+    """An absolute path as user code sees it, like `workspace`. Its use shows whether it exists."""
     if b"\0" in cwd or len(cwd) > 4095:
         raise BadRequest("cannot use that working directory: it holds a NUL or is longer than 4095 bytes")
     return cwd if cwd.startswith(b"/") else workspace.encode() + (b"/" + cwd if cwd else b"")

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from sandfleet_executor.core.claims import TokenError, TokenReason
-from sandfleet_executor.effects.tokens import TokenVerifier
+from sandfleet_executor.core.access.token_claims import TokenError, TokenReason
+from sandfleet_executor.effects.access.tokens import TokenVerifier
 from sandfleet_executor.servicers.errors import ApiError, abort, drain, is_upload, unwanted
 
 PACKAGE = "sandfleet_api.executor.v1"
@@ -30,7 +30,7 @@ SCOPES_OF_METHODS = {
 
 
 def scope_of(method: str) -> str | None:
-    """The scope that a method ("/package.Service/Method") needs; None for one that nobody may call."""
+    """The scope that a method ("/package.Service/Method") needs; None for a method that no scope allows."""
     return SCOPES_OF_METHODS.get(method) or SCOPES_OF_SERVICES.get(method[1:].rpartition("/")[0])
 
 

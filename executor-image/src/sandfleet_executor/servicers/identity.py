@@ -6,7 +6,7 @@ import grpc
 from sandfleet_api.executor.v1 import identity_pb2 as pb
 from sandfleet_api.executor.v1 import identity_pb2_grpc
 
-from sandfleet_executor.effects.identity import BadCertificateError, Identity
+from sandfleet_executor.effects.access.identity import BadCertificateError, Identity
 from sandfleet_executor.servicers.errors import ApiError
 
 

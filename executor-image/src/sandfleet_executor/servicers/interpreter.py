@@ -8,17 +8,19 @@ from sandfleet_api.executor.v1 import interpreter_pb2 as pb
 from sandfleet_api.executor.v1 import interpreter_pb2_grpc
 
 from sandfleet_executor.core import requests
-from sandfleet_executor.core.outcomes import Cause
-from sandfleet_executor.core.records import CELL
+from sandfleet_executor.core.contexts.states import check_bounds, check_seconds
+from sandfleet_executor.core.executions.outcomes import Cause
+from sandfleet_executor.core.executions.records import CELL
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT
-from sandfleet_executor.core.states import check_bounds, check_seconds
-from sandfleet_executor.effects.cellrequest import CellRequest
-from sandfleet_executor.effects.contexts import Context
-from sandfleet_executor.effects.execution import Execution
-from sandfleet_executor.effects.session import Session
-from sandfleet_executor.effects.statestore import NAMED
-from sandfleet_executor.servicers import convert, states
-from sandfleet_executor.servicers.convert import typed_failures
+from sandfleet_executor.effects.contexts.context import Context
+from sandfleet_executor.effects.contexts.interpreter_slot import ContextSpec
+from sandfleet_executor.effects.contexts.queue import CellRequest
+from sandfleet_executor.effects.contexts.state_store import NAMED
+from sandfleet_executor.effects.executions.execution import Execution
+from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.servicers.convert import common as convert
+from sandfleet_executor.servicers.convert import contexts
+from sandfleet_executor.servicers.errors import typed_failures
 from sandfleet_executor.worker.languages import LANGUAGES
 
 INTERRUPT_GRACE = 2.0
@@ -33,18 +35,16 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
             requests.check_id("context id", request.context_id)
             language = requests.check_language(request.language, LANGUAGES)
             cwd = requests.check_cwd(request.cwd.encode(), self._session.workdir).decode()
-            made = await self._session.create_context(
-                request.context_id,
-                cwd,
-                requests.check_envs(request.envs),
-                states.keeps(request, resume=request.resume),
-                language,
+            envs = self._session.environment(requests.check_envs(request.envs))
+            persistence = contexts.persistence(request, resume=request.resume)
+            made = await self._session.contexts.create(
+                ContextSpec(request.context_id, cwd, envs, language, persistence)
             )
-        answer = states.restored("", made.resumed) if made.resumed else None
+        answer = contexts.restored("", made.resumed) if made.resumed else None
         return pb.CreateContextResponse(context=describe(made), resumed=answer)
 
     async def ListContexts(self, request: pb.ListContextsRequest, context: Any) -> pb.ListContextsResponse:
-        return pb.ListContextsResponse(contexts=map(describe, self._session.contexts()))
+        return pb.ListContextsResponse(contexts=map(describe, self._session.contexts.all()))
 
     async def Execute(self, request: pb.ExecuteRequest, context: Any) -> AsyncIterator[pb.ExecuteResponse]:
         with typed_failures(request.execution_id):
@@ -65,7 +65,7 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
             memory_limit=limits.memory_bytes,
             disk_limit=limits.disk_bytes,
             rolls_back=request.on_failure == pb.ON_FAILURE_ROLLBACK,
-            keeps=states.keeps(request, resume=True),
+            persistence=contexts.persistence(request, resume=True),
         )
         output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
         context_id = request.context_id or DEFAULT_CONTEXT
@@ -84,19 +84,19 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
     async def Interrupt(self, request: pb.InterruptRequest, context: Any) -> pb.InterruptResponse:
         grace = convert.seconds(request, "grace")
         with typed_failures(request.context_id):
-            found = self._session.context(request.context_id or DEFAULT_CONTEXT)
+            found = self._session.contexts.find(request.context_id or DEFAULT_CONTEXT)
         grace = INTERRUPT_GRACE if grace is None else grace
         return pb.InterruptResponse(interrupted=found.stop(Cause.INTERRUPT, grace, request.execution_id))
 
     async def ForkContext(self, request: pb.ForkContextRequest, context: Any) -> pb.ForkContextResponse:
         with typed_failures(request.context_id):
             ids = requests.check_new_contexts(request.new_context_ids)
-            made = await self._session.fork_context(request.context_id or DEFAULT_CONTEXT, ids)
+            made = await self._session.contexts.fork(request.context_id or DEFAULT_CONTEXT, ids)
         return pb.ForkContextResponse(contexts=map(describe, made))
 
     async def RestartContext(self, request: pb.RestartContextRequest, context: Any) -> pb.RestartContextResponse:
         with typed_failures(request.context_id):
-            found = await self._session.restart_context(request.context_id or DEFAULT_CONTEXT)
+            found = await self._session.contexts.restart(request.context_id or DEFAULT_CONTEXT)
         return pb.RestartContextResponse(context=describe(found))
 
     async def DeleteContext(self, request: pb.DeleteContextRequest, context: Any) -> pb.DeleteContextResponse:
@@ -105,22 +105,22 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
 
     async def SaveState(self, request: pb.SaveStateRequest, context: Any) -> pb.SaveStateResponse:
         with typed_failures(request.name):
-            found = self._session.context(request.context_id or DEFAULT_CONTEXT)
+            found = self._session.contexts.find(request.context_id or DEFAULT_CONTEXT)
             name = requests.check_id("the name of a state", request.name or found.id)
             bounds = check_bounds(request.max_bytes, request.max_variable_bytes, convert.seconds(request, "timeout"))
-            return states.saved(name, await found.save(name, bounds))
+            return contexts.saved(name, await found.save(name, bounds))
 
     async def RestoreState(self, request: pb.RestoreStateRequest, context: Any) -> pb.RestoreStateResponse:
         with typed_failures(request.name):
-            found = self._session.context_or_default(request.context_id or DEFAULT_CONTEXT)
+            found = self._session.contexts.find_or_default(request.context_id or DEFAULT_CONTEXT)
             name = requests.check_id("the name of a state", request.name or found.id)
             seconds = check_seconds(convert.seconds(request, "timeout"))
-            return states.restored(name, await found.restore(name, seconds))
+            return contexts.restored(name, await found.restore(name, seconds))
 
     async def ListStates(self, request: pb.ListStatesRequest, context: Any) -> pb.ListStatesResponse:
         with typed_failures():
             found = await asyncio.to_thread(lambda: list(self._session.states.list()))
-        return pb.ListStatesResponse(states=[states.state(name, manifest) for name, manifest in found])
+        return pb.ListStatesResponse(states=[contexts.state(name, manifest) for name, manifest in found])
 
     async def DeleteState(self, request: pb.DeleteStateRequest, context: Any) -> pb.DeleteStateResponse:
         with typed_failures(request.name):
@@ -142,5 +142,5 @@ def describe(context: Context) -> pb.Context:
         generation=context.generation,
         executions=context.executions,
         copied_cell=context.copied_cell,
-        autosaved=states.automatic(context.variables),
+        autosaved=contexts.automatic(context.variables),
     )

@@ -10,17 +10,16 @@ from sandfleet_api.executor.v1 import port_pb2 as pb
 from sandfleet_api.executor.v1 import port_pb2_grpc
 
 from sandfleet_executor.core import requests
-from sandfleet_executor.core.requests import BadRequest
-from sandfleet_executor.effects import tunnels
-from sandfleet_executor.effects.tunnels import Tunnel, Tunnels
-from sandfleet_executor.servicers.convert import typed_failures
-from sandfleet_executor.servicers.errors import ApiError
+from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.effects.network import tunnels
+from sandfleet_executor.effects.network.tunnels import Tunnel, Tunnels
+from sandfleet_executor.servicers.errors import ApiError, typed_failures
 
 MAX_DATA_BYTES = 1 << 20
 OPEN_SECONDS = 30.0
 
 
-class ResetByClient(Exception):  # noqa: N818 - what happened
+class ResetByClient(Exception):
     """The client went away in the middle."""
 
 
@@ -31,13 +30,13 @@ FAILURES: dict[type[Exception], tuple[grpc.StatusCode, str, bool, str]] = {
         grpc.StatusCode.FAILED_PRECONDITION,
         "ConnectionRefused",
         True,
-        "nobody listens there on the sandbox's loopback",
+        "no process listens on that port of the sandbox's loopback",
     ),
     tunnels.ConnectTimeout: (
         grpc.StatusCode.DEADLINE_EXCEEDED,
         "ConnectTimeout",
         True,
-        "whoever listens there does not take the connection",
+        "the process that listens there does not accept the connection",
     ),
     tunnels.TooManyTunnelsError: (
         grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -92,7 +91,7 @@ async def carry(tunnel: Tunnel, *directions: Coroutine[Any, Any, None]) -> None:
     finally:
         for one in running:
             one.cancel()
-        # Before the descriptor is closed, and perhaps somebody else's.
+        # Before the descriptor is closed, and its number perhaps in use again.
         await asyncio.gather(*running, return_exceptions=True)
 
 

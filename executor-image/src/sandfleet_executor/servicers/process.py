@@ -9,15 +9,14 @@ from sandfleet_api.executor.v1 import process_pb2 as pb
 from sandfleet_api.executor.v1 import process_pb2_grpc
 
 from sandfleet_executor.core import requests
-from sandfleet_executor.core.outcomes import Cause
-from sandfleet_executor.core.records import COMMAND
-from sandfleet_executor.core.requests import BadRequest
-from sandfleet_executor.effects.commands import CommandRequest, InputClosedError, NoTerminalError
-from sandfleet_executor.effects.execution import Execution
-from sandfleet_executor.effects.session import Session
-from sandfleet_executor.servicers import convert
-from sandfleet_executor.servicers.convert import typed_failures
-from sandfleet_executor.servicers.errors import ApiError
+from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.executions.outcomes import Cause
+from sandfleet_executor.core.executions.records import COMMAND
+from sandfleet_executor.effects.commands.command import CommandRequest, InputClosedError, NoTerminalError
+from sandfleet_executor.effects.executions.execution import Execution
+from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.servicers.convert import common as convert
+from sandfleet_executor.servicers.errors import ApiError, typed_failures
 
 MAX_INPUT_BYTES = 1 << 20
 SHOWN_ARGV_BYTES = 4096

@@ -7,14 +7,14 @@ from sandfleet_api.executor.v1 import service_pb2 as pb
 from sandfleet_api.executor.v1 import service_pb2_grpc
 
 from sandfleet_executor.core import requests
-from sandfleet_executor.core.requests import BadRequest
+from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.services.machine import Exit, State
 from sandfleet_executor.core.services.plan import Service
 from sandfleet_executor.core.services.spec import Exec, Http, Probe, Restart, ServiceSpec, Tcp
-from sandfleet_executor.effects.servicelogs import log_path
-from sandfleet_executor.effects.session import Session
-from sandfleet_executor.servicers import convert
-from sandfleet_executor.servicers.convert import typed_failures
+from sandfleet_executor.effects.services.logs import log_path
+from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.servicers.convert import common as convert
+from sandfleet_executor.servicers.errors import typed_failures
 
 WAIT_SECONDS = 60.0
 MAX_WAIT_SECONDS = 3600.0
@@ -75,7 +75,7 @@ class ServiceManagerService(service_pb2_grpc.ServiceManagerServiceServicer):
         self, request: pb.ServiceManagerServiceListRequest, context: Any
     ) -> pb.ServiceManagerServiceListResponse:
         ports = await self._services.ports()
-        services = [self._message(one, *ports.get(one.name, ([], not one.life.pid))) for one in self._services.all()]
+        services = [self._message(one, *ports.get(one.name, ([], not one.runtime.pid))) for one in self._services.all()]
         if request.specs:
             for message, one in zip(services, self._services.all(), strict=True):
                 message.spec.CopyFrom(spec_message(one.spec))
@@ -110,17 +110,17 @@ class ServiceManagerService(service_pb2_grpc.ServiceManagerServiceServicer):
         return pb.WaitReadyResponse(ready=ready, service=shown, log_tail=b"" if ready else log.ring.last_lines())
 
     def _message(self, one: Service, ports: Sequence[int], known: bool) -> pb.Service:
-        life = one.life
-        started = convert.timestamp(int(self._services.since(one) * 1e9)) if life.pid else None
+        runtime = one.runtime
+        started = convert.timestamp(int(self._services.since(one) * 1e9)) if runtime.pid else None
         return pb.Service(
             name=one.name,
-            state=STATES[life.state],
-            reason=life.reason,
-            message=life.message,
-            pid=life.pid,
+            state=STATES[runtime.state],
+            reason=runtime.reason,
+            message=runtime.message,
+            pid=runtime.pid,
             started=started,
-            restarts=life.restarts,
-            last_exit=exit_message(life.last) if life.last else None,
+            restarts=runtime.restarts,
+            last_exit=exit_message(runtime.last) if runtime.last else None,
             ports=ports,
             ports_known=known,
             from_template=one.from_template,

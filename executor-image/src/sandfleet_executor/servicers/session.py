@@ -6,24 +6,24 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
-from sandfleet_api.executor.v1 import common_pb2, session_pb2_grpc
 from sandfleet_api.executor.v1 import session_pb2 as pb
+from sandfleet_api.executor.v1 import session_pb2_grpc
 
 from sandfleet_executor import __version__
-from sandfleet_executor.core import packages, requests
-from sandfleet_executor.core import probes as targets
-from sandfleet_executor.core.config import Limits
-from sandfleet_executor.core.packages import Declared, State, Status
-from sandfleet_executor.core.requests import BadRequest
-from sandfleet_executor.effects import environment, probes
-from sandfleet_executor.effects.accounting import Account
-from sandfleet_executor.effects.children import NamespaceError
-from sandfleet_executor.effects.meter import HEARTBEAT_SECONDS, Meter, Reading
-from sandfleet_executor.effects.namespace import Namespace
-from sandfleet_executor.effects.session import Lease, Session
-from sandfleet_executor.servicers import convert
-from sandfleet_executor.servicers.convert import typed_failures
-from sandfleet_executor.servicers.errors import ApiError
+from sandfleet_executor.core import requests
+from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.network import egress_probe as targets
+from sandfleet_executor.core.packages import installation
+from sandfleet_executor.core.packages.installation import Declared, State, Status
+from sandfleet_executor.core.session.expiry import Lease
+from sandfleet_executor.effects.executions.meter import ExecutionMeter
+from sandfleet_executor.effects.namespace.children import NamespaceError
+from sandfleet_executor.effects.namespace.namespace import Namespace
+from sandfleet_executor.effects.network import egress_probe as probes
+from sandfleet_executor.effects.session.sandbox_meter import HEARTBEAT_SECONDS, Reading, SandboxMeter
+from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.servicers.convert import common as convert
+from sandfleet_executor.servicers.errors import ApiError, typed_failures
 
 LEAST_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MOST_WATCH_SECONDS = 0.1, 1.0, 60.0
 MAX_LEASE_SECONDS = 30 * 24 * 3600.0
@@ -38,7 +38,7 @@ ORIGINS = {"image": pb.PACKAGE_ORIGIN_IMAGE, "workspace": pb.PACKAGE_ORIGIN_WORK
 
 
 class SessionService(session_pb2_grpc.SessionServiceServicer):
-    def __init__(self, session: Session, meter: Meter) -> None:
+    def __init__(self, session: Session, meter: SandboxMeter) -> None:
         self._session = session
         self._meter = meter
 
@@ -54,12 +54,12 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeResponse:
         with typed_failures():
-            return describe(self._session, await self._session.namespace())
+            return describe(self._session, await self._session.namespaces.get())
 
     async def GetEnvironment(self, request: pb.GetEnvironmentRequest, context: Any) -> pb.GetEnvironmentResponse:
         with typed_failures():
-            found = await environment.look(self._session)
-            hello = (await self._session.namespace()).hello
+            found = await self._session.installed()
+            hello = (await self._session.namespaces.get()).hello
         return pb.GetEnvironmentResponse(
             python_version=hello.python,
             kernel=hello.kernel,
@@ -69,14 +69,14 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
             ],
             fixed_envs=found.fixed_envs,
             declared=[
-                declared_message(each) for each in packages.renewed(self._session.packages.status, found.declared)
+                declared_message(each) for each in installation.renewed(self._session.packages.status, found.declared)
             ],
             installation=installation_message(self._session.packages.status, log=True),
         )
 
     async def Health(self, request: pb.HealthRequest, context: Any) -> pb.HealthResponse:
         try:
-            await (await self._session.namespace()).ping()
+            await (await self._session.namespaces.get()).ping()
         except NamespaceError as error:
             return pb.HealthResponse(ready=False, message=str(error))
         return pb.HealthResponse(ready=True)
@@ -89,7 +89,7 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         with typed_failures():
             interval = watch_interval(convert.seconds(request, "interval"))
             told, told_at = b"", 0.0
-            # What the slowest reader gets is what was true when it could take it: nothing waits for it.
+            # A slow reader gets the state at the time when it can take it, and delays no other reader.
             async with contextlib.aclosing(self._meter.ticks(interval)) as ticks:
                 async for _ in ticks:
                     said = watch_message(await self._meter.read(age=interval / 2), self._meter.running())
@@ -132,20 +132,20 @@ def usage_message(reading: Reading) -> pb.UsageResponse:
         peak_processes=reading.totals.peak_processes,
         written_bytes=reading.written,
         executions=reading.totals.executions,
-        limits=limits_message(reading.limits),
+        limits=convert.limits_message(reading.limits),
     )
 
 
-def watch_message(reading: Reading, accounts: list[Account]) -> pb.WatchUsageResponse:
+def watch_message(reading: Reading, meters: list[ExecutionMeter]) -> pb.WatchUsageResponse:
     executions = [
         pb.ExecutionUsage(
-            execution_id=account.execution.id,
-            context_id=account.attributes.get("sandfleet.context.id", ""),
-            memory_bytes=account.memory,
-            processes=account.processes,
-            usage=convert.usage(account.usage()),
+            execution_id=meter.execution.id,
+            context_id=meter.attributes.get("sandfleet.context.id", ""),
+            memory_bytes=meter.memory,
+            processes=meter.processes,
+            usage=convert.usage(meter.usage()),
         )
-        for account in accounts
+        for meter in meters
     ]
     return pb.WatchUsageResponse(usage=usage_message(reading), executions=executions)
 
@@ -184,32 +184,18 @@ def isolation(session: Session, namespace: Namespace) -> pb.Isolation:
     return pb.ISOLATION_GVISOR if "gvisor" in namespace.hello.kernel.lower() else pb.ISOLATION_NAMESPACE
 
 
-def limits_message(limits: Limits) -> common_pb2.Limits:
-    return common_pb2.Limits(
-        memory_bytes=limits.memory_bytes,
-        tmp_bytes=limits.tmpfs_bytes,
-        processes=limits.processes,
-        output_bytes=limits.output_bytes,
-        executions=limits.executions,
-        max_timeout=convert.duration(limits.max_timeout),
-        default_timeout=convert.duration(limits.default_timeout),
-        open_files=limits.open_files,
-        disk_bytes=limits.disk_bytes,
-    )
-
-
 def describe(session: Session, namespace: Namespace) -> pb.DescribeResponse:
-    remaining = session.lease_remaining()
+    remaining = session.tenancy.lease.remaining(time.monotonic())
     return pb.DescribeResponse(
         sandbox_id=session.config.sandbox_id,
         sandbox_uid=session.config.sandbox_uid,
         session_id=session.session_id,
         isolation=isolation(session, namespace),
-        separations=session.separations(namespace),
+        separations=session.namespaces.separations(namespace),
         kernel=namespace.hello.kernel,
         languages=namespace.hello.languages,
         python_version=namespace.hello.python,
-        limits=limits_message(session.limits),
+        limits=convert.limits_message(session.limits),
         started=convert.timestamp(int(session.started * 1e9)),
         lease_remaining=None if remaining is None else convert.duration(remaining),
         executor_version=__version__,

@@ -1,4 +1,7 @@
-"""What runs inside the session namespace.
+"""What runs inside the session namespace: the only folder of the executor that is mounted there.
 
-Nothing here may import the rest of the executor: only this folder is mounted there. It needs the standard library and IPython.
+It imports nothing of the rest of the executor. It needs the standard library, IPython, cloudpickle and packaging.
+Rooms, from the top down: `init` (PID 1 and its children) and `programs` (what the executor runs as commands), then
+`python` and `bash` (one room a language, which do not know each other), then `languages.py`, then `base` (what all of
+them need).
 """

@@ -1,4 +1,12 @@
-"""The languages of contexts. A new one is a module with `run(control, options)` that speaks as context.py does, and a line here."""
+"""The languages of contexts.
+
+To add a language: a room beside `python` and `bash` whose module has `run(control, options)`, and a line in
+`LANGUAGES`. `run` serves cells on the control socket until it ends: it takes the request {"op":"execute","cell","envs"}
+with the source as payload, writes output to descriptors 1 and 2, and answers {"event":"error",…} if the cell failed,
+then {"event":"done","status","cpu", "peak","written"} (python/context.py and bash/context.py are the two examples;
+frames are in base/frames.py). The contract tests of all languages take their cells from the table in
+tests/contract/executor/languages.py.
+"""
 
 import importlib
 import os
@@ -10,33 +18,38 @@ PYTHON = "python"
 
 
 class Language(NamedTuple):
-    """How a context of it comes about."""
+    """How its contexts are started."""
 
-    # In this package.
+    # Its module, in this package.
     module: str
-    # Has to be there; empty when nothing beside this package is needed.
+    # The program that it needs; empty if it needs none.
     program: str = ""
-    # Whether the process gets an end to its address space, beside the guard on its memory: others reserve far more than they use.
+    # Whether its address space is limited, beside the memory guard: some languages reserve far more than they use.
     bounded: bool = False
-    # Whether its contexts can be copied, and their variables saved.
+    # Whether its contexts can be copied and their variables saved.
     kept: bool = False
-    # Says its version on standard output.
+    # Whether its module has `preimport()`, which the spawner calls once before it forks contexts.
+    preimported: bool = False
+    # Prints its version.
     version: tuple[str, ...] = ()
 
 
 LANGUAGES = {
     PYTHON: Language(
-        "context",
+        "python.context",
         bounded=True,
         kept=True,
+        preimported=True,
         version=(sys.executable, "-IBSc", "import platform; print(platform.python_version())"),
     ),
-    "bash": Language("bash", program="/bin/bash", version=("/bin/bash", "--norc", "-c", 'echo "${BASH_VERSION%%(*}"')),
+    "bash": Language(
+        "bash.context", program="/bin/bash", version=("/bin/bash", "--norc", "-c", 'echo "${BASH_VERSION%%(*}"')
+    ),
 }
 
 
 def missing(name: str) -> str:
-    """Why there can be no context of a language; empty when there can."""
+    """Why the sandbox cannot have a context of a language; empty if it can."""
     language = LANGUAGES.get(name)
     if language is None:
         return f"languages are {', '.join(LANGUAGES)}"
@@ -49,9 +62,19 @@ def available() -> list[str]:
     return [name for name in LANGUAGES if not missing(name)]
 
 
+def preimport() -> None:
+    """In the spawner, before each fork of a context; only the first call does something."""
+    for language in LANGUAGES.values():
+        if language.preimported:
+            _module(language).preimport()
+
+
 def run(name: str, control: socket.socket, options: dict[str, Any]) -> NoReturn:
-    """Becomes a context."""
-    # Only here: a supervisor has no use for any of them.
-    module = importlib.import_module(f".{LANGUAGES[name].module}", __package__)
-    module.run(control, options)
+    """Serves as a context; never returns."""
+    _module(LANGUAGES[name]).run(control, options)
     raise SystemExit(f"cannot go on: the context of {name} came back")
+
+
+def _module(language: Language) -> Any:
+    # Imported late: a supervisor of commands needs none of them.
+    return importlib.import_module(f".{language.module}", __package__)

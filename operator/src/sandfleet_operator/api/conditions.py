@@ -1,6 +1,7 @@
-"""What a CodeSandbox's status says: conditions, and the reasons for them. docs/reference/conditions.md is made from this file.
+"""The conditions of a CodeSandbox and a SandboxPool, and their reasons. docs/reference/conditions.md is made from this.
 
-Ready repeats the reason of what keeps it from being True, so that one column of `kubectl get csb` says what is wrong.
+While Ready is not True, it repeats the reason of the condition that prevents it: one column of `kubectl get csb` then
+says what is wrong.
 """
 
 from enum import Enum
@@ -8,7 +9,7 @@ from typing import Self
 
 
 class ConditionType(Enum):
-    """A type, and what "True" means."""
+    """A type of condition, and what "True" means for it."""
 
     value: str
     meaning: str
@@ -19,19 +20,19 @@ class ConditionType(Enum):
         one.meaning = meaning
         return one
 
-    POD_SCHEDULED = "PodScheduled", "The sandbox has a pod, and a node is found for it."
+    POD_SCHEDULED = "PodScheduled", "The sandbox has a pod, and the pod has a node."
     ISOLATED = (
         "Isolated",
-        "Before any user code ran, both policies, default deny and egress, were there and the executor proved its identity and runtime.",
+        "Before any user code ran, the default-deny policy and the egress policy existed, and the executor proved its identity and its runtime.",
     )
-    READY = "Ready", "Code can be run: the pod is the sandbox's own, Isolated is True and the executor answers."
-    SUSPENDED = "Suspended", "The pod is gone because operatingMode is Suspended; the workspace is kept."
-    EXPIRED = "Expired", "The sandbox is over for good: no pod is made for it any more."
-    DEGRADED = "Degraded", "Something that the operator cannot repair alone; the sandbox may still run."
+    READY = "Ready", "The sandbox can run code: its pod belongs to it, Isolated is True and the executor answers."
+    SUSPENDED = "Suspended", "operatingMode is Suspended and the pod is gone. The workspace is kept."
+    EXPIRED = "Expired", "The sandbox has ended for good. It gets no further pod."
+    DEGRADED = "Degraded", "The sandbox has a problem that the operator cannot repair alone. It may still run."
 
 
 class Word(Enum):
-    """Why a condition is what it is: a word for programs, what it means, and what its reader can do about it."""
+    """The reason of a condition: a word for programs, its meaning, and what its reader can do about it."""
 
     value: str
     meaning: str
@@ -46,341 +47,341 @@ class Word(Enum):
 
 
 class PoolReason(Word):
-    """Of the condition Ready of a SandboxPool, which is True while as many sandboxes are warm as are to be."""
+    """Reasons of a SandboxPool's condition Ready. It is True while the pool has its target number of warm sandboxes."""
 
-    FILLED = "Filled", "As many sandboxes are warm as are to be.", "Nothing has to be done."
+    FILLED = "Filled", "The pool has its target number of warm sandboxes.", "No action is needed."
     FILLING = (
         "Filling",
-        "Sandboxes are being started: after a claim, a change of the size or more demand.",
-        "Wait. If it never ends, claims come faster than sandboxes start: raise maxStarting, or add nodes.",
+        "Sandboxes are starting, because a claim took one, replicas was changed or demand has grown.",
+        "Wait. If the pool never fills, claims come faster than sandboxes start: raise maxStarting, or add nodes.",
     )
     REPLACING = (
         "Replacing",
-        "The template has changed, and warm sandboxes are replaced by new ones. Old ones are handed out until then.",
-        "Wait; sandboxes that are claimed stay as they are.",
+        "The template has changed, and new sandboxes replace the warm ones. Until then claims still get old ones.",
+        "Wait. Claimed sandboxes stay as they are.",
     )
     POLICY_MISSING = (
         "PolicyMissing",
-        "The default deny of the namespace, the egress policy of the template or the keys for tokens are not there, so that nothing is started or handed out.",
-        "Wait for the operator, which makes them; if it lasts, see whether it runs, and what its log says of this namespace.",
+        "The namespace lacks its default-deny policy, the template's egress policy or the keys for tokens. Until they exist, the fleet starts and hands out no sandbox.",
+        "Wait for the operator to create them. If it does not, check that it runs, and read its log for this namespace.",
     )
     TEMPLATE_NOT_FOUND = (
         "TemplateNotFound",
-        "The namespace has no SandboxTemplate of the name in spec.template.",
-        "Make the template, which is then found by itself, or make another pool.",
+        "The namespace has no SandboxTemplate with the name in spec.templateRef.",
+        "Create the template; the pool finds it without a restart. Or create another pool.",
     )
     TEMPLATE_INVALID = (
         "TemplateInvalid",
-        "The template cannot be used as it is written; the message names the field.",
-        "Correct the template: the pool then fills by itself.",
+        "The template is not valid; the message names the field.",
+        "Correct the template; the pool then fills without further action.",
     )
     STARTS_FAIL = (
         "StartsFail",
-        "Sandboxes end or do not answer before they are warm, or the API server refuses them; the message says how. It is tried again after growing pauses.",
-        "Read the message: a quota, an image, a node without room or without the runtime. `kubectl describe pod -l sandfleet.io/pool=NAME` says more.",
+        "Sandboxes end before they are warm, do not answer, or are refused by the API server; the message says which. The fleet tries again after growing pauses.",
+        "Read the message: usually a quota, an image, or a node without room or without the runtime. `kubectl describe pod -l sandfleet.io/pool=NAME` has the details.",
     )
     UNSCHEDULABLE = (
         "Unschedulable",
-        "No node takes the pods that are being started; the message is the scheduler's.",
-        "Add nodes, free some, or ask for less in the template; the scheduler tries again by itself.",
+        "No node has room for the starting pods; the message is the scheduler's.",
+        "Add nodes, free some, or lower the requests in the template. The scheduler tries again on its own.",
     )
     IMAGE_PULL_FAILED = (
         "ImagePullFailed",
         "A node cannot pull the template's image; the message is the node's.",
-        "Check the image's name, the registry and imagePullSecrets in the template; the node tries again.",
+        "Check the image's name, the registry and imagePullSecrets in the template. The node tries again.",
     )
     CONTAINER_CREATE_FAILED = (
         "ContainerCreateFailed",
         "A node cannot create the container; the message is the node's.",
-        "Read the message: a runtime that is not installed on that node is the usual cause.",
+        "Read the message. The usual cause is a runtime that is not installed on that node.",
     )
     SECRET_NOT_FOUND = (
         "SecretNotFound",
-        "A Secret that the template names, or a key of it, is not in the namespace.",
-        "Make the Secret; the pods then start by themselves.",
+        "The template names a Secret, or a key of a Secret, that the namespace does not have.",
+        "Create the Secret; the pods then start.",
     )
     SANDBOX_LIMIT = (
         "SandboxLimit",
-        "No more sandboxes may be started: maxSize, or the most that the fleet holds, is reached by warm and claimed ones together.",
-        "Raise maxSize, or see who holds them: `kubectl get csb -l sandfleet.io/pool=NAME`.",
+        "Warm and claimed sandboxes together have reached maxSize, or the limit of the whole fleet. The fleet starts no more.",
+        "Raise maxSize, or find out who holds the sandboxes: `kubectl get csb -l sandfleet.io/pool=NAME`.",
     )
     MAX_WARM_REACHED = (
         "MaxWarmReached",
-        "The target hit rate asks for more warm sandboxes than maxWarm, so that it is not reached.",
-        "Raise maxWarm, make starts faster, or lower targetHitRate.",
+        "targetHitRate needs more warm sandboxes than maxWarm allows, so the pool misses its target.",
+        "Raise maxWarm, shorten the start time, or lower targetHitRate.",
     )
     API_SERVER_FAILED = (
         "ApiServerFailed",
-        "The API server does not answer the fleet, or tells it to wait. Sessions that run do not notice.",
-        "See to the API server; the fleet goes on by itself.",
+        "The API server does not answer the fleet, or tells it to wait. Running sessions are not affected.",
+        "Repair the API server; the fleet then continues on its own.",
     )
 
 
 class ServiceReason(Word):
-    """Of the Events that tell how a sandbox's declared services are."""
+    """Reasons of the Events about a sandbox's declared services."""
 
     SERVICE_FAILED = (
         "ServiceFailed",
-        "A declared service is given up; the message says which, and why. The sandbox runs without it.",
-        "Read the message and the log, /workspace/.sandfleet/services/NAME.log; a session can start it again, a template that is corrected counts for the next pod.",
+        "The executor has given up a declared service; the message says which one and why. The sandbox runs without it.",
+        "Read the message and the log, /workspace/.sandfleet/services/NAME.log. A session can start the service again; a corrected template takes effect with the next pod.",
     )
     SERVICE_CRASH_LOOP = (
         "ServiceCrashLoop",
-        "A declared service ends again and again, and is started again after growing pauses.",
-        "As ServiceFailed: see how it ended, in the message and in its log.",
+        "A declared service ends again and again. The executor restarts it after growing pauses.",
+        "As for ServiceFailed: the message and the log say how it ended.",
     )
     SERVICE_READY = (
         "ServiceReady",
-        "A declared service that had such trouble is ready again.",
-        "Nothing has to be done.",
+        "A declared service has recovered from one of these problems and is ready.",
+        "No action is needed.",
     )
 
 
 class Reason(Word):
-    """Of the conditions of a CodeSandbox."""
+    """Reasons of a CodeSandbox's conditions."""
 
-    # What is asked for cannot be made.
+    # The request cannot be fulfilled.
     TEMPLATE_NOT_FOUND = (
         "TemplateNotFound",
-        "The namespace has no SandboxTemplate of the name in spec.template.",
-        "Make the template, which is then found by itself, or make the sandbox anew with another name.",
+        "The namespace has no SandboxTemplate with the name in spec.templateRef.",
+        "Create the template; the sandbox finds it without a restart. Or create the sandbox again with another template.",
     )
     TEMPLATE_INVALID = (
         "TemplateInvalid",
-        "The template cannot be used as it is written; the message names the field.",
-        "Correct the template; its sandboxes are tried again.",
+        "The template is not valid; the message names the field.",
+        "Correct the template; the operator then tries its sandboxes again.",
     )
     INVALID_SPEC = (
         "InvalidSpec",
-        "The sandbox's own spec cannot be used; the message names the field.",
-        "Delete the sandbox and make it anew with a spec that can.",
+        "The sandbox's own spec is not valid; the message names the field.",
+        "Delete the sandbox and create it again with a valid spec.",
     )
     INLINE_NOT_ALLOWED = (
         "InlineNotAllowed",
-        "The operator's settings do not let owners write a template in place.",
-        "Use spec.template, or ask the platform team to allow inline templates.",
+        "The operator's settings do not allow inline templates.",
+        "Use spec.templateRef, or ask the platform team to allow inline templates.",
     )
     ABOVE_TEMPLATE = (
         "AboveTemplate",
-        "The sandbox asks for more than its template allows, or the settings allow a sandbox that brings its own; the message names the field and both values.",
+        "The sandbox asks for more than its template allows or, with an inline template, more than the operator's settings allow. The message names the field and both values.",
         "Ask for less, or use a template that allows more.",
     )
     IMAGE_NOT_ALLOWED = (
         "ImageNotAllowed",
         "The image is not on the operator's list of allowed images.",
-        "Use an image of the list, or ask the platform team to add this one.",
+        "Use an image from the list, or ask the platform team to add this one.",
     )
     CONTRACT_NOT_ALLOWED = (
         "ContractNotAllowed",
-        "The template does not have the contract that the sandbox asks for.",
+        "The sandbox asks for a contract that its template does not allow.",
         "Use one of the template's contracts.",
     )
     EGRESS_NOT_ALLOWED = (
         "EgressNotAllowed",
-        "The sandbox wants to reach what its template does not allow, or what no sandbox may reach; the message names the network.",
-        "Change spec.egress, which may be changed at any time, or use a template that allows it.",
+        "The sandbox asks for a network that its template does not open, or that no sandbox may reach; the message names it.",
+        "Change spec.egress, which is possible at any time, or use a template that opens the network.",
     )
     SECRET_NOT_FOUND = (
         "SecretNotFound",
-        "A Secret that the template names, or a key of it, is not in the namespace.",
-        "Make the Secret; the pod then starts by itself.",
+        "The template names a Secret, or a key of a Secret, that the namespace does not have.",
+        "Create the Secret; the pod then starts.",
     )
     QUOTA_EXCEEDED = (
         "QuotaExceeded",
         "A ResourceQuota of the namespace has no room for the pod or the volume.",
-        "Delete sandboxes that are not needed, or have the quota raised; it is tried again.",
+        "Delete unneeded sandboxes, or have the quota raised. The operator tries again.",
     )
     FORBIDDEN = (
         "Forbidden",
-        "The API server refused the pod or the volume: PodSecurity, an admission policy, a LimitRange or missing rights of the operator.",
-        "Read the message, which is the API server's own, and change what it names; it is tried again.",
+        "The API server refused the pod or the volume because of PodSecurity, an admission policy, a LimitRange or missing rights of the operator.",
+        "Read the message, which is the API server's, and remove the cause. The operator tries again.",
     )
     STORAGE_CLASS_NOT_FOUND = (
         "StorageClassNotFound",
-        "The StorageClass of the workspace is not there, or none is named and the cluster has no default one.",
-        "Name one of `kubectl get storageclass`, or mark one as the default.",
+        "The workspace names a StorageClass that does not exist, or names none and the cluster has no default.",
+        "Name a class from `kubectl get storageclass`, or mark one as the default.",
     )
     RUNTIME_CLASS_NOT_FOUND = (
         "RuntimeClassNotFound",
-        "The cluster has no RuntimeClass of the template's name.",
-        "Install gVisor on the nodes and make its RuntimeClass (the chart can), or name another in the template.",
+        "The template names a RuntimeClass that the cluster does not have.",
+        "Install gVisor on the nodes and create its RuntimeClass (the chart can), or name another one in the template.",
     )
 
     POOL_NOT_FOUND = (
         "PoolNotFound",
-        "The namespace has no SandboxPool of the name in spec.pool.",
-        "Make the pool, which is then found by itself, or make the sandbox anew with another name or without a pool.",
+        "The namespace has no SandboxPool with the name in spec.poolRef.",
+        "Create the pool; the sandbox finds it without a restart. Or create the sandbox again with another pool or without one.",
     )
 
-    # It is on its way.
+    # The sandbox is starting.
     WAITING_FOR_CLAIM = (
         "WaitingForClaim",
-        "The sandbox is to be taken from a pool, and none is bound to it yet.",
-        "Wait; `kubectl get sbp,sbq` says whether the pool is empty or the queue full. Where the message says that there is no such pool, make it, or the sandbox anew.",
+        "The sandbox waits for a pool to give it a warm sandbox.",
+        "Wait. `kubectl get sbp,sbq` says whether the pool is empty or the queue is full. If the message says that the pool does not exist, create it, or create the sandbox again.",
     )
     WORKSPACE_PENDING = (
         "WorkspacePending",
-        "The volume of the workspace is not there yet.",
-        "Wait; if it lasts, `kubectl describe pvc` says what the storage provider waits for.",
+        "The volume of the workspace does not exist yet.",
+        "Wait. If the volume does not appear, `kubectl describe pvc` says what the storage provider waits for.",
     )
     WORKSPACE_NOT_FOUND = (
         "WorkspaceNotFound",
-        "The claim that workspace.claimName names is not there, or is no workspace that an earlier sandbox has left.",
-        "Name one of `kubectl get pvc -l app.kubernetes.io/managed-by=sandfleet` whose sandbox said retention Retain; it cannot be changed, so make another sandbox.",
+        "workspace.claimName names a volume claim that does not exist, or that is not a workspace left by an earlier sandbox.",
+        "Create another sandbox, since the field cannot be changed. Name a claim from `kubectl get pvc -l app.kubernetes.io/managed-by=sandfleet` whose sandbox had retention Retain.",
     )
     WORKSPACE_IN_USE = (
         "WorkspaceInUse",
-        "The workspace may still be used by an older pod or attached to another node; two pods never share one.",
-        "Wait for the older pod to end; if its node is gone for good, see NodeNotResponding.",
+        "An older pod may still use the workspace, or another node may still have it attached. Two pods never share a workspace.",
+        "Wait for the older pod to end. If its node is gone for good, see NodeNotResponding.",
     )
     UNSCHEDULABLE = (
         "Unschedulable",
         "No node fits the pod; the message is the scheduler's.",
-        "Add nodes, free some, or ask for less; the scheduler tries again by itself.",
+        "Add nodes, free some, or lower the requests. The scheduler tries again on its own.",
     )
-    SCHEDULED = "Scheduled", "A node is found for the pod.", "Nothing has to be done."
+    SCHEDULED = "Scheduled", "The pod has a node.", "No action is needed."
     POD_STARTING = (
         "PodStarting",
-        "The pod is made and its container is not running yet.",
-        "Wait; a first start on a node pulls the image.",
+        "The pod exists, but its container does not run yet.",
+        "Wait. The first start on a node pulls the image.",
     )
     IMAGE_PULL_FAILED = (
         "ImagePullFailed",
         "The node cannot pull the image; the message is the node's.",
-        "Check the image's name, the registry and imagePullSecrets in the template; the node tries again, and a template that is corrected gives it another pod.",
+        "Check the image's name, the registry and imagePullSecrets in the template. The node tries again, and a corrected template gives the sandbox a new pod.",
     )
     CONTAINER_CREATE_FAILED = (
         "ContainerCreateFailed",
         "The node cannot create the pod or its container; the message is the node's.",
-        "Read the message: a runtime that is not installed on that node is the usual cause.",
+        "Read the message. The usual cause is a runtime that is not installed on that node.",
     )
     EXECUTOR_UNREACHABLE = (
         "ExecutorUnreachable",
-        "The container runs, and its executor does not answer the operator.",
-        "Wait some seconds; if it lasts, `kubectl logs` of the pod, and check that policies let the operator reach the executor's port.",
+        "The container runs, but its executor does not answer the operator.",
+        "Wait some seconds. If the executor still does not answer, read `kubectl logs` of the pod, and check that the policies let the operator reach the executor's port.",
     )
     BACK_OFF = (
         "BackOff",
-        "The sandbox ended repeatedly, so that the next pod is made after a pause; the message says when.",
-        "Look at status.restartHistory for what ended it.",
+        "The sandbox ended repeatedly. The operator waits before it creates the next pod; the message says until when.",
+        "Read status.restartHistory for the causes.",
     )
 
-    # Isolation, which is never given up for readiness.
+    # Isolation, which the operator never gives up for readiness.
     POLICY_MISSING = (
         "PolicyMissing",
-        "The default deny of the namespace or the egress policy of the sandbox is not there, so that nothing is started or handed out.",
-        "Wait for the operator to make it; if it lasts, the message says why it cannot.",
+        "The namespace lacks its default-deny policy, or the sandbox its egress policy. Until they exist, the sandbox is not started or handed out.",
+        "Wait for the operator to create the policy. If it cannot, the message says why.",
     )
     POLICY_IN_PLACE = (
         "PolicyInPlace",
-        "The policies are there; the executor has not proved its runtime yet.",
-        "Nothing has to be done.",
+        "The policies exist; the executor has not proved its runtime yet.",
+        "No action is needed.",
     )
     EXECUTOR_IDENTITY_INVALID = (
         "ExecutorIdentityInvalid",
-        "Who answers at the pod's address is not this sandbox's executor: its certificate or pod UID is another.",
-        "Nothing is sent to it and the pod is replaced; if it lasts, tell the platform team, since something stands between.",
+        "The process that answers at the pod's address is not this sandbox's executor: its certificate or its pod UID is wrong.",
+        "The operator sends nothing to this process and replaces the pod. If the reason stays, tell the platform team: something intercepts the connection.",
     )
     RUNTIME_MISMATCH = (
         "RuntimeMismatch",
-        "The executor finds itself in another runtime than the template asks for.",
-        "Check the handler of the RuntimeClass on that node; no code is run until it is right.",
+        "The executor runs in another runtime than the template asks for.",
+        "Check the handler of the RuntimeClass on that node. The sandbox runs no code until the runtime is right.",
     )
     ISOLATED = (
         "Isolated",
-        "The policies are there, and the executor has proved who it is and which runtime it is in.",
-        "Nothing has to be done.",
+        "The policies exist, and the executor has proved its identity and its runtime.",
+        "No action is needed.",
     )
 
-    # Life.
-    EXECUTOR_ANSWERS = "ExecutorAnswers", "The sandbox is ready and code can be run.", "Nothing has to be done."
-    RUNNING = "Running", "The sandbox is to run: operatingMode is Running.", "Nothing has to be done."
+    # Life of the sandbox.
+    EXECUTOR_ANSWERS = "ExecutorAnswers", "The sandbox is ready to run code.", "No action is needed."
+    RUNNING = "Running", "operatingMode is Running.", "No action is needed."
     SUSPENDING = "Suspending", "operatingMode is Suspended, and the pod is ending.", "Wait for Suspended."
     SUSPENDED = (
         "Suspended",
         "The pod is gone and the workspace is kept.",
-        "Set operatingMode to Running to get a pod on the same workspace.",
+        "Set operatingMode to Running to get a new pod on the same workspace.",
     )
-    ALIVE = "Alive", "No time that the sandbox was given is over.", "Nothing has to be done."
+    ALIVE = "Alive", "The lifetime, the idle timeout and the lease have not ended.", "No action is needed."
     LIFETIME_OVER = (
         "LifetimeOver",
-        "The sandbox has lived for lifetimeSeconds, or as long as its template allows.",
-        "Make another sandbox; a retained workspace is still there.",
+        "The sandbox has reached lifetimeSeconds, or the longest lifetime that its template allows.",
+        "Create another sandbox. A retained workspace is still there.",
     )
     IDLE_TIMEOUT_OVER = (
         "IdleTimeoutOver",
         "The sandbox ran nothing for idleTimeoutSeconds.",
-        "Make another sandbox; a longer idle timeout keeps it.",
+        "Create another sandbox, with a longer idle timeout if it should stay longer.",
     )
     LEASE_OVER = (
         "LeaseOver",
-        "Whoever claimed the sandbox did not renew the lease in time.",
-        "Claim another; clients renew by themselves while they live.",
+        "The holder of the claim did not renew the lease in time.",
+        "Claim another sandbox. A client renews its lease for as long as it runs.",
     )
     CLAIM_OVER = (
         "ClaimOver",
-        "The claim that the sandbox was made for had ended before this object was written: its pod is gone.",
-        "Nothing has to be done: the object goes by itself. Claim another sandbox.",
+        "The claim ended before the fleet wrote this object for it. The pod is gone.",
+        "No action is needed: the object is deleted automatically. Claim another sandbox.",
     )
-    CLOSED = "Closed", "Whoever used the sandbox has closed it.", "Make or claim another."
+    CLOSED = "Closed", "The client that used the sandbox closed it.", "Create or claim another sandbox."
     DELETING = (
         "Deleting",
-        "The object is being deleted, and with it the pod and, where retention says Delete, the workspace.",
-        "Wait; if it lasts, `kubectl get csb NAME -o yaml` names the finalizers that hold it.",
+        "The object is being deleted together with its pod. The workspace is deleted too where retention is Delete.",
+        "Wait. If the object stays, `kubectl get csb NAME -o yaml` names the finalizers that hold it.",
     )
-    HEALTHY = "Healthy", "There is nothing that the operator cannot repair alone.", "Nothing has to be done."
+    HEALTHY = "Healthy", "The sandbox has no problem that the operator cannot repair alone.", "No action is needed."
 
-    # What ended a pod or a container; also the words of status.restartHistory.
+    # How a pod or a container ended. status.restartHistory uses the same words.
     OUT_OF_MEMORY = (
         "OutOfMemory",
-        "The sandbox used more than its memory before the executor could end the largest process; variables are lost, the workspace is kept.",
-        "Use less memory at once, or a template with more.",
+        "The sandbox exceeded its memory before the executor could end the largest process. Variables are lost; the workspace is kept.",
+        "Use less memory at a time, or a template with more.",
     )
     EXECUTOR_CRASHED = (
         "ExecutorCrashed",
-        "The executor ended by itself; variables are lost, the workspace is kept.",
-        "If it repeats, `kubectl logs --previous` of the pod says how it ended.",
+        "The executor ended unexpectedly. Variables are lost; the workspace is kept.",
+        "If it happens again, `kubectl logs --previous` of the pod says how it ended.",
     )
     EVICTED = (
         "Evicted",
-        "The node put the pod out, for want of memory or disk or for a drain.",
-        "Nothing has to be done: another pod comes on the same workspace. If it repeats, raise the requests in the template.",
+        "The node evicted the pod, because memory or disk ran short or because the node was drained.",
+        "No action is needed: the operator starts a new pod on the same workspace. If it happens again, raise the requests in the template.",
     )
     POD_DELETED = (
         "PodDeleted",
-        "Somebody deleted the pod.",
-        "Nothing has to be done: another pod comes on the same workspace. Delete the CodeSandbox to end it.",
+        "A user or another program deleted the pod.",
+        "No action is needed: the operator starts a new pod on the same workspace. To end the sandbox, delete the CodeSandbox.",
     )
     NODE_NOT_RESPONDING = (
         "NodeNotResponding",
-        "The node of the pod does not answer. The pod may still run there, so that no other is started on its workspace.",
-        "Wait for the node; if it is off for good, taint it with node.kubernetes.io/out-of-service or delete it.",
+        "The pod's node does not answer. The pod may still run there, so the operator starts no other pod on its workspace.",
+        "Wait for the node. If it is gone for good, taint it with node.kubernetes.io/out-of-service or delete it.",
     )
     NODE_LOST = (
         "NodeLost",
-        "The node of the pod is confirmed to be gone; another pod comes on the same workspace where the volume can move.",
-        "Nothing has to be done.",
+        "The pod's node is confirmed to be gone. If the volume can move, the operator starts a new pod on the same workspace.",
+        "No action is needed.",
     )
     WORKSPACE_LOST = (
         "WorkspaceLost",
-        "The claim or the volume of the workspace is gone, and its files with it. It is not replaced by an empty one.",
-        "Restore the claim under its name, or delete the sandbox and make another.",
+        "The volume claim or the volume of the workspace is gone, and its files with it. The operator does not replace it with an empty one.",
+        "Restore the volume claim under its name, or delete the sandbox and create another one.",
     )
     TOO_MANY_RESTARTS = (
         "TooManyRestarts",
-        "The sandbox ended too often without a stable stretch in between, and no pod is made for it any more.",
-        "See status.restartHistory, correct the cause, then set operatingMode to Suspended and back to Running.",
+        "The sandbox ended too often without a stable period in between. The operator creates no further pod for it.",
+        "Read status.restartHistory and remove the cause, then set operatingMode to Suspended and back to Running.",
     )
     DRIFTED = (
         "Drifted",
-        "What belongs to the sandbox was changed or deleted by another hand, and is being put back.",
-        "Nothing has to be done; if it repeats, find out who writes: `kubectl get --show-managed-fields`.",
+        "Another client changed or deleted an object that belongs to the sandbox. The operator restores it.",
+        "No action is needed. If it happens again, find out which client writes: `kubectl get --show-managed-fields`.",
     )
 
 
 def reason(word: str) -> Reason:
-    """By its word, as a status says it. Raises ValueError for a word that is none."""
+    """The reason that a status names by its word. Raises ValueError for an unknown word."""
     for one in Reason:
         if one.value == word:
             return one
-    raise ValueError(f"cannot read the reason {word!r}: it is none of ours")
+    raise ValueError(f"cannot read the reason {word!r}: it is unknown")

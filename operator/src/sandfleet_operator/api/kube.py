@@ -1,5 +1,4 @@
-"""The Kubernetes API as values: kinds, references, paths, and the API server's refusals by the names that it gives them."""
-# ruff: noqa: N818 - the errors bear the API server's own reasons: "NotFound", not "NotFoundError".
+"""The Kubernetes API as values: kinds, references, paths, and the API server's refusals by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,7 +87,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`type` is ADDED, MODIFIED, DELETED or BOOKMARK; of a bookmark's object only metadata.resourceVersion means something."""
+    """`type` is ADDED, MODIFIED, DELETED or BOOKMARK; a bookmark's object has only metadata.resourceVersion."""
 
     type: str
     object: Json
@@ -212,7 +211,7 @@ _BY_STATUS: Mapping[int, tuple[type[KubeError], str]] = {
 
 
 def failure(doing: str, status: int, answer: Mapping[str, Any], retry_after: float | None = None) -> KubeError:
-    """The error for an answer that is not a success. `doing` completes "cannot "; `answer` is the server's Status, or {}."""
+    """The error for a failed answer. `doing` completes "cannot "; `answer` is the server's Status, or {}."""
     by_status, word = _BY_STATUS.get(status, (ServerError if status >= 500 else KubeError, "InternalError"))
     reason = str(answer.get("reason") or word)
     raised = by_status if status >= 500 else _BY_REASON.get(reason, by_status)

@@ -9,7 +9,9 @@ from fractions import Fraction
 
 from sandfleet_operator.api.errors import FleetError, invalid
 
-# What Kubernetes can store; above it quantities are cut there, which nobody who writes one means.
+MIB = 1 << 20
+
+# The most that Kubernetes can store. It cuts larger quantities, which no author of one expects.
 MOST = (1 << 63) - 1
 MAX_CHARACTERS = 32
 # More digits in the exponent than any quantity needs would only cost time.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sandfleet_operator.api.errors import invalid
+from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import check_label
 
 MAX_TERMS = 64
@@ -28,7 +28,7 @@ def parse_selector(text: str) -> Callable[[Mapping[str, str]], bool]:
         return lambda _labels: True
     parts = text.split(",")
     if len(parts) > MAX_TERMS:
-        raise invalid("InvalidSelector", f"cannot select: {len(parts)} terms are more than {MAX_TERMS}")
+        raise ClaimReason.INVALID_SELECTOR.error(f"cannot select: {len(parts)} terms are more than {MAX_TERMS}")
     terms = [_parse_term(part) for part in parts]
     return lambda labels: all(term.matches(labels) for term in terms)
 
@@ -36,8 +36,7 @@ def parse_selector(text: str) -> Callable[[Mapping[str, str]], bool]:
 def _parse_term(text: str) -> Term:
     match = TERM.fullmatch(text)
     if match is None:
-        raise invalid(
-            "InvalidSelector",
+        raise ClaimReason.INVALID_SELECTOR.error(
             f"cannot select: {text.strip()[:100]!r} is not key=value, key==value or key!=value",
             text[:100],
         )

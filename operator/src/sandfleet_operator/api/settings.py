@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from sandfleet_operator.api.errors import invalid
+from sandfleet_operator.api.kinds.meta import GROUP
+from sandfleet_operator.api.kinds.template import TemplateSpec, sandbox_template
 from sandfleet_operator.api.networks import network
-from sandfleet_operator.api.parse import sandbox_template
-from sandfleet_operator.api.resources import GROUP, TemplateSpec
 from sandfleet_operator.api.validate import check_label
 
 MIB = 1 << 20
@@ -86,7 +86,7 @@ class Settings:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
-        """From a JSON object with camelCase names. Raises FleetError for what is missing, unknown or of the wrong kind."""
+        """From a JSON object with camelCase names. Raises FleetError for a missing, unknown or wrong field."""
         given = _fields(cls, values, "")
         _must("control_plane_namespace" in given, "controlPlaneNamespace is missing")
         if given.get("inline") is not None:
@@ -106,7 +106,8 @@ def _ceiling(spec: Mapping[str, Any]) -> TemplateSpec:
 def image_allowed(image: str, patterns: tuple[str, ...]) -> bool:
     """Whether one of the patterns is the image as it is written, or
 
-    `REPOSITORY:*`, for every tag of exactly that repository, or `REPOSITORY@sha256:*`, for whatever is pinned by digest.
+    `REPOSITORY:*`, for every tag of exactly that repository, or `REPOSITORY@sha256:*`, for whatever is pinned by
+    digest.
     """
     found = IMAGE.fullmatch(image)
     if found is None or "*" in image:

@@ -4,15 +4,16 @@ import math
 import re
 from collections.abc import Mapping
 
-from sandfleet_operator.api.errors import invalid
-from sandfleet_operator.api.values import Claim, Limits, Template
+from sandfleet_operator.api.limits import BOUNDS, Limits
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.values import Claim, Template
 
 MAX_LABELS = 64
 MAX_ENVS = 256
 MAX_ENVS_BYTES = 256 << 10
 MAX_LEASE = 7 * 86400.0
 # Of one process: the executor starts no interpreter with fewer.
-LEAST_OPEN_FILES = 64
+LEAST_OPEN_FILES = BOUNDS["open_files"].least
 MAX_WAIT = 3600.0
 
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -29,8 +30,8 @@ TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 def check_id(value: str, what: str, *, doing: str) -> None:
     """1 to 64 of [A-Za-z0-9._-], and no name that a file system reads as a direction."""
     if not ID.fullmatch(value) or value in {".", ".."}:
-        raise invalid(
-            "InvalidId", f"cannot {doing}: the {what} {value[:80]!r} is not 1 to 64 of [A-Za-z0-9._-]", value[:80]
+        raise ClaimReason.INVALID_ID.error(
+            f"cannot {doing}: the {what} {value[:80]!r} is not 1 to 64 of [A-Za-z0-9._-]", value[:80]
         )
 
 
@@ -38,17 +39,17 @@ def check_label(key: str, value: str, *, doing: str) -> None:
     prefix, slash, name = key.rpartition("/")
     is_prefix = len(prefix) <= MAX_LABEL_PREFIX and LABEL_PREFIX.fullmatch(prefix)
     if not LABEL_NAME.fullmatch(name) or (slash and not is_prefix):
-        raise invalid("InvalidLabel", f"cannot {doing}: {key[:100]!r} is no label key", key[:100])
+        raise ClaimReason.INVALID_LABEL.error(f"cannot {doing}: {key[:100]!r} is no label key", key[:100])
     if not LABEL_VALUE.fullmatch(value):
         why = "is not at most 63 of [A-Za-z0-9._-] with a letter or digit at both ends"
-        raise invalid(
-            "InvalidLabel", f"cannot {doing}: the value {value[:100]!r} of label {key[:100]!r} {why}", key[:100]
+        raise ClaimReason.INVALID_LABEL.error(
+            f"cannot {doing}: the value {value[:100]!r} of label {key[:100]!r} {why}", key[:100]
         )
 
 
 def check_labels(labels: Mapping[str, str], *, doing: str) -> None:
     if len(labels) > MAX_LABELS:
-        raise invalid("InvalidLabel", f"cannot {doing}: {len(labels)} labels are more than {MAX_LABELS}")
+        raise ClaimReason.INVALID_LABEL.error(f"cannot {doing}: {len(labels)} labels are more than {MAX_LABELS}")
     for key, value in labels.items():
         check_label(key, value, doing=doing)
 
@@ -57,18 +58,18 @@ def check_envs(envs: Mapping[str, str], *, doing: str) -> None:
     size = sum(len(name) + len(value.encode("utf-8", "surrogatepass")) for name, value in envs.items())
     if len(envs) > MAX_ENVS or size > MAX_ENVS_BYTES:
         why = f"{len(envs)} variables of {size} bytes are more than {MAX_ENVS} of {MAX_ENVS_BYTES}"
-        raise invalid("InvalidEnvironment", f"cannot {doing}: {why}")
+        raise ClaimReason.INVALID_ENVIRONMENT.error(f"cannot {doing}: {why}")
     for name, value in envs.items():
         if not ENV_NAME.fullmatch(name) or "\0" in value:
             why = f"{name[:100]!r} is no name, or its value has a NUL byte"
-            raise invalid("InvalidEnvironment", f"cannot {doing}: environment variable {why}", name[:100])
+            raise ClaimReason.INVALID_ENVIRONMENT.error(f"cannot {doing}: environment variable {why}", name[:100])
 
 
 def check_duration(value: float, what: str, *, most: float, doing: str, zero: bool = False) -> None:
     """Seconds above 0 (or from 0) and at most `most`."""
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero) or value > most:
-        raise invalid(
-            "InvalidDuration", f"cannot {doing}: the {what} of {value:g} s is not between 0 and {most:g} s", what
+        raise ClaimReason.INVALID_DURATION.error(
+            f"cannot {doing}: the {what} of {value:g} s is not between 0 and {most:g} s", what
         )
 
 
@@ -78,12 +79,12 @@ def check_limits(limits: Limits, template: Template, *, doing: str) -> None:
     if too_high:
         most = getattr(template.limits, too_high)
         why = f"the limit {too_high} of {getattr(limits, too_high)} is above the {most} of template {template.name!r}"
-        raise invalid("InvalidLimit", f"cannot {doing}: {why}", too_high)
+        raise ClaimReason.INVALID_LIMIT.error(f"cannot {doing}: {why}", too_high)
     if min(limits.max_timeout, limits.default_timeout) < 0:
-        raise invalid("InvalidLimit", f"cannot {doing}: a timeout is negative")
+        raise ClaimReason.INVALID_LIMIT.error(f"cannot {doing}: a timeout is negative")
     if 0 < limits.open_files < LEAST_OPEN_FILES:
-        why = f"the limit open_files of {limits.open_files} is below {LEAST_OPEN_FILES}, which an interpreter needs"
-        raise invalid("InvalidLimit", f"cannot {doing}: {why}", "open_files")
+        why = f"the limit open_files of {limits.open_files} is below {LEAST_OPEN_FILES:g}, which an interpreter needs"
+        raise ClaimReason.INVALID_LIMIT.error(f"cannot {doing}: {why}", "open_files")
 
 
 def check_claim(claim: Claim, template: Template) -> None:

@@ -1,10 +1,10 @@
 """Sandboxes, claims and templates. Times are seconds since the epoch, durations are seconds, sizes are bytes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
-MIB = 1 << 20
+from sandfleet_operator.api.limits import TEMPLATE_LIMITS, Limits
 
 
 class State(Enum):
@@ -21,39 +21,6 @@ class Isolation(IntEnum):
     NONE = 1
     NAMESPACE = 2
     GVISOR = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits of a sandbox. 0 means: as the template says."""
-
-    memory_bytes: int = 0
-    tmp_bytes: int = 0
-    processes: int = 0
-    output_bytes: int = 0
-    executions: int = 0
-    max_timeout: float = 0.0
-    default_timeout: float = 0.0
-    open_files: int = 0
-    disk_bytes: int = 0
-
-    def above(self, other: "Limits") -> str:
-        """The name of the first limit that is larger than in `other`, or empty."""
-        names = (one.name for one in fields(Limits))
-        return next((name for name in names if getattr(self, name) > getattr(other, name)), "")
-
-
-TEMPLATE_LIMITS = Limits(
-    memory_bytes=2048 * MIB,
-    tmp_bytes=256 * MIB,
-    processes=256,
-    output_bytes=16 * MIB,
-    executions=32,
-    max_timeout=3600.0,
-    default_timeout=300.0,
-    open_files=4096,
-    disk_bytes=10240 * MIB,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +56,7 @@ class Claim:
     workspace_id: str = ""
     keep_workspace: bool = False
     max_wait: float = 60.0
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     min_isolation: Isolation = Isolation.NAMESPACE
     # W3C Trace Context, or empty.
     traceparent: str = ""
@@ -166,6 +133,6 @@ class Sandbox:
 
     @property
     def keeps_workspace(self) -> bool:
-        """Whether the workspace outlives the sandbox: asked for, or an older session's that no session touched since."""
+        """Whether the workspace outlives the sandbox: the claim asked for it, or it is an earlier one, still unused."""
         claim = self.claim
         return claim is not None and (claim.keep_workspace if self.bound else bool(claim.workspace_id))

@@ -1,1 +1,1 @@
-"""The fleet service: inventory, loop, gRPC servicer and the backends below it."""
+"""The fleet service: its gRPC servicer, the driver of the scheduler's decisions, and where sandboxes run."""

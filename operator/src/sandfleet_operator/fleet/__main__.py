@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandfleet_operator.api.values import Isolation
-from sandfleet_operator.fleet.serve import Options, serve_local
+from sandfleet_operator.fleet.local.serve import Options, serve_local
 
 MAX_SANDBOXES = 1024
 

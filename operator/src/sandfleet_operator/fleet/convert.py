@@ -1,8 +1,9 @@
 """Between the API's messages and the domain's values. Raises FleetError for what no value can hold."""
 
 import math
+from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
@@ -10,16 +11,20 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import common_pb2, session_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2
 
-from sandfleet_operator.api.errors import Code, FleetError, Problem, invalid
-from sandfleet_operator.api.resources import Contract
+from sandfleet_operator.api.errors import Problem
+from sandfleet_operator.api.kinds.template import Contract
+from sandfleet_operator.api.limits import Limits
+from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import trace_parent
-from sandfleet_operator.api.values import Claim, Isolation, Limits, RequestKey, Sandbox, State, Template
-from sandfleet_operator.effects.executor import duration
-from sandfleet_operator.effects.tokens import Token
-from sandfleet_operator.plan.lines import Level
-from sandfleet_operator.plan.pool import Pool
-from sandfleet_operator.plan.queue import Queued
+from sandfleet_operator.api.values import Claim, Isolation, RequestKey, Sandbox, State, Template
+from sandfleet_operator.executors.client import duration
+from sandfleet_operator.executors.tokens import Token
+from sandfleet_operator.plan.scheduler.claim_queue import Queued
+from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
+from sandfleet_operator.plan.scheduler.refill import Pool
 
+DEFAULT_PAGE, MAX_PAGE = 100, 1000
+MAX_SELECTOR_BYTES = 16 << 10
 STATES = {
     State.STARTING: fleet_pb2.SANDBOX_STATE_STARTING,
     State.WARM: fleet_pb2.SANDBOX_STATE_WARM,
@@ -46,7 +51,7 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
     """The claim with the defaults of its template, of which only the contract is checked yet."""
     if request.contract not in {"", Contract.AUTONOMOUS.value}:
         why = f"contract {request.contract[:40]!r} does not let callers run code by themselves"
-        raise FleetError(Problem(Code.FAILED_PRECONDITION, "ContractNotSupported", f"cannot claim: {why}"))
+        raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {why}")
     lease, longest = seconds(request, "lease"), seconds(request, "max_wait")
     name = request.template or Template().name
     return Claim(
@@ -65,18 +70,25 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
     )
 
 
+def page_size(request: fleet_pb2.ListRequest) -> int:
+    return min(request.page_size or DEFAULT_PAGE, MAX_PAGE)
+
+
+def check_selector_length(selector: str) -> None:
+    """Raises FleetError where the selector of a List is too long to be looked at."""
+    if len(selector) > MAX_SELECTOR_BYTES:
+        raise ClaimReason.INVALID_SELECTOR.error(
+            f"cannot list: the selector is longer than {MAX_SELECTOR_BYTES} characters"
+        )
+
+
 def limits(message: common_pb2.Limits) -> Limits:
-    return Limits(
-        memory_bytes=message.memory_bytes,
-        tmp_bytes=message.tmp_bytes,
-        processes=message.processes,
-        output_bytes=message.output_bytes,
-        executions=message.executions,
-        max_timeout=seconds(message, "max_timeout") or 0.0,
-        default_timeout=seconds(message, "default_timeout") or 0.0,
-        open_files=message.open_files,
-        disk_bytes=message.disk_bytes,
-    )
+    """A limit that is not set is 0: as the template says."""
+    found: dict[str, Any] = {
+        one.name: seconds(message, one.name) or 0.0 if isinstance(one.default, float) else getattr(message, one.name)
+        for one in fields(Limits)
+    }
+    return Limits(**found)
 
 
 def _isolation(number: int) -> Isolation:
@@ -85,7 +97,7 @@ def _isolation(number: int) -> Isolation:
     try:
         return Isolation(number)
     except ValueError:
-        raise invalid("InvalidIsolation", f"cannot claim: there is no isolation {number}") from None
+        raise ClaimReason.INVALID_ISOLATION.error(f"cannot claim: there is no isolation {number}") from None
 
 
 def sandbox_message(sandbox: Sandbox) -> fleet_pb2.Sandbox:
@@ -118,7 +130,7 @@ def queued_message(queued: Queued) -> fleet_pb2.Queued:
     return fleet_pb2.Queued(position=queued.position, eta=eta, reason=queued.reason)
 
 
-def pool_message(pool: Pool, level: Level) -> fleet_pb2.Pool:
+def pool_message(pool: Pool, level: PoolSummary) -> fleet_pb2.Pool:
     return fleet_pb2.Pool(
         pool_id=pool.name,
         template=pool.template.name,

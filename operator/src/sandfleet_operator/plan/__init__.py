@@ -1,1 +1,1 @@
-"""What to do, decided from values: no effects, and time and chance are arguments."""
+"""What to do, decided from values: the scheduler, pods, claims and sandboxes. Time and chance are arguments."""

@@ -1,7 +1,7 @@
-"""Who leads: decided on a Lease that all contenders see, and on each one's own clock. Times are seconds of a clock that never goes back.
+"""Decides who leads, from a Lease that all contenders see and from each contender's own monotonic clock, in seconds.
 
-Clocks of different machines are never compared: a contender takes over when it has seen the same record for as long as the
-record promises, and a leader stops earlier than that, counted from before it sent its last renewal.
+Clocks of different machines are never compared. A contender takes over when it has seen the same record for as long as
+the record promises. A leader stops earlier than that, counted from before it sent its last renewal.
 """
 
 import math
@@ -18,7 +18,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """`duration` is what a record promises its holder; a leader that could not renew for `renew_deadline` stops."""
+    """A record promises its holder `duration`. A leader that could not renew for `renew_deadline` stops."""
 
     duration: float = 15.0
     renew_deadline: float = 10.0
@@ -40,13 +40,13 @@ class Terms:
 
     @property
     def request_timeout(self) -> float:
-        """For one answer: a connection that leads nowhere leaves time for another one."""
+        """Time for one answer. A dead connection leaves time for another attempt."""
         return self.renew_deadline / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the Lease says. `renewed` is compared with itself only; `transitions` is the fencing number."""
+    """The content of the Lease. `renewed` is only compared for equality; `transitions` is the fencing number."""
 
     holder: str
     transitions: int
@@ -57,13 +57,13 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Leading:
     fencing: int
-    # From before the last successful write was sent.
+    # When the last successful write was sent.
     since: float
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one contender knows. `seen` is when it first saw the record as it is; no record: there is no Lease."""
+    """What one contender knows. `seen` is when it first saw the current record; without a record there is no Lease."""
 
     identity: str
     record: Record | None = None
@@ -75,7 +75,7 @@ def decide(view: View, now: float, terms: Terms) -> Decision:
     if view.leading is None:
         return Decision.ACQUIRE if _free(view, now, terms) else Decision.WAIT
     record = view.record
-    # A Lease that was deleted counts from the beginning again, and so does its fencing number: that leadership is over.
+    # A deleted Lease starts again at the first fencing number, so this leadership is over.
     if record is None or record.holder != view.identity or record.transitions != view.leading.fencing:
         return Decision.LOST
     if not holds(view, now, terms):
@@ -84,37 +84,37 @@ def decide(view: View, now: float, terms: Terms) -> Decision:
 
 
 def holds(view: View, now: float, terms: Terms) -> bool:
-    """Whether a write may still be made in the name of this leadership."""
+    """Whether this leadership still allows a write."""
     return view.leading is not None and now - view.leading.since < terms.renew_deadline
 
 
 def _free(view: View, now: float, terms: Terms) -> bool:
     record = view.record
-    # Its own name in it: the reply to its own write was lost.
+    # Our own name in the record: the reply to our write was lost.
     if record is None or record.holder in {"", view.identity}:
         return True
-    # The longer one: its holder counts on what the record says, and a record without a duration promises ours.
+    # The holder counts on the duration of its record. A record without one promises our own.
     return now - view.seen >= max(record.duration, terms.duration if record.duration <= 0 else 0.0)
 
 
 def observe(view: View, record: Record | None, now: float) -> View:
-    """The view after a look at the Lease; the time of the first sight of an unchanged record stays."""
+    """The view after reading the Lease. An unchanged record keeps the time when it was first seen."""
     return View(view.identity, record, view.seen if record == view.record and record else now, view.leading)
 
 
 def renewed(view: View, sent: float) -> View:
-    """After a write of this leadership that was done, and was sent at `sent`."""
+    """The view after a successful write that was sent at `sent`."""
     leading = view.leading
     return replace(view, leading=replace(leading, since=max(leading.since, sent))) if leading else view
 
 
 def left(view: View, now: float, terms: Terms) -> float:
-    """Seconds for which leadership lasts without another renewal."""
+    """Seconds until leadership ends without another renewal."""
     return max(0.0, view.leading.since + terms.renew_deadline - now) if view.leading else 0.0
 
 
 def pause(view: View, now: float, terms: Terms, tried: float = -math.inf) -> float:
-    """Seconds until the next look. `tried` is when the last one began; the end of leadership is looked at in time."""
+    """Seconds until the next step, at most until leadership ends. `tried` is when the last step began."""
     if view.leading is None:
         return terms.retry_every
     due = max(view.leading.since + terms.renew_every, tried + terms.retry_every)

@@ -1,1 +1,1 @@
-"""NetworkPolicies on the test cluster's node: a pure model, the nftables that say the same, and what keeps them up to date."""
+"""NetworkPolicies on the test cluster's node: a pure model, its nftables, and a process that keeps them current."""

@@ -121,7 +121,7 @@ class Enforcer:
                 self.changed.set()
 
     async def attach(self, namespace: str, name: str, container: str, address: str) -> None:
-        """Decide about a pod whose network is being made, on what the API says now and not on what a watch said last."""
+        """Decide about a pod whose network is being made, on what the API says now, not on what a watch said last."""
         await asyncio.gather(*(event.wait() for event in self.synced.values()))
         pod, policies, own = await asyncio.gather(
             self.get(f"/api/v1/namespaces/{namespace}/pods/{name}"),
@@ -132,7 +132,7 @@ class Enforcer:
         self.state.policies.replace(policies["items"], namespace)
         self.state.namespaces.put(own)
         self.state.attached[namespace, name] = Attached(container, address)
-        # Whoever had the address before: its flows are not this pod's.
+        # The flows of the address's previous owner are not this pod's.
         netlink.delete(conntrack.touching(address, await flows()))
         await self.apply()
 
@@ -172,7 +172,7 @@ async def main(config: dict[str, Any]) -> None:
     connector = aiohttp.TCPConnector(ssl=context)
     async with aiohttp.ClientSession(config["server"], connector=connector, read_bufsize=LINE_BYTES) as session:
         enforcer = Enforcer(config, session)
-        # Nobody is known yet: from here on no pod reaches anything before it was decided about.
+        # No pod is known yet: from here on no pod reaches anything before a decision about it.
         await enforcer.apply()
         await enforcer.serve(Path(config["socket"]))
 

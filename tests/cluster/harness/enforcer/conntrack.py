@@ -49,7 +49,7 @@ def parse(listing: str) -> Iterator[Flow]:
 
 
 def forbidden(world: World, flows: Iterable[Flow], machine_address: str) -> list[Flow]:
-    """The flows of pods that may not begin (again) now. The machine itself is the node and may always reach its pods."""
+    """The flows of pods that may not begin (again) now. The machine is the node and may always reach its pods."""
     addresses = {pod.address for pod in world.pods}
     verdicts: dict[tuple[str, str, str, int], bool] = {}
 

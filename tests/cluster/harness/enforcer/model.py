@@ -1,4 +1,4 @@
-"""What a NetworkPolicy means, as a pure function over frozen values: the yardstick that the enforcer is measured with."""
+"""The meaning of a NetworkPolicy, as a pure function over frozen values: the enforcer is tested against it."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class World:
         return pod is not None and NamedPort(wanted.port, protocol, port) in pod.ports
 
     def allowed(self, source: str, destination: str, protocol: str, port: int) -> bool:
-        """Whether a new flow between two addresses may begin. The node itself is no pod: the caller lets it reach its pods."""
+        """Whether a new flow between two addresses may begin. The node is no pod: the caller lets it reach its pods."""
 
         def admits(rule: Rule, policy: Policy, other: str) -> bool:
             right_peer = not rule.peers or any(self.is_peer(peer, policy, other) for peer in rule.peers)

@@ -1,4 +1,4 @@
-"""The nftables that say the same as the model: one pure function from a world to a table that replaces the old one at once."""
+"""The model as nftables: one pure function from a world to a table that replaces the old one at once."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _set(kind: str, name: str, of: str, elements: Iterable[str]) -> str:
 
 
 def render(world: World, node: Node) -> str:
-    """An nft script that replaces the whole table in one transaction. What nobody has decided about is dropped."""
+    """An nft script that replaces the whole table in one transaction. Traffic without a decision is dropped."""
     chains: dict[str, tuple[str, ...]] = {}
     maps = []
     for direction in ("Egress", "Ingress"):

@@ -5,19 +5,18 @@ The base URL comes from OPENAI_BASE_URL, the key from OPENAI_API_KEY. Only the s
 
 import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
 from sandfleet.codeact import tracing
 from sandfleet.codeact.conversation import Action, Conversation, PolicyError
-from sandfleet.codeact.policies import protocol
-from sandfleet.codeact.policies.http import JsonClient, MalformedReply, Retries
-from sandfleet.telemetry import Recorder
+from sandfleet.codeact.observe import encodable
+from sandfleet.codeact.policies import calls, history, protocol, replies
+from sandfleet.codeact.policies.http import EndpointRefused, JsonClient, OnToken, Retries
+from sandfleet.codeact.policies.threads import DaemonThreads
+from sandfleet.observe.tracing import Recorder
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
-# A reply that was cut off in the middle of its code is asked for again, this often.
-_ASKED_AGAIN = 1
 
 
 class OpenAIPolicy:
@@ -25,9 +24,16 @@ class OpenAIPolicy:
 
     model            as the endpoint calls it.
     base_url, key    None means OPENAI_BASE_URL and OPENAI_API_KEY; a local endpoint may need no key.
+    tools            the model calls functions (`run_code`, `final_answer`) instead of writing fences. Both are
+                     understood always.
+    instructions     the user's own, added to the system prompt.
+    on_token         called with each `Token` of a reply as it arrives; the reply is streamed then.
+    images           how many plots, the newest, a model that sees is shown as pictures.
     history          characters of earlier steps that a model is shown; the oldest are left out first.
+    thinking         show the model its own thinking of earlier steps, which most vendors say not to do.
     max_connections  requests at the same time.
-    options          more fields of the request ("temperature", "max_completion_tokens").
+    options          more fields of the request ("temperature", "max_completion_tokens"). None leaves one out that would
+                     be sent ("stream_options", which some endpoints refuse).
 
     Raises PolicyError at once when the base URL is unusable.
     """
@@ -38,7 +44,12 @@ class OpenAIPolicy:
         *,
         base_url: str | None = None,
         key: str | None = None,
+        tools: bool = False,
+        instructions: str = "",
+        on_token: OnToken | None = None,
+        images: int = 0,
         history: int = 60_000,
+        thinking: bool = False,
         max_connections: int = 16,
         retries: Retries | None = None,
         options: Mapping[str, Any] | None = None,
@@ -47,14 +58,14 @@ class OpenAIPolicy:
         self.model = model
         self._base_url = _usable(base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL)
         self._host = urlsplit(self._base_url).hostname or ""
-        self._key = key if key is not None else os.environ.get("OPENAI_API_KEY", "")
+        self._key = _sendable(key if key is not None else os.environ.get("OPENAI_API_KEY", ""))
         if not self._key and self._base_url == DEFAULT_BASE_URL:
             raise PolicyError("cannot ask a model: neither OPENAI_API_KEY nor OPENAI_BASE_URL is set")
-        self._history = history
+        self._shape = _shape(history, tools=tools, instructions=instructions, thinking=thinking, images=images)
+        self._on_token = on_token
         self._options = dict(options or {})
         # Threads of its own: the event loop's default pool has a handful, and a model thinks for seconds.
-        threads = ThreadPoolExecutor(max_connections, "sandfleet-model")
-        self._client = client or JsonClient(threads, retries or Retries())
+        self._client = client or JsonClient(DaemonThreads(max_connections, "sandfleet-model"), retries or Retries())
 
     @property
     def summary(self) -> str:
@@ -63,49 +74,59 @@ class OpenAIPolicy:
 
     async def __call__(self, conversation: Conversation) -> Action:
         """Ask for the next action. Raises EndpointError (a PolicyError)."""
-        messages = protocol.messages(conversation, budget=self._history)
-        for _ in range(1 + _ASKED_AGAIN):
-            text, finish = await self._reply(messages)
-            if finish != "length" or not protocol.is_cut_off(text):
-                return protocol.parse(text, conversation)
-            hint = "Your reply was cut off in the middle of its code, nothing was run. Be shorter: do less in one step."
-            messages = [*messages, protocol.Message(role="user", content=hint)]
-        raise PolicyError("cannot act: the model's replies are cut off in the middle of their code")
+        messages = history.messages(conversation, self._shape)
+        reply = await self._reply(messages, needs_evidence=conversation.needs_evidence)
+        return protocol.parse(reply.said, conversation, finish=reply.finish, tools=self._shape.tools)
 
-    async def _reply(self, messages: list[protocol.Message]) -> tuple[str, str]:
+    async def _reply(self, messages: list[history.Message], *, needs_evidence: bool) -> replies.Reply:
+        body: dict[str, Any] = {"stream_options": {"include_usage": True}} if self._on_token is not None else {}
+        body |= {"tools": calls.schemas(needs_evidence=needs_evidence)} if self._shape.tools else {}
+        body |= self._options
+        body |= {"model": self.model, "messages": _encodable(messages), "stream": self._on_token is not None}
+        body = {name: value for name, value in body.items() if value is not None}
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
         with tracing.chat(self.model, self._host) as span:
-            body = {**self._options, "model": self.model, "messages": messages, "stream": False}
-            headers = {"Content-Type": "application/json"} | (
-                {"Authorization": f"Bearer {self._key}"} if self._key else {}
-            )
-            reply = await self._client.post(f"{self._base_url}/chat/completions", headers, body)
+            url = f"{self._base_url}/chat/completions"
+            reply = replies.read(await self._client.post(url, headers, body, on_token=self._on_token))
             _note(span, reply)
-            return _content(reply)
+            return reply
+
+
+def _shape(budget: int, *, tools: bool, instructions: str, thinking: bool, images: int) -> history.Shape:
+    # Apart from the class, whose argument `history` hides the module.
+    return history.Shape(budget, tools, instructions, thinking, images)
+
+
+def _sendable(key: str) -> str:
+    bare = key.strip()
+    if not (bare.isascii() and bare.isprintable()):
+        raise EndpointRefused("cannot ask a model: the key has a character that no HTTP header can hold")
+    return bare
 
 
 def _usable(base_url: str) -> str:
     parts = urlsplit(base_url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise PolicyError(f"cannot ask a model: {base_url!r} is no http or https URL")
-    return base_url.rstrip("/")
+    return base_url.rstrip("/").removesuffix("/chat/completions")
 
 
-def _content(reply: dict[str, Any]) -> tuple[str, str]:
-    try:
-        choice = reply["choices"][0]
-        text, finish = choice["message"]["content"], choice.get("finish_reason") or ""
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise MalformedReply("cannot use the endpoint's reply: no choices[0].message.content in it") from error
-    if not isinstance(text, str) or not text.strip():
-        raise MalformedReply(f"cannot use the endpoint's reply: its content is empty (finish_reason {finish!r})")
-    return text, str(finish)
+def _encodable(value: Any) -> Any:
+    """The messages without lone surrogates, which a server may refuse in any text."""
+    match value:
+        case str():
+            return encodable(value)
+        case list():
+            return [_encodable(each) for each in value]
+        case dict():
+            return {key: _encodable(each) for key, each in value.items()}
+    return value
 
 
-def _note(span: Recorder, reply: dict[str, Any]) -> None:
-    usage = reply.get("usage")
-    for ours, theirs in (("input", "prompt_tokens"), ("output", "completion_tokens")):
-        count = usage.get(theirs) if isinstance(usage, dict) else None
-        if isinstance(count, int):
-            span.set(f"gen_ai.usage.{ours}_tokens", count)
-    if isinstance(reply.get("model"), str):
-        span.set("gen_ai.response.model", reply["model"])
+def _note(span: Recorder, reply: replies.Reply) -> None:
+    tokens = reply.said.tokens
+    for name, count in (("input", tokens.input), ("output", tokens.output)):
+        if count:
+            span.set(f"gen_ai.usage.{name}_tokens", count)
+    if reply.model:
+        span.set("gen_ai.response.model", reply.model)

@@ -1,7 +1,8 @@
 """A policy that follows a script: no model, no thinking.
 
-A script is a list of moves. Each says on what it saw last it is made (error name, text, outcome, loss): the first one that fits
-and was not made yet is the next. So a script branches on what really happened, but it can do nothing that nobody wrote down.
+A script is a list of moves. Each says on what it saw last it is made (error name, text, outcome, loss): the first one
+that fits and was not made yet is the next. So a script branches on what really happened, but it can do only what is
+written down.
 """
 
 import re
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sandfleet.codeact.conversation import Action, Conversation, FinalAnswer, GiveUp, Step
-from sandfleet.values import Outcome
+from sandfleet.values.execution import Outcome
 
 Maker = Callable[[Conversation], Action]
 

@@ -1,4 +1,4 @@
-"""`sandfleet demo fork`: a tree search over one dataset that is loaded once; each attempt has an interpreter of its own."""
+"""`sandfleet demo fork`: a tree search over one dataset, loaded once; each attempt has its own interpreter."""
 
 import asyncio
 import sys
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from sandfleet.demo.shows.stage import Stage, print_json
 from sandfleet.errors import SandfleetError
 from sandfleet.sandbox import AsyncSandbox
-from sandfleet.values import Context
+from sandfleet.values.execution import Context
 
 ROUNDS = 4
 BRANCHES = 6

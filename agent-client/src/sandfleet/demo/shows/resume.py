@@ -13,19 +13,20 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from sandfleet._fleets.fleet import AsyncFleet
+from sandfleet._wire.link import Link
 from sandfleet.cli import table
 from sandfleet.demo.shows.cutting import Cutter
 from sandfleet.errors import SandfleetError
-from sandfleet.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
-from sandfleet.transport import Link
-from sandfleet.values import Outcome, SandboxInfo
+from sandfleet.values.execution import Outcome
+from sandfleet.values.sandbox import SandboxInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandfleet import _api as api
-    from sandfleet.values import Execution
+    from sandfleet._wire import api
+    from sandfleet.values.execution import Execution
 
 _STEPS = 60
 _CUT_EVERY = 5

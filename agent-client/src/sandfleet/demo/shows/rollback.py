@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from sandfleet.demo.shows.stage import Stage, print_json
 from sandfleet.errors import SandfleetError
 from sandfleet.sandbox import AsyncSandbox
-from sandfleet.values import Execution, Limits
+from sandfleet.values.execution import Execution
+from sandfleet.values.sandbox import Limits
 
 _MIB = 1 << 20
 _BUILD = """
@@ -73,7 +74,7 @@ async def _run(stage: Stage) -> tuple[list[Seen], Seen]:
 async def _until_copied(sandbox: AsyncSandbox) -> None:
     """The copy is made behind the answer, while a model would be thinking."""
     async with asyncio.timeout(_PATIENCE):
-        while not (await sandbox.list_contexts())[0].copied_cell:  # noqa: ASYNC110 nothing tells of it, and nobody but a show waits for it
+        while not (await sandbox.list_contexts())[0].copied_cell:  # noqa: ASYNC110  there is no event for it
             await asyncio.sleep(0.01)
 
 

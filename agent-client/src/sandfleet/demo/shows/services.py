@@ -1,4 +1,4 @@
-"""`sandfleet demo services`: an agent builds a web application with a database, breaks it, reads the log and repairs it."""
+"""`sandfleet demo services`: an agent builds a web application with a database, breaks it and repairs it."""
 
 import asyncio
 import http.client
@@ -13,8 +13,8 @@ from sandfleet.demo.shows.stage import Stage, print_json
 from sandfleet.demo.shows.trails import Trails
 from sandfleet.errors import SandboxEnded, SandfleetError, ServiceNotReadyError
 from sandfleet.sandbox import AsyncSandbox
-from sandfleet.service_values import Service, ServiceSpec, tcp
-from sandfleet.service_values import http as page
+from sandfleet.values.services import Service, ServiceSpec, tcp
+from sandfleet.values.services import http as page
 
 # Until a service is ready, and until a request is answered, in seconds.
 _PATIENCE = 60.0
@@ -38,7 +38,10 @@ SERVICES = (
 
 @dataclass(slots=True)
 class Checks:
-    """What has to hold at the end. All of it was looked at from outside, through the tunnel, or asked of the executor."""
+    """What has to hold at the end.
+
+    All of it was looked at from outside, through the tunnel, or asked of the executor.
+    """
 
     it_answers_through_the_tunnel: bool = False
     the_new_code_failed: bool = False

@@ -27,6 +27,12 @@ class Stage:
         if not self.silent:
             print(text, file=self.out, flush=True)
 
+    def write(self, text: str) -> None:
+        """A piece of a line."""
+        if not self.silent:
+            self.out.write(text)
+            self.out.flush()
+
     def paint(self, text: str, *styles: str) -> str:
         """The text in colours, on a terminal."""
         return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m" if self.live else text

@@ -9,8 +9,8 @@ from typing import TypeVar
 from sandfleet.cli import table
 from sandfleet.demo.shows.stage import Stage
 from sandfleet.errors import SandfleetError
-from sandfleet.service_values import Service, ServiceState
-from sandfleet.services import AsyncServices
+from sandfleet.resources.services import AsyncServices
+from sandfleet.values.services import Service, ServiceState
 
 T = TypeVar("T")
 
@@ -37,7 +37,10 @@ class Trails:
         self.seen: dict[str, list[ServiceState]] = {}
 
     async def during(self, awaited: Awaitable[T]) -> T:
-        """Show the states until something is over, and those after it. Returns what it returns, raises what it raises."""
+        """Show the states until something is over, and those after it.
+
+        Returns what it returns, raises what it raises.
+        """
         self.seen, self._found, self._drawn, self._shown = {}, {}, 0, []
         watching = asyncio.ensure_future(self._watch())
         try:

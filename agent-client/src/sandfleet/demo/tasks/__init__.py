@@ -1,1 +1,1 @@
-"""The five agents' tasks: real input, a written script for each, and a check on the host that does not trust the script."""
+"""The five agents' tasks: real input, a written script, and a check on the host that does not trust the script."""

@@ -1,7 +1,7 @@
 """(a) An import of a messy real file that fails, and is patched until its edge cases pass.
 
-Two files, as their packages ship them: share prices with days like 19-Sep-03, the newest first (matplotlib), and the reference
-values of NumPy's functions: floats as bit patterns in hexadecimal, some without leading zeros, with comments in between (NumPy).
+Two files, as their packages ship them: matplotlib's share prices with days like 19-Sep-03, the newest first, and
+NumPy's reference values of its functions: floats as hexadecimal bit patterns, some without leading zeros, comments.
 """
 
 from collections.abc import Callable

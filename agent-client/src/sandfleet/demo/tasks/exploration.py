@@ -1,7 +1,7 @@
-"""(b) Exploratory analysis, in stages, of monthly share prices as matplotlib ships them: raw, with holes and rows without any price.
+"""(b) Exploratory analysis, in stages, of matplotlib's monthly share prices: raw, with holes and rows without a price.
 
-Variables carry over from stage to stage. With `chaos` the agent's interpreter is ended in the middle, by its own code, and the
-agent goes on from the file that it saved.
+Variables carry over from stage to stage. With `chaos` the agent's own code ends its interpreter in the middle, and the
+agent continues from the file that it saved.
 """
 
 import csv
@@ -86,9 +86,9 @@ def make(seed: int, *, chaos: bool = False) -> Task:
         Move(When(text="appear twice: [1-9]"), RunCode(_ONCE, intent="keep each month once, and save")),
         Move(When(text="appear twice: 0|without any price: 0"), RunCode(_SAVE, intent="nothing to drop: save")),
         *accident,
-        # Whoever lost the variables, for whatever reason, still has the file.
+        # An agent that lost the variables still has the file.
         Move(When(lost="variables"), RunCode(_RELOAD, intent="my variables are gone: read clean.csv again"), times=3),
-        # Whoever was rolled back has them.
+        # After a rollback they still exist.
         Move(When(lost="processes"), RunCode(_GO_ON, intent="rolled back: all is there, go on")),
         Move(When(text="clean: .* months"), returns, times=3),
         Move(When(text=r"(?m)^\d+ outliers"), RunCode(_PLOT.format(ticker=ticker), intent="plot it"), times=3),

@@ -1,4 +1,4 @@
-"""(d) The textbook example of least squares, whose intercept printed texts get wrong: the computation has the last word."""
+"""(d) The textbook example of least squares. Printed texts get its intercept wrong: the computation decides."""
 
 from fractions import Fraction
 
@@ -32,7 +32,7 @@ def make(seed: int, *, chaos: bool = False) -> Task:
 
 
 def _from_memory() -> tuple[Move, ...]:
-    # The loop must not take an intercept that nobody computed.
+    # The loop must not accept an intercept that was never computed.
     def recite(conversation: Conversation) -> Action:
         last = conversation.steps[-1].evidence
         return FinalAnswer(("0.6", "1.8"), last.execution_id if last else "", intent="recite the intercept from memory")

@@ -1,1 +1,1 @@
-"""Services as values: what is declared (`spec`), what becomes of one (`machine`), of all of them (`plan`), and what they write (`log`)."""
+"""Services as values: declarations (`spec`), one service (`machine`), all together (`plan`), output (`log`)."""

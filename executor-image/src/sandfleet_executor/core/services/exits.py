@@ -1,4 +1,4 @@
-"""From how a program ended to what is said of it."""
+"""The reason and the message for the end of a service's program."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""One question by HTTP/1.1 and the line that answers it. Whoever answers is hostile."""
+"""One HTTP/1.1 request and the status line of its answer. The server is hostile."""
 
 import re
 

@@ -1,7 +1,7 @@
-"""What a service writes: the last of it, with the offset of each byte since it was declared."""
+"""The end of a service's output, with the offset of each byte since the service was declared."""
 
 RING_BYTES = 256 << 10
-# What is shown of it where a service is not ready.
+# The end of the output that is shown where a service is not ready.
 TAIL_BYTES = 4096
 TAIL_LINES = 20
 

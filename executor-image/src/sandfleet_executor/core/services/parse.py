@@ -4,7 +4,8 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from sandfleet_executor.core.requests import BadRequest, check_cwd, check_envs, command_payload
+from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.requests import check_cwd, check_envs, command_payload
 from sandfleet_executor.core.services.spec import MAX_SERVICES, Exec, Http, Probe, Restart, ServiceSpec, Tcp, check_set
 
 # Those of a service with their kinds; those of a probe beside its one check.

@@ -1,16 +1,16 @@
-"""What happens next to all services together: who is started, who is stopped, what a new set changes."""
+"""Decides for all services together: which start, which stop, and what a new set of declarations changes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from sandfleet_executor.core.services import machine
-from sandfleet_executor.core.services.machine import ALIVE, RESTING, Action, Life, State
+from sandfleet_executor.core.services.machine import ALIVE, RESTING, Action, ServiceRuntime, State
 from sandfleet_executor.core.services.spec import MAX_SERVICES, ServiceSpec, check_set
 
 
 class TakenError(ValueError):
-    """The name is the template's."""
+    """The name belongs to a service of the template."""
 
 
 class TooManyError(ValueError):
@@ -20,9 +20,9 @@ class TooManyError(ValueError):
 @dataclass(frozen=True)
 class Service:
     spec: ServiceSpec
-    life: Life = field(default_factory=Life)
+    runtime: ServiceRuntime = field(default_factory=ServiceRuntime)
     from_template: bool = False
-    # To be forgotten when it has stopped.
+    # Forgotten when it has stopped.
     removed: bool = False
 
     @property
@@ -34,8 +34,8 @@ Services = Mapping[str, Service]
 
 
 class Step(Enum):
-    BEGIN = "begin"
-    HALT = "halt"
+    START = "start"
+    STOP = "stop"
     FORGET = "forget"
 
 
@@ -44,7 +44,7 @@ class Change:
     """What a new set of declarations does, by name."""
 
     services: dict[str, Service]
-    # To be done to those that are restarted.
+    # For the services that are restarted.
     actions: Mapping[str, Action] = field(default_factory=dict)
     started: tuple[str, ...] = ()
     restarted: tuple[str, ...] = ()
@@ -89,51 +89,51 @@ def declare(services: Services, specs: Iterable[ServiceSpec], *, keep_others: bo
 
 
 def _declared_again(old: Service, spec: ServiceSpec, now: float) -> tuple[Service, Action]:
-    """One that is there, perhaps on its way out."""
+    """Declares a known service again, which may be stopping."""
     if old.spec != spec:
-        life, action = machine.again(old.life, old.spec, now)
-        return replace(old, spec=spec, life=life, removed=False), action
-    life = machine.go(old.life)[0] if old.removed else old.life
-    return replace(old, life=life, removed=False), Action.NONE
+        runtime, action = machine.restart(old.runtime, old.spec, now)
+        return replace(old, spec=spec, runtime=runtime, removed=False), action
+    runtime = machine.want_running(old.runtime)[0] if old.removed else old.runtime
+    return replace(old, runtime=runtime, removed=False), Action.NONE
 
 
 def _dropped(old: Service) -> Service:
-    return replace(old, life=machine.rest(old.life)[0], removed=True)
+    return replace(old, runtime=machine.want_stopped(old.runtime)[0], removed=True)
 
 
 def steps(services: Services) -> list[tuple[str, Step]]:
-    """What can be done now, in order; asked again after it is done."""
+    """The steps that are possible now, in order. Ask again after they are done."""
     found: list[tuple[str, Step]] = []
     for name, one in services.items():
-        if one.removed and one.life.state in RESTING:
+        if one.removed and one.runtime.state in RESTING:
             found.append((name, Step.FORGET))
-        elif one.life.wanted and one.life.state is State.WAITING and not missing(services, one):
-            found.append((name, Step.BEGIN))
-        elif may_halt(services, one):
-            found.append((name, Step.HALT))
+        elif one.runtime.wanted and one.runtime.state is State.WAITING and not missing(services, one):
+            found.append((name, Step.START))
+        elif may_stop(services, one):
+            found.append((name, Step.STOP))
     return found
 
 
 def missing(services: Services, one: Service) -> list[str]:
-    """What it comes after and that is not there."""
-    return [name for name in one.spec.after if name not in services or not is_there(services[name].life)]
+    """The services that it comes after and that are not there yet."""
+    return [name for name in one.spec.after if name not in services or not is_there(services[name].runtime)]
 
 
-def is_there(life: Life) -> bool:
-    """Whether others may start behind it. What has done its work is there, too."""
-    return life.state in {State.READY, State.COMPLETED}
+def is_there(runtime: ServiceRuntime) -> bool:
+    """Whether services behind it may start: it is ready, or it has completed its work."""
+    return runtime.state in {State.READY, State.COMPLETED}
 
 
-def may_halt(services: Services, one: Service) -> bool:
-    """Whether it is to stop, and nothing that comes after it still has to stop before."""
-    if one.life.wanted or one.life.state not in ALIVE or one.life.state is State.STOPPING:
+def may_stop(services: Services, one: Service) -> bool:
+    """Whether it is unwanted, and every unwanted service that comes after it has stopped."""
+    if one.runtime.wanted or one.runtime.state not in ALIVE or one.runtime.state is State.STOPPING:
         return False
     behind = (other for other in services.values() if one.name in other.spec.after)
-    return not any(not other.life.wanted and other.life.state in ALIVE for other in behind)
+    return not any(not other.runtime.wanted and other.runtime.state in ALIVE for other in behind)
 
 
 def with_needed(services: Services, names: Iterable[str]) -> list[str]:
-    """The names and everything that they come after."""
+    """The names, and all services that they come after, directly or not."""
     found: dict[str, None] = {}
     todo = list(names)
     while todo:
@@ -144,23 +144,23 @@ def with_needed(services: Services, names: Iterable[str]) -> list[str]:
 
 
 def why_not(services: Services, name: str) -> str:
-    """What a service waits for, that waits; empty for any other."""
+    """What a waiting service waits for; empty for any other."""
     one = services[name]
-    if one.life.state is not State.WAITING:
+    if one.runtime.state is not State.WAITING:
         return ""
-    said = [f"{other} ({services[other].life.state.value})" for other in missing(services, one) if other in services]
+    said = [f"{other} ({services[other].runtime.state.value})" for other in missing(services, one) if other in services]
     return f"it waits for {', '.join(said)}" if said else ""
 
 
 def hopeless(services: Services) -> set[str]:
-    """Those that will not become ready unless somebody does something."""
-    found = {name for name, one in services.items() if one.life.state in RESTING or not one.life.wanted}
+    """The services that will not become ready unless a caller acts."""
+    found = {name for name, one in services.items() if one.runtime.state in RESTING or not one.runtime.wanted}
     while True:
         more = {
             name
             for name, one in services.items()
             if name not in found
-            and one.life.state is State.WAITING
+            and one.runtime.state is State.WAITING
             and any(other in found for other in missing(services, one))
         }
         if not more:
@@ -169,5 +169,5 @@ def hopeless(services: Services) -> set[str]:
 
 
 def next_due(services: Services) -> float | None:
-    """When something has to be looked at again."""
-    return min((one.life.due for one in services.values() if one.life.due is not None), default=None)
+    """The earliest `due` of all services."""
+    return min((one.runtime.due for one in services.values() if one.runtime.due is not None), default=None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sandfleet_executor.core.requests import BadRequest
+from sandfleet_executor.core.errors import BadRequest
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 MAX_SERVICES = 64
@@ -25,11 +25,11 @@ UNCATCHABLE = (signal.SIGKILL, signal.SIGSTOP)
 
 
 class UnknownServiceError(BadRequest):
-    """A name in `after` that nobody has."""
+    """`after` names a service that does not exist."""
 
 
 class CycleError(BadRequest):
-    """Services that wait for each other."""
+    """Services wait for each other."""
 
 
 class Restart(Enum):

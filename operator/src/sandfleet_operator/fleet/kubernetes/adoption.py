@@ -1,35 +1,35 @@
-"""What a fleet makes of the pods and CodeSandboxes that it finds: values in, a decision out."""
+"""What a fleet does with pods and CodeSandboxes that it finds: values in, a decision out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from sandfleet_operator.api.conditions import ConditionType
-from sandfleet_operator.api.resources import CodeSandbox
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.values import Isolation, Sandbox, State
-from sandfleet_operator.plan import names
-from sandfleet_operator.plan.claims import Record, claim_of, read_record
-from sandfleet_operator.plan.podspec import PodState
+from sandfleet_operator.plan.claims.record import Record, claim_of, read_record
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.sandbox.observed import Pod
 from sandfleet_operator.plan.sandbox.status import holds
 
 
 class Fate(Enum):
-    """What is done with a pod that the engine does not know."""
+    """What is done with a pod that the scheduler does not know."""
 
-    # The operator's, or somebody else's.
+    # It belongs to the operator, or to another fleet.
     LEAVE = "leave"
-    # It goes back among those that wait for a claim, once its executor has proved itself.
+    # It is warm again once its executor has proved its identity.
     WARM = "warm"
     # It serves a claim.
     SESSION = "session"
-    # Nobody will ever come for it.
+    # No fleet will use it again.
     REMOVE = "remove"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """`fencing` is this fleet's number, `served` the highest of a fleet that had looked at everything before it served."""
+class LeaderTerm:
+    """`fencing` is this fleet's number, `served` the highest number of a fleet that finished its takeover."""
 
     fencing: int
     served: int
@@ -37,12 +37,12 @@ class Moment:
     serving: bool
 
 
-def fate(pod: Pod, record: Record | None, here: Moment) -> Fate:
+def fate(pod: Pod, record: Record | None, here: LeaderTerm) -> Fate:
     """Of a pod of the fleet's that is not known: at a takeover, or because a watch shows it."""
     state = pod.labels.get(names.STATE)
     over = pod.deleting or pod.ended is not None
     if state == PodState.WARM.value:
-        # One that was started for a claim on an earlier workspace is nobody else's, and its claim is lost.
+        # A pod on an earlier workspace was started for one claim, and that claim is lost.
         own = pod.workspace_claim in {"", names.workspace_claim_name(pod.name)}
         return Fate.REMOVE if over or not own else Fate.WARM
     if state == PodState.RETIRING.value:
@@ -64,14 +64,14 @@ def is_in_reach(pod: Pod) -> bool:
 
 
 def may_lack_volume(pod: Pod) -> bool:
-    """Whether whoever made it may have ended before it made the volume of its own: no node takes it without."""
+    """Whether the fleet that made it may have ended before it made its volume, without which no node takes it."""
     return not pod.node and pod.workspace_claim == names.workspace_claim_name(pod.name)
 
 
-def is_late(record: Record, here: Moment) -> bool:
-    """Whether the claim turns up after everything was looked at: its caller was told something else, or is not there any more.
+def is_late(record: Record, here: LeaderTerm) -> bool:
+    """Whether the claim turns up after the takeover: its caller has another answer by now, or is gone.
 
-    A CodeSandbox of people's own is bound once, whoever does it.
+    A declared CodeSandbox is bound once, by any fleet.
     """
     return here.serving and not record.uid
 
@@ -82,7 +82,7 @@ def record_on(annotations: Mapping[str, str]) -> Record | None:
 
 
 def warm(pod: Pod, key: str, *, pool: str, template: str, revision: str, isolation: Isolation, now: float) -> Sandbox:
-    """As the engine has it: not warm before its executor has been asked."""
+    """The scheduler's sandbox of the pod, which is warm once its executor has answered."""
     return Sandbox(
         sandbox_id=key,
         sandbox_uid=key,
@@ -100,7 +100,7 @@ def warm(pod: Pod, key: str, *, pool: str, template: str, revision: str, isolati
 def session(
     record: Record, key: str, uid_key: str, *, pool: str, template: str, isolation: Isolation, now: float, running: bool
 ) -> Sandbox:
-    """A claim goes on: its lease begins anew, since nobody knows when it was renewed last; the executor knows, and ends by it."""
+    """A claim goes on. Its lease begins anew here: only the executor knows the last renewal, and ends by it."""
     claim = claim_of(record, pool)
     return Sandbox(
         sandbox_id=key,
@@ -154,7 +154,7 @@ def incarnation(sandbox: CodeSandbox) -> str | None:
 
 
 def present(sandbox: CodeSandbox, *, first_is_alive: bool) -> tuple[str, str]:
-    """The pod that serves it now, NAMESPACE/POD and uid: the one that was bound while there was no other. No uid: none does."""
+    """The pod that serves it now, NAMESPACE/POD and uid: the bound one until it is replaced. No uid: none does."""
     namespace, status = sandbox.meta.namespace, sandbox.status
     name, _, uid = sandbox.meta.annotations[names.BOUND_POD].partition("/")
     if first_is_alive and not status.restarts:

@@ -1,7 +1,7 @@
-"""Sandboxes as pods: made, claimed, written down and removed through the API server, which is the only store.
+"""Sandboxes as pods: made, claimed, recorded and removed through the API server, which is the only store.
 
-An incarnation is called NAMESPACE/POD here. Whatever is written is written by the leader only; of what may have been written and
-was not confirmed, the API server is asked before anything else is done.
+An incarnation is called NAMESPACE/POD here. Only the leader writes. After a write whose reply was lost, the fleet asks
+the API server before it does anything else.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     POD,
@@ -23,29 +24,32 @@ from sandfleet_operator.api.kube import (
     NotFound,
     Ref,
 )
-from sandfleet_operator.api.resources import Meta
+from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Exit, Sandbox
-from sandfleet_operator.effects.kubeapi import KubeApi
-from sandfleet_operator.effects.store import Store
-from sandfleet_operator.fleet.backends.base import Event, Exited, Ready, Removed, TakenError
-from sandfleet_operator.fleet.kubernetes import objects
-from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe
+from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.lease import NotLeadingError
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.fleet.backend import Event, Exited, Ready, Removed, TakenError
+from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, key_of
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, settle
-from sandfleet_operator.fleet.kubernetes.writer import NotLeadingError, RefusedError, Writer
-from sandfleet_operator.plan import names
-from sandfleet_operator.plan.claims import (
+from sandfleet_operator.fleet.kubernetes.writer import RefusedError, Writer
+from sandfleet_operator.plan.claims.patches import claim_patch
+from sandfleet_operator.plan.claims.record import (
     Record,
-    claim_patch,
+    object_of,
     read_record,
     record_of,
     record_text,
     volume_of_workspace,
 )
-from sandfleet_operator.plan.podspec import PodState
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_pod
+from sandfleet_operator.plan.pods.volume import workspace_claim
+from sandfleet_operator.plan.sandbox.dependencies import annotated
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 
-# Seconds for which a claim asks after a write whose reply was lost, before its caller is told that nobody knows.
+# Seconds for which a claim asks after a write whose reply was lost, before it fails.
 SETTLE_SECONDS = 10.0
 SETTLE_PAUSE = 0.1
 TOO_MANY = 429
@@ -76,7 +80,11 @@ class Run:
 
 
 class KubernetesBackend:
-    """`listens` says of a pod whether its executor may be spoken to; `wall_clock` gives seconds since the epoch."""
+    """`listens` says of a pod whether its executor may be spoken to; `wall_clock` gives seconds since the epoch.
+
+    `lost` is called with a pod that another fleet has; its events were taken for this fleet's own until then.
+    `unbound` is called with a declared CodeSandbox that named no pod before its pod was gone: it waits for another.
+    """
 
     def __init__(
         self,
@@ -89,6 +97,8 @@ class KubernetesBackend:
         user_namespaces: Callable[[str], Awaitable[bool]],
         listens: Callable[[Pod], bool],
         wall_clock: Callable[[], float],
+        lost: Callable[[Ref], None],
+        unbound: Callable[[Ref], None],
     ) -> None:
         self._kube = kube
         self._store = store
@@ -101,12 +111,10 @@ class KubernetesBackend:
         self._workspaces = Workspaces(kube)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[str, Run] = {}
-        # Pods that were to be ended and turned out to be somebody else's.
+        # Pods that this fleet wanted to end and that another fleet has.
         self._foreign: set[str] = set()
-        # Hears of a pod that turned out to be somebody else's: what the watches said meanwhile was taken for our own doing.
-        self.lost: Callable[[Ref], None] = lambda _: None
-        # Hears of a CodeSandbox of people's own whose pod was gone before it named it: it waits for another one.
-        self.unbound: Callable[[Ref], None] = lambda _: None
+        self._lost = lost
+        self._unbound = unbound
 
     # What the watches show.
 
@@ -114,7 +122,7 @@ class KubernetesBackend:
         return self._runs.get(key)
 
     def know(self, key: str, uid: str, record: Record | None = None, owner: Meta | None = None) -> Run:
-        """A pod that is there since before this fleet. One that serves a claim is not asked again whether it is fit."""
+        """A pod from before this fleet. A pod that serves a claim need not report again that it is ready."""
         namespace, _, name = key.partition("/")
         claimed = record is not None
         run = Run(Ref(POD, namespace, name), uid=uid, said_ready=claimed, record=record, claimed=claimed, object=owner)
@@ -122,7 +130,7 @@ class KubernetesBackend:
         return run
 
     def is_taken(self, key: str, obj: Json) -> bool:
-        """Whether somebody else has done something with a pod that this fleet has not touched; then it is forgotten."""
+        """Whether another fleet has changed a pod that this fleet has not touched; then this fleet forgets it."""
         run = self._runs.get(key)
         state = (obj["metadata"].get("labels") or {}).get(names.STATE)
         if run is None or run.record is not None or run.lock.locked() or state == PodState.WARM.value:
@@ -131,8 +139,8 @@ class KubernetesBackend:
         return True
 
     def saw_pod(self, obj: Json, *, gone: bool) -> None:
-        """News of a pod that the engine knows."""
-        run = self._runs.get(objects.key_of(obj))
+        """News of a pod that the scheduler knows."""
+        run = self._runs.get(key_of(obj))
         if run is None or obj["metadata"].get("uid") != (run.uid or obj["metadata"].get("uid")):
             return
         pod = pod_of(obj)
@@ -144,7 +152,7 @@ class KubernetesBackend:
             self._events.put_nowait(Ready(run.key, pod.address))
 
     def removed(self, key: str, reason: str) -> None:
-        """Its CodeSandbox is gone, or says that it is over; its pod may have gone before."""
+        """Its CodeSandbox is gone or has expired; its pod may have gone before."""
         self._runs.pop(key, None)
         self._events.put_nowait(Removed(key, reason))
 
@@ -153,20 +161,20 @@ class KubernetesBackend:
         ended = pod.ended
         message = ended.message or ended.reason if ended else "its pod was deleted"
         if run.claimed and run.object is None:
-            # Nobody replaces the pod of a claim that was not written down.
-            self._events.put_nowait(Removed(run.key, "PodLost"))
+            # The operator replaces no pod of a claim that is not recorded.
+            self._events.put_nowait(Removed(run.key, EndReason.POD_LOST.value))
         else:
             # Of a pod that is deleted the executor is told to end, and ends as one whose session is over.
             code = ended.code if ended and not pod.deleting else None
             self._events.put_nowait(Exited(run.key, Exit(code=code, message=message)))
         if not gone and run.object is None and not pod.deleting:
-            # Nobody else removes what has no CodeSandbox.
+            # Only the fleet removes a pod without a CodeSandbox.
             self._writer.delete_later(run.ref, pod.uid)
 
     async def next_event(self) -> Event:
         return await self._events.get()
 
-    # What the engine asks.
+    # What the scheduler asks.
 
     async def start(self, sandbox: Sandbox) -> None:
         recipe = self._catalog.recipe(sandbox.pool)
@@ -178,11 +186,11 @@ class KubernetesBackend:
         workspace = volume_of_workspace(sandbox.claim.workspace_id) if sandbox.claim else ""
         async with run.lock:
             own_ids = await self._user_namespaces(recipe.wanted.runtime_class)
-            manifest = objects.warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
+            manifest = warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
             try:
                 made = await self._create(run.ref, manifest)
                 run.uid = made["metadata"]["uid"]
-                if not (workspace or recipe.wanted.ephemeral):
+                if not (workspace or recipe.wanted.workspace.ephemeral):
                     await self._create_volume(recipe, run)
             except (KubeError, NotLeadingError) as error:
                 self._not_started(run, str(error))
@@ -197,11 +205,11 @@ class KubernetesBackend:
         except KubeError as error:
             if not error.unsettled:
                 raise
-            # It may be there: its name is nobody else's.
+            # It may exist: the name is unique.
             return await self._kube.get(ref)
 
     async def complete(self, sandbox: Sandbox) -> None:
-        """A pod that waits since before this fleet: its volume, where whoever made the pod came to its end first."""
+        """Makes the volume of a warm pod whose fleet ended before it made the volume."""
         run, recipe = self._runs.get(sandbox.sandbox_uid), self._catalog.recipe(sandbox.pool)
         if run is None or recipe is None or recipe.wanted is None:
             return
@@ -215,7 +223,7 @@ class KubernetesBackend:
 
     async def _create_volume(self, recipe: Recipe, run: Run) -> None:
         self._writer.fencing()
-        await self._kube.create(objects.warm_volume(recipe, run.ref.name, run.uid))
+        await self._kube.create(warm_volume(recipe, run.ref.name, run.uid))
 
     def _not_started(self, run: Run, why: str) -> None:
         if self._runs.pop(run.key, None) is not None:
@@ -240,7 +248,7 @@ class KubernetesBackend:
                 await self._workspaces.only_for(run.ref, record.workspace)
             if not await self._bind(run, record, claim_patch(run.uid, record, recipe.egress_class, copied)):
                 self._runs.pop(run.key, None)
-                asyncio.get_running_loop().call_soon(self.lost, run.ref)
+                asyncio.get_running_loop().call_soon(self._lost, run.ref)
                 raise TakenError
             run.claimed = True
 
@@ -290,7 +298,7 @@ class KubernetesBackend:
             try:
                 await self._written(run, run.record, template, pool)
             except NotLeadingError as error:
-                # Whoever leads now finds the claim on the pod.
+                # The present leader finds the claim on the pod.
                 _LOG.info("claim %s is not written down: %s", run.key, error)
 
     async def _written(self, run: Run, record: Record, template: str, pool: str) -> None:
@@ -308,12 +316,12 @@ class KubernetesBackend:
         except RefusedError as error:
             _LOG.error("claim %s ends, since it cannot be written down: %s", run.key, error)
             await self._remove(run)
-            self.removed(run.key, "RecordRefused")
+            self.removed(run.key, EndReason.RECORD_REFUSED.value)
             return
         if owner is None:
-            # Another pod has this request, or nobody wants it any more.
+            # Another pod serves this request, or its CodeSandbox is gone.
             await self._remove(run)
-            self.removed(run.key, "ClaimSuperseded")
+            self.removed(run.key, EndReason.CLAIM_SUPERSEDED.value)
             return
         run.object = owner
         if not record.uid and (record.keep or record.workspace):
@@ -338,7 +346,7 @@ class KubernetesBackend:
                 self._events.put_nowait(Exited(sandbox_uid, Exit(code=0)))
 
     async def _remove(self, run: Run) -> bool:
-        """The pod, and the CodeSandbox before it; False where the pod is somebody else's."""
+        """Removes the CodeSandbox and then the pod; False if another fleet has the pod."""
         if run.object is not None:
             await self._writer.delete(Ref(CODE_SANDBOX, run.ref.namespace, run.object.name), run.object.uid)
         # What is not written down may have another fleet by now, which goes on with the claim.
@@ -351,23 +359,17 @@ class KubernetesBackend:
     async def gone(self, sandbox: Sandbox) -> None:
         if sandbox.sandbox_uid in self._foreign:
             self._foreign.discard(sandbox.sandbox_uid)
-            self.lost(Ref(POD, *sandbox.sandbox_uid.split("/")))
+            self._lost(Ref(POD, *sandbox.sandbox_uid.split("/")))
         if not sandbox.bound or sandbox.claim is None:
             return
-        namespace = sandbox.sandbox_id.partition("/")[0]
-        name = objects.object_of(sandbox.claim)
-        ref = Ref(CODE_SANDBOX, namespace, name)
+        ref = Ref(CODE_SANDBOX, sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
         found = self._store.get(ref)
-        if found is not None and sandbox.claim.object_uid == found["metadata"]["uid"] and not _pod_of(found):
-            self.unbound(ref)
-            return
-        if found is None or _claim_of(found) is None or _pod_of(found) != sandbox.sandbox_id.partition("/")[2]:
-            # There is none, or it is another session's.
+        if found is None:
             return
         uid = found["metadata"]["uid"]
-        # What people have made outlives its pod, but not its release.
-        released = sandbox.ended_reason == "Released" and sandbox.claim.object_uid == uid
-        if released or not sandbox.claim.object_uid:
+        if sandbox.claim.object_uid == uid and not _pod_of(found):
+            self._unbound(ref)
+        elif _ends_with(sandbox, found):
             with suppress(NotLeadingError):
                 await self._writer.delete(ref, uid)
 
@@ -375,7 +377,7 @@ class KubernetesBackend:
         """It goes with its pod, or with its CodeSandbox."""
 
     async def close(self) -> None:
-        """Nothing ends: whoever leads next goes on with what is there."""
+        """Ends no sandbox: the next leader goes on with them."""
         await self._writer.close()
 
 
@@ -394,5 +396,40 @@ def _pod_of(obj: Mapping[str, Any]) -> str:
     return str((obj["metadata"].get("annotations") or {}).get(names.BOUND_POD, "")).partition("/")[0]
 
 
+def _ends_with(sandbox: Sandbox, obj: Mapping[str, Any]) -> bool:
+    """Whether the CodeSandbox is this session's and ends with it: a declared one outlives its pod, not its release."""
+    assert sandbox.claim is not None
+    if _claim_of(obj) is None or _pod_of(obj) != sandbox.sandbox_id.partition("/")[2]:
+        return False
+    released = sandbox.ended_reason == EndReason.RELEASED.value and sandbox.claim.object_uid == obj["metadata"]["uid"]
+    return released or not sandbox.claim.object_uid
+
+
 def _unsettled(why: str) -> FleetError:
-    return FleetError(Problem(Code.UNAVAILABLE, "ApiServerFailed", f"cannot claim: {why}"))
+    return ClaimReason.API_SERVER_FAILED.error(f"cannot claim: {why}")
+
+
+def warm_pod(recipe: Recipe, name: str, workspace: str, settings: Settings, *, user_namespace: bool) -> Json:
+    """A pod that waits for a claim. `workspace` is the claim of an older volume; empty: its own one, made behind it."""
+    assert recipe.wanted is not None
+    assert recipe.owner is not None
+    request = PodRequest(
+        namespace=recipe.namespace,
+        name=name,
+        wanted=recipe.wanted,
+        state=PodState.WARM,
+        pool=recipe.pool,
+        workspace=workspace,
+        user_namespace=user_namespace,
+    )
+    pod = sandbox_pod(request, settings)
+    pod["metadata"]["ownerReferences"] = [names.owned_by(recipe.owner_kind, recipe.owner)]
+    return pod
+
+
+def warm_volume(recipe: Recipe, pod: str, pod_uid: str) -> Json:
+    """The claim of its workspace. It goes with the pod, until a CodeSandbox owns it."""
+    assert recipe.wanted is not None
+    manifest = annotated(workspace_claim(recipe.namespace, pod, recipe.wanted, owner=None), recipe.wanted.retention)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": pod_uid}
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner]}}

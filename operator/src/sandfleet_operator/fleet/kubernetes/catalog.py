@@ -1,23 +1,29 @@
 """What there is to claim: pools and templates as the objects say it. It reads values and writes nothing."""
 
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.conditions import PoolReason
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.meta import Meta, referred
+from sandfleet_operator.api.kinds.pool import PoolSpec, SandboxPool, sandbox_pool
+from sandfleet_operator.api.kinds.sandbox import SandboxSpec
+from sandfleet_operator.api.kinds.template import Egress, SandboxTemplate, sandbox_template
 from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_POOL, SANDBOX_TEMPLATE, Ref
-from sandfleet_operator.api.parse import sandbox_pool, sandbox_template
-from sandfleet_operator.api.resources import Egress, Meta, PoolSpec, SandboxPool, SandboxSpec, SandboxTemplate
+from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Isolation, Template
-from sandfleet_operator.effects.store import Store
-from sandfleet_operator.plan import names
-from sandfleet_operator.plan.effective import Effective, Refusal, effective
-from sandfleet_operator.plan.egress import allows_nothing
-from sandfleet_operator.plan.networkpolicy import default_deny, template_egress
-from sandfleet_operator.plan.podspec import spec_hash
-from sandfleet_operator.plan.pool import Pool
-from sandfleet_operator.plan.sandbox.parts import is_in_place
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.egress import allows_nothing
+from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
+from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
+from sandfleet_operator.plan.pods.podspec import spec_hash
+from sandfleet_operator.plan.sandbox.dependencies import is_in_place
+from sandfleet_operator.plan.sandbox.observed import Pod
+from sandfleet_operator.plan.scheduler.refill import Pool
 
 # Seconds of a lease where the claim names none.
 LEASE = 300.0
@@ -56,7 +62,7 @@ class Recipe:
 
 
 def pool_name(namespace: str, pool: str, template: str) -> str:
-    """What the engine calls it."""
+    """What the scheduler calls it."""
     return f"{namespace}/{pool or COLD + template}"
 
 
@@ -66,7 +72,7 @@ class Catalog:
         self._settings = settings
         # Namespaces whose executors have the keys to check tokens with.
         self.keyed: set[str] = set()
-        # Templates that somebody has claimed without a pool: namespace and name.
+        # Templates that were claimed without a pool: namespace and name.
         self._cold: set[tuple[str, str]] = set()
         # By name, with what each follows from: a claim asks for its recipe several times.
         self._known: dict[str, tuple[tuple[object, ...], Recipe | None]] = {}
@@ -82,10 +88,10 @@ class Catalog:
                 yield recipe
 
     def recipe(self, name: str) -> Recipe | None:
-        """By the engine's name."""
+        """By the scheduler's name."""
         namespace, _, rest = name.partition("/")
         pool = None if rest.startswith(COLD) else self._store.get(Ref(SANDBOX_POOL, namespace, rest))
-        template = pool["spec"]["template"] if pool else rest.removeprefix(COLD)
+        template = referred(pool, "templateRef") if pool else rest.removeprefix(COLD)
         made_from = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, template))
         if pool is None and (made_from is None or not rest.startswith(COLD)):
             self._known.pop(name, None)
@@ -103,7 +109,7 @@ class Catalog:
             found = self.recipe(pool_name(namespace, pool, ""))
             if found is None or (template and template != found.template):
                 what = f"pool {pool!r}" + (f" of template {template!r}" if found else "")
-                raise _missing("PoolNotFound", f"there is no {what} in namespace {namespace}", pool)
+                raise _missing(ClaimReason.POOL_NOT_FOUND, f"there is no {what} in namespace {namespace}", pool)
             return found
         template = template or Template().name
         named = [pool_name(namespace, obj["metadata"]["name"], "") for obj in self._store.all(SANDBOX_POOL, namespace)]
@@ -114,18 +120,20 @@ class Catalog:
         found = self.recipe(pool_name(namespace, "", template))
         if found is None:
             raise _missing(
-                "TemplateNotFound", f"there is no SandboxTemplate {template!r} in namespace {namespace}", template
+                ClaimReason.TEMPLATE_NOT_FOUND,
+                f"there is no SandboxTemplate {template!r} in namespace {namespace}",
+                template,
             )
         self._cold.add((namespace, template))
         return found
 
     def forget(self, name: str) -> None:
-        """Nobody claims this template without a pool any more."""
+        """Forgets a template that is not claimed without a pool any more."""
         namespace, _, rest = name.partition("/")
         self._cold.discard((namespace, rest.removeprefix(COLD)))
 
     def pool_of(self, recipe: Recipe) -> Pool:
-        """For the engine, of the size that its spec says."""
+        """For the scheduler, of as many sandboxes as its spec says."""
         template = Template(name=recipe.template, lease=LEASE)
         if recipe.wanted is not None:
             gvisor = recipe.wanted.runtime_class in self._settings.gvisor_classes
@@ -134,7 +142,7 @@ class Catalog:
         return Pool(
             name=recipe.name,
             template=template,
-            target_warm=recipe.spec.size,
+            target_warm=recipe.spec.replicas,
             most=recipe.spec.max_size,
             max_starting=recipe.spec.max_starting,
             revision=recipe.revision,
@@ -145,7 +153,7 @@ class Catalog:
         try:
             pool = sandbox_pool(obj)
         except FleetError:
-            # The schema lets none of these in; one of an older schema is nobody's to claim from.
+            # The schema refuses these; one of an older schema serves no claims.
             return None
         return None if pool.meta.deleting else self._recipe(pool)
 
@@ -153,7 +161,7 @@ class Catalog:
         found = self._template(namespace, name)
         if found is None:
             return None
-        spec = PoolSpec(template=name, size=0)
+        spec = PoolSpec(template=name, replicas=0)
         return self._recipe(SandboxPool(meta=Meta(namespace=namespace, name="", uid=""), spec=spec), found.meta)
 
     def _recipe(self, pool: SandboxPool, cold_owner: Meta | None = None) -> Recipe:
@@ -178,9 +186,9 @@ class Catalog:
     def _wanted(self, template: SandboxTemplate | None) -> Effective | tuple[str, str]:
         """Or the reason why there can be none, and the words for it."""
         if template is None:
-            return "TemplateNotFound", ""
+            return PoolReason.TEMPLATE_NOT_FOUND.value, ""
         wanted = effective(template.spec, SandboxSpec(template=template.meta.name), self._settings)
-        return ("TemplateInvalid", wanted.message) if isinstance(wanted, Refusal) else wanted
+        return (PoolReason.TEMPLATE_INVALID.value, wanted.message) if isinstance(wanted, Refusal) else wanted
 
     def _closed(self, namespace: str, template: SandboxTemplate | None) -> str:
         """Why nothing may be started or handed out: what isolates has to be there before."""
@@ -189,7 +197,7 @@ class Catalog:
             needed.append(opening)
         there = self._store.specs(NETWORK_POLICY, namespace)
         if not all(is_in_place(one, there) for one in needed) or namespace not in self.keyed:
-            return "PolicyMissing"
+            return PoolReason.POLICY_MISSING.value
         return ""
 
     def egress(self, namespace: str, template: str) -> Egress:
@@ -205,5 +213,27 @@ class Catalog:
             return None
 
 
-def _missing(reason: str, why: str, subject: str) -> FleetError:
-    return FleetError(Problem(Code.NOT_FOUND, reason, f"cannot claim: {why}", subject[:80]))
+def _missing(reason: ClaimReason, why: str, subject: str) -> FleetError:
+    return reason.error(f"cannot claim: {why}", subject[:80])
+
+
+# Of the names of pods.
+ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+SUFFIX = 8
+
+
+def new_name(pool: str) -> str:
+    """What the scheduler calls a new pod of the pool."""
+    namespace, _, name = pool.partition("/")
+    suffix = "".join(secrets.choice(ALPHABET) for _ in range(SUFFIX))
+    return f"{namespace}/{names.pod_name(name.removeprefix(COLD), suffix)}"
+
+
+def key_of(obj: Mapping[str, Any]) -> str:
+    """NAMESPACE/NAME: what the scheduler calls a pod."""
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def pool_of_pod(namespace: str, pod: Pod) -> str:
+    """What the scheduler calls the pool that a pod is of."""
+    return pool_name(namespace, pod.labels.get(names.POOL, ""), pod.labels.get(names.TEMPLATE, ""))

@@ -1,7 +1,7 @@
-"""Whether sandboxes reach what they may: their executors are asked behind the answer to a claim, and who watches is told.
+"""Whether sandboxes reach what they may: the fleet asks their executors after it has answered their claims.
 
-An executor is not trusted: what it says goes to the holder of its own sandbox, and nothing else is decided by it. Nothing is
-kept: whoever leads next asks again.
+Watchers are told. An executor is not trusted: its answer goes to the holder of its own sandbox and decides nothing
+else. The answers are not stored: the next leader asks again.
 """
 
 import asyncio
@@ -13,14 +13,15 @@ from typing import Protocol
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.resources import CodeSandbox, Egress
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox
+from sandfleet_operator.api.kinds.template import Egress
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Sandbox, State
-from sandfleet_operator.fleet.kubernetes import view
+from sandfleet_operator.fleet.driver import Executors
+from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog
-from sandfleet_operator.fleet.loop import Executors
-from sandfleet_operator.plan import reach
-from sandfleet_operator.plan.reach import Known, Target
+from sandfleet_operator.plan.pods import egress_probe as reach
+from sandfleet_operator.plan.pods.egress_probe import Known, Target
 
 # Seconds before each time that an executor is asked, each of which takes a second at most: about half a minute.
 PAUSES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0)
@@ -31,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ProbingExecutors(Executors, Protocol):
-    """What the fleet on Kubernetes says to executors: sandfleet_operator.fleet.kubernetes.executors.PodExecutors."""
+    """What the fleet on Kubernetes says to executors: sandfleet_operator.executors.pod_client.PodExecutors."""
 
     async def probe(self, sandbox: Sandbox, targets: Sequence[Target]) -> Sequence[bool]: ...
 
@@ -47,8 +48,8 @@ class _Entry:
     task: asyncio.Task[None] | None = None
 
 
-class Egresses:
-    """By the name of the CodeSandbox. `session_of` gives what serves it, `say` hears of which something is new; the clock is the wall's."""
+class EgressChecks:
+    """By the name of the CodeSandbox. `session_of` gives what serves it, `say` is called with names that have news."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Egresses:
 
     def describe(self, sandbox: CodeSandbox) -> fleet_pb2.Sandbox:
         """As callers see it."""
-        return view.message(sandbox, self.of(view.sandbox_id(sandbox)))
+        return feed.message(sandbox, self.of(feed.sandbox_id(sandbox)))
 
     def look(self, name: str, own: Egress | None) -> None:
         """Asks its executor, unless that was done for this incarnation and this list."""

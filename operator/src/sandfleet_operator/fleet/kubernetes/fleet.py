@@ -1,11 +1,14 @@
-"""The fleet on Kubernetes: what the watches show goes to the engine, what the engine decides goes to the API server."""
+"""The fleet on Kubernetes: watches feed the scheduler, and its decisions go to the API server."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from sandfleet_api.fleet.v1 import fleet_pb2
+
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NODE,
@@ -15,50 +18,45 @@ from sandfleet_operator.api.kube import (
     Kind,
     Ref,
 )
-from sandfleet_operator.api.parse import code_sandbox
-from sandfleet_operator.api.resources import CodeSandbox, Meta
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.api.values import Isolation, Sandbox, State
-from sandfleet_operator.effects.background import Background
-from sandfleet_operator.effects.facts import Facts
-from sandfleet_operator.effects.kubeapi import KubeApi
-from sandfleet_operator.effects.store import Store
-from sandfleet_operator.fleet.kubernetes import adoption, objects
-from sandfleet_operator.fleet.kubernetes.adoption import Fate, Moment
-from sandfleet_operator.fleet.kubernetes.asking import Asking
+from sandfleet_operator.api.values import Sandbox
+from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.node_facts import NodeFacts
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.kubernetes.adoption import LeaderTerm
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
-from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, pool_name
-from sandfleet_operator.fleet.kubernetes.changes import Changes
-from sandfleet_operator.fleet.kubernetes.egress import Egresses, ProbingExecutors
-from sandfleet_operator.fleet.kubernetes.sizes import Sizes
-from sandfleet_operator.fleet.kubernetes.statuses import Statuses
-from sandfleet_operator.fleet.kubernetes.unwritten import Found, Unwritten
+from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, new_name
+from sandfleet_operator.fleet.kubernetes.egress import EgressChecks, ProbingExecutors
+from sandfleet_operator.fleet.kubernetes.feed import SandboxFeed
+from sandfleet_operator.fleet.kubernetes.observer import Observer, Reflectors
+from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
-from sandfleet_operator.fleet.kubernetes.watching import Watching
 from sandfleet_operator.fleet.kubernetes.writer import Writer
-from sandfleet_operator.fleet.loop import Fleet
-from sandfleet_operator.plan import names
-from sandfleet_operator.plan.claims import Record
-from sandfleet_operator.plan.engine import Engine
-from sandfleet_operator.plan.lifecycle import ImpossibleEventError
-from sandfleet_operator.plan.lines import Level
-from sandfleet_operator.plan.podspec import PodState
-from sandfleet_operator.plan.policy import Policy
-from sandfleet_operator.plan.pool import Pool
+from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
+from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
+from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
+from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 
 # Of the Lease: the highest number of a fleet that had looked at everything before it served.
 SERVED = f"{names.POOL.partition('/')[0]}/served"
-# Starts at the same time.
-MAX_STARTING = 300
-MAX_SANDBOXES = 50_000
-MAX_WAITING = 20_000
+LIMITS = FleetLimits(
+    max_sandboxes=50_000,
+    max_starting=300,
+    max_waiting=20_000,
+    start_timeout=120.0,
+    recovers=False,
+    keeps_workspaces=False,
+)
 
 _LOG = logging.getLogger(__name__)
 
 
 class KubernetesFleet:
-    """`leading` gives the fencing number, None when leadership may be over; `clock` never goes back, `wall_clock` is the epoch's."""
+    """`leading` gives the fencing number, None when leadership may be over; `clock` never goes back."""
 
     def __init__(
         self,
@@ -72,103 +70,72 @@ class KubernetesFleet:
         wall_clock: Callable[[], float],
         listens: Callable[[Pod], bool],
     ) -> None:
-        self._kube = kube
-        self._settings = settings
-        self._lease = lease
-        self._leading = leading
-        self._clock = clock
-        self._store = Store()
-        self.changes = Changes(self._store, lambda one: self.egresses.describe(one))  # noqa: PLW0108 - made below
-        self._facts = Facts(kube, self._store, wall_clock)
-        self.catalog = Catalog(self._store, settings)
-        self._writer = Writer(kube, leading)
+        self._kube, self._lease, self._leading = kube, lease, leading
+        store = self._store = Store()
+        self.catalog, self.feed = Catalog(store, settings), SandboxFeed(store, self._described)
+        self._facts, writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
         self._backend = KubernetesBackend(
             kube,
-            self._store,
+            store,
             self.catalog,
-            self._writer,
+            writer,
             settings=settings,
             user_namespaces=self._facts.user_namespaces,
             listens=listens,
             wall_clock=wall_clock,
+            lost=self._pod_lost,
+            unbound=self._sandbox_unbound,
         )
-        self._backend.lost = self._lost
-        self._backend.unbound = self._look_at_sandbox
-        policy = Policy(
-            max_sandboxes=MAX_SANDBOXES,
-            max_starting=MAX_STARTING,
-            max_waiting=MAX_WAITING,
-            start_timeout=120.0,
-            recovers=False,
-            keeps_workspaces=False,
+        self.scheduler = Scheduler([], LIMITS, new_id=new_name)
+        self.executors = executors(store)
+        self.fleet = FleetDriver(self.scheduler, self._backend, self.executors, clock)
+        self.egresses = EgressChecks(
+            self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
         )
-        self.engine = Engine([], policy, new_id=objects.new_name)
-        self.executors = executors(self._store)
-        self.fleet = Fleet(self.engine, self._backend, self.executors, clock)
-        tell = self.changes.say_again
-        self.egresses = Egresses(self.executors, self.catalog, settings, self.session_of, say=tell, clock=wall_clock)
-        self._watching = Watching(kube, self._store, self._saw, settings.watch_namespaces)
-        # CodeSandbox → the engine's id of what serves it.
-        self._sessions: dict[str, str] = {}
-        self._unwritten = Unwritten(self._store, self._writer, take=self._complete, left=self._look_at_sandbox)
-        self._asking = Asking(self.fleet)
-        sizes = Sizes()
-        statuses = Statuses(kube, sizes, leading, wall_clock)
-        self._upkeep = Upkeep(
-            kube,
-            self._store,
-            self.catalog,
-            self.fleet,
-            facts=self._facts,
-            sizes=sizes,
-            statuses=statuses,
-            clock=clock,
+        self._observer = Observer(
+            store, writer, self._backend, self.fleet, catalog=self.catalog, egresses=self.egresses, clock=clock
         )
-        self._moment: Moment | None = None
-        self._background = Background()
+        self._reflectors = Reflectors(kube, store, self._saw, settings.watch_namespaces)
+        statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
+        self._upkeep = Upkeep(kube, store, self.catalog, self.fleet, facts=self._facts, statuses=statuses, clock=clock)
 
     @property
     def serving(self) -> bool:
-        """Whether it may answer callers: nobody is told anything by a fleet that may have been deposed."""
-        return self._moment is not None and self._moment.serving and self._leading() is not None
+        """Whether it may answer callers: a fleet that may have been deposed answers none."""
+        term = self._observer.term
+        return term is not None and term.serving and self._leading() is not None
 
     # Its life.
 
     async def follow(self) -> None:
         """Keeps the store fresh until it is cancelled, also while another one leads."""
-        await self._watching.follow()
+        await self._reflectors.follow()
 
     async def lead(self, fencing: int) -> None:
-        """Takes over what is there, then serves until it is cancelled. Raises KubeError where the takeover fails."""
-        await self._watching.synced()
-        # What the watches have shown may be older than the last write of who led before.
-        await self._watching.refresh()
+        """Takes over what exists, then serves until it is cancelled. Raises KubeError if the takeover fails."""
+        await self._reflectors.synced()
+        # The watches may be behind the last write of the previous leader.
+        await self._reflectors.refresh()
         lease = await self._kube.get(self._lease)
         served = int((lease["metadata"].get("annotations") or {}).get(SERVED, "0"))
-        self._moment = Moment(fencing, served, serving=False)
+        term = self._observer.term = LeaderTerm(fencing, served, serving=False)
         self.fleet.begin()
         await self._upkeep.begin()
-        for obj in list(self._store.all(POD)):
-            self._pod(obj, gone=False)
-        await self._unwritten.settled()
-        for obj in list(self._store.all(CODE_SANDBOX)):
-            self._sandbox(obj, gone=False)
+        await self._observer.take_over()
         annotations = {"metadata": {"annotations": {SERVED: str(fencing)}}}
         await self._kube.merge(self._lease, annotations)
-        # What has turned up meanwhile: later it is late.
-        await self._unwritten.settled()
-        self._moment = replace(self._moment, serving=True)
+        # Claims that turned up meanwhile; later ones are too late.
+        await self._observer.unrecorded.settled()
+        self._observer.term = replace(term, serving=True)
         self._upkeep.open()
-        _LOG.info("serving %d sandboxes", len(self.engine.inventory))
+        _LOG.info("serving %d sandboxes", len(self.scheduler.inventory))
         async with asyncio.TaskGroup() as group:
             group.create_task(self.fleet.run())
             group.create_task(self._upkeep.run())
 
     async def close(self) -> None:
-        self._asking.close()
         self.egresses.close()
-        await self._unwritten.close()
-        self._background.close()
+        await self._observer.close()
         await self.fleet.close()
 
     # What the watches show.
@@ -181,13 +148,13 @@ class KubernetesFleet:
 
     def _see(self, kind: Kind, gone: bool, obj: Json) -> None:
         if kind == CODE_SANDBOX:
-            self.changes.say(obj, gone=gone)
-        if self._moment is None:
+            self.feed.say(obj, gone=gone)
+        if self._observer.term is None:
             return
         if kind == POD:
-            self._pod(obj, gone=gone)
+            self._observer.pod(obj, gone=gone)
         elif kind == CODE_SANDBOX:
-            self._sandbox(obj, gone=gone)
+            self._observer.sandbox(obj, gone=gone)
         elif kind == NODE:
             self._upkeep.count_nodes()
         else:
@@ -195,202 +162,35 @@ class KubernetesFleet:
             if kind == SANDBOX_TEMPLATE:
                 self.egresses.look_again()
 
-    def _pod(self, obj: Json, *, gone: bool) -> None:
-        key = objects.key_of(obj)
-        if self._backend.is_taken(key, obj):
-            self.fleet.do(self.engine.taken(key, self._clock()))
-        elif self._backend.run(key) is not None:
-            self._backend.saw_pod(obj, gone=gone)
-            return
-        if gone or self._moment is None:
-            return
-        pod = pod_of(obj)
-        record = adoption.record_on(pod.annotations)
-        match adoption.fate(pod, record, self._moment):
-            case Fate.WARM:
-                self._adopt_warm(key, pod, obj)
-            case Fate.SESSION if record is not None and not pod.owner:
-                self._unwritten.add(Found(key, pod, record))
-                if self._moment.serving:
-                    self._unwritten.begin()
-            case Fate.REMOVE:
-                self._discard(key, pod, record)
+    def _pod_lost(self, ref: Ref) -> None:
+        self._observer.lost(ref)
 
-    def _discard(self, key: str, pod: Pod, record: Record | None) -> None:
-        """Nobody is to have it."""
-        ref = Ref(POD, key.partition("/")[0], pod.name)
-        if adoption.is_in_reach(pod):
-            self._writer.discard_later(ref, pod.uid, record)
-        else:
-            self._writer.delete_later(ref, pod.uid)
+    def _sandbox_unbound(self, ref: Ref) -> None:
+        self._observer.look_at_sandbox(ref)
 
-    def _lost(self, ref: Ref) -> None:
-        """A pod is somebody else's: where that one leads no more, nobody else removes it."""
-        obj = self._store.get(ref)
-        if obj is not None and (obj["metadata"].get("labels") or {}).get(names.STATE) != PodState.WARM.value:
-            self._pod(obj, gone=False)
-            record = adoption.record_on(pod_of(obj).annotations)
-            if record is not None:
-                self._look_at_sandbox(Ref(CODE_SANDBOX, ref.namespace, record.object))
+    def _described(self, sandbox: CodeSandbox) -> fleet_pb2.Sandbox:
+        return self.egresses.describe(sandbox)
 
-    def _adopt_warm(self, key: str, pod: Pod, obj: Json) -> None:
-        namespace = obj["metadata"]["namespace"]
-        pool = objects.pool_of(namespace, pod)
-        recipe = self.catalog.recipe(pool)
-        found = self.engine.pool(pool)
-        if recipe is None or found is None:
-            self._discard(key, pod, None)
-            return
-        self._backend.know(key, pod.uid)
-        sandbox = adoption.warm(
-            pod,
-            key,
-            pool=pool,
-            template=recipe.template,
-            revision=pod.annotations.get(names.SPEC_HASH, ""),
-            isolation=found.template.isolation,
-            now=self._clock(),
-        )
-        self.fleet.do(self.engine.adopt(sandbox, self._clock()))
-        if adoption.may_lack_volume(pod):
-            self._background.begin(self._backend.complete(sandbox), f"complete pod {key}")
-        self._backend.saw_pod(obj, gone=False)
-
-    def _complete(self, found: Found) -> None:
-        """A claim that was not written down yet: its fleet ended after it had bound the pod."""
-        key, pod, record = found.key, found.pod, found.record
-        if self.engine.inventory.of_session(record.key) is not None:
-            # Its caller has another one by now.
-            self._writer.discard_later(found.ref, pod.uid, record)
-            return
-        made_of = (objects.pool_of(found.ref.namespace, pod), pod.labels.get(names.TEMPLATE, ""))
-        self._adopt_session(key, (key, pod.uid), record, made_of)
-        sandbox = self.engine.inventory.get(key)
-        if sandbox is not None:
-            self._background.begin(self._reopened(key), f"open {key}")
-            self._background.begin(self._backend.record(sandbox), f"write down {key}")
-
-    def _adopt_session(
-        self, key: str, serves: tuple[str, str], record: Record, made_of: tuple[str, str], owner: Meta | None = None
-    ) -> None:
-        """`serves` is the pod that does now, its key and its uid (none: no pod does); `made_of` is pool and template."""
-        (uid_key, pod_uid), (pool, template) = serves, made_of
-        if self.engine.inventory.get(key) is not None:
-            return
-        namespace = key.partition("/")[0]
-        self._backend.know(uid_key, pod_uid, record, owner)
-        self._sessions[f"{namespace}/{record.object}"] = key
-        found = self.engine.pool(pool)
-        isolation = found.template.isolation if found else Isolation.NAMESPACE
-        sandbox = adoption.session(
-            record,
-            key,
-            uid_key,
-            pool=pool,
-            template=template,
-            isolation=isolation,
-            now=self._clock(),
-            running=bool(pod_uid),
-        )
-        self.fleet.do(self.engine.adopt(sandbox, self._clock()))
-
-    def _sandbox(self, obj: Json, *, gone: bool) -> None:
-        name = objects.key_of(obj)
-        try:
-            sandbox = code_sandbox(obj)
-        except FleetError:
-            return
-        if gone or adoption.is_over(sandbox):
-            self._ended(name, sandbox, gone=gone)
-        elif adoption.wants_pool(sandbox):
-            self._asking.ask(name, sandbox)
-        elif names.BOUND_POD in sandbox.meta.annotations:
-            self._bound(name, sandbox)
-
-    def _ended(self, name: str, sandbox: CodeSandbox, *, gone: bool) -> None:
-        self._asking.drop(name)
-        self.egresses.forget(name)
-        reason = "Released" if gone or sandbox.meta.deleting else "Expired"
-        known = self.session_of(name)
-        if known is None:
-            self._sessions.pop(name, None)
-        elif adoption.is_of(sandbox, known):
-            del self._sessions[name]
-            self._backend.removed(known.sandbox_uid, reason)
-        record = adoption.record_on(sandbox.meta.annotations)
-        if not gone and not sandbox.meta.deleting and record is not None and not record.uid:
-            # The fleet has made it, and nobody else would remove it.
-            self._remove_object(sandbox)
-
-    def _remove_object(self, sandbox: CodeSandbox) -> None:
-        self._writer.delete_later(Ref(CODE_SANDBOX, sandbox.meta.namespace, sandbox.meta.name), sandbox.meta.uid)
-
-    def _look_at_sandbox(self, ref: Ref) -> None:
-        """What it was waiting for is settled."""
-        obj = self._store.get(ref)
-        if obj is not None:
-            self._sandbox(obj, gone=False)
-
-    def _bound(self, name: str, sandbox: CodeSandbox) -> None:
-        record = adoption.record_on(sandbox.meta.annotations)
-        if record is None:
-            return
-        namespace, spec = sandbox.meta.namespace, sandbox.spec
-        pod_name, _, pod_uid = sandbox.meta.annotations[names.BOUND_POD].partition("/")
-        key = f"{namespace}/{pod_name}"
-        serves = adoption.incarnation(sandbox)
-        known = self.engine.inventory.get(self._sessions.get(name, key))
-        if known is not None and not adoption.is_of(sandbox, known):
-            # Of a fleet that was deposed: whose object stays is settled where ours is written.
-            return
-        if known is None and key in self._unwritten:
-            return
-        if known is None and self._moment is not None and adoption.is_late(record, self._moment):
-            if record.number < self._moment.fencing:
-                self._remove_object(sandbox)
-        elif known is None:
-            pool = pool_name(namespace, spec.pool, spec.template)
-            first = self._store.get(Ref(POD, namespace, pod_name))
-            alive = first is not None and first["metadata"]["uid"] == pod_uid
-            present = adoption.present(sandbox, first_is_alive=alive)
-            self._adopt_session(key, present, record, (pool, spec.template), sandbox.meta)
-        elif known.state is State.RECOVERING and serves and sandbox.status.pod_uid != pod_uid:
-            self._backend.know(serves, sandbox.status.pod_uid, record, sandbox.meta)
-            self.fleet.do(self.engine.recovered(known.sandbox_id, serves, self._clock()))
-            self._background.begin(self._reopened(known.sandbox_id), f"open {name}")
-        if known is not None:
-            self._sessions.setdefault(name, known.sandbox_id)
-        self.egresses.look(name, spec.egress)
-
-    async def _reopened(self, sandbox_id: str) -> None:
-        """Its lease and environment, as far as the executor has none of this claim."""
-        sandbox = self.engine.inventory.get(sandbox_id)
-        if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
-            await self.executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
-
-    # For who serves callers.
+    # For the fleet's API.
 
     def session_of(self, name: str) -> Sandbox | None:
-        """What serves this CodeSandbox, NAMESPACE/NAME; None where no claim does."""
-        return self.engine.inventory.get(self._sessions.get(name, ""))
+        """What serves this CodeSandbox, NAMESPACE/NAME; None if no claim does."""
+        return self._observer.session_of(name)
 
     def note_session(self, sandbox: Sandbox) -> str:
-        """A claim was answered; the name of its CodeSandbox, which may not be there yet."""
-        assert sandbox.claim is not None
-        name = f"{sandbox.sandbox_id.partition('/')[0]}/{objects.object_of(sandbox.claim)}"
-        self._sessions[name] = sandbox.sandbox_id
-        return name
+        """A claim was answered; the name of its CodeSandbox, which may not exist yet."""
+        return self._observer.note_session(sandbox)
 
     def resolve(self, namespace: str, pool: str, template: str) -> Recipe:
-        """What a claim asks for; the engine knows it from now on. Raises FleetError."""
+        """The pool that serves a claim, which the scheduler knows from now on. Raises FleetError."""
         recipe = self.catalog.resolve(namespace, pool, template)
-        if self.engine.pool(recipe.name) is None:
+        if self.scheduler.pool(recipe.name) is None:
             self._upkeep.look_at_pools()
         return recipe
 
-    def pools(self) -> list[tuple[Pool, Level]]:
-        """By name, with how full each is."""
-        return [(pool, self._upkeep.level(pool.name)) for pool, _ in self.fleet.pools()]
+    def pools(self) -> list[tuple[Pool, PoolSummary]]:
+        """By name, with how full each pool is."""
+        return [(pool, self._upkeep.summary(pool.name)) for pool, _ in self.fleet.pools()]
 
     def pod_of(self, sandbox: Sandbox) -> Pod | None:
         namespace, _, name = sandbox.sandbox_uid.partition("/")

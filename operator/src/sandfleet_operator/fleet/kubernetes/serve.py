@@ -12,19 +12,20 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_se
 
 from sandfleet_operator.api.kube import LEASE, KubeError, Ref
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.effects.clock import SteadyClock, wall_clock
-from sandfleet_operator.effects.contact import Contacts, Credentials
-from sandfleet_operator.effects.kube import connect
-from sandfleet_operator.effects.kubeapi import KubeApi
-from sandfleet_operator.effects.lease import Lease
-from sandfleet_operator.effects.reviews import REVIEW_KINDS, Reviews
-from sandfleet_operator.effects.signing import ROTATE_EVERY, Signing, SigningError
-from sandfleet_operator.effects.store import Store
+from sandfleet_operator.cluster.clock import SteadyClock, wall_clock
+from sandfleet_operator.cluster.kube import connect
+from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.lease import LeadershipLostError, Lease
+from sandfleet_operator.cluster.reviews import REVIEW_KINDS, Reviews
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.executors.contact import Contacts, Credentials
+from sandfleet_operator.executors.pod_client import PodExecutors
+from sandfleet_operator.executors.signing import ROTATE_EVERY, Signing, SigningError
+from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
-from sandfleet_operator.fleet.kubernetes.executors import PodExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
-from sandfleet_operator.fleet.kubernetes.service import KubernetesFleetServicer
+from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.plan.sandbox.observed import Pod
 
 SERVICE = "sandfleet-fleet"
@@ -52,7 +53,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`kubeconfig` empty: the pod's service account. `pod_ip` empty: the port is reached by its Service's name alone."""
+    """`kubeconfig` empty: the pod's service account. `pod_ip` empty: only the Service's name reaches the port."""
 
     namespace: str
     pod_ip: str = ""
@@ -61,10 +62,6 @@ class Options:
     host: str = "0.0.0.0"  # noqa: S104 - in a pod, behind a NetworkPolicy
     port: int = PORT
     kubeconfig: str = ""
-
-
-class LeadershipLostError(Exception):
-    """Another one leads: everything that is going on here has to end at once."""
 
 
 class PortCertificate:
@@ -130,7 +127,7 @@ async def _serve(options: Options, assemble: Assemble) -> None:
         _LOG.info("listening on port %d", port)
         work = (signing.run(rotate_every=ROTATE_EVERY), kubernetes.follow(), _lead(kubernetes, lease), ended.wait())
         tasks = [asyncio.create_task(one) for one in work]
-        # Whatever fails unforeseen ends the process: keys would grow stale unseen, and claims wait for nobody.
+        # An unforeseen failure ends the process: otherwise keys would grow stale unseen, and claims wait in vain.
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         await server.stop(STOP_GRACE)
         for task in tasks:
@@ -186,8 +183,8 @@ async def listen(
 ) -> tuple[grpc.aio.Server, int]:
     """A started server and its port (a new one where the options say 0). Raises RuntimeError where it is taken."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    servicer = KubernetesFleetServicer(kube, Reviews(kube, wall_clock), credentials, kubernetes)
-    add_FleetServiceServicer_to_server(servicer, server)
+    api = KubernetesFleetApi(kube, Reviews(kube, wall_clock), credentials, kubernetes)
+    add_FleetServiceServicer_to_server(FleetServicer(api), server)
     shown = PortCertificate(credentials, options, wall_clock).server_credentials()
     port = server.add_secure_port(f"{options.host}:{options.port}", shown)
     await server.start()

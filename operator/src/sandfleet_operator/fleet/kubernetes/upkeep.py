@@ -1,4 +1,4 @@
-"""What has no event of its own: pools as they are now, keys of namespaces, nodes, warm pods that are no good any more."""
+"""What has no event of its own: pools as they are now, keys of namespaces, nodes, unhealthy warm pods."""
 
 import asyncio
 import logging
@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from sandfleet_operator.api.conditions import PoolReason, Reason
 from sandfleet_operator.api.kube import CONFIG_MAP, NODE, POD, SANDBOX_POOL, KubeError, NotFound, Ref
+from sandfleet_operator.api.reasons import EndReason, QueueReason
 from sandfleet_operator.api.values import State
-from sandfleet_operator.effects.facts import Facts
-from sandfleet_operator.effects.kubeapi import KubeApi
-from sandfleet_operator.effects.store import Store
+from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.node_facts import NodeFacts
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Catalog, Recipe
-from sandfleet_operator.fleet.kubernetes.sizes import Sizes
-from sandfleet_operator.fleet.kubernetes.statuses import Statuses
-from sandfleet_operator.fleet.loop import Fleet
-from sandfleet_operator.plan import names
-from sandfleet_operator.plan.lines import Level
+from sandfleet_operator.fleet.kubernetes.pool_status import PoolStatuses
+from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import node_of, pod_of
-from sandfleet_operator.plan.sandbox.starting import start_trouble
+from sandfleet_operator.plan.sandbox.pod import start_trouble
 from sandfleet_operator.plan.sandbox.status import Finding
+from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 
 # Starts at the same time on each node that is ready.
 STARTS_PER_NODE = 10
@@ -35,7 +35,7 @@ SETTLED_SECONDS = 3.0
 # What the pods that are being started may say more about.
 STARTING = {PoolReason.FILLING.value, PoolReason.STARTS_FAIL.value}
 # Why a pool is closed until then.
-TAKING_OVER = "TakingOver"
+TAKING_OVER = QueueReason.TAKING_OVER.value
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,11 +46,10 @@ class Upkeep:
         kube: KubeApi,
         store: Store,
         catalog: Catalog,
-        fleet: Fleet,
+        fleet: FleetDriver,
         *,
-        facts: Facts,
-        sizes: Sizes,
-        statuses: Statuses,
+        facts: NodeFacts,
+        statuses: PoolStatuses,
         clock: Callable[[], float],
     ) -> None:
         self._kube = kube
@@ -59,7 +58,7 @@ class Upkeep:
         self._fleet = fleet
         self._facts = facts
         self._learned = clock()
-        self._sizes = sizes
+        self._sizes = statuses.sizes
         self._statuses = statuses
         self._clock = clock
         self._unready: dict[str, float] = {}
@@ -91,7 +90,7 @@ class Upkeep:
             self._forget_idle()
             self.look_at_pools()
             self._discard_unhealthy()
-            await self._statuses.write(self.levels())
+            await self._statuses.write(self.summaries())
 
     def look_soon(self) -> None:
         """Something has changed: of many changes at once only the last one counts."""
@@ -101,36 +100,36 @@ class Upkeep:
 
     def look_at_pools(self) -> None:
         self._due = False
-        engine, now = self._fleet.engine, self._clock()
+        scheduler, now = self._fleet.scheduler, self._clock()
         recipes = {recipe.name: recipe for recipe in self._catalog.recipes()}
         for recipe in recipes.values():
             pool = self._catalog.pool_of(recipe)
             if self._held:
                 pool = replace(pool, closed=TAKING_OVER)
             else:
-                pool = replace(pool, target_warm=self._sizes.target(recipe, engine, now).warm)
-            self._fleet.do(engine.set_pool(pool, now))
-        for pool in engine.pools:
+                pool = replace(pool, target_warm=self._sizes.target(recipe, scheduler, now).warm)
+            self._fleet.do(scheduler.set_pool(pool, now))
+        for pool in scheduler.pools:
             if pool.name not in recipes:
-                self._fleet.do(engine.remove_pool(pool.name, now))
+                self._fleet.do(scheduler.remove_pool(pool.name, now))
                 self._sizes.forget(pool.name)
                 self._troubles.pop(pool.name, None)
 
     def _forget_idle(self) -> None:
-        """Not at each look: one is taken just before a claim asks, while its pool still serves nobody."""
-        engine = self._fleet.engine
-        for pool in engine.pools:
-            if COLD in pool.name and engine.level(pool.name).is_idle:
+        """Not in each look at the pools: a pool is made just before its first claim asks, while it is still idle."""
+        scheduler = self._fleet.scheduler
+        for pool in scheduler.pools:
+            if COLD in pool.name and scheduler.summary(pool.name).is_idle:
                 self._catalog.forget(pool.name)
 
-    def levels(self) -> list[tuple[Recipe, Level]]:
-        """How full each pool is, and why it is not fuller: as the engine has it, or as scheduler and kubelets say."""
-        engine = self._fleet.engine
-        known = [one for one in self._catalog.recipes() if engine.pool(one.name) is not None]
-        return [(one, self.level(one.name)) for one in known]
+    def summaries(self) -> list[tuple[Recipe, PoolSummary]]:
+        """How full each pool is and why, as the fleet knows it, or as Kubernetes' scheduler and kubelets say."""
+        scheduler = self._fleet.scheduler
+        known = [one for one in self._catalog.recipes() if scheduler.pool(one.name) is not None]
+        return [(one, self.summary(one.name)) for one in known]
 
-    def level(self, pool: str) -> Level:
-        level = self._fleet.engine.level(pool)
+    def summary(self, pool: str) -> PoolSummary:
+        level = self._fleet.scheduler.summary(pool)
         found = next(self._start_troubles(pool), None) if level.reason in STARTING else None
         if found is None and level.reason == PoolReason.STARTS_FAIL.value:
             # Given up for its time, and not tried again yet: what was said of it says more.
@@ -143,7 +142,7 @@ class Upkeep:
 
     def _start_troubles(self, pool: str) -> Iterator[Finding]:
         now = self._clock()
-        for sandbox in self._fleet.engine.inventory.of_pool(pool, State.STARTING):
+        for sandbox in self._fleet.scheduler.inventory.of_pool(pool, State.STARTING):
             namespace, _, name = sandbox.sandbox_uid.partition("/")
             obj = self._store.get(Ref(POD, namespace, name))
             found = start_trouble(pod_of(obj)) if obj else None
@@ -153,8 +152,8 @@ class Upkeep:
 
     def count_nodes(self) -> None:
         ready = sum(1 for obj in self._store.all(NODE) if node_of(obj).ready)
-        engine = self._fleet.engine
-        engine.stock.max_starting = max(1, min(engine.policy.max_starting, STARTS_PER_NODE * ready))
+        scheduler = self._fleet.scheduler
+        scheduler.capacity.max_starting = max(1, min(scheduler.limits.max_starting, STARTS_PER_NODE * ready))
 
     async def _look_for_keys(self) -> None:
         """Nothing is started where they are not."""
@@ -177,10 +176,10 @@ class Upkeep:
         self._unready = {key: self._unready.get(key, since) for key, since in unready.items()}
         for key, since in self._unready.items():
             if now - since >= UNHEALTHY_SECONDS:
-                self._fleet.do(self._fleet.engine.discard(key, "Unhealthy", now))
+                self._fleet.do(self._fleet.scheduler.discard(key, EndReason.UNHEALTHY.value, now))
 
     def _not_ready(self) -> Iterator[str]:
-        for sandbox in self._fleet.engine.inventory.in_state(State.WARM):
+        for sandbox in self._fleet.scheduler.inventory.in_state(State.WARM):
             namespace, _, name = sandbox.sandbox_uid.partition("/")
             found = self._store.get(Ref(POD, namespace, name))
             if found is None or not pod_of(found).ready:

@@ -1,10 +1,13 @@
-"""Writes of the leader that have to come about: tried again until the API server has taken or refused them, or another one leads."""
+"""Writes of the leader, retried until the API server takes or refuses them, or until another fleet leads."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from sandfleet_operator.api.backoff import Backoff
+from sandfleet_operator.api.kinds.meta import Meta
+from sandfleet_operator.api.kinds.sandbox import code_sandbox as parse
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     AlreadyExists,
@@ -16,34 +19,23 @@ from sandfleet_operator.api.kube import (
     NotFound,
     Ref,
 )
-from sandfleet_operator.api.parse import code_sandbox as parse
-from sandfleet_operator.api.resources import Meta
-from sandfleet_operator.effects.kubeapi import KubeApi
-from sandfleet_operator.plan import names
-from sandfleet_operator.plan.claims import (
-    Record,
-    bound_annotations,
-    code_sandbox,
-    owner_patch,
-    read_record,
-    record_text,
-    retire_patch,
-)
-from sandfleet_operator.plan.podspec import PodState
+from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.lease import NotLeadingError
+from sandfleet_operator.plan.claims.patches import owner_patch, retire_patch
+from sandfleet_operator.plan.claims.record import Record, read_record, record_text
+from sandfleet_operator.plan.claims.sandbox_object import bound_annotations, code_sandbox
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.podspec import PodState
 
-# Seconds before what failed is tried again; it doubles from failure to failure.
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-# The same of what the API server has refused: somebody has to change something first.
-LONGEST_REFUSED_PAUSE = 60.0
+# Before a write that failed is tried again: the API server was busy or did not answer.
+FAILED = Backoff(first=0.1, longest=5.0)
+# The same after a refusal, which ends when rights or admission change.
+REFUSED = Backoff(first=0.1, longest=60.0)
 # How long the CodeSandbox of an ended claim may take to go before a new one of the same request is given up.
 MAKE_ROOM = 30.0
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-class NotLeadingError(Exception):
-    """Another one leads, or may: nothing is written any more."""
 
 
 class RefusedError(Exception):
@@ -87,7 +79,7 @@ class Writer:
             return
 
     async def retire(self, pod: Ref, pod_uid: str, record: Record | None, *, claimed: bool) -> bool:
-        """Takes it out of everybody's reach; whether it is ours to remove. Raises NotLeadingError.
+        """Retires the pod; returns whether this fleet may remove it. Raises NotLeadingError.
 
         `record` is the claim that was sent for it, `claimed` says whether that has certainly arrived.
         """
@@ -109,7 +101,7 @@ class Writer:
         self._later(f"delete {ref}", lambda: self._deleted(ref, uid))
 
     def discard_later(self, pod: Ref, pod_uid: str, record: Record | None) -> None:
-        """A pod that nobody is to have: warm without `record`, of this claim with it. It stays where somebody was faster."""
+        """Removes a warm pod, or with `record` the pod of this claim, unless another fleet has taken it meanwhile."""
 
         async def discarded() -> None:
             if await self.retire(pod, pod_uid, record, claimed=record is not None):
@@ -128,9 +120,11 @@ class Writer:
         memory_reserve: int,
         is_there: Callable[[], bool],
     ) -> Meta | None:
-        """The CodeSandbox of a claim, with the pod that was bound; None where it names another one. Raises RefusedError, NotLeadingError.
+        """The CodeSandbox of a claim, written with its pod; None if it names another pod.
 
-        `is_there` says whether the pod is: people's own are never given to one that is gone.
+        Raises RefusedError and NotLeadingError.
+
+        `is_there` says whether the pod still exists: a declared CodeSandbox never gets one that is gone.
         """
         ref = Ref(CODE_SANDBOX, pod.namespace, record.object)
         if record.uid:
@@ -148,7 +142,7 @@ class Writer:
                 found = None
             if found is not None:
                 return _meta(found)
-            await asyncio.sleep(FIRST_PAUSE)
+            await asyncio.sleep(FAILED.first)
 
     async def _makes_room(self, ref: Ref, found: Json, record: Record) -> bool:
         """Whether the object that has the name goes: it is going, or a fleet has made it that leads no more."""
@@ -209,7 +203,7 @@ class Writer:
         return True
 
     def _later(self, doing: str, work: Callable[[], Awaitable[object]]) -> None:
-        """In the background; that nobody leads any more ends it."""
+        """In the background, until it is done or this fleet leads no more."""
         task = asyncio.create_task(self._done(doing, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -221,8 +215,8 @@ class Writer:
             _LOG.info("%s", error)
 
     async def _insist(self, doing: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Until it is done, also where the API server refuses it: rights and admission change. Raises NotLeadingError, and what `work` makes of an answer."""
-        pause = FIRST_PAUSE
+        """Retries `work`, also after refusals: rights and admission change. Raises NotLeadingError."""
+        failures = 0
         while True:
             self.fencing()
             try:
@@ -231,8 +225,8 @@ class Writer:
                 # Conflict: others wrote the same object faster than the API server could try again.
                 passing = error.unsettled or isinstance(error, Conflict) or error.status == 429
                 _LOG.log(logging.INFO if passing else logging.WARNING, "cannot %s yet: %s", doing, error)
-                await asyncio.sleep(error.retry_after or pause)
-                pause = min(LONGEST_PAUSE if passing else LONGEST_REFUSED_PAUSE, 2 * pause)
+                failures += 1
+                await asyncio.sleep(error.retry_after or (FAILED if passing else REFUSED).after(failures))
 
     async def close(self) -> None:
         for task in self._tasks:

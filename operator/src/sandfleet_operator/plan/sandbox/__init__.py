@@ -1,8 +1,13 @@
-"""One CodeSandbox: what is there (observed) → what to do and what to say (plan). Nothing here has effects.
+"""Decides one round for one CodeSandbox: what the operator observed → actions and status. Nothing here has effects.
 
-observed.py   what was seen, as values
-ends.py       what ended a pod, and when the next one may start
-plan.py       observed → actions and status
-status.py     conditions from what was found
-workspaces.py who uses a workspace that was there before
+observed.py         what the operator has seen, as values
+plan.py             observed → plan: the story of a round
+actions.py          what a plan asks for
+pod.py              the pod of a sandbox that is to run: create, adopt, greet
+dependencies.py     policies, keys and the volume of the workspace
+restarts.py         why a pod ended, and when the next one may start
+status.py           findings → conditions
+service_status.py   what the status says of services
+service_polling.py  when an executor is asked for its services again
+workspaces.py       which sandboxes and pods use a workspace
 """

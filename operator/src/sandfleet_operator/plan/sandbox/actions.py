@@ -1,10 +1,10 @@
-"""What a plan asks for, as data. They are carried out in their order; one that fails ends the round, and the next one begins anew."""
+"""What a plan asks for, as data. Actions are applied in order; a failure ends the round, and the next starts over."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandfleet_operator.api.resources import SandboxStatus
+from sandfleet_operator.api.kinds.sandbox import SandboxStatus
 from sandfleet_operator.api.values import Isolation
 
 Json = Mapping[str, Any]
@@ -12,7 +12,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class EnsurePolicy:
-    """Make the NetworkPolicy so."""
+    """Create the NetworkPolicy, or change it to this manifest."""
 
     manifest: Json
 
@@ -25,7 +25,7 @@ class RemovePolicy:
 
 @dataclass(frozen=True, slots=True)
 class EnsureKeys:
-    """Publish the keys that tokens are checked with in this namespace."""
+    """Publish the public token keys in this namespace."""
 
     namespace: str
 
@@ -37,7 +37,7 @@ class CreateVolume:
 
 @dataclass(frozen=True, slots=True)
 class AdjustVolume:
-    """Give the claim these owner references, and these annotations and labels beside those that it has."""
+    """Replace the volume claim's owner references, and add these annotations and labels."""
 
     namespace: str
     name: str
@@ -54,14 +54,14 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class AdoptPod:
-    """Give a pod without an owner this one, and put labels of ours back that were changed (None: take away)."""
+    """Give a pod its owner, and restore labels of ours that were changed (None: remove the label)."""
 
     namespace: str
     name: str
     uid: str
     labels: Mapping[str, str | None]
     owner: Json | None = None
-    # Its resourceVersion when it had no owner: whoever gave it one meanwhile keeps it.
+    # The pod's resourceVersion when it had no owner. If the pod has got an owner since, that owner keeps it.
     version: str = ""
 
 
@@ -74,9 +74,10 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class Greet:
-    """Prove the executor's identity and runtime, and open its session.
+    """Verify the executor's identity and runtime, and open its session.
 
-    `first`: no user code can have run in this pod. A pod that the fleet has claimed is not: the fleet has opened its session.
+    `first`: no user code can have run in this pod. It is False for a pod that the fleet has claimed, whose session the
+    fleet has opened.
     """
 
     pod_uid: str
@@ -90,7 +91,7 @@ class Greet:
 
 @dataclass(frozen=True, slots=True)
 class AskServices:
-    """Whom to ask for the services that the pod was made with, again and again, for as long as plans say so."""
+    """The executor to ask for the state of its services, repeatedly, for as long as plans name it."""
 
     # Of the CodeSandbox.
     namespace: str
@@ -99,19 +100,22 @@ class AskServices:
     address: str
 
 
-Action = (
+SandboxAction = (
     EnsurePolicy | RemovePolicy | EnsureKeys | CreateVolume | AdjustVolume | CreatePod | AdoptPod | DeletePod | Greet
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One round. `again` is when to look once more if nothing happens before: seconds from now, None for never."""
+    """The result of one round.
+
+    `requeue_after`: seconds until the next round, unless an event comes first; None: only an event starts it.
+    """
 
     status: SandboxStatus
-    actions: tuple[Action, ...] = ()
-    # The status has to be there before the actions: what they destroy is the evidence for it.
+    actions: tuple[SandboxAction, ...] = ()
+    # Write the status before the actions, because they destroy the evidence for it.
     status_first: bool = False
-    again: float | None = None
-    # None: nobody is asked.
+    requeue_after: float | None = None
+    # None: no executor is asked.
     ask: AskServices | None = None

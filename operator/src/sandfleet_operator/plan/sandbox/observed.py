@@ -1,27 +1,29 @@
-"""What the operator has seen of one sandbox, as values. Times are seconds since the epoch."""
+"""What the operator has observed of one sandbox, as values. Times are seconds since the epoch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from sandfleet_operator.api.conditions import ConditionType, Reason
-from sandfleet_operator.api.fields import Fields
-from sandfleet_operator.api.resources import CodeSandbox, SandboxTemplate, ServiceStatus
-from sandfleet_operator.plan import names
-from sandfleet_operator.plan.claims import read_record
-from sandfleet_operator.plan.podspec import CONTAINER
+from sandfleet_operator.api.kinds.meta import meta_of
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
+from sandfleet_operator.api.kinds.template import SandboxTemplate
+from sandfleet_operator.api.table import at, decode, moment
+from sandfleet_operator.plan.claims.record import read_record
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.podspec import CONTAINER
 
-# Reasons of the condition DisruptionTarget, and of a pod's status, that say who ended it.
+# Reasons of the condition DisruptionTarget, and of a pod's status, which mean that the node is gone.
 NODE_GONE = {"DeletionByTaintManager", "DeletionByPodGC", "NodeLost"}
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the executor's container ended; without a code it never ran, and the message says why."""
+    """How the executor's container ended. Without a code it never ran, and the message says why."""
 
     code: int | None
-    # The kubelet's word: OOMKilled, Error, Completed, …
+    # The kubelet's reason: OOMKilled, Error, Completed, …
     reason: str = ""
     message: str = ""
 
@@ -34,7 +36,7 @@ class Pod:
     version: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    # The uid of its CodeSandbox in its owner references.
+    # UID of its CodeSandbox, from the owner references.
     owner: str = ""
     created: float = 0.0
     deleting: bool = False
@@ -42,33 +44,33 @@ class Pod:
     address: str = ""
     # The scheduler's message while it finds no node.
     unschedulable: str = ""
-    # The kubelet's word and message while the container does not run.
+    # The kubelet's reason and message while the container does not run.
     waiting: str = ""
     waiting_message: str = ""
     # The kubelet has seen the executor's port open.
     ready: bool = False
     image_digest: str = ""
     workspace_claim: str = ""
-    # Why somebody else than its sandbox's owner ends it: Evicted, DeletionByTaintManager, …
+    # Why Kubernetes or an administrator ends the pod: Evicted, DeletionByTaintManager, …
     disruption: str = ""
     disruption_message: str = ""
-    # Its container is over, for good: restartPolicy is Never.
+    # Its container has ended for good: restartPolicy is Never.
     ended: Ended | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """The claim of the workspace."""
+    """The volume claim of the workspace."""
 
     name: str
     uid: str
     phase: str = ""
     deleting: bool = False
     owner: str = ""
-    # The uid of the warm pod that it was made for, until a CodeSandbox has it.
+    # UID of the warm pod that it was made for, until a CodeSandbox takes it over.
     pod_owner: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    # Whether it goes with its CodeSandbox, as the annotation of the operator says.
+    # The operator's annotation: whether it is deleted with its CodeSandbox.
     retention: str = ""
 
 
@@ -76,7 +78,7 @@ class Volume:
 class Node:
     name: str
     ready: bool = True
-    # Since when it is not.
+    # When it stopped being ready.
     silent_since: float = 0.0
     out_of_service: bool = False
     user_namespaces: frozenset[str] = frozenset()
@@ -84,11 +86,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contact:
-    """How the last contact with the executor of one pod went."""
+    """The outcome of the last contact with the executor of one pod."""
 
     pod_uid: str
     at: float
-    # Of a failure; None after a success.
+    # Why it failed; None after a success.
     reason: Reason | None = None
     message: str = ""
     runtime: str = ""
@@ -105,11 +107,11 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """What the executor of one pod has said of services, or why it does not answer."""
+    """What the executor of one pod has reported of its services, or why it does not answer."""
 
     pod_uid: str
     services: tuple[ServiceStatus, ...] = ()
-    # Empty where it answers.
+    # Empty if it answers.
     problem: str = ""
 
 
@@ -119,32 +121,32 @@ class Observed:
     template: SandboxTemplate | None = None
     # Why the template cannot be read.
     template_problem: str = ""
-    # Why no pool can give it a pod, such as one that is not there.
+    # Why its pool cannot give it a pod, such as a missing SandboxPool.
     pool_problem: str = ""
     pod: Pod | None = None
-    # The pod that the status names is certainly gone: the API server was asked.
+    # The API server has confirmed that the pod of the status is gone.
     pod_gone: bool = False
     volume: Volume | None = None
-    # Of a workspace that was there before, and is not on record: who else uses it, by the API server's own word.
+    # Other users of an existing workspace that is not yet recorded, read from the API server past all caches.
     workspace_users: tuple[str, ...] = ()
-    # Name → spec of the NetworkPolicies of the namespace that are ours.
+    # Name → spec of Sandfleet's NetworkPolicies in the namespace.
     policies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    # The public keys are in the namespace.
+    # The public token keys are published in the namespace.
     keys: bool = False
-    # Why no volume can be made, such as a StorageClass that is not there.
+    # Why no volume can be created, such as a missing StorageClass.
     storage_problem: str = ""
-    # Of the pod.
+    # The pod's node.
     node: Node | None = None
     # Every node's runtime can give pods user namespaces.
     user_namespaces: bool = False
     contact: Contact | None = None
-    # None: it was not asked yet.
+    # None: it has not been asked yet.
     heard: Heard | None = None
     trouble: Trouble | None = None
 
     @property
     def lifetime(self) -> float | None:
-        """Seconds from its creation; None: no end."""
+        """Seconds from the creation of the sandbox; None: no end."""
         spec = self.sandbox.spec
         template = self.template.spec if self.template else spec.inline
         return spec.lifetime if spec.lifetime is not None or template is None else template.max_lifetime
@@ -162,56 +164,64 @@ def bound_pod(sandbox: CodeSandbox) -> tuple[str, str] | None:
 
 
 def is_claims_own(sandbox: CodeSandbox) -> bool:
-    """Whether the fleet has made this object, for a claim: people's were there before theirs."""
+    """Whether the fleet created this object for a claim. An object that a user created existed before its claim."""
     record = read_record(sandbox.meta.annotations.get(names.CLAIM, ""))
     return record is not None and not record.uid
 
 
 def has_no_volume(seen: Observed) -> bool:
-    """Whether its workspace is a directory of its pod. What has a volume on record keeps it, whatever becomes of its template."""
+    """Whether the workspace is a directory of the pod. A recorded volume stays in use even if the template changes."""
     template = seen.template.spec if seen.template else seen.sandbox.spec.inline
     return template is not None and template.workspace.ephemeral and not seen.sandbox.status.workspace_claim
 
 
 def is_unrecorded(sandbox: CodeSandbox) -> bool:
-    """Whether nothing was written yet of any pod that it had: the bound one, if any, is still to be taken over."""
+    """Whether the status records no pod yet: a bound warm pod, if any, is still to be taken over."""
     status = sandbox.status
     suspended = any(one.type == ConditionType.SUSPENDED.value and one.status == "True" for one in status.conditions)
     return not (status.pod or status.pod_uid or status.restarts or status.workspace_claim or suspended)
 
 
 def current_uid(sandbox: CodeSandbox) -> str:
-    """Of the pod that it has: the one on record, or the warm one that was bound to it while nothing is on record yet."""
+    """UID of the current pod: the recorded one, else the warm pod bound by the claim."""
     bound = bound_pod(sandbox)
     return bound[1] if bound and is_unrecorded(sandbox) else sandbox.status.pod_uid
 
 
 def pod_names(sandbox: CodeSandbox) -> tuple[str, ...]:
-    """Of the pods that may be there: the warm one that was bound to it, until it is gone, and its own."""
+    """Names of the pods that may exist: the bound warm pod and the pod under the sandbox's own name."""
     bound = bound_pod(sandbox)
     own = sandbox.meta.name
     return (own,) if bound is None or bound[0] == own else (bound[0], own)
 
 
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Of pods and volume claims."""
+
+    node: Annotated[str, at("spec.nodeName")] = ""
+    address: Annotated[str, at("status.podIP")] = ""
+    phase: Annotated[str, at("status.phase")] = ""
+
+
 def pod_of(obj: Mapping[str, Any]) -> Pod:
-    """From the API server's JSON, whose wrong types raise FleetError."""
-    fields = Fields.of(obj, "")
-    meta, spec, status = fields.inner("metadata"), fields.inner("spec"), fields.inner("status")
+    """Reads the API server's JSON. Raises FleetError for a field of the wrong type."""
+    meta, own = meta_of(obj), decode(_Fields, obj, "")
     container = _container(obj)
     state: Mapping[str, Any] = container.get("state") or {}
     waiting = state.get("waiting") or {}
     disruption, why = _disruption(obj)
     return Pod(
-        name=meta.required_text("name"),
-        uid=meta.text("uid"),
-        version=meta.text("resourceVersion"),
-        labels=meta.mapping("labels"),
-        annotations=meta.mapping("annotations"),
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        labels=meta.labels,
+        annotations=meta.annotations,
         owner=owner_of(obj),
-        created=meta.time("creationTimestamp"),
-        deleting=meta.has("deletionTimestamp"),
-        node=spec.text("nodeName"),
-        address=status.text("podIP"),
+        created=meta.created,
+        deleting=meta.deleting,
+        node=own.node,
+        address=own.address,
         unschedulable=_unschedulable(obj),
         waiting=waiting.get("reason", ""),
         waiting_message=waiting.get("message", ""),
@@ -225,29 +235,28 @@ def pod_of(obj: Mapping[str, Any]) -> Pod:
 
 
 def volume_of(obj: Mapping[str, Any]) -> Volume:
-    fields = Fields.of(obj, "")
-    meta = fields.inner("metadata")
+    meta = meta_of(obj)
     return Volume(
-        name=meta.required_text("name"),
-        uid=meta.text("uid"),
-        phase=fields.inner("status").text("phase"),
-        deleting=meta.has("deletionTimestamp"),
+        name=meta.name,
+        uid=meta.uid,
+        phase=decode(_Fields, obj, "").phase,
+        deleting=meta.deleting,
         owner=owner_of(obj),
         pod_owner=owner_of(obj, "Pod"),
-        labels=meta.mapping("labels"),
-        retention=meta.mapping("annotations").get(names.RETENTION, ""),
+        labels=meta.labels,
+        retention=meta.annotations.get(names.RETENTION, ""),
     )
 
 
 def node_of(obj: Mapping[str, Any]) -> Node:
-    fields = Fields.of(obj, "")
     ready = condition(obj, "Ready")
+    since = ready.get("lastTransitionTime")
     taints = obj.get("spec", {}).get("taints") or ()
     handlers = obj.get("status", {}).get("runtimeHandlers") or ()
     return Node(
-        name=fields.inner("metadata").required_text("name"),
+        name=meta_of(obj).name,
         ready=ready.get("status") == "True",
-        silent_since=Fields.of(ready, "status.conditions").time("lastTransitionTime"),
+        silent_since=0.0 if since is None else moment(since, "status.conditions.lastTransitionTime"),
         out_of_service=any(taint.get("key") == OUT_OF_SERVICE for taint in taints),
         user_namespaces=frozenset(
             one.get("name", "") for one in handlers if (one.get("features") or {}).get("userNamespaces")
@@ -256,7 +265,7 @@ def node_of(obj: Mapping[str, Any]) -> Node:
 
 
 def owner_of(obj: Mapping[str, Any], kind: str = "CodeSandbox") -> str:
-    """The uid of the CodeSandbox, or of what else, that owns it, or empty."""
+    """UID of the owner of this kind; empty if there is none."""
     owners = obj.get("metadata", {}).get("ownerReferences") or ()
     return next((owner.get("uid", "") for owner in owners if owner.get("kind") == kind), "")
 

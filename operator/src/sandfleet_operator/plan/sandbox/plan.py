@@ -1,22 +1,23 @@
-"""One round for one CodeSandbox: what was seen → what to do, and what its status says.
+"""One round for one CodeSandbox: what was observed → what to do, and what the status says.
 
     expired ──► no pod, for good                     suspended ──► no pod, the workspace stays
     to run: policies ─► keys ─► volume ─► pod ─► executor greeted ─► Ready
-    a pod that ended: the books first, then its deletion, then another one on the same workspace
+    a pod ended: record the end ─► delete the pod ─► create the next pod on the same workspace
 
-Nothing is started before default deny and the egress policy are there, and never a second pod while the first may exist.
+No pod is created before the default-deny and egress policies are in place, nor while an earlier pod may still exist.
 """
 
 from dataclasses import replace
 
 from sandfleet_operator.api.conditions import ConditionType, Reason, reason
-from sandfleet_operator.api.resources import OperatingMode, SandboxStatus
+from sandfleet_operator.api.kinds.sandbox import OperatingMode, SandboxStatus
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.plan.effective import Effective, Refusal, effective
-from sandfleet_operator.plan.sandbox import ends, parts, running
-from sandfleet_operator.plan.sandbox.actions import Action, DeletePod, Plan
+from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
+from sandfleet_operator.plan.sandbox import dependencies, restarts
+from sandfleet_operator.plan.sandbox.actions import DeletePod, Plan, SandboxAction
 from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume, is_unrecorded
-from sandfleet_operator.plan.sandbox.services import with_services
+from sandfleet_operator.plan.sandbox.pod import RoundInput, correction, pod_round, refused_left
+from sandfleet_operator.plan.sandbox.service_status import with_services
 from sandfleet_operator.plan.sandbox.status import Finding, Findings, condition, holds, with_conditions
 
 
@@ -24,26 +25,26 @@ def plan(seen: Observed, now: float, settings: Settings) -> Plan:
     """`now` is seconds since the epoch."""
     if seen.sandbox.meta.deleting:
         return Plan(status=seen.sandbox.status)
-    return with_services(seen, _of_what_is_seen(seen, now, settings))
+    return with_services(seen, _plan_round(seen, now, settings))
 
 
-def _of_what_is_seen(seen: Observed, now: float, settings: Settings) -> Plan:
+def _plan_round(seen: Observed, now: float, settings: Settings) -> Plan:
     status = seen.sandbox.status
-    end = ends.end_of(seen)
+    end = restarts.end_of(seen)
     expired = _expired(seen, end, now, settings)
     if expired is not None:
-        return _without_pod(seen, status, now, expired=expired)
+        return _plan_without_pod(seen, status, now, expired=expired)
     if seen.sandbox.spec.operating_mode is OperatingMode.SUSPENDED:
-        return _without_pod(seen, status, now, suspended=True)
+        return _plan_without_pod(seen, status, now, suspended=True)
     if end is not None:
-        return _book(seen, end, now, settings)
+        return _record_end(seen, end, now, settings)
     if status.crashes > settings.recovery.max_crashes:
-        return _without_pod(seen, status, now, broken=_too_many(status))
-    return _run(seen, now, settings)
+        return _plan_without_pod(seen, status, now, broken=_too_many_crashes(status))
+    return _plan_to_run(seen, now, settings)
 
 
-def _expired(seen: Observed, end: ends.End | None, now: float, settings: Settings) -> Finding | None:
-    """Why there is to be no pod any more."""
+def _expired(seen: Observed, end: restarts.End | None, now: float, settings: Settings) -> Finding | None:
+    """Why the sandbox has expired and may have no pod any more; None if it has not."""
     status = seen.sandbox.status
     over = condition(status, ConditionType.EXPIRED)
     if over and over.status == "True":
@@ -57,20 +58,20 @@ def _expired(seen: Observed, end: ends.End | None, now: float, settings: Setting
 
 
 def lifetime_left(seen: Observed, now: float, settings: Settings) -> float | None:
-    """Seconds; None for a sandbox that has no end."""
+    """Seconds until the sandbox expires; None if it has no lifetime limit."""
     given = seen.lifetime
     if given is None and seen.sandbox.spec.inline and settings.inline:
         given = settings.inline.max_lifetime
     return None if given is None else seen.sandbox.meta.created + given - now
 
 
-def _too_many(status: SandboxStatus) -> Finding:
+def _too_many_crashes(status: SandboxStatus) -> Finding:
     last = status.restart_history[-1] if status.restart_history else None
-    why = f"; the last end: {last.reason}, {last.message}" if last else ""
-    return Finding(Reason.TOO_MANY_RESTARTS, f"it ended {status.crashes} times without a stable stretch{why}")
+    why = f"; the last time: {last.reason}, {last.message}" if last else ""
+    return Finding(Reason.TOO_MANY_RESTARTS, f"the sandbox ended {status.crashes} times without a stable stretch{why}")
 
 
-def _without_pod(
+def _plan_without_pod(
     seen: Observed,
     status: SandboxStatus,
     now: float,
@@ -79,18 +80,18 @@ def _without_pod(
     expired: Finding | None = None,
     broken: Finding | None = None,
 ) -> Plan:
-    """The pod goes, the workspace stays."""
+    """Delete the pod and keep the workspace."""
     pod, meta = seen.pod, seen.sandbox.meta
-    gone = pod is None or not parts.is_own(pod, seen)
+    gone = pod is None or not dependencies.is_own(pod, seen)
     if gone:
-        status = ends.forget_pod(status)
-    kept: tuple[Action, ...] = ()
+        status = restarts.forget_pod(status)
+    kept: tuple[SandboxAction, ...] = ()
     if expired is None or expired.reason is not Reason.CLAIM_OVER:
-        # The warm pod's workspace is the sandbox's, also when it never ran under its own name.
-        claim, kept = parts.workspace_kept(seen)
-        status = replace(status, workspace_claim=claim)
+        # Record the warm pod's workspace, so that a sandbox that never ran under its own name keeps it.
+        volume_claim, kept = dependencies.workspace_kept(seen)
+        status = replace(status, workspace_claim=volume_claim)
     if suspended:
-        # Whoever suspends a sandbox that ended too often, and resumes it, has seen to the cause.
+        # Suspending resets the count: after a resume, earlier crashes no longer keep the sandbox down.
         status = replace(status, crashes=0)
     going = Finding(Reason.SUSPENDED if gone else Reason.SUSPENDING)
     not_ready = expired or broken or going
@@ -104,43 +105,43 @@ def _without_pod(
     return Plan(
         status=with_conditions(status, found, now, meta.generation),
         actions=(*kept, *_delete(pod, seen)),
-        # That it is over has to be written before the evidence, its exit code, goes. And that a pod was this sandbox's before
-        # we delete it: one that is gone, of which nothing was written, is no suspended one.
+        # Record the expiry before deleting the pod, whose exit code is the evidence. Record a bound pod before deleting
+        # it, too. Otherwise a pod that vanished unrecorded would look like a suspended sandbox.
         status_first=expired is not None or (seen.claimed_pod is not None and is_unrecorded(seen.sandbox)),
     )
 
 
-def _delete(pod: Pod | None, seen: Observed) -> tuple[Action, ...]:
-    if pod is None or pod.deleting or not parts.is_own(pod, seen):
+def _delete(pod: Pod | None, seen: Observed) -> tuple[SandboxAction, ...]:
+    if pod is None or pod.deleting or not dependencies.is_own(pod, seen):
         return ()
     return (DeletePod(seen.sandbox.meta.namespace, pod.name, pod.uid),)
 
 
-def _book(seen: Observed, end: ends.End, now: float, settings: Settings) -> Plan:
-    """The pod is over: that it counts is written before it is deleted, and forgets it, so that it counts once."""
-    status = ends.after(seen.sandbox.status, end, now, settings.recovery)
+def _record_end(seen: Observed, end: restarts.End, now: float, settings: Settings) -> Plan:
+    """Record the end in the status before deleting the pod, so that a crash is counted exactly once."""
+    status = restarts.after(seen.sandbox.status, end, now, settings.recovery)
     finding = Finding(end.reason, end.message)
     found = Findings(not_ready=finding, isolated=finding)
     return Plan(
         status=with_conditions(status, found, now, seen.sandbox.meta.generation),
         actions=_delete(seen.pod, seen),
         status_first=True,
-        again=0.0 if seen.pod is None else None,
+        requeue_after=0.0 if seen.pod is None else None,
     )
 
 
-def _run(seen: Observed, now: float, settings: Settings) -> Plan:
+def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
     wanted = _wanted(seen, settings)
     if isinstance(wanted, Refusal):
-        return _refused(seen, wanted, now, settings)
-    policies = parts.policies(seen, wanted, settings)
-    volume = parts.volume(seen, wanted)
+        return _plan_refused(seen, wanted, now, settings)
+    policies = dependencies.policies(seen, wanted, settings)
+    volume = dependencies.volume(seen, wanted)
     lifetime = lifetime_left(seen, now, settings)
-    here = running.Moment(seen=seen, wanted=wanted, now=now, settings=settings, lifetime=lifetime, held=volume.blocked)
-    if (corrected := running.correction(here)) is not None:
-        return _book(seen, corrected, now, settings)
-    round_ = running.pod_round(here)
-    isolated = parts.isolation(seen, round_.proved, policies_complete=not policies)
+    given = RoundInput(seen=seen, wanted=wanted, now=now, settings=settings, lifetime=lifetime, held=volume.blocked)
+    if (corrected := correction(given)) is not None:
+        return _record_end(seen, corrected, now, settings)
+    round_ = pod_round(given)
+    isolated = dependencies.isolation(seen, round_.proved, policies_complete=not policies)
     found = Findings(
         not_ready=round_.not_ready or isolated,
         scheduled=bool(seen.pod and seen.pod.node),
@@ -148,13 +149,13 @@ def _run(seen: Observed, now: float, settings: Settings) -> Plan:
         degraded=volume.degraded,
     )
     status = replace(round_.status, workspace_claim=volume.name or round_.status.workspace_claim)
-    # What was refused is asked for again after a pause, and what comes after it as well.
-    pause = running.refused_left(seen, now)
-    before = () if pause else (*policies, *parts.keys(seen), *volume.actions)
+    # After a refusal, wait before trying the refused action and all actions after it again.
+    pause = refused_left(seen, now)
+    before = () if pause else (*policies, *dependencies.keys(seen), *volume.actions)
     return Plan(
         status=with_conditions(status, found, now, seen.sandbox.meta.generation),
         actions=(*before, *round_.actions),
-        again=_sooner(round_.again, lifetime, pause or None),
+        requeue_after=_earliest(round_.requeue_after, lifetime, pause or None),
     )
 
 
@@ -168,12 +169,12 @@ def _wanted(seen: Observed, settings: Settings) -> Effective | Refusal:
         return Refusal(Reason.TEMPLATE_NOT_FOUND, f"cannot make a sandbox: {why}")
     wanted = effective(seen.template.spec if seen.template else None, spec, settings)
     if isinstance(wanted, Effective):
-        return replace(wanted, ephemeral=has_no_volume(seen))
+        return replace(wanted, workspace=replace(wanted.workspace, ephemeral=has_no_volume(seen)))
     return wanted
 
 
-def _refused(seen: Observed, refusal: Refusal, now: float, settings: Settings) -> Plan:
-    """Nothing new is started. A pod that runs goes on, with nothing to reach beyond what policies that are left allow."""
+def _plan_refused(seen: Observed, refusal: Refusal, now: float, settings: Settings) -> Plan:
+    """Start nothing new. A running pod goes on, and reaches only what the remaining policies allow."""
     finding = Finding(refusal.reason, refusal.message)
     status, pod = seen.sandbox.status, seen.pod
     alive = pod is not None and pod.uid == status.pod_uid and pod.ended is None and not pod.deleting
@@ -186,11 +187,11 @@ def _refused(seen: Observed, refusal: Refusal, now: float, settings: Settings) -
     )
     return Plan(
         status=with_conditions(status, found, now, seen.sandbox.meta.generation),
-        actions=parts.close_own_egress(seen),
-        again=lifetime_left(seen, now, settings),
+        actions=dependencies.close_own_egress(seen),
+        requeue_after=lifetime_left(seen, now, settings),
     )
 
 
-def _sooner(*moments: float | None) -> float | None:
+def _earliest(*moments: float | None) -> float | None:
     given = [moment for moment in moments if moment is not None]
     return max(0.0, min(given)) if given else None

@@ -1,16 +1,17 @@
-"""Conditions from what a round has found."""
+"""Turns the findings of a round into the conditions of the status."""
 
 from dataclasses import dataclass, replace
 
 from sandfleet_operator.api.conditions import ConditionType, Reason
-from sandfleet_operator.api.resources import Condition, SandboxStatus
+from sandfleet_operator.api.kinds.meta import Condition
+from sandfleet_operator.api.kinds.sandbox import SandboxStatus
 
 MAX_MESSAGE = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Why something is not as it should be, or that it is."""
+    """The reason and the message of a condition; without a message, the reason's meaning is used."""
 
     reason: Reason
     message: str = ""
@@ -18,20 +19,23 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """One finding for each condition; `None` where the condition holds, or for `suspended`, `expired` and `degraded` where not."""
+    """One finding for each condition.
 
-    # Why code cannot be run.
+    None means that all is well: Ready and Isolated hold; Suspended, Expired and Degraded do not.
+    """
+
+    # Why code cannot run.
     not_ready: Finding | None
     scheduled: bool = False
     isolated: Finding | None = None
-    # The pod is gone (True) or going (False) because it is to be suspended; None: it is to run.
+    # The sandbox is suspended (True) or its pod is still ending (False); None: the sandbox is to run.
     suspended: bool | None = None
     expired: Finding | None = None
     degraded: Finding | None = None
 
 
 def with_conditions(status: SandboxStatus, found: Findings, now: float, generation: int) -> SandboxStatus:
-    """The status with all six conditions; one that says the same as before keeps its time."""
+    """The status with all six conditions. A condition whose status is unchanged keeps its transition time."""
     known = {one.type: one for one in status.conditions}
     conditions = tuple(
         _kept(known.get(kind.value), _condition(kind, holds, finding), now, generation)
@@ -77,14 +81,14 @@ def holds(status: SandboxStatus, kind: ConditionType) -> bool:
     return one is not None and one.status == "True"
 
 
-def news(old: SandboxStatus, new: SandboxStatus) -> Condition | None:
-    """The condition Ready where it says something else than before: what people are told in an Event."""
+def ready_change(old: SandboxStatus, new: SandboxStatus) -> Condition | None:
+    """The condition Ready, if its reason has changed: users are told in an Event."""
     before, after = condition(old, ConditionType.READY), condition(new, ConditionType.READY)
     return None if before and after and before.reason == after.reason else after
 
 
-def urgent(old: SandboxStatus, new: SandboxStatus) -> bool:
-    """Whether a condition changed that somebody may wait for; the rest may be written along with the next one that does."""
+def is_urgent(old: SandboxStatus, new: SandboxStatus) -> bool:
+    """Whether a condition changed that users wait for. Other changes may be batched with the next important one."""
     quiet = {ConditionType.POD_SCHEDULED.value}
 
     def said(status: SandboxStatus) -> set[tuple[str, str, str]]:
@@ -93,6 +97,6 @@ def urgent(old: SandboxStatus, new: SandboxStatus) -> bool:
     return said(old) != said(new) or old.observed_generation != new.observed_generation
 
 
-def same(old: SandboxStatus, new: SandboxStatus) -> bool:
-    """Whether nothing would change but the fencing number."""
+def is_unchanged(old: SandboxStatus, new: SandboxStatus) -> bool:
+    """Whether nothing but the fencing number would change."""
     return replace(old, fencing=0) == replace(new, fencing=0)

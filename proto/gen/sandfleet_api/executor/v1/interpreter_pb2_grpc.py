@@ -195,9 +195,9 @@ class InterpreterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SaveState(self, request, context):
-        """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
-        is in the answer, with the reason, and is no failure. The context goes on meanwhile.
-        ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+        """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. The
+        answer lists each variable that cannot be saved, with the reason; this is not a failure. The context goes on meanwhile.
+        ABORTED              the saving process ended too early, or was not done in time. To be retried. An older state is whole.
         FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
         INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
         NOT_FOUND            no such context. Not to be retried.
@@ -208,8 +208,8 @@ class InterpreterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RestoreState(self, request, context):
-        """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
-        cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+        """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten.
+        The answer lists each variable that cannot be brought back, with the reason. Unpickling runs code: the session's own, in the session namespace.
         ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
         DATA_LOSS            the saved state is damaged. Not to be retried.
         FAILED_PRECONDITION  no directory for states. Not to be retried.

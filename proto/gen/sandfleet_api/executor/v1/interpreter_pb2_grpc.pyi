@@ -89,17 +89,17 @@ class InterpreterServiceStub:
     DeleteContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteContextRequest, _interpreter_pb2.DeleteContextResponse]
     """Ends a context with all its processes. Deleting one that is not there is no error."""
     SaveState: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.SaveStateRequest, _interpreter_pb2.SaveStateResponse]
-    """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
-    is in the answer, with the reason, and is no failure. The context goes on meanwhile.
-      ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+    """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. The
+    answer lists each variable that cannot be saved, with the reason; this is not a failure. The context goes on meanwhile.
+      ABORTED              the saving process ended too early, or was not done in time. To be retried. An older state is whole.
       FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
       INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
       NOT_FOUND            no such context. Not to be retried.
       RESOURCE_EXHAUSTED   the disk is full (NoSpace), or too many states (TooManyStates). To be retried after one was deleted.
     """
     RestoreState: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.RestoreStateRequest, _interpreter_pb2.RestoreStateResponse]
-    """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
-    cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+    """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten.
+    The answer lists each variable that cannot be brought back, with the reason. Unpickling runs code: the session's own, in the session namespace.
       ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
       DATA_LOSS            the saved state is damaged. Not to be retried.
       FAILED_PRECONDITION  no directory for states. Not to be retried.
@@ -176,17 +176,17 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     DeleteContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteContextRequest, _interpreter_pb2.DeleteContextResponse]  # type: ignore[assignment]
     """Ends a context with all its processes. Deleting one that is not there is no error."""
     SaveState: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.SaveStateRequest, _interpreter_pb2.SaveStateResponse]  # type: ignore[assignment]
-    """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
-    is in the answer, with the reason, and is no failure. The context goes on meanwhile.
-      ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+    """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. The
+    answer lists each variable that cannot be saved, with the reason; this is not a failure. The context goes on meanwhile.
+      ABORTED              the saving process ended too early, or was not done in time. To be retried. An older state is whole.
       FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
       INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
       NOT_FOUND            no such context. Not to be retried.
       RESOURCE_EXHAUSTED   the disk is full (NoSpace), or too many states (TooManyStates). To be retried after one was deleted.
     """
     RestoreState: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.RestoreStateRequest, _interpreter_pb2.RestoreStateResponse]  # type: ignore[assignment]
-    """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
-    cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+    """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten.
+    The answer lists each variable that cannot be brought back, with the reason. Unpickling runs code: the session's own, in the session namespace.
       ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
       DATA_LOSS            the saved state is damaged. Not to be retried.
       FAILED_PRECONDITION  no directory for states. Not to be retried.
@@ -314,9 +314,9 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _interpreter_pb2.SaveStateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_interpreter_pb2.SaveStateResponse, _abc.Awaitable[_interpreter_pb2.SaveStateResponse]]:
-        """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. What cannot be saved
-        is in the answer, with the reason, and is no failure. The context goes on meanwhile.
-          ABORTED              whoever saved ended before it was done, or was not done in time. To be retried. An older state is whole.
+        """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. The
+        answer lists each variable that cannot be saved, with the reason; this is not a failure. The context goes on meanwhile.
+          ABORTED              the saving process ended too early, or was not done in time. To be retried. An older state is whole.
           FAILED_PRECONDITION  no directory for states (NoStateDirectory), or no interpreter (NothingToSave). Not to be retried.
           INVALID_ARGUMENT     malformed name, size or timeout. Not to be retried.
           NOT_FOUND            no such context. Not to be retried.
@@ -329,8 +329,8 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _interpreter_pb2.RestoreStateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_interpreter_pb2.RestoreStateResponse, _abc.Awaitable[_interpreter_pb2.RestoreStateResponse]]:
-        """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten. What
-        cannot be brought back is in the answer, with the reason. Unpickling runs code: the session's own, in the session namespace.
+        """Brings saved variables into a context, between two of its cells, one after the other; a name that is taken is overwritten.
+        The answer lists each variable that cannot be brought back, with the reason. Unpickling runs code: the session's own, in the session namespace.
           ABORTED              the interpreter ended meanwhile; the context has a fresh one without variables. Not to be retried.
           DATA_LOSS            the saved state is damaged. Not to be retried.
           FAILED_PRECONDITION  no directory for states. Not to be retried.

@@ -58,8 +58,8 @@ class PortServiceServicer:
         an hour without any.
         INVALID_ARGUMENT     the first message opens nothing, no such port, or more than 1 MiB in a message. Not to be retried.
         PERMISSION_DENIED    the port is the executor's own (reason OwnPort). Not to be retried.
-        FAILED_PRECONDITION  nobody listens there (reason ConnectionRefused). To be retried once somebody may.
-        DEADLINE_EXCEEDED    whoever listens did not take the connection in time (reason ConnectTimeout: to be retried), or no byte
+        FAILED_PRECONDITION  no server listens there (reason ConnectionRefused). To be retried when a server may have started.
+        DEADLINE_EXCEEDED    the server did not take the connection in time (reason ConnectTimeout: to be retried), or no byte
         came or went for an hour (reason ConnectionIdle: not to be retried).
         RESOURCE_EXHAUSTED   as many connections as allowed are open (reason TooMany). To be retried.
         ABORTED              the other end reset the connection (reason ConnectionReset). Not to be retried: what it had read is not

@@ -86,7 +86,7 @@ class ServiceManagerServiceServicer:
         """Declares services: what is new is started, what has changed is restarted, what is the same is left alone, and (unless
         keep_others) what the session declared before and is not among them is stopped and forgotten. Returns when that is
         decided, not when it is done: WaitReady waits. What the template declares stays.
-        INVALID_ARGUMENT     a malformed declaration (reason InvalidArgument), a name in `after` that nobody has (UnknownService),
+        INVALID_ARGUMENT     a malformed declaration (reason InvalidArgument), an unknown name in `after` (UnknownService),
         services that wait for each other (ServiceCycle). Nothing has changed. Not to be retried.
         ALREADY_EXISTS       a name is the template's. Not to be retried.
         RESOURCE_EXHAUSTED   there would be too many. Not to be retried.

@@ -92,13 +92,11 @@ class FleetServiceServicer:
 
     def Claim(self, request, context):
         """Claims a sandbox: any number of `queued`, then one `bound`. The same request id gives the same sandbox.
-        INVALID_ARGUMENT     malformed id, label, environment, lease or limit; a namespace or name on one machine, which has none
-        (reason NoCluster). Not to be retried.
+        The error detail names a reason, a word for programs; docs/reference/reasons.md lists them with their codes and whether to
+        retry.
+        INVALID_ARGUMENT     a malformed request. Not to be retried.
         NOT_FOUND            no such template, pool or workspace. Not to be retried.
-        FAILED_PRECONDITION  the workspace is in use (reason WorkspaceBusy), the template has no workspaces that last (reason
-        WorkspaceEphemeral), the isolation asked for is not to be had here (reason IsolationUnavailable), the
-        contract lets no caller run code (reason ContractNotSupported), or the request id's sandbox has
-        ended (reason ClaimEnded). Not to be retried unless the detail says so.
+        FAILED_PRECONDITION  the claim cannot be served as it is. Not to be retried unless the detail says so.
         RESOURCE_EXHAUSTED   too many claims are waiting, or the sandbox limit is reached and max_wait is over. To be retried.
         DEADLINE_EXCEEDED    not bound in time. To be retried.
         INTERNAL             the sandbox could not be started; the message says why. To be retried.

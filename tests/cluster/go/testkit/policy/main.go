@@ -1,5 +1,5 @@
 // The last CNI plugin of the chain: a pod's network is ready only when the policy enforcer says that it has decided
-// about its address. No answer is a failure, so nothing ever runs on an address that nobody has decided about.
+// about its address. No answer is a failure, so nothing ever runs on an address without a decision.
 package main
 
 import (

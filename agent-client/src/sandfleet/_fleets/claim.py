@@ -1,0 +1,111 @@
+"""One claim: its request, and the wait until the fleet answers, even if the connection breaks in between."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from typing import TYPE_CHECKING
+
+from sandfleet._wire import api
+from sandfleet._wire.convert import common as convert
+from sandfleet._wire.link import receive
+from sandfleet._wire.status import to_claim_error
+from sandfleet.errors import ProtocolError
+from sandfleet.values.fleet import FLEET_UNAVAILABLE, OnQueued, Queued
+from sandfleet.values.options import DEFAULT_LEASE, DEFAULT_MAX_WAIT, CreateOptions
+from sandfleet.values.sandbox import Isolation, Limits
+
+if TYPE_CHECKING:
+    from sandfleet._fleets.connection import FleetConnection, Stub
+    from sandfleet._wire.link import Metadata
+
+    Call = api.aio.UnaryStreamCall[api.fleet.ClaimRequest, api.fleet.ClaimResponse]
+
+DEFAULT_TEMPLATE = "python"
+# How much longer than its wait a claim may take, in seconds: a cold start that has begun may end.
+_MARGIN = 30.0
+# How long the end of the stream may take after the sandbox has come, in seconds.
+_END = 5.0
+# Streams of answered claims that are being read to their end in the background.
+_ending: set[asyncio.Task[None]] = set()
+
+
+def claim_request(template: str, options: CreateOptions, isolation: Isolation) -> api.fleet.ClaimRequest:
+    """Build the request of `Sandbox.create`. Raises InvalidArgument."""
+    pool = options.get("pool", "")
+    return api.fleet.ClaimRequest(
+        request_id=options.get("request_id") or os.urandom(16).hex(),
+        # A pool has its template.
+        template=template or ("" if pool else DEFAULT_TEMPLATE),
+        labels=dict(options.get("labels") or {}),
+        envs=dict(options.get("envs") or {}),
+        lease=convert.seconds(options.get("timeout", DEFAULT_LEASE)),
+        idle_timeout=convert.seconds(options.get("idle_timeout")),
+        workspace_id=options.get("workspace_id", ""),
+        keep_workspace=options.get("keep_workspace", False),
+        max_wait=convert.seconds(options.get("max_wait", DEFAULT_MAX_WAIT)),
+        limits=convert.limits_message(options.get("limits") or Limits()),
+        min_isolation=convert.isolation_number(isolation),
+        namespace=options.get("namespace") or "",
+        pool=pool,
+        name=options.get("name", ""),
+        contract=options.get("contract", ""),
+        egress=convert.egress_number(options.get("egress")),
+    )
+
+
+async def claim(
+    connection: FleetConnection, request: api.fleet.ClaimRequest, on_queued: OnQueued | None
+) -> api.fleet.Bound:
+    """Claim a sandbox.
+
+    After a broken connection the request is sent again with its request id: it gives the same sandbox.
+
+    Raises ClaimError, UnavailableError when no fleet answers within the request's `max_wait`, and what `on_queued`
+    raises.
+    """
+    clock = asyncio.get_running_loop().time
+    max_wait = request.max_wait.ToNanoseconds() / 1e9
+    deadline = clock() + max_wait
+
+    async def tell(news: Queued) -> None:
+        answer = on_queued(news) if on_queued else None
+        if inspect.isawaitable(answer):
+            await answer
+
+    async def attempt(stub: Stub, metadata: Metadata) -> api.fleet.Bound:
+        left = max(0.0, deadline - clock())
+        request.max_wait.FromNanoseconds(round(left * 1e9))
+        call = stub.Claim(request, metadata=metadata, timeout=left + _MARGIN)
+        try:
+            while (response := await receive(call)) is not None:
+                if response.WhichOneof("event") == "bound":
+                    _read_to_the_end(call)
+                    return response.bound
+                if response.WhichOneof("event") == "queued":
+                    await tell(convert.queued(response.queued))
+        except BaseException:  # The caller waits no longer: the fleet undoes the claim.
+            call.cancel()
+            raise
+        raise ProtocolError("cannot claim a sandbox: the fleet ended the claim without an answer", reason="NoEnd")
+
+    try:
+        return await connection.call(attempt, max_wait, lambda: tell(Queued(0, None, FLEET_UNAVAILABLE)))
+    except api.aio.AioRpcError as error:
+        raise to_claim_error(error) from error
+
+
+def _read_to_the_end(call: Call) -> None:
+    """Let the fleet end the stream: if the client dropped the call earlier, it would look as if the caller had gone."""
+
+    async def read() -> None:
+        try:
+            async with asyncio.timeout(_END):
+                await call.code()
+        except TimeoutError:
+            call.cancel()
+
+    task = asyncio.ensure_future(read())
+    _ending.add(task)
+    task.add_done_callback(_ending.discard)

@@ -1,0 +1,301 @@
+"""Find the fleet of a Kubernetes cluster and a token for it: by given names, from inside a pod, or with kubectl."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from sandfleet.errors import UnavailableError
+
+SERVICE = "sandfleet-fleet"
+PORT = 8443
+AUDIENCE = "sandfleet"
+# Values of SANDFLEET_FLEET other than HOST:PORT.
+KUBERNETES, EMBEDDED = "kubernetes", "embedded"
+# A client's pod has a projected volume with CA and token here.
+POD_FILES = Path("/var/run/secrets/sandfleet")
+# Every pod with a service account has it.
+POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_DEFAULT_NAMESPACE = "default"
+# The environment variables that decide which fleet is found.
+_VARIABLES = (
+    "SANDFLEET_FLEET",
+    "SANDFLEET_FLEET_CA",
+    "SANDFLEET_TOKEN_FILE",
+    "SANDFLEET_NAMESPACE",
+    "SANDFLEET_SANDBOX_NAMESPACE",
+    "SANDFLEET_SERVICE_ACCOUNT",
+    "SANDFLEET_KUBECTL",
+    "KUBERNETES_SERVICE_HOST",
+    "KUBECONFIG",
+)
+_KUBECTL_TIMEOUT = 30.0
+_FILE_LIMIT = 64 << 10
+_SAID_LIMIT = 500
+# A token with fewer seconds left is replaced.
+_MARGIN = 60.0
+
+
+class Tokens(Protocol):
+    """A source of tokens. It may block: do not call it on an event loop."""
+
+    def token(self) -> str:
+        """Return a Kubernetes token for the audience `sandfleet`. Raises UnavailableError."""
+        ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """A fleet: "host:port", the CA (PEM) that its certificate is signed by, and the name in it."""
+
+    address: str
+    ca: bytes = field(repr=False)
+    name: str
+    tokens: Tokens = field(repr=False)
+
+
+def named(address: str, ca_file: str, token_file: str) -> Place:
+    """Return the fleet of this address, CA file and token file. Raises UnavailableError."""
+    host = address.rpartition(":")[0].strip("[]")
+    if not host:
+        raise _error(f"{address!r} is not HOST:PORT", "NotAnAddress")
+    if not ca_file or not token_file:
+        raise _error(
+            f"the fleet {address} needs SANDFLEET_FLEET_CA (a file; write it with `kubectl get configmap sandfleet-ca -n"
+            " sandfleet-system -o jsonpath='{.data.ca\\.crt}'`) and SANDFLEET_TOKEN_FILE"
+            " (a token for the audience sandfleet)",
+            "NoCredentials",
+        )
+    return Place(address, _read(Path(ca_file), "SANDFLEET_FLEET_CA"), host, TokenFile(Path(token_file)))
+
+
+def is_chosen(*, asked: bool) -> bool:
+    """Return whether new sandboxes come from a cluster; `asked`: the caller named something that only a cluster has.
+
+    A pod without the files of a client uses an embedded fleet.
+    """
+    if named := os.environ.get("SANDFLEET_FLEET"):
+        return named != EMBEDDED
+    if asked or os.environ.get("SANDFLEET_SANDBOX_NAMESPACE") or os.environ.get("SANDFLEET_NAMESPACE"):
+        return True
+    return _in_pod() and all(path.exists() for path in _pod_files())
+
+
+def sandbox_namespace(*, ask_kubectl: bool = True) -> str:
+    """Return the default namespace of sandboxes: SANDFLEET_SANDBOX_NAMESPACE, else this pod's, else kubectl's.
+
+    Raises UnavailableError when kubectl fails.
+    """
+    if named := os.environ.get("SANDFLEET_SANDBOX_NAMESPACE"):
+        return named
+    if _in_pod():
+        return (
+            _read(POD_NAMESPACE, "this pod's namespace").decode().strip()
+            if POD_NAMESPACE.exists()
+            else _DEFAULT_NAMESPACE
+        )
+    if not ask_kubectl or _named_address():
+        return _DEFAULT_NAMESPACE
+    said = _object(_kubectl(_program(), "config", "view", "--minify", "--output", "json"))
+    try:
+        return str(said["contexts"][0]["context"].get("namespace") or _DEFAULT_NAMESPACE)
+    except (KeyError, TypeError, IndexError, AttributeError):
+        return _DEFAULT_NAMESPACE
+
+
+def environment() -> str:
+    """Return the environment variables that `find` depends on, as a key for comparison."""
+    return repr([os.environ.get(name) for name in _VARIABLES])
+
+
+def find(namespace: str, avoid: str = "") -> Place:
+    """Return the fleet for sandboxes of a namespace: the named fleet, else that of this pod's cluster, else kubectl's.
+
+    `avoid` is an address that did not serve: another is preferred. Raises UnavailableError, which says what to do.
+    """
+    ca, token = (os.environ.get(name, "") for name in ("SANDFLEET_FLEET_CA", "SANDFLEET_TOKEN_FILE"))
+    if address := _named_address():
+        return named(address, ca, token)
+    system = os.environ.get("SANDFLEET_NAMESPACE") or "sandfleet-system"
+    if _in_pod():
+        return _of_this_pod(system)
+    return _with_kubectl(system, namespace, avoid)
+
+
+def _named_address() -> str:
+    said = os.environ.get("SANDFLEET_FLEET", "")
+    return "" if said in (KUBERNETES, EMBEDDED) else said
+
+
+def _in_pod() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def _pod_files() -> tuple[Path, Path]:
+    """Return the paths of a pod's CA and token, which may not exist."""
+    ca, token = (os.environ.get(name, "") for name in ("SANDFLEET_FLEET_CA", "SANDFLEET_TOKEN_FILE"))
+    return Path(ca or POD_FILES / "ca.crt"), Path(token or POD_FILES / "token")
+
+
+def _of_this_pod(system: str) -> Place:
+    ca_file, token_file = _pod_files()
+    if not (ca_file.exists() and token_file.exists()):
+        raise _error(
+            f"this pod has no {ca_file} and {token_file}; give it a projected volume at {POD_FILES} with a"
+            f" serviceAccountToken (audience {AUDIENCE}, path token) and ca.crt of the ConfigMap sandfleet-ca; or set"
+            f" SANDFLEET_FLEET={EMBEDDED} to run sandboxes in this pod",
+            "NoCredentials",
+        )
+    name = f"{SERVICE}.{system}.svc"
+    return Place(f"{name}:{PORT}", _read(ca_file, "the CA"), name, TokenFile(token_file))
+
+
+class TokenFile:
+    """A token in a file that another program, as the kubelet, keeps fresh."""
+
+    def __init__(self, path: Path) -> None:
+        """Read nothing yet."""
+        self._path = path
+        self._mark: tuple[int, int, int] | None = None
+        self._token = ""
+
+    def token(self) -> str:
+        """Return the token; the file is read again after a change. Raises UnavailableError."""
+        try:
+            status = self._path.stat()
+            mark = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if mark != self._mark:
+                self._token = _read(self._path, "the token").decode("ascii").strip()
+                self._mark = mark
+        except (OSError, UnicodeDecodeError) as error:
+            raise _error(f"the token cannot be read: {error}", "NoCredentials") from error
+        return self._token
+
+
+class KubectlTokens:
+    """Tokens of a service account, which kubectl creates with its user's rights."""
+
+    def __init__(self, kubectl: str, namespace: str, account: str) -> None:
+        """Ask for nothing yet."""
+        self._kubectl = kubectl
+        self._arguments = ("create", "token", account, "--namespace", namespace, "--audience", AUDIENCE)
+        self._lock = threading.Lock()
+        self._token = ""
+        self._ends = 0.0
+
+    def token(self) -> str:
+        """Return a token that lives for at least a minute. Raises UnavailableError."""
+        with self._lock:
+            if time.time() > self._ends - _MARGIN:
+                self._token = _kubectl(self._kubectl, *self._arguments).strip()
+                self._ends = _end_of(self._token)
+            return self._token
+
+
+def _end_of(token: str) -> float:
+    """Return when a JWT expires, in seconds of the epoch; 0 if it does not say."""
+    try:
+        payload = token.split(".")[1]
+        return float(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])
+    except (IndexError, KeyError, ValueError, TypeError, binascii.Error):
+        return 0.0
+
+
+def _program() -> str:
+    kubectl = os.environ.get("SANDFLEET_KUBECTL") or shutil.which("kubectl")
+    if kubectl is None:
+        raise _error(
+            "no fleet is named (SANDFLEET_FLEET), this is no pod, and kubectl is not on the path (SANDFLEET_KUBECTL)",
+            "NoFleet",
+        )
+    return kubectl
+
+
+def _with_kubectl(system: str, namespace: str, avoid: str) -> Place:
+    kubectl = _program()
+    try:
+        said = _get(kubectl, system, "configmap", "sandfleet-ca")
+        ca = str(said["data"]["ca.crt"]).encode()
+        slices = _get(kubectl, system, "endpointslices", "-l", f"kubernetes.io/service-name={SERVICE}")
+    except (KeyError, TypeError) as error:
+        raise _error(f"ConfigMap sandfleet-ca in namespace {system} has no ca.crt", "NoFleet") from error
+    account = os.environ.get("SANDFLEET_SERVICE_ACCOUNT") or "default"
+    return Place(_endpoint(slices, system, avoid), ca, SERVICE, KubectlTokens(kubectl, namespace, account))
+
+
+def _endpoint(slices: dict[str, Any], system: str, avoid: str) -> str:
+    """Return the address of a pod of the fleet: nodes can reach pods, but possibly not the Service."""
+    ready = [
+        _host_port(
+            endpoint["addresses"][0], next((entry.get("port") for entry in one.get("ports") or ()), None) or PORT
+        )
+        for one in slices.get("items") or ()
+        for endpoint in one.get("endpoints") or ()
+        if (endpoint.get("conditions") or {}).get("ready") is not False and endpoint.get("addresses")
+    ]
+    if ready:
+        return next((address for address in ready if address != avoid), ready[0])
+    raise _error(
+        f"Service {SERVICE} in namespace {system} has no ready pod; see `kubectl get pods -n {system}`, or name another"
+        " namespace with SANDFLEET_NAMESPACE",
+        "NoFleet",
+    )
+
+
+def _host_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _get(kubectl: str, namespace: str, *what: str) -> dict[str, Any]:
+    return _object(_kubectl(kubectl, "get", *what, "--namespace", namespace, "--output", "json"))
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise _error("kubectl did not answer with an object", "KubectlFailed")
+    return found
+
+
+def _kubectl(program: str, *arguments: str) -> str:
+    """Run kubectl with the KUBECONFIG that it finds by itself; return its output."""
+    try:
+        done = subprocess.run(
+            [program, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_KUBECTL_TIMEOUT,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _error(f"kubectl cannot be asked: {error}", "KubectlFailed") from error
+    if done.returncode:
+        # The lines before the last one are its attempts.
+        said = done.stderr.strip().rpartition("\n")[2][:_SAID_LIMIT]
+        raise _error(f"`kubectl {' '.join(arguments)}` failed: {said}", "KubectlFailed")
+    return done.stdout
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_FILE_LIMIT)
+    except OSError as error:
+        raise _error(f"{what} cannot be read: {error}", "NoCredentials") from error
+
+
+def _error(why: str, reason: str) -> UnavailableError:
+    return UnavailableError(f"cannot connect: {why}", reason=reason)

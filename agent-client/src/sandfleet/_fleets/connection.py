@@ -1,0 +1,132 @@
+"""The connection to a fleet. After a break it connects again, to wherever the fleet is then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from sandfleet._wire import api
+from sandfleet._wire.channel import open_channel
+from sandfleet._wire.link import trace_metadata
+from sandfleet._wire.retry import Backoff
+from sandfleet._wire.status import detail
+from sandfleet.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from sandfleet._fleets.cluster import Place
+    from sandfleet._wire.link import Metadata
+
+    Stub = api.fleet_grpc.FleetServiceAsyncStub
+
+Answer = TypeVar("Answer")
+
+# Seconds between two searches for the fleet, no matter how many calls fail.
+_BETWEEN_LOOKS = 0.5
+# How long calls on the old connection may take to end, in seconds.
+_OLD_CALLS = 30.0
+
+
+def is_broken(error: api.aio.AioRpcError) -> bool:
+    """Return whether the fleet went away, does not serve yet or does not lead: another attempt may succeed."""
+    code = error.code().name
+    # A server that stops may cancel its calls without a detail.
+    return code == "UNAVAILABLE" or (code == "CANCELLED" and detail(error) is None)
+
+
+class FleetConnection:
+    """A connection to a fleet, with the client's token.
+
+    `find` returns the fleet's current place, given the address that failed; it may block. None: the fleet has one place
+    only, as on one machine, where a fleet that has gone does not come back: no call is tried twice.
+    """
+
+    backoff = Backoff(0.1, 2.0)
+
+    def __init__(self, address: str, place: Place | None = None, find: Callable[[str], Place] | None = None) -> None:
+        self.address = address
+        self._tokens = place.tokens if place else None
+        self._find = find
+        self._moving = asyncio.Lock()
+        self._next_look = 0.0
+        self._closed = False
+        self._closing: set[asyncio.Task[None]] = set()
+        self._open(place)
+
+    def _open(self, place: Place | None) -> None:
+        if place is not None:
+            self.address = place.address
+        name, ca = (place.name, place.ca) if place else ("", b"")
+        self._channel = open_channel(self.address, ca=ca, name=name)
+        self.stub: Stub = api.fleet_grpc.FleetServiceStub(self._channel)
+
+    async def close(self) -> None:
+        """Close the connection; running calls fail."""
+        self._closed = True
+        for task in self._closing:
+            task.cancel()
+        await self._channel.close(None)
+
+    async def metadata(self) -> Metadata:
+        """Return the metadata of each call. Raises UnavailableError when there is no token."""
+        trace = trace_metadata()
+        if self._tokens is None:
+            return trace
+        token = await asyncio.to_thread(self._tokens.token)
+        return (("authorization", f"Bearer {token}"), *trace)
+
+    async def call(
+        self,
+        attempt: Callable[[Stub, Metadata], Awaitable[Answer]],
+        patience: float,
+        waiting: Callable[[], Awaitable[None]] | None = None,
+    ) -> Answer:
+        """Make an attempt, and others for `patience` seconds while the connection breaks; `waiting` is called on each
+        break.
+
+        The call may happen twice, so it has to be idempotent. Raises the error of the last attempt.
+        """
+        deadline, failures = asyncio.get_running_loop().time() + patience, 0
+        while True:
+            stub = self.stub
+            try:
+                return await attempt(stub, await self.metadata())
+            except api.aio.AioRpcError as error:
+                failures += 1
+                pause = self.backoff.after(failures)
+                self.check_worth_it(error, deadline - pause)
+            if waiting is not None:
+                await waiting()
+            await asyncio.sleep(pause)
+            await self.look_again(stub)
+
+    def check_worth_it(self, error: api.aio.AioRpcError, deadline: float) -> None:
+        """Raise the error if another attempt would not help, or the deadline (of the loop's clock) is over."""
+        if self._find is None or not is_broken(error) or asyncio.get_running_loop().time() > deadline:
+            raise error
+
+    async def look_again(self, broken: Stub) -> None:
+        """Connect again, to the fleet's current place, unless another task has done so since `broken` was in use.
+
+        This helps even if the address is the same: another fleet may now serve behind it.
+        """
+        clock = asyncio.get_running_loop().time
+        async with self._moving:
+            if self._find is None or self.stub is not broken or clock() < self._next_look:
+                return
+            self._next_look = clock() + _BETWEEN_LOOKS
+            try:
+                place = await asyncio.to_thread(self._find, self.address)
+            except UnavailableError:
+                # The cluster's API may be unavailable for a moment as well.
+                return
+            self._check_open()
+            old = self._channel
+            self._open(place)
+            task = asyncio.ensure_future(old.close(_OLD_CALLS))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError("cannot call the fleet: this object was closed", reason="Closed")

@@ -1,0 +1,111 @@
+"""Find the fleet for a new sandbox, or of an existing one, when the caller names none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from sandfleet._fleets import cluster, embedded
+from sandfleet._fleets.fleet import AsyncFleet
+from sandfleet._wire.link import Link
+from sandfleet.errors import RpcTimeout, SandboxEnded, UnavailableError
+from sandfleet.values.sandbox import Isolation
+
+if TYPE_CHECKING:
+    from sandfleet.values.sandbox import SandboxInfo
+
+# How long another process's fleet may take to answer while sandboxes are looked for, in seconds.
+_LOOK_TIMEOUT = 3.0
+
+# Weak, since an unused connection would make a fork fail.
+_shared: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], AsyncFleet] = WeakValueDictionary()
+
+
+def default_isolation() -> Isolation:
+    """Return the weakest isolation that a sandbox may have by default; gVisor is stronger."""
+    return embedded.isolation_from_environment() or Isolation.NAMESPACE
+
+
+async def default_fleet(*, isolation: Isolation, pool: str = "", namespace: str | None = None) -> AsyncFleet:
+    """Return the fleet for a new sandbox. The environment alone decides, by the first rule that holds:
+
+    1. SANDFLEET_ADDRESS is set: the fleet at that address.
+    2. SANDFLEET_FLEET is HOST:PORT: the fleet of a cluster at that address (with SANDFLEET_FLEET_CA and
+       SANDFLEET_TOKEN_FILE); `kubernetes`: that of this pod's cluster, outside of a pod that of kubectl's current
+       context;
+       `embedded`: this process's own.
+    3. A `pool` or a `namespace` is given, or SANDFLEET_SANDBOX_NAMESPACE or SANDFLEET_NAMESPACE is set: as
+       `kubernetes`.
+    4. This is a pod with the volume that clients of Sandfleet have (a token and the CA): that of its cluster.
+    5. Else this process's own; it is started with `isolation`.
+
+    A kubeconfig alone decides nothing: its cluster may lack Sandfleet, and asking it takes time.
+    Raises UnavailableError, which says what to do.
+    """
+    if address := os.environ.get("SANDFLEET_ADDRESS"):
+        return _at(address)
+    if cluster.is_chosen(asked=bool(pool or namespace)):
+        return await _of_cluster(namespace)
+    return _at(await asyncio.to_thread(embedded.start_or_join, isolation))
+
+
+async def find_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None, rpc_timeout: float) -> Link:
+    """Open a sandbox of the given fleet, or search the fleets for it. Raises SandboxEnded, PreconditionFailed."""
+    fleet = fleet or await find_fleet_of(sandbox_id)
+    return Link(fleet, *await fleet.access(sandbox_id, wait=rpc_timeout), rpc_timeout=rpc_timeout)
+
+
+async def find_fleet_of(sandbox_id: str) -> AsyncFleet:
+    """Return the fleet of a sandbox; NAMESPACE/NAME is in a cluster, which is not asked. Raises SandboxEnded."""
+    namespace, slash, _ = sandbox_id.partition("/")
+    if slash:
+        return await _of_cluster(namespace)
+    for address in await asyncio.to_thread(_addresses):
+        candidate = _at(address)
+        with suppress(SandboxEnded, UnavailableError, RpcTimeout):
+            await candidate.get_within(sandbox_id, _LOOK_TIMEOUT)
+            return candidate
+    why = "no fleet has it"
+    raise SandboxEnded(f"cannot connect to sandbox {sandbox_id!r}: {why}", reason="SandboxNotFound", subject=sandbox_id)
+
+
+async def list_sandboxes(label_selector: str, *, namespace: str | None, fleet: AsyncFleet | None) -> list[SandboxInfo]:
+    """List the sandboxes of a fleet, else of the cluster that the environment names, else of all on this machine."""
+    if fleet is None and not os.environ.get("SANDFLEET_ADDRESS") and cluster.is_chosen(asked=namespace is not None):
+        fleet = await _of_cluster(namespace)
+    if fleet is not None:
+        return await fleet.list(label_selector, namespace=namespace)
+    found: list[SandboxInfo] = []
+    for address in await asyncio.to_thread(_addresses):
+        with suppress(UnavailableError, RpcTimeout):
+            found += await _at(address).list_within(label_selector, _LOOK_TIMEOUT)
+    return found
+
+
+def _at(address: str) -> AsyncFleet:
+    """Return the connection to an address that all sandboxes of an event loop use."""
+    key = (asyncio.get_running_loop(), address)
+    if (fleet := _shared.get(key)) is None:
+        fleet = _shared[key] = AsyncFleet(address)
+    return fleet
+
+
+async def _of_cluster(namespace: str | None) -> AsyncFleet:
+    """Return the connection to the cluster that all sandboxes of a namespace and an event loop use."""
+    key = (asyncio.get_running_loop(), f"{namespace or ''}@{cluster.environment()}")
+    if (fleet := _shared.get(key)) is not None:
+        return fleet
+    found = await AsyncFleet.connect(cluster.KUBERNETES, namespace=namespace)
+    # Another task may have found it meanwhile; an unused connection need not be closed.
+    return _shared.setdefault(key, found)
+
+
+def _addresses() -> list[str]:
+    """Return where to look for sandboxes: the named fleet, else this process's and then all others of this user."""
+    if named := os.environ.get("SANDFLEET_ADDRESS"):
+        return [named]
+    own = embedded.running()
+    return ([own] if own else []) + embedded.other_fleets()

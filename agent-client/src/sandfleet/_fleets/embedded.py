@@ -1,0 +1,252 @@
+"""The embedded fleet: a process that is started at the first use, one per client process, and ends with the client.
+
+Its lifeline is a pipe whose write end only this process has: the kernel closes it when this process ends, in any way.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import select
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+from typing import Self
+
+from sandfleet.errors import InvalidArgument, UnavailableError
+from sandfleet.values.sandbox import Isolation
+
+_START_TIMEOUT = 120.0
+_STOP_TIMEOUT = 10.0
+_FLEETS_LIMIT = 256
+_SAID_LIMIT = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of an embedded fleet; None means the default."""
+
+    pool_size: int | None = None
+    max_sandboxes: int | None = None
+    isolation: Isolation | None = None
+
+    @classmethod
+    def of(cls, pool_size: int | None, max_sandboxes: int | None, isolation: Isolation | None) -> Self:
+        """Fill in missing arguments from the environment. Raises InvalidArgument."""
+        return cls(
+            pool_size=_number("SANDFLEET_POOL_SIZE") if pool_size is None else pool_size,
+            max_sandboxes=_number("SANDFLEET_MAX_SANDBOXES") if max_sandboxes is None else max_sandboxes,
+            isolation=isolation or isolation_from_environment(),
+        )
+
+    def arguments(self) -> list[str]:
+        """Write them as arguments of the fleet's command line."""
+        pairs = {
+            "--pool-size": self.pool_size,
+            "--max-sandboxes": self.max_sandboxes,
+            "--isolation": self.isolation.value if self.isolation else None,
+        }
+        return [word for name, value in pairs.items() if value is not None for word in (name, str(value))]
+
+    def agree_with(self, wish: Options) -> bool:
+        """Return whether a fleet with these options fulfils a wish."""
+        pairs = (
+            (wish.pool_size, self.pool_size),
+            (wish.max_sandboxes, self.max_sandboxes),
+            (wish.isolation, self.isolation),
+        )
+        return all(wished is None or wished == mine for wished, mine in pairs)
+
+
+def isolation_from_environment() -> Isolation | None:
+    """Read SANDFLEET_ISOLATION. Raises InvalidArgument."""
+    text = os.environ.get("SANDFLEET_ISOLATION")
+    try:
+        return Isolation(text) if text else None
+    except ValueError:
+        raise InvalidArgument(f"cannot use SANDFLEET_ISOLATION={text!r}: it is namespace or none") from None
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name)
+    try:
+        return int(text) if text else None
+    except ValueError:
+        raise InvalidArgument(f"cannot use {name}={text!r}: it has to be a number") from None
+
+
+def state_base() -> Path:
+    """Return the directory below which all fleets of this user on this machine live."""
+    if state := os.environ.get("SANDFLEET_STATE"):
+        return Path(state).absolute()
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime).absolute() / "sandfleet"
+    if os.geteuid() == 0:
+        return Path("/run/sandfleet")
+    return Path.home() / ".local" / "state" / "sandfleet"
+
+
+def other_fleets() -> list[str]:
+    """Return the addresses of all fleets of this user that may be alive, this process's own left out."""
+    found = [f"unix:{socket}" for socket in sorted(state_base().glob("f-*/fleet.sock"))[:_FLEETS_LIMIT]]
+    own = running()
+    return [address for address in found if address != own]
+
+
+class Process:
+    """A fleet process of this client."""
+
+    def __init__(self, options: Options, state_dir: Path | None = None) -> None:
+        """Start it and wait until it serves. Raises UnavailableError."""
+        self.options = options
+        self.state_dir = state_dir or state_base() / f"f-{secrets.token_hex(3)}"
+        ready, ready_write = os.pipe()
+        lifeline_read, self._lifeline = os.pipe()
+        try:
+            self._process = self._spawn(ready_write, lifeline_read)
+        except BaseException:  # Also by Ctrl-C: no other code would close them.
+            os.close(self._lifeline)
+            os.close(ready)
+            raise
+        finally:
+            os.close(ready_write)
+            os.close(lifeline_read)
+        try:
+            said = _read_line(ready, _START_TIMEOUT)
+        finally:
+            os.close(ready)
+        if said != "ready":
+            self.stop()
+            raise _not_started(said.removeprefix("failed: ") or "its process ended without a word")
+
+    def _spawn(self, ready: int, lifeline: int) -> subprocess.Popen[bytes]:
+        if find_spec("sandfleet_operator") is None or find_spec("sandfleet_executor") is None:
+            raise _not_started("install sandfleet[local]", reason="LocalNotInstalled")
+        pipes = ["--ready-fd", str(ready), "--lifeline-fd", str(lifeline)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "sandfleet_operator.fleet",
+            "serve-local",
+            "--state-dir",
+            str(self.state_dir),
+        ]
+        return subprocess.Popen(
+            [*command, *pipes, *self.options.arguments()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(ready, lifeline),
+            # Ctrl-C at the terminal is for us; it ends with the lifeline.
+            start_new_session=True,
+        )
+
+    @property
+    def address(self) -> str:
+        """Where it serves."""
+        return f"unix:{self.state_dir}/fleet.sock"
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit code."""
+        return self._process.wait()
+
+    def let_go(self) -> None:
+        """Close our end of the lifeline, so that the fleet ends, or, in a forked child, is not held by it."""
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+    def stop(self) -> None:
+        """End it with all its sandboxes."""
+        self.let_go()
+        try:
+            self._process.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _not_started(why: str, *, reason: str = "FleetNotStarted") -> UnavailableError:
+    return UnavailableError(f"cannot start an embedded fleet: {why}", reason=reason)
+
+
+def _read_line(pipe: int, patience: float) -> str:
+    deadline, said = monotonic() + patience, b""
+    while b"\n" not in said and len(said) < _SAID_LIMIT:
+        if not select.select([pipe], [], [], max(0.0, deadline - monotonic()))[0]:
+            return f"failed: it is not ready after {patience:g} s"
+        if not (piece := os.read(pipe, 4096)):
+            break
+        said += piece
+    return said.decode("utf-8", "replace").strip()
+
+
+_lock = threading.Lock()
+_own: Process | None = None
+
+
+def start(options: Options) -> str:
+    """Start this process's fleet, or find it running; return its address. Raises UnavailableError, InvalidArgument."""
+    global _own  # noqa: PLW0603  one a process is the point
+    with _lock:
+        if _own is not None and _own.alive:
+            if not _own.options.agree_with(options):
+                raise InvalidArgument("cannot start an embedded fleet: this process has one with other options already")
+            return _own.address
+        _own = Process(options)
+        return _own.address
+
+
+def start_or_join(isolation: Isolation) -> str:
+    """Return the address of this process's fleet.
+
+    It is started if needed, without namespaces only for isolation `none`.
+    """
+    if (address := running()) is not None:
+        return address
+    wish = Isolation.NONE if isolation is Isolation.NONE else None
+    return start(Options.of(None, None, wish))
+
+
+def running() -> str | None:
+    """Return the address of this process's fleet, None where there is none."""
+    return _own.address if _own is not None and _own.alive else None
+
+
+def stop() -> None:
+    """End this process's fleet with all its sandboxes; done by itself at the end of the process."""
+    global _own  # noqa: PLW0603  one a process is the point
+    with _lock:
+        if _own is not None:
+            _own.stop()
+            _own = None
+
+
+def _forget_in_child() -> None:
+    """Do not hold the parent's fleet: it is the parent's, and a lock may be held by a thread that is not here."""
+    global _own, _lock  # noqa: PLW0603  one a process is the point
+    _lock = threading.Lock()
+    if _own is not None:
+        with suppress(OSError):
+            _own.let_go()
+        _own = None
+
+
+atexit.register(stop)
+os.register_at_fork(after_in_child=_forget_in_child)

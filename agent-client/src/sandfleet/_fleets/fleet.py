@@ -1,0 +1,213 @@
+"""The fleet's service as the client sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from sandfleet._fleets import claim, cluster, embedded, watch
+from sandfleet._fleets.connection import FleetConnection
+from sandfleet._wire import api
+from sandfleet._wire.convert import common as convert
+from sandfleet._wire.link import Link
+from sandfleet._wire.status import to_fleet_error
+from sandfleet.errors import SandboxEnded
+from sandfleet.observe import tracing
+
+if TYPE_CHECKING:
+    from sandfleet._fleets.cluster import Place
+    from sandfleet.values.fleet import Bound, OnQueued, PoolInfo, SandboxChange
+    from sandfleet.values.sandbox import Isolation, SandboxInfo
+
+_RPC_TIMEOUT = 30.0
+# How long a call other than a claim waits for a fleet that is away, in seconds.
+_PATIENCE = 10.0
+_LIST_LIMIT = 100_000
+
+
+class AsyncFleet:
+    """A fleet hands out sandboxes. Most programs need only `AsyncSandbox.create`, which finds a fleet by itself."""
+
+    def __init__(
+        self,
+        address: str,
+        place: Place | None = None,
+        *,
+        namespace: str = "",
+        find: Callable[[str], Place] | None = None,
+    ) -> None:
+        """Use `connect`."""
+        self._connection = FleetConnection(address, place, find)
+        self._namespace = namespace
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        pool_size: int | None = None,
+        max_sandboxes: int | None = None,
+        isolation: Isolation | None = None,
+        ca_file: str | None = None,
+        token_file: str | None = None,
+    ) -> Self:
+        """Connect to a fleet: at `address`, else as the environment says (see `Sandbox.create`), else this process's
+        own.
+
+        address              "unix:/path"; "kubernetes": the fleet of this pod's cluster, or of kubectl's.
+        ca_file, token_file  with them, `address` is the "host:port" of a cluster's fleet. The file has a Kubernetes
+                             token for the audience sandfleet.
+        namespace            the namespace of the fleet's sandboxes, unless a call names another.
+        pool_size            number of warm sandboxes of this process's own fleet; None means SANDFLEET_POOL_SIZE.
+        max_sandboxes        its largest number of sandboxes; None means SANDFLEET_MAX_SANDBOXES.
+        isolation            its isolation; None means SANDFLEET_ISOLATION.
+
+        A process's own fleet ("embedded") is started at its first use, once a process, and ends with it. Raises
+        UnavailableError when the fleet cannot be found or started, InvalidArgument when it runs with other options.
+        """
+        found = address or os.environ.get("SANDFLEET_ADDRESS")
+        if ca_file or token_file:
+            return await cls._of_named(found or "", ca_file or "", token_file or "", namespace)
+        options = (pool_size, max_sandboxes, isolation)
+        chosen = options == (None, None, None) and cluster.is_chosen(asked=namespace is not None)
+        if found == cluster.KUBERNETES or (not found and chosen):
+            return await cls._of_cluster(namespace)
+        if not found:
+            found = await asyncio.to_thread(embedded.start, embedded.Options.of(*options))
+        return cls(found)
+
+    @classmethod
+    async def _of_cluster(cls, namespace: str | None) -> Self:
+        """Connect to the fleet of the environment's cluster, for sandboxes of a namespace. Raises UnavailableError."""
+        where = namespace
+        if not where:
+            where = await asyncio.to_thread(cluster.sandbox_namespace)
+        find = partial(cluster.find, where)
+        place = await asyncio.to_thread(find)
+        return cls(place.address, place, namespace=where, find=find)
+
+    @classmethod
+    async def _of_named(cls, address: str, ca_file: str, token_file: str, namespace: str | None) -> Self:
+        """Connect to the fleet of a cluster at this address. Raises UnavailableError."""
+
+        def find(_: str) -> Place:
+            return cluster.named(address, ca_file, token_file)
+
+        where = namespace or cluster.sandbox_namespace(ask_kubectl=False)
+        return cls(address, find(address), namespace=where, find=find)
+
+    @property
+    def address(self) -> str:
+        """The fleet's address: "unix:/path" or "host:port"."""
+        return self._connection.address
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its sandboxes, unless a call names another; "" on one machine."""
+        return self._namespace
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection. Sandboxes, and an embedded fleet, keep running."""
+        await self._connection.close()
+
+    async def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:
+        """List the pools of a namespace, by name: None means the fleet's, "" all of them."""
+        request = api.fleet.ListPoolsRequest(namespace=self._in(namespace))
+        answer = await self._call("ListPools", request, _RPC_TIMEOUT)
+        return tuple(map(convert.pool, answer.pools))
+
+    async def watch(self, label_selector: str = "", *, namespace: str | None = None) -> AsyncIterator[SandboxChange]:
+        """Yield changes of sandboxes: first each existing sandbox, then `synced`, then every change, without end.
+
+        `namespace`: None means the fleet's, "" all. After a broken connection the watch reconnects and reports the
+        current state, without the steps in between. Raises UnavailableError when that takes too long, SandboxError with
+        the reason Unimplemented on one machine.
+        """
+        request = api.fleet.WatchRequest(label_selector=label_selector, namespace=self._in(namespace))
+        async for change in watch.changes(self._connection, request):
+            yield change
+
+    async def list_within(self, label_selector: str, wait: float, namespace: str | None = None) -> list[SandboxInfo]:
+        """List sandboxes; each page within `wait` seconds."""
+        found: list[SandboxInfo] = []
+        request = api.fleet.ListRequest(label_selector=label_selector, page_size=1000, namespace=self._in(namespace))
+        while True:
+            page = await self._call("List", request, wait)
+            found += map(convert.sandbox, page.sandboxes)
+            if not page.next_page_token or len(found) >= _LIST_LIMIT:
+                return found
+            request.page_token = page.next_page_token
+
+    async def list(self, label_selector: str = "", *, namespace: str | None = None) -> list[SandboxInfo]:
+        """List sandboxes whose labels match "key=value,key2=value2". Raises InvalidArgument.
+
+        On Kubernetes the sandboxes of a namespace: None means the fleet's, "" all.
+        """
+        return await self.list_within(label_selector, _RPC_TIMEOUT, namespace)
+
+    async def get(self, sandbox_id: str) -> SandboxInfo:
+        """Describe a sandbox. Raises SandboxEnded."""
+        return await self.get_within(sandbox_id, _RPC_TIMEOUT)
+
+    async def release(self, sandbox_id: str) -> bool:
+        """End a sandbox. Returns whether it existed; releasing an ended sandbox is no error."""
+        request = api.fleet.ReleaseRequest(sandbox_id=sandbox_id)
+        try:
+            return bool((await self._call("Release", request, _RPC_TIMEOUT)).released)
+        except SandboxEnded:
+            return False
+
+    async def get_within(self, sandbox_id: str, wait: float) -> SandboxInfo:
+        """Describe a sandbox, within `wait` seconds."""
+        request = api.fleet.GetRequest(sandbox_id=sandbox_id)
+        return convert.sandbox((await self._call("Get", request, wait)).sandbox)
+
+    async def access(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
+        """Open a sandbox; waits for an executor that is being replaced. Raises SandboxEnded."""
+        request = api.fleet.GetRequest(sandbox_id=sandbox_id, with_access=True)
+        answer = await self._call("Get", request, wait)
+        return answer.sandbox, answer.access
+
+    async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
+        """Renew the lease for so many seconds (None: as at the claim), and get a new token. Raises SandboxEnded."""
+        request = api.fleet.RenewRequest(sandbox_id=sandbox_id, lease=convert.seconds(lease))
+        answer = await self._call("Renew", request, _RPC_TIMEOUT)
+        return answer.sandbox, answer.access
+
+    async def open_claim(
+        self, request: api.fleet.ClaimRequest, *, rpc_timeout: float, on_queued: OnQueued | None = None
+    ) -> tuple[Link, Bound]:
+        """Claim a sandbox and open it. Raises ClaimError, InvalidArgument, AccessDenied, UnavailableError."""
+        request.namespace = request.namespace or self._namespace
+        with tracing.call(*tracing.rpc(request.DESCRIPTOR)) as span:
+            bound = await claim.claim(self._connection, request, on_queued)
+            span.set("sandfleet.sandbox.id", bound.sandbox.sandbox_id)
+        link = Link(self, bound.sandbox, bound.access, rpc_timeout=rpc_timeout)
+        return link, convert.bound(bound)
+
+    def _in(self, namespace: str | None) -> str:
+        return self._namespace if namespace is None else namespace
+
+    async def _call(self, name: str, request: api.message.Message, wait: float) -> Any:
+        """Make a call that may be made twice. Each attempt has `wait` seconds."""
+        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+            try:
+                return await self._connection.call(
+                    lambda stub, metadata: getattr(stub, name)(request, metadata=metadata, timeout=wait),
+                    min(wait, _PATIENCE),
+                )
+            except api.aio.AioRpcError as error:
+                raise to_fleet_error(error) from error

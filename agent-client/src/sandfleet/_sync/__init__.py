@@ -1,0 +1,1 @@
+"""The same classes without `await`, on one event loop in a thread of its own."""

@@ -1,0 +1,69 @@
+"""gRPC and the generated code of both APIs, each imported at its first use: they are the slowest imports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandfleet._lazy import attach_modules
+
+__all__ = [
+    "aio",
+    "common",
+    "duration",
+    "filesystem",
+    "filesystem_grpc",
+    "fleet",
+    "fleet_grpc",
+    "grpc",
+    "interpreter",
+    "interpreter_grpc",
+    "message",
+    "port",
+    "port_grpc",
+    "process",
+    "process_grpc",
+    "service",
+    "service_grpc",
+    "session",
+    "session_grpc",
+    "timestamp",
+]
+
+if TYPE_CHECKING:
+    import grpc
+    from google.protobuf import duration_pb2 as duration
+    from google.protobuf import message
+    from google.protobuf import timestamp_pb2 as timestamp
+    from grpc import aio
+    from sandfleet_api.executor.v1 import common_pb2 as common
+    from sandfleet_api.executor.v1 import filesystem_pb2 as filesystem
+    from sandfleet_api.executor.v1 import filesystem_pb2_grpc as filesystem_grpc
+    from sandfleet_api.executor.v1 import interpreter_pb2 as interpreter
+    from sandfleet_api.executor.v1 import interpreter_pb2_grpc as interpreter_grpc
+    from sandfleet_api.executor.v1 import port_pb2 as port
+    from sandfleet_api.executor.v1 import port_pb2_grpc as port_grpc
+    from sandfleet_api.executor.v1 import process_pb2 as process
+    from sandfleet_api.executor.v1 import process_pb2_grpc as process_grpc
+    from sandfleet_api.executor.v1 import service_pb2 as service
+    from sandfleet_api.executor.v1 import service_pb2_grpc as service_grpc
+    from sandfleet_api.executor.v1 import session_pb2 as session
+    from sandfleet_api.executor.v1 import session_pb2_grpc as session_grpc
+    from sandfleet_api.fleet.v1 import fleet_pb2 as fleet
+    from sandfleet_api.fleet.v1 import fleet_pb2_grpc as fleet_grpc
+else:
+    _EXECUTOR = ("common", "filesystem", "interpreter", "port", "process", "service", "session")
+    _GRPC = ("filesystem", "interpreter", "port", "process", "service", "session")
+    __getattr__ = attach_modules(
+        __name__,
+        {
+            "grpc": "grpc",
+            "aio": "grpc.aio",
+            "duration": "google.protobuf.duration_pb2",
+            "message": "google.protobuf.message",
+            "timestamp": "google.protobuf.timestamp_pb2",
+            **{name: f"sandfleet_api.executor.v1.{name}_pb2" for name in _EXECUTOR},
+            **{f"{name}_grpc": f"sandfleet_api.executor.v1.{name}_pb2_grpc" for name in _GRPC},
+            "fleet": "sandfleet_api.fleet.v1.fleet_pb2",
+            "fleet_grpc": "sandfleet_api.fleet.v1.fleet_pb2_grpc",
+        },
+    )

@@ -1,0 +1,1 @@
+"""Messages of the API as values, and values as messages."""

@@ -1,0 +1,387 @@
+"""The link to one sandbox: its connection, metadata and retries, and the move to a new executor."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from sandfleet._wire import api
+from sandfleet._wire.channel import open_channel
+from sandfleet._wire.convert import common as convert
+from sandfleet._wire.retry import Backoff
+from sandfleet._wire.status import detail, never_sent, to_error
+from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, SandfleetError, UnavailableError
+from sandfleet.observe import tracing
+from sandfleet.values.environment import Environment
+from sandfleet.values.sandbox import SandboxInfo
+from sandfleet.values.usage import Health
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+Request = TypeVar("Request", bound="Message")
+Response = TypeVar("Response", bound="Message")
+Answer = TypeVar("Answer")
+Metadata = tuple[tuple[str, str], ...]
+
+# A token is renewed when it lives for fewer seconds than this.
+_TOKEN_MARGIN = 30.0
+# While the old token is valid: how long the fleet may take to answer, and the pause between two requests, in seconds.
+_EARLY_REFRESH, _REFRESH_PAUSE = 2.0, 5.0
+# Retries of one call that may meet a dead or foreign executor.
+_ATTEMPTS = 3
+# The assumed length of an unknown lease, and the shortest lease, in seconds.
+_UNKNOWN_LEASE, _LEAST_LEASE = 60.0, 2.0
+_PROBE_TIMEOUT = 2.0
+_LOOK_TIMEOUT = 5.0
+_PROBE_BACKOFF = Backoff(0.02, 0.5, chance=None)
+
+
+def trace_metadata() -> Metadata:
+    """Return the metadata that continues the current trace, if there is one."""
+    parent = tracing.traceparent()
+    return (("traceparent", parent),) if parent else ()
+
+
+class Connection:
+    """A channel to one incarnation of an executor, with its token."""
+
+    def __init__(self, uid: str, access: api.fleet.Access) -> None:
+        self.uid = uid
+        self.access = access
+        self.channel = open_channel(access.address, ca=access.ca_pem, name=uid)
+
+    @cached_property
+    def interpreter(self) -> api.interpreter_grpc.InterpreterServiceAsyncStub:
+        """Contexts and cells."""
+        return api.interpreter_grpc.InterpreterServiceStub(self.channel)
+
+    @cached_property
+    def process(self) -> api.process_grpc.ProcessServiceAsyncStub:
+        """Commands."""
+        return api.process_grpc.ProcessServiceStub(self.channel)
+
+    @cached_property
+    def filesystem(self) -> api.filesystem_grpc.FilesystemServiceAsyncStub:
+        """Files."""
+        return api.filesystem_grpc.FilesystemServiceStub(self.channel)
+
+    @cached_property
+    def services(self) -> api.service_grpc.ServiceManagerServiceAsyncStub:
+        """Services."""
+        return api.service_grpc.ServiceManagerServiceStub(self.channel)
+
+    @cached_property
+    def port(self) -> api.port_grpc.PortServiceAsyncStub:
+        """Ports inside the sandbox."""
+        return api.port_grpc.PortServiceStub(self.channel)
+
+    @cached_property
+    def session(self) -> api.session_grpc.SessionServiceAsyncStub:
+        """The sandbox as a whole."""
+        return api.session_grpc.SessionServiceStub(self.channel)
+
+    def metadata(self) -> Metadata:
+        """Return the metadata of each call."""
+        return (("authorization", f"Bearer {self.access.token}"), *trace_metadata())
+
+    def token_ends_at(self) -> float:
+        """Return when the token ends, in seconds of the epoch."""
+        expires = self.access.token_expires
+        return expires.seconds + expires.nanos / 1e9 if expires.seconds else float("inf")
+
+
+class FleetCalls(Protocol):
+    """The calls of a fleet that a link needs."""
+
+    async def access(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
+    async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
+    async def get(self, sandbox_id: str) -> SandboxInfo: ...
+    async def release(self, sandbox_id: str) -> bool: ...
+
+
+class Link:
+    """The link to one sandbox: always to its current executor."""
+
+    def __init__(
+        self, fleet: FleetCalls, sandbox: api.fleet.Sandbox, access: api.fleet.Access, *, rpc_timeout: float
+    ) -> None:
+        self._fleet = fleet
+        self._connection = Connection(sandbox.sandbox_uid, access)
+        self._refreshing = asyncio.Lock()
+        self._ended: SandboxEnded | None = None
+        self._closed = False
+        self._next_refresh = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.sandbox_id = sandbox.sandbox_id
+        self.rpc_timeout = rpc_timeout
+
+    @property
+    def uid(self) -> str:
+        """The uid of the executor's current incarnation."""
+        return self._connection.uid
+
+    async def connection(self) -> Connection:
+        """Return the connection to use now, with a token that lives long enough. Raises SandboxEnded."""
+        self._check_open()
+        left = self._connection.token_ends_at() - time.time()
+        if left <= 0:
+            await self._refresh(self._connection, self._connection.access.token, self.rpc_timeout)
+        elif left < _TOKEN_MARGIN and asyncio.get_running_loop().time() >= self._next_refresh:
+            await self._refresh_early()
+        return self._connection
+
+    async def _refresh_early(self) -> None:
+        """Get a new token; if the fleet does not answer, ask again later, without disturbing running calls."""
+        connection = self._connection
+        # Other calls continue with the old token meanwhile.
+        self._next_refresh = float("inf")
+        try:
+            with suppress(UnavailableError, RpcTimeout):
+                await self._refresh(connection, connection.access.token, min(_EARLY_REFRESH, self.rpc_timeout))
+        finally:
+            self._next_refresh = asyncio.get_running_loop().time() + _REFRESH_PAUSE
+
+    async def unary(
+        self,
+        method: Callable[[Connection], api.aio.UnaryUnaryMultiCallable[Request, Response]],
+        request: Request,
+        *,
+        idempotent: bool = False,
+        timeout: float | None = None,
+    ) -> Response:
+        """Call one RPC. An `idempotent` RPC is called again when its connection broke."""
+
+        async def attempt(connection: Connection) -> Response:
+            call = method(connection)
+            return await call(request, metadata=connection.metadata(), timeout=timeout or self.rpc_timeout)
+
+        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+            return await self.run(attempt, resend=idempotent)
+
+    async def run(self, attempt: Callable[[Connection], Awaitable[Answer]], *, resend: bool) -> Answer:
+        """Make an attempt, and further ones if nothing can happen twice: not sent, turned away, or `resend`.
+
+        Raises the typed error of the last one.
+        """
+        for left in reversed(range(_ATTEMPTS)):
+            connection = await self.connection()
+            token = connection.access.token
+            try:
+                return await attempt(connection)
+            except api.aio.AioRpcError as error:
+                code = error.code().name
+                if left and code == "UNAUTHENTICATED":
+                    await self._refresh(connection, token, self.rpc_timeout)
+                elif left and code == "UNAVAILABLE" and (resend or never_sent(error)):
+                    await self.recover(connection)
+                else:
+                    raise to_error(error) from error
+            except TimeoutError as error:
+                raise rpc_timeout_error(self.rpc_timeout) from error
+            except asyncio.CancelledError:
+                if self.was_closed_under():
+                    raise self._closed_error() from None
+                raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def was_closed_under(self) -> bool:
+        """Return whether a cancellation came from `close`: gRPC shows it as a cancellation of the caller's task."""
+        task = asyncio.current_task()
+        return self._closed and task is not None and task.cancelling() == 0
+
+    async def recover(self, broken: Connection) -> None:
+        """Wait for an executor that answers, after `broken` did not. Raises SandboxEnded, UnavailableError."""
+        self._check_open()
+        async with self._refreshing:
+            if self._connection is broken:
+                self._connection = await self._find_answering()
+
+    async def _find_answering(self) -> Connection:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self.rpc_timeout
+        failures = 0
+        while True:
+            # The fleet may not have noticed the executor's end yet, and name the dead one.
+            candidate = await self._try_access(min(_LOOK_TIMEOUT, max(1.0, deadline - clock())))
+            if candidate is not None and await _answers(candidate):
+                return candidate
+            if clock() > deadline:
+                raise UnavailableError(
+                    f"cannot reach the executor of sandbox {self.sandbox_id}: no answer for {self.rpc_timeout:g} s",
+                    reason="ExecutorSilent",
+                    retryable=True,
+                )
+            failures += 1
+            await asyncio.sleep(_PROBE_BACKOFF.after(failures))
+
+    async def _try_access(self, wait: float) -> Connection | None:
+        try:
+            return Connection(*await self._access(wait))
+        except RpcTimeout:
+            # The replacement is still starting; asking again costs nothing.
+            return None
+        except PreconditionFailed as error:
+            # The same, from a fleet that does not wait for the replacement.
+            if not error.retryable:
+                raise
+            return None
+
+    async def _refresh(self, connection: Connection, token: str, wait: float) -> None:
+        async with self._refreshing:
+            if self._connection is connection and connection.access.token == token:
+                uid, access = await self._access(wait)
+                if not self._take_token(uid, access):
+                    self._connection = Connection(uid, access)
+
+    async def _access(self, wait: float) -> tuple[str, api.fleet.Access]:
+        try:
+            sandbox, access = await self._fleet.access(self.sandbox_id, wait=wait)
+        except SandboxEnded as error:
+            self._ended = error
+            raise
+        return sandbox.sandbox_uid, access
+
+    def _take_token(self, uid: str, access: api.fleet.Access) -> bool:
+        """Use a new token if it is for the connected executor. Returns whether it is."""
+        same = uid == self._connection.uid and access.address == self._connection.access.address
+        if same:
+            self._connection.access = access
+        return same
+
+    async def renew(self, lease: float | None) -> SandboxInfo:
+        """Renew the lease for so many seconds; None means as at the claim. Raises SandboxEnded."""
+        self._check_open()
+        sandbox, access = await self._fleet.renew(self.sandbox_id, lease)
+        self._take_token(sandbox.sandbox_uid, access)
+        return convert.sandbox(sandbox)
+
+    async def keep(self, lease: float | None) -> float | None:
+        """Renew the lease; return in how many seconds to renew it again, None for never."""
+        try:
+            info = await self.renew(lease)
+        except SandboxEnded as error:
+            self._ended = error
+            return None
+        except SandfleetError as error:
+            # A fleet without leases has none to renew. Otherwise the fleet may be away for a moment: the rest of the
+            # lease allows more attempts.
+            return None if error.reason == "Unimplemented" else (lease or _UNKNOWN_LEASE) / 10
+        return (lease or _lease_left(info)) / 2
+
+    async def release(self) -> bool:
+        """End the sandbox; return whether it existed."""
+        released = await self._fleet.release(self.sandbox_id)
+        self._ended = SandboxEnded(f"cannot use sandbox {self.sandbox_id}: it was killed", reason="Killed")
+        return released
+
+    async def known(self) -> SandboxInfo:
+        """Return what the fleet knows of the sandbox, without asking the executor."""
+        return await self._fleet.get(self.sandbox_id)
+
+    async def info(self) -> SandboxInfo:
+        """Join the answers of the fleet and of the executor."""
+        known = await self.known()
+        said = await self.unary(lambda c: c.session.Describe, api.session.DescribeRequest(), idempotent=True)
+        return replace(
+            known,
+            separations=tuple(said.separations[:32]),
+            kernel=said.kernel,
+            languages=tuple(said.languages[:32]),
+            python_version=said.python_version,
+            executor_version=said.executor_version,
+            limits=convert.limits(said.limits),
+            packages=convert.installation(said.packages) if said.HasField("packages") else None,
+        )
+
+    async def environment(self) -> Environment:
+        """Ask for the environment of code in the sandbox."""
+        said = await self.unary(
+            lambda c: c.session.GetEnvironment, api.session.GetEnvironmentRequest(), idempotent=True
+        )
+        return convert.environment(said)
+
+    async def health(self) -> Health:
+        """Ask whether the sandbox can run code; no answer means that it cannot."""
+        try:
+            said = await self.unary(lambda c: c.session.Health, api.session.HealthRequest(), idempotent=True)
+        except SandfleetError as error:
+            return Health(ready=False, message=error.message)
+        return Health(ready=said.ready, message=said.message)
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run work in the background whose failure does not matter; it ends with the link."""
+        task = asyncio.ensure_future(_quietly(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Finish background work and close the connection; running calls fail."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+        if not self._closed:
+            self._closed = True
+            await self._connection.channel.close(None)
+
+    def _check_open(self) -> None:
+        if self._ended is not None:
+            raise SandboxEnded(self._ended.message, reason=self._ended.reason, subject=self.sandbox_id)
+        if self._closed:
+            raise self._closed_error()
+
+    def _closed_error(self) -> UnavailableError:
+        return UnavailableError(f"cannot use sandbox {self.sandbox_id}: this object was closed", reason="Closed")
+
+
+def rpc_timeout_error(seconds: float) -> RpcTimeout:
+    """Make the error of a call that got no answer."""
+    return RpcTimeout(f"cannot go on: no answer for {seconds:g} s", reason="RpcTimeout", retryable=True)
+
+
+async def receive(
+    call: api.aio.UnaryStreamCall[Any, Answer] | api.aio.StreamStreamCall[Any, Answer],
+) -> Answer | None:
+    """Read the next message of a stream; None at its end."""
+    message = await call.read()
+    return None if message is api.aio.EOF else cast("Answer", message)  # type: ignore[attr-defined]  # the stubs lack it
+
+
+async def receive_within(seconds: float, call: api.aio.UnaryStreamCall[Any, Answer]) -> Answer | None:
+    """Read the next message of a stream; None at its end. Raises RpcTimeout."""
+    message = receive(call)
+    return await within(seconds, message)
+
+
+async def within(seconds: float, answer: Awaitable[Answer]) -> Answer:
+    """Wait for one answer of a stream. Raises RpcTimeout."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await answer
+    except TimeoutError as error:
+        raise rpc_timeout_error(seconds) from error
+
+
+async def _answers(connection: Connection) -> bool:
+    try:
+        await connection.session.Health(
+            api.session.HealthRequest(), metadata=connection.metadata(), timeout=_PROBE_TIMEOUT
+        )
+    except api.aio.AioRpcError as error:
+        # An executor that refuses with a reason is alive.
+        return detail(error) is not None and error.code().name != "UNAVAILABLE"
+    return True
+
+
+def _lease_left(info: SandboxInfo) -> float:
+    left = info.lease_expires.timestamp() - time.time() if info.lease_expires else _UNKNOWN_LEASE
+    return max(_LEAST_LEASE, left)
+
+
+async def _quietly(work: Coroutine[Any, Any, object]) -> None:
+    with suppress(SandfleetError):
+        await work

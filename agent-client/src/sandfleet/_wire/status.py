@@ -1,0 +1,99 @@
+"""Failed RPCs as the errors of the client."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from typing import cast
+
+from sandfleet import errors
+from sandfleet._wire import api
+
+# Characters of a server's message that are shown to people.
+_MESSAGE_LIMIT = 4096
+_DETAIL = "sandfleet-error-bin"
+
+_BY_REASON: dict[str, tuple[type[errors.FileError], int]] = {
+    "FileNotFound": (errors.FileNotFound, errno.ENOENT),
+    "FileExists": (errors.FileExists, errno.EEXIST),
+    "IsADirectory": (errors.IsADirectory, errno.EISDIR),
+    "NotADirectory": (errors.NotADirectory, errno.ENOTDIR),
+    "FilePermission": (errors.FilePermission, errno.EACCES),
+    "InvalidPath": (errors.InvalidPath, errno.EINVAL),
+    "DirectoryNotEmpty": (errors.DirectoryNotEmpty, errno.ENOTEMPTY),
+    "NotARegularFile": (errors.NotARegularFile, errno.EINVAL),
+    "TooManyLinks": (errors.TooManyLinks, errno.ELOOP),
+    "NoSpace": (errors.NoSpace, errno.ENOSPC),
+}
+_BY_CODE: dict[str, type[errors.SandboxError]] = {
+    "UNAVAILABLE": errors.UnavailableError,
+    "NOT_FOUND": errors.NotFoundError,
+    "ALREADY_EXISTS": errors.AlreadyExistsError,
+    "UNAUTHENTICATED": errors.AuthenticationError,
+    "PERMISSION_DENIED": errors.AccessDenied,
+    "INVALID_ARGUMENT": errors.InvalidArgument,
+    "OUT_OF_RANGE": errors.InvalidArgument,
+    "FAILED_PRECONDITION": errors.PreconditionFailed,
+    "RESOURCE_EXHAUSTED": errors.LimitReached,
+    "DEADLINE_EXCEEDED": errors.RpcTimeout,
+}
+_CLAIM_CODES = {"NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL"}
+
+
+def detail(error: api.aio.AioRpcError) -> api.common.ErrorDetail | None:
+    """Return the server's own detail, or None if the transport failed or the detail is malformed."""
+    # The stubs do not know that metadata are pairs.
+    for key, value in cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ()):
+        if key == _DETAIL and isinstance(value, bytes):
+            try:
+                return api.common.ErrorDetail.FromString(value)
+            except api.message.DecodeError:
+                return None
+    return None
+
+
+def never_sent(error: api.aio.AioRpcError) -> bool:
+    """Return whether the request certainly did not run: there was no connection, or the server refused it."""
+    if error.code().name != "UNAVAILABLE":
+        return False
+    return detail(error) is not None or (error.details() or "").startswith("failed to connect")
+
+
+def to_error(error: api.aio.AioRpcError, doing: str = "call the executor") -> errors.SandfleetError:
+    """Build the typed error of a failed RPC; `doing` completes "cannot …" if the server sent no message."""
+    code = error.code().name
+    said = detail(error)
+    reason = said.reason[:100] if said else ""
+    message = said.message[:_MESSAGE_LIMIT] if said and said.message else ""
+    message = message or f"cannot {doing}: {(error.details() or code)[:_MESSAGE_LIMIT]}"
+    subject = os.fsdecode(said.subject[:_MESSAGE_LIMIT]) if said else ""
+    retryable = said.retryable if said else code == "UNAVAILABLE"
+    if reason in _BY_REASON:
+        kind, number = _BY_REASON[reason]
+        failed = kind(message, reason=reason, retryable=retryable, subject=subject)
+        if isinstance(failed, OSError):
+            failed.errno, failed.filename = number, subject
+        return failed
+    found = _BY_CODE.get(code, errors.SandboxError)
+    return found(message, reason=reason or _camel(code), retryable=retryable, subject=subject)
+
+
+def to_claim_error(error: api.aio.AioRpcError) -> errors.SandfleetError:
+    """Build the error of a failed claim."""
+    plain = to_error(error, "claim a sandbox")
+    if error.code().name not in _CLAIM_CODES:
+        return plain
+    return errors.ClaimError(plain.message, reason=plain.reason, retryable=plain.retryable, subject=plain.subject)
+
+
+def to_fleet_error(error: api.aio.AioRpcError) -> errors.SandfleetError:
+    """Build the error of another call to the fleet, where NOT_FOUND means that the sandbox has ended."""
+    plain = to_error(error, "call the fleet")
+    if error.code().name != "NOT_FOUND":
+        return plain
+    return errors.SandboxEnded(plain.message, reason=plain.reason, subject=plain.subject)
+
+
+def _camel(code: str) -> str:
+    return "".join(word.capitalize() for word in code.split("_"))

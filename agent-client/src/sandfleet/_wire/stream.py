@@ -1,0 +1,237 @@
+"""The event stream of one execution, from its request to its end, over as many connections as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from sandfleet._wire import api
+from sandfleet._wire.events import EventCollector, Piece
+from sandfleet._wire.link import receive
+from sandfleet._wire.retry import Retries, RetryBudget
+from sandfleet._wire.status import detail, never_sent
+from sandfleet.errors import ProtocolError, SandboxEnded, SandfleetError
+from sandfleet.observe import tracing
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from sandfleet._wire.link import Connection, Link, Metadata
+
+# The longest default deadline of an execution, and the longest wait for an earlier one, in seconds.
+_LONGEST = 3600.0
+# Seconds after its deadline within which an execution reports its end.
+_MARGIN = 30.0
+EVERYTHING = ("variables", "processes", "tmp")
+# Codes of a broken connection; any other code is an answer of the server.
+_BROKEN = {"UNAVAILABLE", "INTERNAL", "UNKNOWN", "CANCELLED", "ABORTED", "DATA_LOSS", "DEADLINE_EXCEEDED"}
+_UNKNOWN_EXTENT = "Whether and how far it ran is not known."
+
+
+class Envelope(Protocol):
+    """A message of the stream of a cell or of a command."""
+
+    @property
+    def events(self) -> Iterable[api.common.ExecutionEvent]: ...
+
+
+Request = TypeVar("Request", bound="Message")
+
+
+@dataclass(frozen=True)
+class Service(Generic[Request]):
+    """The two RPCs of an execution: start it, and attach to it."""
+
+    begin: Callable[[Connection], api.aio.UnaryStreamMultiCallable[Request, Any]]
+    attach: Callable[[Connection, str, int, int, Metadata], Any]
+
+
+def _attach_cell(connection: Connection, execution_id: str, after: int, seen: int, metadata: Metadata) -> Any:
+    request = api.interpreter.InterpreterServiceAttachRequest(
+        execution_id=execution_id, after_sequence=after, seen_bytes=seen
+    )
+    return connection.interpreter.Attach(request, metadata=metadata)
+
+
+def _attach_command(connection: Connection, execution_id: str, after: int, seen: int, metadata: Metadata) -> Any:
+    request = api.process.ProcessServiceAttachRequest(execution_id=execution_id, after_sequence=after, seen_bytes=seen)
+    return connection.process.Attach(request, metadata=metadata)
+
+
+CELLS: Service[api.interpreter.ExecuteRequest] = Service(lambda c: c.interpreter.Execute, _attach_cell)
+COMMANDS: Service[api.process.StartRequest] = Service(lambda c: c.process.Start, _attach_command)
+
+
+class ExecutionStream:
+    """The stream of one execution, over as many connections as it takes."""
+
+    def __init__(
+        self,
+        link: Link,
+        collector: EventCollector,
+        timeout: float | None,
+        service: Service[Any],
+        budget: RetryBudget | None = None,
+    ) -> None:
+        self._link = link
+        self.patience = (timeout or _LONGEST) + _MARGIN
+        self._silent_after = 0.0
+        self._connection: Connection | None = None
+        self._first_uid = ""
+        self._service = service
+        # The request to send again if no answer came; None for an execution that another client started.
+        self._request: Message | None = None
+        self._attempts = Retries(budget or RetryBudget())
+        # The pieces that came with the start.
+        self._first: tuple[Piece, ...] = ()
+        self._call: api.aio.UnaryStreamCall[Message, Envelope] | None = None
+        self.collector = collector
+
+    @property
+    def running(self) -> bool:
+        """Whether the execution has started and not ended, as far as the client knows."""
+        return self.collector.started is not None and self.collector.ending is None
+
+    @property
+    def uid(self) -> str:
+        """The uid of the executor that the execution was given to."""
+        return self._first_uid
+
+    @property
+    def resumed(self) -> int:
+        """How often the stream was resumed."""
+        return self._attempts.total
+
+    async def open(self, request: Message) -> None:
+        """Send the request and wait for the start. Raises if it was certainly not accepted."""
+        self._request = request
+        await self._link.run(self._begin, resend=False)
+        self._silent_after = asyncio.get_running_loop().time() + self.patience
+
+    async def attach(self) -> None:
+        """Read an execution that another call started, from its first event. Raises NotFoundError."""
+        await self._link.run(self._begin, resend=True)
+        self._silent_after = asyncio.get_running_loop().time() + self.patience
+
+    async def _begin(self, connection: Connection) -> None:
+        self._connection = connection
+        # An executor that had the request before has certainly not started it.
+        self._first_uid = connection.uid
+        self._silent_after = asyncio.get_running_loop().time() + _LONGEST + _MARGIN
+        self._call = self._send(connection)
+        try:
+            self._first = await self._read()
+        except api.aio.AioRpcError as error:
+            if not _broke(error) or never_sent(error):
+                raise
+            self._first = await self._take_up(error)
+
+    def _send(self, connection: Connection) -> Any:
+        """Open the call that gives the events not received yet.
+
+        A request without an answer is sent again: its id keeps it from running twice. But it is not sent to a
+        replacement of the first executor, which may not know the id.
+        """
+        collector, metadata = self.collector, connection.metadata()
+        if self._request is not None and not collector.position and connection.uid == self.uid:
+            return self._service.begin(connection)(self._request, metadata=metadata)
+        return self._service.attach(
+            connection, collector.execution_id, collector.position, collector.seen_bytes, metadata
+        )
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """Yield output and results until the execution ends; after that `collector.ending` is set."""
+        first, self._first = self._first, ()
+        for piece in first:
+            yield piece
+        while self.collector.ending is None:
+            for piece in await self._next():
+                yield piece
+
+    async def _next(self) -> tuple[Piece, ...]:
+        try:
+            return await self._read_on()
+        except ProtocolError as error:
+            self._cancel()
+            return self._lose(error.reason, f"The executor broke the protocol ({error.message}). {_UNKNOWN_EXTENT}")
+        except TimeoutError:
+            self._cancel()
+            return self._lose("ExecutorSilent", f"The executor says nothing any more. {_UNKNOWN_EXTENT}")
+        except asyncio.CancelledError:
+            if self._link.was_closed_under():
+                return self._lose("Closed", f"The connection was closed by its user. {_UNKNOWN_EXTENT}")
+            raise
+
+    async def _read_on(self) -> tuple[Piece, ...]:
+        try:
+            return await self._read()
+        except api.aio.AioRpcError as error:
+            return await self._take_up(error)
+
+    async def _read(self) -> tuple[Piece, ...]:
+        assert self._call is not None
+        async with asyncio.timeout_at(self._silent_after):
+            envelope = await receive(self._call)
+        if envelope is None:
+            raise ProtocolError("cannot follow the execution: its stream ended before it did", reason="NoEnd")
+        return tuple(piece for event in envelope.events for piece in self.collector.feed(event))
+
+    def _cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+
+    def _lose(self, reason: str, message: str, lost: tuple[str, ...] = ()) -> tuple[Piece, ...]:
+        return self.collector.lose(reason, message, lost)
+
+    async def _take_up(self, error: api.aio.AioRpcError) -> tuple[Piece, ...]:
+        """Resume the stream after its connection broke, while the retry budget lasts."""
+        while _broke(error) or _passing(error):
+            pause = self._attempts.pause(asyncio.get_running_loop().time(), self.collector.position)
+            if pause is None:
+                break
+            await asyncio.sleep(pause)
+            rest = await self._reconnect()
+            if self.collector.ending is not None:
+                return rest
+            assert self._connection is not None
+            tracing.event("sandfleet.stream.resumed", {"sandfleet.stream.after": str(self.collector.position)})
+            self._call = self._send(self._connection)
+            try:
+                return await self._read()
+            except api.aio.AioRpcError as again:
+                error = again
+        return self._give_up()
+
+    async def _reconnect(self) -> tuple[Piece, ...]:
+        """Find the current executor, and end the execution if there is none."""
+        assert self._connection is not None
+        try:
+            # A channel reconnects by itself; the fleet is asked if that does not help.
+            if not self._attempts.first:
+                await self._link.recover(self._connection)
+            self._connection = await self._link.connection()
+        except SandboxEnded as error:
+            return self._lose("SandboxEnded", f"The sandbox ended while it ran: {error.message}", EVERYTHING)
+        except SandfleetError as error:
+            return self._lose("ExecutorGone", f"The executor is gone: {error.message}. {_UNKNOWN_EXTENT}", EVERYTHING)
+        return ()
+
+    def _give_up(self) -> tuple[Piece, ...]:
+        if self._connection is not None and self._connection.uid != self.uid:
+            message = f"The executor was lost and replaced; the files of the workspace are kept. {_UNKNOWN_EXTENT}"
+            return self._lose("ExecutorReplaced", message, EVERYTHING)
+        message = f"The connection broke, the executor is there. {_UNKNOWN_EXTENT} It may still be running."
+        return self._lose("ConnectionLost", message)
+
+
+def _broke(error: api.aio.AioRpcError) -> bool:
+    """Return whether the transport failed: the server gave no answer."""
+    return detail(error) is None and error.code().name in _BROKEN
+
+
+def _passing(error: api.aio.AioRpcError) -> bool:
+    """Return whether the server refused it for now."""
+    said = detail(error)
+    return said is not None and said.retryable

@@ -1,0 +1,1 @@
+"""What hangs on a sandbox: one file for each noun of the API."""

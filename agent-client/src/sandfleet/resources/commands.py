@@ -1,0 +1,275 @@
+"""Commands: programs that end by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, Unpack, overload
+
+from sandfleet._wire import api
+from sandfleet._wire.convert import common as convert
+from sandfleet._wire.events import EventCollector
+from sandfleet._wire.stream import COMMANDS, ExecutionStream
+from sandfleet.errors import CommandFailed, InvalidArgument, NotFoundError, SandfleetError
+from sandfleet.observe import tracing
+from sandfleet.resources.contexts import Listeners
+from sandfleet.values.execution import CommandOutput, CommandResult, Stream
+from sandfleet.values.options import RunOptions, check_names
+
+if TYPE_CHECKING:
+    from sandfleet._wire.events import Piece
+    from sandfleet._wire.link import Link
+    from sandfleet.values.execution import OnText, RunningCommand
+
+# The most that one SendInput takes, in bytes.
+_INPUT_CHUNK = 1024 * 1024
+_SIGKILL = 9
+
+Command = str | Sequence[str | bytes]
+
+
+class AsyncCommandHandle:
+    """A command that was started. Iterate over it to read its output as it comes; `wait` returns its result.
+
+    Output is read from the sandbox only while you iterate or wait. Dropping the handle does not end the command; its
+    deadline does.
+    """
+
+    def __init__(self, link: Link, stream: ExecutionStream, listeners: Listeners, stdin: bytes | str | None) -> None:
+        """Use `commands.run(…, background=True)`."""
+        self._link = link
+        self._stream = stream
+        self._listeners = listeners
+        self._feeding = asyncio.ensure_future(self._feed(stdin)) if stdin is not None else None
+        self._pieces = stream.pieces()
+        self._turn = asyncio.Lock()
+        self._next: asyncio.Future[Piece] | None = None
+
+    @property
+    def execution_id(self) -> str:
+        """The command's id."""
+        return self._stream.collector.execution_id
+
+    @property
+    def spans(self) -> Sequence[api.common.Span]:
+        """The executor's own spans, at the end."""
+        return self._stream.collector.spans
+
+    def __aiter__(self) -> AsyncIterator[CommandOutput]:
+        return self
+
+    async def __anext__(self) -> CommandOutput:
+        while True:
+            piece = await self._piece()
+            await self._listeners.tell(piece)
+            if isinstance(piece, CommandOutput):
+                return piece
+
+    async def _piece(self) -> Piece:
+        """Take the next piece. A reader that is cancelled leaves the piece to the next reader."""
+        async with self._turn:
+            if self._next is None:
+                self._next = asyncio.ensure_future(anext(self._pieces))
+                # Without a next reader, its exception is not reported.
+                self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
+            waited = self._next
+            try:
+                return await asyncio.shield(waited)
+            finally:
+                if waited.done():
+                    self._next = None
+
+    async def wait(self, *, check: bool = False) -> CommandResult:
+        """Read to the end and return the result, with all output. `check` raises CommandFailed unless it is ok."""
+        async for _ in self:
+            pass
+        if self._feeding is not None:
+            # The command has ended and will not read the rest.
+            self._feeding.cancel()
+        return _checked(result_of(self._stream.collector), check=check)
+
+    async def kill(self) -> bool:
+        """Kill the command with all its processes. Returns whether it was still running."""
+        return await self.signal(_SIGKILL)
+
+    async def signal(self, number: int) -> bool:
+        """Send a signal to the command. Returns whether it was still running.
+
+        Raises InvalidArgument (no such signal).
+        """
+        request = api.process.SignalRequest(execution_id=self.execution_id, signal=number)
+        try:
+            await self._link.unary(lambda c: c.process.Signal, request)
+        except NotFoundError:
+            return False
+        return True
+
+    async def send_stdin(self, data: str | bytes) -> None:
+        """Write to the command's standard input; returns when the pipe has taken everything.
+
+        Raises NotFoundError when the command has ended, PreconditionFailed when its standard input is closed.
+        """
+        raw = data.encode() if isinstance(data, str) else data
+        for start in range(0, len(raw), _INPUT_CHUNK):
+            chunk = raw[start : start + _INPUT_CHUNK]
+            request = api.process.SendInputRequest(execution_id=self.execution_id, data=chunk)
+            # The command decides how long this takes, so its deadline is the limit.
+            await self._link.unary(lambda c: c.process.SendInput, request, timeout=self._stream.patience)
+
+    async def close_stdin(self) -> None:
+        """Close the command's standard input. Closing it twice, or after the command's end, is no error."""
+        request = api.process.CloseInputRequest(execution_id=self.execution_id)
+        with suppress(NotFoundError):
+            await self._link.unary(lambda c: c.process.CloseInput, request, idempotent=True)
+
+    async def _feed(self, data: bytes | str) -> None:
+        # A command may end or close its input before it has read everything; its result says how it ended.
+        with suppress(SandfleetError):
+            await self.send_stdin(data)
+            await self.close_stdin()
+
+
+class AsyncCommands:
+    """Programs that end by themselves, in one sandbox."""
+
+    def __init__(self, link: Link) -> None:
+        """Use `sandbox.commands`."""
+        self._link = link
+
+    @overload
+    async def run(
+        self, cmd: Command, *, background: Literal[False] = False, check: bool = False, **options: Unpack[RunOptions]
+    ) -> CommandResult: ...
+    @overload
+    async def run(
+        self, cmd: Command, *, background: Literal[True], check: bool = False, **options: Unpack[RunOptions]
+    ) -> AsyncCommandHandle: ...
+    @overload
+    async def run(
+        self, cmd: Command, *, background: bool, check: bool = False, **options: Unpack[RunOptions]
+    ) -> CommandResult | AsyncCommandHandle: ...
+    async def run(
+        self, cmd: Command, *, background: bool = False, check: bool = False, **options: Unpack[RunOptions]
+    ) -> CommandResult | AsyncCommandHandle:
+        """Run a program: a str is a line for bash, a sequence is the program and its arguments.
+
+        background  return a handle as soon as the command began, instead of the result.
+        check       raise CommandFailed unless it ends with exit code 0; without it any end is a result.
+        options     see `RunOptions`: cwd, envs, timeout, stdin, merge_output, on_stdout, on_stderr, output_limit,
+                    execution_id.
+
+        Raises only before the command is accepted, as `run_code` does. Cancelling the call kills the command.
+        """
+        check_names(options, RunOptions, "run")
+        if options.get("stdin") is True and not background:
+            raise InvalidArgument("cannot leave stdin open without background=True: only a handle can write to it")
+        if background and check:
+            raise InvalidArgument("cannot check a command in the background: call wait(check=True)")
+        request = _start_request(cmd, options)
+        listeners = Listeners(options.get("on_stdout"), options.get("on_stderr"))
+        if background:
+            return await self._start(request, listeners, options)
+        return await self._run(request, listeners, options, check=check)
+
+    async def connect(
+        self, execution_id: str, *, on_stdout: OnText | None = None, on_stderr: OnText | None = None
+    ) -> AsyncCommandHandle:
+        """Follow a command from its first output on.
+
+        This or another process started it; it may be running or have ended, and others may follow it as well. Dropping
+        the handle does not end it.
+
+        Raises NotFoundError when no command has the id, or its output is no longer stored.
+        """
+        collector = EventCollector(execution_id, keep_bytes=True)
+        stream = ExecutionStream(self._link, collector, None, COMMANDS)
+        await stream.attach()
+        return AsyncCommandHandle(self._link, stream, Listeners(on_stdout, on_stderr), None)
+
+    async def list(self) -> tuple[RunningCommand, ...]:
+        """List the commands that are running."""
+        answer = await self._link.unary(lambda c: c.process.List, api.process.ListRequest(), idempotent=True)
+        return tuple(convert.command(message) for message in answer.commands)
+
+    async def _start(
+        self, request: api.process.StartRequest, listeners: Listeners, options: RunOptions
+    ) -> AsyncCommandHandle:
+        collector = EventCollector(
+            request.execution_id, output_limit=request.output_limit_bytes or None, keep_bytes=True
+        )
+        stream = ExecutionStream(self._link, collector, options.get("timeout"), COMMANDS)
+        await stream.open(request)
+        stdin = options.get("stdin")
+        return AsyncCommandHandle(self._link, stream, listeners, None if isinstance(stdin, bool) else stdin)
+
+    async def _run(
+        self, request: api.process.StartRequest, listeners: Listeners, options: RunOptions, *, check: bool
+    ) -> CommandResult:
+        name, attributes = tracing.tool("run_command", request.execution_id, self._link.sandbox_id, self._link.uid)
+        with tracing.call(name, attributes) as span:
+            handle = await self._start(request, listeners, options)
+            try:
+                result = await handle.wait()
+            except BaseException:  # Cancelled, or a listener raised: the result has no reader any more.
+                self._link.spawn(handle.kill())
+                raise
+            span.set("process.exit.code", result.exit_code)
+            span.conclude(result.outcome, result.reason, handle.spans)
+        return _checked(result, check=check)
+
+
+def _start_request(cmd: Command, options: RunOptions) -> api.process.StartRequest:
+    stdin = options.get("stdin")
+    return api.process.StartRequest(
+        execution_id=options.get("execution_id") or os.urandom(16).hex(),
+        argv=[] if isinstance(cmd, str) else [os.fsencode(word) for word in cmd],
+        shell=os.fsencode(cmd) if isinstance(cmd, str) else b"",
+        cwd=os.fsencode(options.get("cwd", "")),
+        envs=dict(options.get("envs") or {}),
+        open_stdin=stdin is not None and stdin is not False,
+        merge_output=options.get("merge_output", False),
+        timeout=convert.seconds(options.get("timeout")),
+        output_limit_bytes=options.get("output_limit") or 0,
+    )
+
+
+def result_of(collector: EventCollector) -> CommandResult:
+    """Build the result of a command that has ended."""
+    ending = collector.ending
+    assert ending is not None
+    said, out, err = (
+        ending.message,
+        collector.outputs[Stream.STDOUT],
+        collector.outputs[Stream.STDERR],
+    )
+    return CommandResult(
+        execution_id=collector.execution_id,
+        outcome=ending.outcome,
+        exit_code=said.exit_code,
+        stdout=out.text,
+        stderr=err.text,
+        blame=convert.blame(said.blame, ending.outcome),
+        reason=said.reason,
+        message=said.message,
+        signal=said.signal,
+        gaps=collector.gaps,
+        usage=convert.usage(said.usage),
+        files=convert.changes(said.files),
+        lost=ending.lost,
+        leftover_processes_killed=said.leftover_processes_killed,
+        not_stored=said.not_stored,
+        stdout_bytes=out.data,
+        stderr_bytes=err.data,
+        notices=convert.notices(collector.started) if collector.started else (),
+    )
+
+
+def _checked(result: CommandResult, *, check: bool) -> CommandResult:
+    if not check or result.ok:
+        return result
+    last = (result.stderr or result.stdout).strip().rpartition("\n")[2][:200] or result.message
+    raise CommandFailed(
+        f"cannot go on: the command ended with exit code {result.exit_code} ({result.outcome}): {last}", result
+    )

@@ -1,0 +1,337 @@
+"""Executions: cells and commands, how they ended, what they showed and used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from sandfleet.values import _show
+from sandfleet.values.environment import Notice
+from sandfleet.values.rollback import Rollback
+from sandfleet.values.variables import Autosaved
+
+MimeParts = Mapping[str, "str | bytes"]
+
+
+class Outcome(StrEnum):
+    """How an execution ended; each one ends in exactly one of these."""
+
+    OK = "ok"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    KILLED = "killed"
+    INTERRUPTED = "interrupted"
+    DENIED = "denied"
+    LOST = "lost"
+
+
+class Blame(StrEnum):
+    """Who caused an outcome."""
+
+    CODE = "code"
+    LIMIT = "limit"
+    POLICY = "policy"
+    PLATFORM = "platform"
+
+
+class Stream(StrEnum):
+    """Which stream output came from."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one execution used: seconds and bytes, of this execution alone. Dropped output counts too."""
+
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    peak_processes: int = 0
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    # To storage; None if the kernel does not report it, as under gVisor.
+    written_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """Files below /workspace that an execution changed, relative to it. `complete` is false when there may be more."""
+
+    created: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    complete: bool = True
+    omitted: int = 0
+
+    def __bool__(self) -> bool:
+        """Say whether anything changed."""
+        return bool(self.created or self.modified or self.deleted or self.omitted)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Output that is missing: before character `position` of its stream's text, exactly `dropped_bytes`."""
+
+    stream: Stream
+    position: int
+    dropped_bytes: int
+    dropped_events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """The output of an execution as text; bytes that are not UTF-8 became U+FFFD.
+
+    `gaps` say where output is missing.
+    """
+
+    stdout: str = ""
+    stderr: str = ""
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One line of a traceback that lies in the user's own code; `file` is "<cell 3>" for a cell."""
+
+    file: str
+    line: int
+    function: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionError:
+    """An exception that the code raised: exact class name, str() of it, and the traceback as Python prints it.
+
+    A shell's `name` is ExitCode or SyntaxError.
+    """
+
+    name: str
+    value: str
+    traceback: str = ""
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A displayed result: the value of the last expression (`is_main_result`), or an object that a cell displayed.
+
+    `parts` maps MIME types to text (str) or, for binary types, raw bytes. `dropped_bytes` were too large to be sent.
+    """
+
+    parts: MimeParts
+    is_main_result: bool = False
+    dropped_bytes: int = 0
+
+    def _text(self, mime: str) -> str | None:
+        part = self.parts.get(mime)
+        return part.decode("utf-8", "replace") if isinstance(part, bytes) else part
+
+    def _bytes(self, mime: str) -> bytes | None:
+        part = self.parts.get(mime)
+        return part.encode() if isinstance(part, str) else part
+
+    @property
+    def text(self) -> str | None:
+        """The plain text."""
+        return self._text("text/plain")
+
+    @property
+    def html(self) -> str | None:
+        """The HTML."""
+        return self._text("text/html")
+
+    @property
+    def markdown(self) -> str | None:
+        """The Markdown."""
+        return self._text("text/markdown")
+
+    @property
+    def latex(self) -> str | None:
+        """The LaTeX."""
+        return self._text("text/latex")
+
+    @property
+    def json(self) -> str | None:
+        """The JSON, as text."""
+        return self._text("application/json")
+
+    @property
+    def svg(self) -> str | None:
+        """The SVG."""
+        return self._text("image/svg+xml")
+
+    @property
+    def png(self) -> bytes | None:
+        """The PNG, as raw bytes."""
+        return self._bytes("image/png")
+
+    @property
+    def jpeg(self) -> bytes | None:
+        """The JPEG, as raw bytes."""
+        return self._bytes("image/jpeg")
+
+    def __repr__(self) -> str:
+        return f"Result({', '.join(self.parts)})"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Show it in Jupyter as the sandbox's own Jupyter would."""
+        del include, exclude
+        return _show.jupyter_bundle(self.parts)
+
+
+# Called with each piece as it comes; awaited if they return an awaitable.
+OnText = Callable[[str], object]
+OnResult = Callable[[Result], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One cell that was run. It always has exactly one outcome.
+
+    outcome, blame   how it ended and who caused it; blame is None for `ok`.
+    reason, message  one CamelCase word for programs, one sentence for people and models.
+    results          the displayed results, in order; `text` is the plain text of the last expression's value.
+    error            the exception that the code raised, or None.
+    lost, restored   what earlier cells left and is lost: "variables" ("variables: a, b"), "processes", "tmp"; and what
+                     came back, in words.
+    notices          facts about the sandbox, told in a context's first cell: "PackagesNotInstalled".
+    """
+
+    execution_id: str
+    outcome: Outcome
+    blame: Blame | None = None
+    reason: str = ""
+    message: str = ""
+    results: tuple[Result, ...] = ()
+    logs: Logs = field(default_factory=Logs)
+    error: ExecutionError | None = None
+    usage: Usage = field(default_factory=Usage)
+    files: FileChanges = field(default_factory=FileChanges)
+    lost: tuple[str, ...] = ()
+    restored: str = ""
+    context: str = ""
+    cell_number: int = 0
+    exit_code: int = 0
+    signal: str = ""
+    leftover_processes_killed: int = 0
+    rollback: Rollback | None = None
+    not_stored: str = ""
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the code ran to its end without an error."""
+        return self.outcome is Outcome.OK
+
+    @property
+    def text(self) -> str | None:
+        """Plain text of the last expression's value; None if it has none."""
+        return next((result.text for result in self.results if result.is_main_result), None)
+
+    @property
+    def context_restarted(self) -> bool:
+        """Whether the variables of earlier cells are lost."""
+        return "variables" in self.lost
+
+    def __repr__(self) -> str:
+        return _show.short("Execution", self.outcome, self._summary())
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Show output, results and error in Jupyter.
+
+        Output is escaped, and results appear as text or as an image: HTML from a sandbox is shown by its own `Result`
+        only, because its scripts would run in the reader's notebook.
+        """
+        del include, exclude
+        return _show.bundle(self._texts(), [result.png for result in self.results if result.png])
+
+    def _summary(self) -> str:
+        if self.error is not None:
+            return f"{self.error.name}: {self.error.value}"
+        return self.text or self.message or self.logs.stdout
+
+    def _texts(self) -> list[str]:
+        texts = [self.logs.stdout, self.logs.stderr, *(result.text or repr(result) for result in self.results)]
+        if self.error is not None:
+            texts.append(self.error.traceback or self._summary())
+        elif not self.ok:
+            texts.append(f"{self.outcome}: {self.message}")
+        return [text for text in texts if text]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """A command that ended. `exit_code` is 128+n when signal n ended it, 127 not found, 126 not executable.
+
+    `stdout` and `stderr` are text (bytes that are not UTF-8 became U+FFFD); `stdout_bytes` and `stderr_bytes` are
+    exact.
+    """
+
+    execution_id: str
+    outcome: Outcome
+    exit_code: int = 0
+    stdout: str = ""
+    stderr: str = ""
+    blame: Blame | None = None
+    reason: str = ""
+    message: str = ""
+    signal: str = ""
+    gaps: tuple[Gap, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    files: FileChanges = field(default_factory=FileChanges)
+    lost: tuple[str, ...] = ()
+    leftover_processes_killed: int = 0
+    not_stored: str = ""
+    stdout_bytes: bytes = b""
+    stderr_bytes: bytes = b""
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended by itself with exit code 0."""
+        return self.outcome is Outcome.OK
+
+    def __repr__(self) -> str:
+        return _show.short("CommandResult", self.outcome, f"exit code {self.exit_code}", self.stdout or self.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutput:
+    """A piece of a command's output, in order. `text` holds whole characters; `dropped_bytes` are missing before it."""
+
+    stream: Stream
+    text: str
+    data: bytes
+    dropped_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCommand:
+    """A command that is running now."""
+
+    execution_id: str
+    argv: tuple[str, ...]
+    started: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A live interpreter. `state` is idle, busy or ended; `generation` counts from 1.
+
+    `copied_cell`: the cell whose state is kept as a copy; 0 without one.
+    """
+
+    context_id: str
+    language: str
+    state: str
+    generation: int
+    executions: int
+    copied_cell: int = 0
+    autosaved: Autosaved | None = None

@@ -1,0 +1,158 @@
+"""Options of the calls that have many: each is declared and described here once.
+
+A call takes them as keyword arguments: `sandbox.run_code("x", timeout=5)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from sandfleet.values.execution import Context, OnResult, OnText
+    from sandfleet.values.fleet import Egress, OnQueued
+    from sandfleet.values.rollback import OnFailure
+    from sandfleet.values.sandbox import Isolation, Limits
+    from sandfleet.values.variables import Autosave
+
+# Seconds.
+DEFAULT_LEASE = 300.0
+DEFAULT_MAX_WAIT = 60.0
+DEFAULT_RPC_TIMEOUT = 30.0
+
+
+class CreateOptions(TypedDict, total=False):
+    """Options of `Sandbox.create`.
+
+    pool            take the sandbox from this pool; "" means any pool of the template, or a cold start without a pool.
+    namespace       the sandbox's namespace on Kubernetes; None means the fleet's default: SANDFLEET_SANDBOX_NAMESPACE,
+                    else this pod's own, else the namespace of kubectl's current context.
+    name            the name of the CodeSandbox; "" generates one. A claim with a name costs the fleet one more write.
+    contract        "autonomous", "brokered" or "reviewed", if the template allows it; "" means the template's first.
+    egress          "none": the sandbox reaches nothing. "template" or None: it reaches what its template allows;
+                    `bound` says what was known at the claim, `get_info().egress` what is known now.
+    timeout         the lease in seconds, 300 by default; renewed at half of it while `keep_alive` is true
+                    (None: while the sandbox is used as a context manager).
+    idle_timeout    the sandbox ends after so many seconds without a call; None means never.
+    envs            environment variables of all code in the sandbox.
+    labels          labels of the sandbox, for `list`.
+    limits          limits below the template's.
+    isolation       refuse weaker isolation; None means the value of SANDFLEET_ISOLATION, else a namespace (gVisor is
+                    stronger).
+    workspace_id    start on this workspace of a released sandbox (`SandboxInfo.workspace_id`); takes a cold start.
+    keep_workspace  keep the workspace after the release, so that it can be claimed again; otherwise an older kept
+                    workspace is deleted as well.
+    max_wait        seconds to wait for a free sandbox, and for a fleet that does not answer, 60 by default. On
+                    Kubernetes a claim whose connection breaks is sent again with the same request id.
+    on_queued       called with a `Queued` (position, eta in seconds, reason) whenever the place in the queue changes,
+                    and awaited if it returns an awaitable. In the sync class it runs in the thread that called
+                    `create`, so it may use other sandboxes and cannot deadlock. An exception that it raises is raised
+                    by `create`, and the claim is undone.
+    keep_alive      True renews the lease until `close`, False never; None means while used as a context manager.
+    autosave        save the variables of Python contexts after each cell: they come back after a crash, or on another
+                    executor.
+    request_id      the same id gives the same sandbox; None generates one.
+    rpc_timeout     seconds for one call over the network, 30 by default.
+    """
+
+    pool: str
+    namespace: str | None
+    name: str
+    contract: str
+    egress: Egress | None
+    timeout: float
+    idle_timeout: float | None
+    envs: Mapping[str, str] | None
+    labels: Mapping[str, str] | None
+    limits: Limits | None
+    isolation: Isolation | None
+    workspace_id: str
+    keep_workspace: bool
+    max_wait: float
+    on_queued: OnQueued | None
+    keep_alive: bool | None
+    autosave: bool | Autosave
+    request_id: str | None
+    rpc_timeout: float
+
+
+class ListenOptions(TypedDict, total=False):
+    """Callbacks of a cell.
+
+    on_stdout, on_stderr, on_result  called with each piece as it comes, and awaited if they return an awaitable.
+    """
+
+    on_stdout: OnText | None
+    on_stderr: OnText | None
+    on_result: OnResult | None
+
+
+class CodeOptions(ListenOptions, total=False):
+    """Options of `run_code`.
+
+    language      language of the context that is created at first use without a `context`: "python" (None) or "bash".
+    context       the context to run in: its variables last from one cell to the next. None means the default context.
+    timeout       deadline in seconds from the start of the run; None means the sandbox's default.
+    on_stdout, on_stderr, on_result  called with each piece as it comes, and awaited if they return an awaitable.
+    envs          environment variables of this cell.
+    output_limit  bytes of each stream that are kept (head and tail); None means the sandbox's default.
+    execution_id  1 to 64 characters of [A-Za-z0-9._-], unique in the sandbox; None generates one. The same call with
+                  the id of an earlier execution returns that execution's result and runs nothing.
+    on_failure    what happens to the variables when the code raises: "keep" (default), or "rollback" to their values
+                  before the cell. A cell that is killed, or that ends its interpreter, is always rolled back:
+                  `Execution.rollback` says how.
+    """
+
+    language: str | None
+    context: str | Context | None
+    timeout: float | None
+    envs: Mapping[str, str] | None
+    output_limit: int | None
+    execution_id: str | None
+    on_failure: str | OnFailure
+
+
+class ContextOptions(TypedDict, total=False):
+    """Options of `create_context`.
+
+    language  "python" (default) or "bash".
+    cwd       working directory, relative to /workspace.
+    envs      environment variables of the context.
+    autosave  save its variables after each cell; None means as the sandbox does.
+    """
+
+    language: str
+    cwd: str
+    envs: Mapping[str, str] | None
+    autosave: bool | Autosave | None
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of `commands.run`.
+
+    cwd           working directory, relative to /workspace.
+    envs          environment variables of this command.
+    timeout       deadline in seconds; None means the sandbox's default.
+    stdin         bytes or str: written to standard input, which is then closed. True: standard input stays open for the
+                  handle's `send_stdin`. None: /dev/null.
+    merge_output  standard error goes into standard output, in the order of writing.
+    on_stdout, on_stderr  called with each piece of text as it comes, and awaited if they return an awaitable.
+    output_limit  bytes of each stream that are kept (head and tail); None means the sandbox's default.
+    execution_id  1 to 64 characters of [A-Za-z0-9._-], unique in the sandbox; None generates one.
+    """
+
+    cwd: str
+    envs: Mapping[str, str] | None
+    timeout: float | None
+    stdin: bytes | str | bool | None
+    merge_output: bool
+    on_stdout: OnText | None
+    on_stderr: OnText | None
+    output_limit: int | None
+    execution_id: str | None
+
+
+def check_names(options: Mapping[str, object], kind: type, call: str) -> None:
+    """Raise TypeError for a keyword argument that a call does not take, as Python does."""
+    if unknown := options.keys() - kind.__annotations__.keys():
+        raise TypeError(f"{call}() got an unexpected keyword argument {min(unknown)!r}")

@@ -1,0 +1,61 @@
+"""Sandboxes: what one is, its isolation and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from sandfleet.values.egress import EgressInfo
+from sandfleet.values.environment import Installation
+
+
+class Isolation(StrEnum):
+    """What keeps user code in, from the weakest to the strongest."""
+
+    UNKNOWN = "unknown"
+    NONE = "none"
+    NAMESPACE = "namespace"
+    GVISOR = "gvisor"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a sandbox, in bytes, counts and seconds. 0 means: as the template says. They can only be lowered."""
+
+    memory_bytes: int = 0
+    tmp_bytes: int = 0
+    processes: int = 0
+    output_bytes: int = 0
+    executions: int = 0
+    max_timeout: float = 0.0
+    default_timeout: float = 0.0
+    open_files: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxInfo:
+    """What a sandbox is. The fields from `separations` on are known after `get_info()`, not in a list."""
+
+    sandbox_id: str
+    sandbox_uid: str = ""
+    template: str = ""
+    state: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    workspace_id: str = ""
+    created: datetime | None = None
+    lease_expires: datetime | None = None
+    isolation: Isolation = Isolation.UNKNOWN
+    restarts: int = 0
+    last_restart_reason: str = ""
+    pool: str = ""
+    egress: EgressInfo = field(default_factory=EgressInfo)
+    separations: tuple[str, ...] = ()
+    kernel: str = ""
+    languages: tuple[str, ...] = ()
+    python_version: str = ""
+    executor_version: str = ""
+    limits: Limits = field(default_factory=Limits)
+    packages: Installation | None = None

@@ -1,0 +1,61 @@
+"""Usage and health of a sandbox."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sandfleet.values.execution import Usage
+from sandfleet.values.sandbox import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionUsage:
+    """What a running execution uses: bytes and processes now, and its `usage` so far. `context` is "" for a command."""
+
+    execution_id: str
+    context: str = ""
+    memory_bytes: int = 0
+    processes: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxUsage:
+    """What all processes of a sandbox use: bytes, seconds, counts.
+
+    memory_bytes … running_executions   now.
+    disk_bytes                          of the workspace, as the limit counts them, at the last measurement; None
+                                        before.
+    wall_seconds … executions           since the executor's start; `total_cpu_seconds` and `written_bytes` of all
+                                        executions, running ones included. `written_bytes` is None if the kernel does
+                                        not report it.
+    limits                              the sandbox's limits.
+    running                             the running executions, in the order of their start; only from `watch_usage`.
+    """
+
+    memory_bytes: int
+    tmp_bytes: int
+    processes: int
+    cpu_seconds: float
+    running_executions: int
+    disk_bytes: int | None = None
+    wall_seconds: float = 0.0
+    total_cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    peak_processes: int = 0
+    written_bytes: int | None = None
+    executions: int = 0
+    limits: Limits = field(default_factory=Limits)
+    running: tuple[ExecutionUsage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a sandbox can run code now, and if not, why not."""
+
+    ready: bool
+    message: str = ""
+
+    def __bool__(self) -> bool:
+        """Say whether it can run code now."""
+        return self.ready

@@ -1,0 +1,1 @@
+"""Who may call what, decided from a token's claims."""

@@ -1,0 +1,29 @@
+"""Errors that several rooms raise: a bad request of a caller, and a bad configuration of the executor."""
+
+
+class BadRequest(ValueError):
+    """The request cannot be right, whatever the state of the sandbox."""
+
+
+class ConfigError(ValueError):
+    """The executor was given a configuration that it cannot follow."""
+
+
+class NotFoundError(LookupError):
+    """There is no such context, or no such command is running."""
+
+
+class ExistsError(ValueError):
+    """The id is taken."""
+
+
+class BusyError(RuntimeError):
+    """A count is at its limit; the request may succeed later."""
+
+
+class FullError(RuntimeError):
+    """The workspace is so far beyond its limit that nothing may run."""
+
+
+class MismatchError(RuntimeError):
+    """The sandbox belongs to another session."""

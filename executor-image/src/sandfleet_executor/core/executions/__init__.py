@@ -1,0 +1,1 @@
+"""Executions as values: their events, outcomes, output limits, records and usage."""

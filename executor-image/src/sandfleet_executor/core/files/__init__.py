@@ -1,0 +1,1 @@
+"""Paths, patterns, archives, changes and the disk limit, decided without touching a file."""

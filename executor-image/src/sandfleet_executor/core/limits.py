@@ -1,0 +1,97 @@
+"""The limits of a sandbox: this table is their only declaration in the executor.
+
+The configuration, the API's messages and the rlimits of user processes are made from it. To add a limit: a line in
+`Limits`, a field of the same name in the API's `Limits`, and the code that enforces it, unless that is one of the
+kernel's rlimits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+from sandfleet_executor.core.errors import ConfigError
+
+MIB = 1 << 20
+GIB = 1 << 30
+# Memory that forking a context takes at once under gVisor, which copies in large pieces (measured: 19 MB without any
+# data), and the number of processes that every sandbox may have. A fork bomb is faster than the memory guard: the pod
+# survives only if all of the bomb fits into its memory.
+FORK_BYTES = 20 * MIB
+LEAST_PROCESSES = 32
+# An interpreter needs these to start at all.
+LEAST_OPEN_FILES = 64
+# The largest file size that both Linux and gVisor let a process set.
+MAX_DISK_BYTES = 1 << 50
+# Largest output limit that one execution may ask for, in bytes of each stream.
+MAX_OUTPUT_BYTES = 4 << 30
+BYTES, SECONDS, COUNT = "bytes", "seconds", "count"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a limit may be: its unit, the least and the most. Every limit is above 0."""
+
+    unit: str
+    least: float | None = None
+    most: float | None = None
+    # The kernel's limit that is set to this value in every process of the user ("RLIMIT_NOFILE").
+    rlimit: str = ""
+
+
+def limit(default: float, unit: str, *, least: float | None = None, most: float | None = None, rlimit: str = "") -> Any:
+    return field(default=default, metadata={"bound": Bound(unit, least, most, rlimit)})
+
+
+@dataclass(frozen=True)
+class Limits:
+    memory_bytes: int = limit(2048 * MIB, BYTES)
+    tmp_bytes: int = limit(256 * MIB, BYTES)
+    processes: int = limit(256, COUNT, rlimit="RLIMIT_NPROC")
+    output_bytes: int = limit(16 * MIB, BYTES, most=MAX_OUTPUT_BYTES)
+    executions: int = limit(32, COUNT)
+    max_timeout: float = limit(3600.0, SECONDS)
+    default_timeout: float = limit(300.0, SECONDS)
+    open_files: int = limit(4096, COUNT, least=LEAST_OPEN_FILES, rlimit="RLIMIT_NOFILE")
+    # Of the workspace; also of a single file, wherever it is.
+    disk_bytes: int = limit(10 * GIB, BYTES, most=MAX_DISK_BYTES, rlimit="RLIMIT_FSIZE")
+
+    def __post_init__(self) -> None:
+        for name, bound in BOUNDS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise ConfigError(f"cannot take limit {name}={value!r}: it has to be a number above 0")
+            if bound.least is not None and value < bound.least:
+                raise ConfigError(f"cannot take limit {name}={value}: the least is {bound.least}")
+            if bound.most is not None and value > bound.most:
+                raise ConfigError(f"cannot take limit {name}={value}: the most is {bound.most}")
+
+    @property
+    def tmpfs_bytes(self) -> int:
+        """The size of /tmp and of /dev/shm, each: together at most half of the memory.
+
+        Files cannot be killed: if they filled the memory, every process started to remove them would be killed.
+        """
+        return min(self.tmp_bytes, self.memory_bytes // 4)
+
+    @property
+    def rlimits(self) -> dict[str, int]:
+        """The kernel's limits of every process of the user, by their names in the module `resource`."""
+        return {bound.rlimit: getattr(self, name) for name, bound in BOUNDS.items() if bound.rlimit}
+
+    def fitting_gvisor(self) -> Self:
+        """These limits, with only as many processes as the memory has room for: a fork under gVisor takes much."""
+        return replace(self, processes=min(self.processes, max(LEAST_PROCESSES, self.memory_bytes // FORK_BYTES)))
+
+    def lowered(self, wish: Mapping[str, Any]) -> Self:
+        """These limits, lowered to the values of `wish` that are not 0. Raises ConfigError for a higher value."""
+        for name, value in wish.items():
+            if value > getattr(self, name):
+                raise ConfigError(f"cannot raise limit {name} to {value}: the template allows {getattr(self, name)}")
+        lowered = replace(self, **{name: value for name, value in wish.items() if value})
+        if lowered.default_timeout > lowered.max_timeout:
+            lowered = replace(lowered, default_timeout=lowered.max_timeout)
+        return lowered
+
+
+# Name → what it may be.
+BOUNDS: Mapping[str, Bound] = {each.name: each.metadata["bound"] for each in fields(Limits)}

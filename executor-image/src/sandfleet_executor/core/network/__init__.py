@@ -1,0 +1,1 @@
+"""What to try of the network from inside a sandbox."""

@@ -1,0 +1,1 @@
+"""Packages: the declared ones and the installed ones, as checked values."""

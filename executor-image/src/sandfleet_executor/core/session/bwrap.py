@@ -1,0 +1,180 @@
+"""The session namespace as arguments of bubblewrap (D5): an allow-list, never the host's whole root."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# The worker is a package of this name, so that no module of the user's is hidden by it.
+WORKER_PACKAGE = "_sandfleet_worker"
+WORKER_PARENT = "/opt/sandfleet"
+WORKER_MOUNT = f"{WORKER_PARENT}/{WORKER_PACKAGE}"
+WORKSPACE = "/workspace"
+# Below the workspace: what %pip installs.
+PACKAGES = ".sandfleet/packages"
+INNER_ID = 1000
+# Parts of /etc that programs need and that hold no secret. What is not there is left out.
+ETC = (
+    "alternatives",
+    "ca-certificates",
+    "debian_version",
+    "fonts",
+    "group-",
+    "host.conf",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "locale.alias",
+    "magic",
+    "mime.types",
+    "os-release",
+    "pki/tls/certs",
+    "protocols",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+)
+MERGED = ("bin", "lib", "lib32", "lib64", "sbin")
+USERS = (
+    "root:x:0:0:root:/:/usr/sbin/nologin\n"
+    "sandbox:x:{id}:{id}:sandbox:/workspace:/bin/bash\n"
+    "nobody:x:65534:65534::/:/usr/sbin/nologin\n"
+)
+GROUP = "root:x:0:\nsandbox:x:{id}:\nnogroup:x:65534:\n"
+# The variables that make two runs alike (D15).
+FIXED = (
+    "LANG",
+    "LC_ALL",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHONHASHSEED",
+    "TZ",
+)
+HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"
+
+
+@dataclass(frozen=True)
+class Host:
+    """The facts of the machine."""
+
+    is_root: bool
+    # Folders of / that are links into /usr (on Debian all of MERGED).
+    merged: tuple[str, ...]
+    # The interpreter for user code, and the folders that it needs (its prefixes).
+    python: str
+    prefixes: tuple[str, ...]
+    worker_folder: str
+    # Inside a pod the network is the pod's and its resolver is needed.
+    own_network: bool
+    resolver: bool = False
+    # Under gVisor no process can enter the terminals' file system that a session mounts for itself. The pod's is used,
+    # where all terminals are the session's.
+    own_terminals: bool = True
+
+
+@dataclass(frozen=True)
+class Data:
+    """Files that are made for the namespace; each text comes from a descriptor of its own."""
+
+    path: str
+    text: str
+
+
+def data_files() -> tuple[Data, ...]:
+    return (
+        Data("/etc/passwd", USERS.format(id=INNER_ID)),
+        Data("/etc/group", GROUP.format(id=INNER_ID)),
+        Data("/etc/hosts", HOSTS),
+        Data("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+    )
+
+
+def arguments(
+    host: Host, *, workspace: str, tmp_bytes: int, user_id: int | None, data_fds: Sequence[int], info_fd: int
+) -> list[str]:
+    """The arguments of bwrap, up to the program. `user_id` is the host uid that enter.py takes (root only)."""
+    found = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"]
+    if not (host.is_root and user_id):
+        found += ["--unshare-user", "--uid", str(INNER_ID), "--gid", str(INNER_ID)]
+    if host.own_network:
+        found += ["--unshare-net"]
+    found += ["--as-pid-1", "--die-with-parent", "--new-session", "--clearenv", "--info-fd", str(info_fd)]
+    found += folders(("/etc/x", "/etc/ssl/x", "/etc/pki/tls/x"))
+    found += ["--ro-bind", "/usr", "/usr"]
+    for name in MERGED:
+        found += (
+            ["--symlink", f"usr/{name}", f"/{name}"]
+            if name in host.merged
+            else ["--ro-bind-try", f"/{name}", f"/{name}"]
+        )
+    for name in ETC:
+        found += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    if host.resolver:
+        found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
+    for data, fd in zip(data_files(), data_fds, strict=True):
+        # Readable by the inner user, who has not made them.
+        found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
+    found += ["--proc", "/proc", "--dev", "/dev"]
+    if not host.own_terminals:
+        found += ["--dev-bind", "/dev/pts", "/dev/pts"]
+    for path in ("/tmp", "/dev/shm"):  # noqa: S108 - the namespace's own
+        found += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", path]
+    # After the file systems that are made for it: the interpreter may lie below /tmp.
+    found += folders((WORKER_MOUNT, *host.prefixes))
+    for prefix in host.prefixes:
+        found += ["--ro-bind", prefix, prefix]
+    found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
+    found += ["--bind", workspace, WORKSPACE, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]
+    return found
+
+
+def folders(paths: Sequence[str]) -> list[str]:
+    """Arguments that make the folders above the paths; without a user namespace bubblewrap makes them for root only."""
+    made = [path for path in ancestors(paths) if path != "/tmp"]  # noqa: S108 - mounted, with its own mode
+    return [part for path in made for part in ("--perms", "0755", "--dir", path)]
+
+
+def ancestors(paths: Sequence[str]) -> list[str]:
+    """The folders above the paths, but for the root and what lies in /usr, from the top down."""
+    found: dict[str, None] = {}
+    for path in paths:
+        names = path.split("/")[1:-1]
+        if names and names[0] != "usr":
+            found.update({"/" + "/".join(names[: end + 1]): None for end in range(len(names))})
+    return list(found)
+
+
+def program(host: Host, *, user_id: int | None, start: str) -> list[str]:
+    """What runs as PID 1. `start` is Python source; the interpreter takes no path from user code."""
+    python = [host.python, "-s", "-P", "-c", start]
+    if host.is_root and user_id:
+        return [host.python, "-I", "-S", f"{WORKER_MOUNT}/init/enter.py", str(user_id), *python]
+    return python
+
+
+def environment(host: Host, threads: int, workspace: str = WORKSPACE) -> dict[str, str]:
+    """What every process of the session starts with (D15). `workspace` as user code sees it."""
+    count = str(threads)
+    packages = f"{workspace}/{PACKAGES}"
+    return {
+        "PATH": f"{host.python.rpartition('/')[0]}:{packages}/bin:/usr/local/bin:/usr/bin:/bin",
+        "HOME": workspace,
+        "USER": "sandbox",
+        "LOGNAME": "sandbox",
+        "SHELL": "/bin/bash",
+        "TMPDIR": "/tmp",  # noqa: S108 - the namespace's own
+        "XDG_CACHE_HOME": "/tmp/.cache",  # noqa: S108 - the namespace's own
+        "MPLCONFIGDIR": "/tmp/.matplotlib",  # noqa: S108 - the namespace's own
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "TERM": "dumb",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SANDFLEET_PACKAGES": packages,
+        "OMP_NUM_THREADS": count,
+        "OPENBLAS_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        "NUMEXPR_NUM_THREADS": count,
+    }

@@ -1,0 +1,156 @@
+"""Capability tokens (JWT, EdDSA) checked with public keys from a file that may change at any time."""
+
+import base64
+import binascii
+import json
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from sandfleet_executor.core.access.token_claims import (
+    Caller,
+    TokenError,
+    TokenReason,
+    check_scope,
+    check_time,
+    read_claims,
+)
+
+MAX_TOKEN_CHARACTERS = 4096
+MAX_CACHED_TOKENS = 1024
+MAX_KEYS_FILE_BYTES = 64 << 10
+MAX_KEYS = 64
+# A token with an unknown kid may come before the file's change shows; a flood of them must not become a flood of reads.
+UNKNOWN_KID_REREAD_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+# PyJWT checks the signature; the claims are checked by core.access.token_claims, against a clock that is an argument.
+_SIGNATURE_ONLY: Any = {
+    "verify_signature": True,
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+    "verify_aud": False,
+    "verify_iss": False,
+    "verify_sub": False,
+    "verify_jti": False,
+}
+
+
+class TokenVerifier:
+    """Verifies tokens for one audience. Not for several threads at once.
+
+    `clock` gives seconds since the epoch. A keys file that is missing or broken leaves the keys as they were.
+    """
+
+    def __init__(self, keys_file: Path, audience: str, clock: Callable[[], float]) -> None:
+        self._keys_file = keys_file
+        self._audience = audience
+        self._clock = clock
+        self._keys: Mapping[str, Ed25519PublicKey] = {}
+        self._file_mark: tuple[int, int, int] | None = None
+        self._next_forced_read = 0.0
+        self._cache: OrderedDict[str, Caller] = OrderedDict()
+        self._refresh()
+
+    def verify(self, token: str, scope: str) -> Caller:
+        """The caller that the token stands for. Raises TokenError."""
+        now = self._clock()
+        self._refresh()
+        caller = self._cache.get(token)
+        if caller is None:
+            caller = self._check(token, now)
+            check_time(caller, now)
+            self._remember(token, caller)
+        else:
+            self._cache.move_to_end(token)
+            # The wall clock may jump, so the times are checked at each call.
+            check_time(caller, now)
+        check_scope(caller, scope)
+        return caller
+
+    def _check(self, token: str, now: float) -> Caller:
+        if len(token) > MAX_TOKEN_CHARACTERS:
+            raise TokenError(
+                TokenReason.INVALID, f"cannot accept the token: it has over {MAX_TOKEN_CHARACTERS} characters"
+            )
+        try:
+            key = self._key(jwt.get_unverified_header(token).get("kid"), now)
+            claims = jwt.decode(token, key, algorithms=["EdDSA"], options=_SIGNATURE_ONLY)
+        # PyJWT lets a RecursionError of JSON and a ValueError of the key through.
+        except (jwt.PyJWTError, ValueError, RecursionError) as error:
+            raise TokenError(
+                TokenReason.INVALID, "cannot accept the token: it is malformed or its signature is wrong"
+            ) from error
+        return read_claims(claims, self._audience)
+
+    def _key(self, kid: object, now: float) -> Ed25519PublicKey:
+        if isinstance(kid, str):
+            if kid not in self._keys and not 0 <= self._next_forced_read - now <= UNKNOWN_KID_REREAD_SECONDS:
+                self._next_forced_read = now + UNKNOWN_KID_REREAD_SECONDS
+                self._file_mark = None
+                self._refresh()
+            if kid in self._keys:
+                return self._keys[kid]
+        raise TokenError(TokenReason.INVALID, "cannot accept the token: it is signed by no known key")
+
+    def _remember(self, token: str, caller: Caller) -> None:
+        self._cache[token] = caller
+        if len(self._cache) > MAX_CACHED_TOKENS:
+            self._cache.popitem(last=False)
+
+    def _refresh(self) -> None:
+        """Reads the keys again if the file has changed."""
+        try:
+            status = os.stat(self._keys_file)  # noqa: PTH116 - on the path of each RPC; Path.stat costs twice as much
+        except OSError:
+            # In the middle of being replaced, or gone: the keys that are known stay.
+            return
+        mark = (status.st_mtime_ns, status.st_ino, status.st_size)
+        if mark != self._file_mark:
+            self._file_mark = mark
+            self._load()
+
+    def _load(self) -> None:
+        try:
+            keys = read_keys(self._keys_file)
+        except (OSError, ValueError, RecursionError) as error:
+            _log.warning("cannot read the keys of tokens, the old ones stay: %s", error)
+            return
+        if {kid: key.public_bytes_raw() for kid, key in keys.items()} != {
+            kid: key.public_bytes_raw() for kid, key in self._keys.items()
+        }:
+            # A key that was taken away takes its tokens with it.
+            self._cache.clear()
+        self._keys = keys
+
+
+def read_keys(keys_file: Path) -> Mapping[str, Ed25519PublicKey]:
+    """The Ed25519 keys of a JWKS file by their kid; keys of other kinds are left out. Raises OSError, ValueError."""
+    with keys_file.open("rb") as file:
+        text = file.read(MAX_KEYS_FILE_BYTES + 1)
+    if len(text) > MAX_KEYS_FILE_BYTES:
+        raise ValueError(f"cannot read the keys file: it has over {MAX_KEYS_FILE_BYTES} bytes")
+    document = json.loads(text)
+    keys = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(keys, list) or len(keys) > MAX_KEYS:
+        raise ValueError(f"cannot read the keys file: it is no JWKS of up to {MAX_KEYS} keys")
+    return dict(_read_key(key) for key in keys if isinstance(key, dict) and key.get("crv") == "Ed25519")
+
+
+def _read_key(key: Mapping[str, Any]) -> tuple[str, Ed25519PublicKey]:
+    kid, x = key.get("kid"), key.get("x")
+    if not isinstance(kid, str) or not kid or not isinstance(x, str):
+        raise ValueError("cannot read the keys file: a key without kid or x")
+    try:
+        raw = base64.b64decode(x + "=" * (-len(x) % 4), altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError("cannot read the keys file: a key that is no base64url") from error
+    return kid, Ed25519PublicKey.from_public_bytes(raw)

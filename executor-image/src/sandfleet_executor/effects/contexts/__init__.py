@@ -1,0 +1,1 @@
+"""Contexts: interpreters, their queue of cells, their copies and saved states."""

@@ -1,0 +1,366 @@
+"""Contexts: named interpreters that run one cell at a time.
+
+A fresh interpreter takes the place of one that has ended.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sandfleet_executor.core.contexts import rollback
+from sandfleet_executor.core.contexts.frames import BadFrame, Done
+from sandfleet_executor.core.contexts.rollback import OTHER_LANGUAGE
+from sandfleet_executor.core.contexts.states import Bounds, Manifest, still_lost
+from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.executions.events import Rollback, Started
+from sandfleet_executor.core.executions.outcomes import Cause, Facts, Verdict, judge_cell
+from sandfleet_executor.effects.contexts import copies
+from sandfleet_executor.effects.contexts.interpreter import Cell, Interpreter
+from sandfleet_executor.effects.contexts.interpreter_slot import (
+    ContextServices,
+    ContextSpec,
+    InterpreterSlot,
+    kill,
+)
+from sandfleet_executor.effects.contexts.queue import CellQueue, CellRequest
+from sandfleet_executor.effects.contexts.state_store import NAMED, NothingToSaveError, StateError
+from sandfleet_executor.effects.contexts.state_transfer import Restored
+from sandfleet_executor.effects.contexts.variables import Held, Place, Variables
+from sandfleet_executor.effects.executions.execution import Execution
+from sandfleet_executor.effects.executions.meter import ExecutionMeter, end_or_stop, signal_name
+from sandfleet_executor.effects.namespace.children import Exit, NamespaceError
+from sandfleet_executor.effects.namespace.namespace import Namespace
+
+ALL_VARIABLES = "variables"
+
+
+class Context:
+    def __init__(self, spec: ContextSpec, services: ContextServices) -> None:
+        self.spec = spec
+        self.deleted = False
+        self._services = services
+        self._session = services.session
+        self._queue = CellQueue()
+        self._slot = InterpreterSlot(spec, services, self._queue)
+        held = Held(spec.id, self._queue.lock, lambda: self._slot.living, lambda: self._slot.cells.of_state)
+        place = Place(services.states, services.memory_bytes, services.session.namespace)
+        self.variables = Variables(held, place, spec.persistence.autosave if spec.can_be_kept else None)
+        # The parts of the state that the next cell does not find any more.
+        self._lost: tuple[str, ...] = ()
+        # Whether to start from an earlier executor's save; what came of it, and what the next cell is told of it.
+        self._resume = spec.persistence.resume
+        self.resumed: Restored | None = None
+        self._brought: tuple[int, int] | None = None
+
+    def sibling(self, context_id: str) -> "Context":
+        """A new context with the same beginning."""
+        persistence = replace(self.spec.persistence, resume=False)
+        return Context(replace(self.spec, id=context_id, persistence=persistence), self._services)
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def language(self) -> str:
+        return self.spec.language
+
+    @property
+    def generation(self) -> int:
+        """How many interpreters the context has had."""
+        return self._slot.generation
+
+    @property
+    def executions(self) -> int:
+        """How many cells have begun."""
+        return self._slot.cells.begun
+
+    @property
+    def copied_cell(self) -> int:
+        """The cell whose state a killed cell is rolled back to; 0 without a copy."""
+        return self._slot.copies.cell
+
+    @property
+    def busy(self) -> bool:
+        return self._queue.running is not None
+
+    @property
+    def alive(self) -> bool:
+        """Whether its interpreter can take a cell."""
+        return self._slot.alive
+
+    # Beginning and end
+
+    async def start(self) -> Interpreter:
+        """The living interpreter; a fresh one when there is none. Raises NamespaceError."""
+        slot = self._slot
+        if living := slot.living:
+            return living
+        namespace = await self._session.namespace()
+        if slot.interpreter and not self._lost:
+            # It ended between two cells.
+            rolled_back = await slot.roll_back(namespace)
+            self._lost = ("processes",) if rolled_back.done else (ALL_VARIABLES, "processes")
+            if rolled_back.done and (living := slot.living):
+                return living
+        first = slot.interpreter is None
+        interpreter = await slot.start_fresh(namespace)
+        if self._resume or not first:
+            # Saved variables may need the packages.
+            await self._session.settled(None)
+            self._resume = False
+            await self._bring_back(interpreter, first=first)
+            if not self.alive:
+                # Restoring has ended the interpreter.
+                interpreter = await slot.start_fresh(namespace)
+        return interpreter
+
+    async def begin(self) -> None:
+        """Starts, from the newest automatic save if the context resumes. Raises as `start`."""
+        async with self._queue.lock:
+            if not self._resume:
+                await self.variables.forget()
+            await self.start()
+
+    def stop(self, cause: Cause, grace: float, execution_id: str = "") -> bool:
+        """Asks the execution of that id, or else the running one, to end. False when there is none."""
+        found = self._queue.find(execution_id)
+        if found:
+            found.stop(cause, grace)
+        return found is not None
+
+    async def end(self, cause: Cause) -> None:
+        """Ends the interpreter with everything below it, and so the running execution."""
+        self.stop(cause, 0)
+        interpreter = self._slot.leave()
+        self._lost = ()
+        await self.variables.forget()
+        if interpreter and not interpreter.ended.done():
+            await kill(interpreter)
+
+    async def lose(self) -> None:
+        """Ends an idle interpreter; the next cell is told what it does not find any more."""
+        interpreter = self._slot.living
+        if interpreter is None or self.busy or self._queue.lock.locked():
+            return
+        # A cell that comes now waits, and does not begin in an interpreter that is about to end.
+        async with self._queue.lock:
+            await kill(interpreter)
+
+    # Saved variables
+
+    async def save(self, name: str, bounds: Bounds) -> Manifest:
+        """Saves the variables under the name. Raises StateError and NamespaceError."""
+        self._check_kept("save")
+        return await self.variables.save(NAMED, name, bounds)
+
+    async def restore(self, name: str, seconds: float) -> Restored:
+        """Brings saved variables in. Raises StateError, NamespaceError and BadRequest."""
+        self._check_kept("restore")
+        await self._session.settled(None)
+        async with self._queue.lock:
+            restored = await self.variables.restore(await self.start(), NAMED, name, seconds)
+        self._slot.changed()
+        self.variables.cell_ended()
+        return restored
+
+    def _check_kept(self, verb: str) -> None:
+        if not self.spec.can_be_kept:
+            raise NothingToSaveError(f"cannot {verb} context {self.id}: variables of {self.language} cannot be saved")
+
+    async def _bring_back(self, interpreter: Interpreter, *, first: bool) -> None:
+        """Restores the newest automatic save. `first`: its cells ran in an earlier executor; their numbers go on."""
+        try:
+            self.resumed = await self.variables.bring_back(interpreter)
+        except StateError as error:
+            await self.variables.give_up(str(error))
+            others = tuple(word for word in self._lost if not word.startswith(ALL_VARIABLES))
+            self._lost = (ALL_VARIABLES, *others)
+            return
+        if self.resumed:
+            newest = self.resumed.manifest
+            cells = self._slot.cells
+            if first:
+                cells.begun = cells.ended = newest.cell
+            cells.of_state = newest.cell
+            self._slot.changed()
+            self._lost = self._less(self._lost, self.resumed.missing, newest)
+            self._brought = (self.resumed.count, newest.cell)
+
+    def _less(self, lost: tuple[str, ...], missing: Sequence[str], newest: Manifest) -> tuple[str, ...]:
+        """What is lost although the variables of an automatic save come back."""
+        others = tuple(word for word in lost if not word.startswith(ALL_VARIABLES))
+        return (*still_lost(missing, newest.cell, self._slot.cells.ended), *others)
+
+    # Cells
+
+    async def run(self, execution: Execution, request: CellRequest) -> None:
+        """Runs one cell to its end, which it emits."""
+        attributes = {"sandfleet.context.id": self.id, "sandfleet.execution.id": execution.id}
+        meter = ExecutionMeter(execution, self._session, "execute_cell", request.traceparent, attributes)
+        waits = self._queue.lock.locked() or not self.alive
+        async with self._queue.turn_of(execution):
+            if self.deleted:
+                execution.stop(Cause.RESTART, 0)
+            if execution.cause is not Cause.NONE:
+                self._close_stopped(meter)
+                return
+            if ready := await self._make_ready(meter, request, waits=waits):
+                await self._run(meter, request, *ready)
+
+    def _close_stopped(self, meter: ExecutionMeter) -> None:
+        """The end of an execution that was stopped before it ran."""
+        meter.execution.emit(Started(meter.execution.id, self.id))
+        meter.close(judge_cell(Facts(cause=meter.execution.cause)))
+
+    async def _make_ready(
+        self, meter: ExecutionMeter, request: CellRequest, *, waits: bool
+    ) -> tuple[Interpreter, Namespace] | None:
+        """What the cell runs in; None where it has ended already. Waiting does not count as its time."""
+        execution = meter.execution
+        try:
+            waits = await self._session.settled(execution) or waits
+            if execution.cause is not Cause.NONE:
+                self._close_stopped(meter)
+                return None
+            interpreter = await self.start()
+            namespace = await self._session.namespace()
+        except (NamespaceError, BadRequest) as error:
+            execution.emit(Started(execution.id, self.id))
+            meter.close(verdict_on(error))
+            return None
+        if self._slot.copies.due and (request.rolls_back or self._slot.copies.may_wait()):
+            await self._slot.copy(namespace, interpreter, waited=True)
+            waits = True
+        self._slot.cells.begun += 1
+        notices = self._session.notices(self.id)
+        execution.emit(Started(execution.id, self.id, self.executions, self._lost, self._brought, notices))
+        self._lost, self._brought = (), None
+        if waits:
+            meter.restart_clock()
+        return interpreter, namespace
+
+    async def _run(
+        self, meter: ExecutionMeter, request: CellRequest, interpreter: Interpreter, namespace: Namespace
+    ) -> None:
+        execution, number = meter.execution, self.executions
+        envs = request.envs | meter.trace.environment()
+        header = {"cell": number, "execution_id": execution.id, "envs": envs}
+        with namespace.busy():
+            cell = interpreter.begin(meter, header, request.code)
+            await end_or_stop(execution, cell.end, request.timeout, interpreter.interrupt)
+            end = await self._settle(interpreter, cell, namespace)
+        facts = cell_facts(execution, cell, end, request)
+        verdict = judge_cell(facts)
+        if not isinstance(end, Done):
+            lost, rolled_back = await self._after_a_kill(namespace)
+            meter.close(verdict, facts, lost=lost, rollback=rolled_back)
+            return
+        self._slot.cells.ended = self.executions
+        if request.rolls_back and verdict.outcome != "ok":
+            rolled_back = await self._undo(namespace, interpreter)
+            meter.close(verdict, facts, lost=self._lost, rollback=rolled_back)
+        else:
+            meter.close(verdict, facts)
+            self._has_changed()
+
+    def _has_changed(self) -> None:
+        """A cell has ended, and its changes are there."""
+        self._slot.changed_by_cell()
+        self.variables.cell_ended()
+
+    async def _settle(self, interpreter: Interpreter, cell: Cell, namespace: Namespace) -> Done | Exit | BadFrame:
+        """The end of the cell; an interpreter that has not come to one, or that broke the protocol, is killed."""
+        if cell.end.done() and not isinstance(cell.end.result(), BadFrame):
+            return cell.end.result()
+        await kill(interpreter)
+        if not interpreter.ended.done():
+            # PID 1 did not kill it: the namespace goes as a whole.
+            await namespace.close()
+        return cell.end.result() if cell.end.done() else await interpreter.ended
+
+    async def _after_a_kill(self, namespace: Namespace) -> tuple[tuple[str, ...], Rollback | None]:
+        """What is lost, and whether the context was rolled back."""
+        if self._slot.interpreter is None:
+            # The context was restarted or deleted, as its owner asked.
+            return self._what_was_lost(namespace), None
+        rolled_back = await self._slot.roll_back(namespace)
+        if not rolled_back.done:
+            return self._what_was_lost(namespace), rolled_back
+        self._lost = ("processes",)
+        return self._lost, rolled_back
+
+    async def _undo(self, namespace: Namespace, interpreter: Interpreter) -> Rollback:
+        """Rolls back a cell that ended by itself and left its interpreter alive."""
+        if why_not := self._slot.copies.why_not():
+            self._has_changed()
+            return rollback.refused(why_not)
+        await kill(interpreter)
+        rolled_back = await self._slot.roll_back(namespace)
+        self._lost = ("processes",) if rolled_back.done else (ALL_VARIABLES, "processes")
+        return rolled_back
+
+    def _what_was_lost(self, namespace: Namespace) -> tuple[str, ...]:
+        lost: tuple[str, ...] = (ALL_VARIABLES, "processes", *(["tmp"] if namespace.ended else []))
+        if newest := self.variables.newest:
+            lost = self._less(lost, [item.name for item in newest.unsaved], newest)
+        # A restart by request is not reported as a loss.
+        self._lost = lost if self._slot.interpreter else ()
+        return lost
+
+    # Forks
+
+    async def fork(self, others: "Sequence[Context]") -> None:
+        """Makes all of them, or none, copies of this context. Raises NotCopiedError and NamespaceError."""
+        if not self.spec.can_be_kept:
+            raise copies.NotCopiedError(OTHER_LANGUAGE)
+        async with contextlib.AsyncExitStack() as turns:
+            # No cell runs in them before they are copies.
+            for each in (self, *others):
+                await turns.enter_async_context(each._queue.lock)  # noqa: SLF001 of its own kind
+            interpreter = await self.start()
+            for each in others:
+                await each.variables.forget()
+            namespace = await self._session.namespace()
+            seeds = [each.id for each in others]
+            forks = await copies.fork(namespace, interpreter, seeds, self._services.memory_bytes())
+            for each, new in zip(others, forks, strict=True):
+                each._take_over(new, self)  # noqa: SLF001 of its own kind
+
+    def _take_over(self, interpreter: Interpreter, origin: "Context") -> None:
+        self._slot.take_over(interpreter, origin._slot.cells)  # noqa: SLF001 of its own kind
+        if self.deleted:
+            interpreter.kill()
+        else:
+            self._slot.forked()
+
+
+def cell_facts(execution: Execution, cell: Cell, end: Done | Exit | BadFrame, request: CellRequest) -> Facts:
+    """What is known at the end of a cell."""
+    cause, status, code, number = execution.cause, None, 0, 0
+    match end:
+        case Done():
+            status, code = end.status, end.exit_code
+        case BadFrame() if cause is Cause.NONE:
+            cause = Cause.PROTOCOL
+        case Exit():
+            code, number = end.code, end.signal
+            if end.memory and cause is Cause.NONE:
+                cause = Cause.MEMORY
+    return Facts(
+        cause=cause,
+        status=status,
+        error_name=cell.error_name,
+        exit_code=code,
+        signal=signal_name(number),
+        timeout=request.timeout,
+        memory_limit=request.memory_limit,
+        disk_limit=request.disk_limit,
+    )
+
+
+def verdict_on(error: NamespaceError | BadRequest) -> Verdict:
+    """Why there is no interpreter: the platform cannot start one, or its working directory was removed meanwhile."""
+    if isinstance(error, BadRequest):
+        return Verdict("error", "code", "WorkingDirectoryGone", str(error))
+    return Verdict("lost", "platform", "InterpreterNotStarted", str(error))

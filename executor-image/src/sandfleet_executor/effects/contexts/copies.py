@@ -1,0 +1,187 @@
+"""Copies of interpreters: forked by them, adopted by the spawner, kept until one is needed."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandfleet_executor.core.contexts import rollback
+from sandfleet_executor.core.contexts.frames import BadFrame
+from sandfleet_executor.core.contexts.rollback import Budget, Refusal
+from sandfleet_executor.effects.contexts.interpreter import Interpreter
+from sandfleet_executor.effects.namespace.children import Child, NamespaceError
+from sandfleet_executor.effects.namespace.namespace import Namespace
+
+# Nothing is to be undone, and a copy is due all the same.
+UNCOPIED = 1
+
+
+class NotCopiedError(Exception):
+    """There are no copies; `why` says why not."""
+
+    def __init__(self, why: Refusal) -> None:
+        super().__init__(why.message)
+        self.why = why
+
+
+async def make(namespace: Namespace, interpreter: Interpreter, count: int, most_bytes: int) -> list[Child]:
+    """Copies of an idle interpreter, all of them or none, which wait to go on. Raises NotCopiedError."""
+    with contextlib.ExitStack() as given:
+        pairs = [socket.socketpair() for _ in range(count)]
+        for _, theirs in pairs:
+            given.callback(theirs.close)
+        try:
+            pids = await _ask(namespace, interpreter, [theirs for _, theirs in pairs], most_bytes)
+        except BaseException:  # A cancellation too: a copy ends with its socket.
+            for ours, _ in pairs:
+                ours.close()
+            raise
+    made = [Child(pid, ours) for pid, (ours, _) in zip(pids, pairs, strict=True)]
+    for each in made:
+        namespace.watch(each.pid, each.on_exit, each.on_sample)
+        _count_as_waiting(namespace, each)
+    return made
+
+
+def _count_as_waiting(namespace: Namespace, copy: Child) -> None:
+    namespace.waiting.add(copy.pid)
+    copy.gone.add_done_callback(lambda _: namespace.waiting.discard(copy.pid))
+
+
+async def _ask(
+    namespace: Namespace, interpreter: Interpreter, sockets: list[socket.socket], most_bytes: int
+) -> list[int]:
+    try:
+        pids = await interpreter.copy(sockets, most_bytes)
+        if isinstance(pids, Refusal):
+            raise NotCopiedError(pids)
+        try:
+            await namespace.adopt(pids, interpreter.pid)
+        finally:
+            interpreter.release()
+    except (BadFrame, NamespaceError) as error:
+        raise NotCopiedError(Refusal("CopyBroken", str(error))) from error
+    return pids
+
+
+async def fork(
+    namespace: Namespace, interpreter: Interpreter, seeds: Sequence[str], most_bytes: int
+) -> list[Interpreter]:
+    """A running copy of an idle interpreter for each seed of its random numbers: all of them, or none.
+
+    Raises NotCopiedError and NamespaceError.
+    """
+    made = await make(namespace, interpreter, len(seeds), most_bytes)
+    begun = [Interpreter.resume(namespace, copy, seed) for copy, seed in zip(made, seeds, strict=True)]
+    went_on = await asyncio.gather(*begun, return_exceptions=True)
+    if failed := [each for each in went_on if isinstance(each, BaseException)]:
+        for copy in made:
+            end(namespace, copy)
+        raise failed[0]
+    return [each for each in went_on if isinstance(each, Interpreter)]
+
+
+def end(namespace: Namespace, copy: Child) -> None:
+    """Of no use any more."""
+    copy.channel.close()
+    if not copy.gone.done():
+        namespace.kill(copy.pid)
+
+
+@dataclass(frozen=True)
+class Copy:
+    child: Child
+    namespace: Namespace
+    # After which cell it was taken.
+    cell: int
+
+    def ended(self) -> Refusal | None:
+        """Why the copy has ended; None while it lives."""
+        if self.namespace.ended:
+            return rollback.SANDBOX_ENDED
+        if self.child.gone.done():
+            return rollback.MEMORY_SHORT if self.child.gone.result().memory else rollback.COPY_ENDED
+        return None
+
+
+class Keeper:
+    """The one copy of a context, and why there is none."""
+
+    def __init__(self, most_bytes: int, why_never: Refusal | None = None) -> None:
+        self._most_bytes = most_bytes
+        self._copy: Copy | None = None
+        self._budget = Budget(time.monotonic())
+        self._why_not = rollback.FIRST_CELL if most_bytes else why_never or rollback.DISABLED
+        # Cells that have ended since the copy was taken, or that there is none of.
+        self.undone = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether the context has changed since it was copied."""
+        return bool(self._most_bytes) and self.undone > 0
+
+    @property
+    def cell(self) -> int:
+        """After which cell the copy was taken; 0 without one."""
+        return self._copy.cell if self._copy and not self._copy.child.gone.done() else 0
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long the context has to be idle before it is copied."""
+        return self._budget.idle_seconds
+
+    def may_wait(self) -> bool:
+        """Whether a cell may be held up for a copy now."""
+        return self._budget.allows(time.monotonic())
+
+    async def take(self, namespace: Namespace, interpreter: Interpreter, cell: int, *, waited: bool) -> None:
+        """A new copy in the place of the old one; `waited`: a cell is held up by it."""
+        started = time.monotonic()
+        before, self._copy = self._copy, None
+        self.undone = 0
+        try:
+            (child,) = await make(namespace, interpreter, 1, self._most_bytes)
+        except NotCopiedError as error:
+            self._why_not = error.why
+        else:
+            self._copy, self._why_not = Copy(child, namespace, cell), rollback.COPY_ENDED
+        finally:
+            # An old copy would bring back an outdated state.
+            if before:
+                end(before.namespace, before.child)
+        self._budget.took(time.monotonic() - started, waited=waited)
+
+    def why_not(self) -> Refusal | None:
+        """Why the context cannot be rolled back; None where it can, as far as can be seen."""
+        copy = self._copy
+        if copy is None:
+            return rollback.NOT_YET if self.undone and self._why_not is rollback.FIRST_CELL else self._why_not
+        return copy.ended()
+
+    async def go_on(self, namespace: Namespace) -> tuple[Interpreter, int, int] | Refusal:
+        """The copy as an interpreter, the cell that it was taken after, and how many since then are undone."""
+        why_not = self.why_not()
+        copy, self._copy = self._copy, None
+        undone, self.undone = self.undone, 0
+        self._budget.refill()
+        if why_not or copy is None:
+            return why_not or rollback.COPY_ENDED
+        try:
+            interpreter = await Interpreter.resume(namespace, copy.child)
+        except NamespaceError:
+            end(namespace, copy.child)
+            # The end of the copy may have been reported after that of the context.
+            return copy.ended() or rollback.COPY_BROKEN
+        # The copy itself goes on: the next one is still to be made.
+        self._why_not, self.undone = rollback.NOT_YET, UNCOPIED
+        return interpreter, copy.cell, undone
+
+    def forget(self) -> None:
+        """The context begins anew, or ends."""
+        copy, self._copy = self._copy, None
+        self.undone = 0
+        self._why_not = rollback.FIRST_CELL if self._most_bytes else rollback.DISABLED
+        if copy:
+            end(copy.namespace, copy.child)

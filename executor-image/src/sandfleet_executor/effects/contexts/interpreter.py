@@ -1,0 +1,258 @@
+"""One live interpreter: its process, its pipes and its control socket."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sandfleet_executor.core.contexts import frames, rollback
+from sandfleet_executor.core.contexts.frames import BadFrame, Done
+from sandfleet_executor.core.contexts.rollback import Refusal
+from sandfleet_executor.core.executions.events import STDERR, STDOUT, Error, Gap, Output, Result
+from sandfleet_executor.core.executions.output import HeadAndTail
+from sandfleet_executor.effects.executions.execution import Execution
+from sandfleet_executor.effects.executions.meter import ExecutionMeter
+from sandfleet_executor.effects.executions.pump import Pump, make_pipe
+from sandfleet_executor.effects.namespace.children import CONTEXT, Child, Exit, NamespaceError, Sample
+from sandfleet_executor.effects.namespace.namespace import Namespace
+from sandfleet_executor.worker.base.frames import Frame, FrameError
+
+# Output of threads and background processes between two cells is kept for the next cell, up to so many bytes a stream.
+BETWEEN_CELLS_BYTES = 64 << 10
+# All results of one execution together, in bytes; larger ones are left out, and their size is reported.
+RESULT_BYTES = 64 << 20
+# How long the end of the process may be behind the end of its socket, in seconds.
+EXIT_SECONDS = 2.0
+# How long a context may take to fork copies of itself, and a copy to go on, in seconds.
+COPY_SECONDS = 10.0
+RESUME_SECONDS = 10.0
+
+
+@dataclass
+class Cell:
+    """The cell that an interpreter runs."""
+
+    execution: Execution
+    # Done: the interpreter is ready for the next. Exit: it has ended. BadFrame: it broke the protocol.
+    end: asyncio.Future[Done | Exit | BadFrame]
+    meter: ExecutionMeter
+    cpu_at_start: float
+    error_name: str = ""
+    results_left: int = RESULT_BYTES
+
+
+class Interpreter:
+    """Made by `start`; ends with `kill`, by itself, or with the namespace."""
+
+    def __init__(self, namespace: Namespace, stdout: int, stderr: int) -> None:
+        self._namespace = namespace
+        self._child: Child
+        self._between = {stream: HeadAndTail(BETWEEN_CELLS_BYTES, tail_only=True) for stream in (STDOUT, STDERR)}
+        self._pumps = {
+            STDOUT: Pump(stdout, lambda data: self._on_output(STDOUT, data)),
+            STDERR: Pump(stderr, lambda data: self._on_output(STDERR, data)),
+        }
+        self._cell: Cell | None = None
+        self._copying: asyncio.Future[dict[str, Any]] | None = None
+        self._cpu_seen = 0.0
+        # What cells that ended have written, of all that it has.
+        self._written_told = 0
+        self._kill_timer: asyncio.TimerHandle | None = None
+        # It spoke out of turn: later frames may be about another cell.
+        self.broken = False
+        self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def start(
+        cls, namespace: Namespace, cwd: str, envs: dict[str, str], options: dict[str, Any]
+    ) -> "Interpreter":
+        """Raises NamespaceError."""
+        request = {"cwd": cwd, "envs": envs, "options": options}
+
+        async def begin(self: Interpreter, fds: Sequence[int]) -> Child:
+            return await namespace.children.start(CONTEXT, request, b"", fds, self)
+
+        return await cls._begin(namespace, begin)
+
+    @classmethod
+    async def resume(cls, namespace: Namespace, copy: Child, seed: str = "") -> "Interpreter":
+        """A copy goes on from where it was taken; a `seed` gives it random numbers of its own.
+
+        Raises NamespaceError.
+        """
+
+        async def begin(self: Interpreter, fds: Sequence[int]) -> Child:
+            namespace.wake_copy(copy.pid)
+            if not await copy.begin({"seed": seed}, b"", fds, self, RESUME_SECONDS):
+                raise NamespaceError("cannot go on with a copy: it does not answer")
+            return copy
+
+        return await cls._begin(namespace, begin)
+
+    @classmethod
+    async def _begin(
+        cls, namespace: Namespace, begin: Callable[["Interpreter", Sequence[int]], Awaitable[Child]]
+    ) -> "Interpreter":
+        stdout, stdout_writer = make_pipe()
+        stderr, stderr_writer = make_pipe()
+        self = cls(namespace, stdout, stderr)
+        try:
+            self._child = await begin(self, [stdout_writer, stderr_writer])
+        except BaseException:  # After a cancellation, too, the pipes have no reader.
+            for pump in self._pumps.values():
+                pump.close()
+            raise
+        finally:
+            os.close(stdout_writer)
+            os.close(stderr_writer)
+        return self
+
+    def begin(self, meter: ExecutionMeter, header: dict[str, Any], code: str) -> Cell:
+        """Sends a cell to the interpreter."""
+        execution = meter.execution
+        cell = Cell(execution, asyncio.get_running_loop().create_future(), meter, cpu_at_start=self._cpu_seen)
+        for stream, limiter in self._between.items():
+            self._pass_on(limiter, stream, execution)
+            self._between[stream] = HeadAndTail(BETWEEN_CELLS_BYTES, tail_only=True)
+        self._cell = cell
+        for pump in self._pumps.values():
+            execution.add_source(pump)
+        execution.add_source(self._child.channel)
+        if self.ended.done():
+            self._finish(self.ended.result())
+        self._child.channel.send({"op": "execute", **header}, code.encode("utf-8", "surrogatepass"))
+        return cell
+
+    async def copy(self, sockets: Sequence[socket.socket], most_bytes: int) -> list[int] | Refusal:
+        """Between two cells: has it forked as often as there are sockets; the pids. It waits for `release` then.
+
+        Raises BadFrame when it does not do so; it is ended then.
+        """
+        self._copying = asyncio.get_running_loop().create_future()
+        fds = [each.fileno() for each in sockets]
+        self._child.channel.send({"op": "copy", "most_bytes": most_bytes}, fds=fds)
+        await asyncio.wait((self._copying, self.ended), timeout=COPY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        answer, self._copying = self._copying, None
+        try:
+            return rollback.copied(answer.result() if answer.done() else {}, len(sockets))
+        except BadFrame:
+            self.broken = True
+            self.kill()
+            raise
+
+    def release(self) -> None:
+        """Its copies are the spawner's now."""
+        self._child.channel.send({"op": "release"})
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take a cell."""
+        return not (self.ended.done() or self.broken)
+
+    @property
+    def pid(self) -> int:
+        """In the namespace."""
+        return self._child.pid
+
+    def tell(self, request: dict[str, Any], fd: int) -> None:
+        """Asks for what answers on the descriptor, and not here."""
+        self._child.channel.send(request, fds=(fd,))
+
+    def interrupt(self) -> None:
+        self._namespace.signal(self._child.pid, signal.SIGINT)
+
+    def kill(self) -> None:
+        """Ends the process and everything below it."""
+        self._namespace.kill(self._child.pid)
+
+    def _on_output(self, stream: int, data: bytes) -> None:
+        if self._cell:
+            self._cell.execution.output(stream, data)
+        else:
+            self._between[stream].feed(data)
+
+    def _pass_on(self, limiter: HeadAndTail, stream: int, execution: Execution) -> None:
+        dropped, kept = limiter.finish()
+        if dropped:
+            execution.emit(Gap(stream, dropped))
+        for data in kept:
+            execution.emit(Output(stream, data))
+
+    def on_data(self) -> None:
+        """What was written before a frame comes before it."""
+        for pump in self._pumps.values():
+            pump.drain()
+
+    def on_frame(self, frame: Frame) -> None:
+        cell = self._cell
+        if self._copying is not None and not self._copying.done():
+            self._copying.set_result(frame.header)
+            return
+        if cell is None:
+            # After the end of its cell an interpreter is silent: the end was a forged one, and the real one comes now.
+            self.broken = True
+            self.kill()
+            return
+        try:
+            said = frames.parse(frame.header, frame.payload)
+        except BadFrame as error:
+            self._finish(error)
+            return
+        match said:
+            case Result():
+                self._on_result(cell, said)
+            case Error():
+                cell.error_name = said.name
+                cell.execution.emit(said)
+            case Done():
+                cell.meter.sample(said.peak_bytes, 1)
+                cell.meter.cpu_seconds = said.cpu_seconds
+                cell.meter.written_bytes = said.written_bytes
+                self._written_told += said.written_bytes
+                cell.execution.ending = True
+                self._finish(said)
+
+    def _on_result(self, cell: Cell, result: Result) -> None:
+        if result.size > cell.results_left:
+            result = Result((), result.is_main, result.dropped_bytes + result.data_bytes)
+        cell.results_left -= result.size
+        cell.execution.emit(result)
+
+    def on_sample(self, sample: Sample) -> None:
+        self._cpu_seen = sample.cpu
+        if cell := self._cell:
+            cell.meter.sample(sample.rss, sample.processes)
+            # An interpreter that does not live to say it has used at least this.
+            cell.meter.cpu_seconds = max(0.0, sample.cpu - cell.cpu_at_start)
+            self._count_written(cell, sample.written)
+
+    def _count_written(self, cell: Cell, total: int) -> None:
+        cell.meter.written_bytes = max(cell.meter.written_bytes, total - self._written_told)
+
+    def on_channel_end(self, error: FrameError | None) -> None:
+        if error:
+            self._finish(BadFrame(str(error)))
+        if not self.ended.done():
+            # The end of the process usually follows at once. If not, the code closed the socket: then it is of no use
+            # any more.
+            self._kill_timer = asyncio.get_running_loop().call_later(EXIT_SECONDS, self.kill)
+
+    def on_exit(self, ended: Exit) -> None:
+        if self._kill_timer:
+            self._kill_timer.cancel()
+        self.on_data()
+        if self._cell:
+            self._count_written(self._cell, ended.written)
+        if not self.ended.done():
+            self.ended.set_result(ended)
+        self._finish(ended)
+        for pump in self._pumps.values():
+            pump.close()
+
+    def _finish(self, end: Done | Exit | BadFrame) -> None:
+        cell, self._cell = self._cell, None
+        if cell and not cell.end.done():
+            cell.end.set_result(end)

@@ -1,0 +1,1 @@
+"""Executions: the registry, each one's log and measurements, and the store on disk."""

@@ -1,0 +1,172 @@
+"""What cells and commands share: the session's services for them, their measurements and their end."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sandfleet_executor.core.executions.events import STDERR, STDOUT, Files, Finished, Notice, Rollback, Usage
+from sandfleet_executor.core.executions.outcomes import Cause, Facts, Verdict
+from sandfleet_executor.core.executions.tracing import TraceParent
+from sandfleet_executor.core.executions.usage import Totals
+from sandfleet_executor.core.files.changes import Mark
+from sandfleet_executor.effects.executions.execution import Execution
+from sandfleet_executor.effects.executions.spans import Trace
+from sandfleet_executor.effects.namespace.namespace import Namespace
+
+# How long code may take to react to the interrupt at its deadline before it is killed, in seconds.
+DEADLINE_GRACE = 1.0
+
+
+@dataclass
+class Ledger:
+    """The executions that run or wait, and the usage of all that ended."""
+
+    # Whether the kernel says what processes write to the workspace.
+    counts_writes: bool = False
+    running: "dict[str, ExecutionMeter]" = field(default_factory=dict)
+    ended: Totals = field(default_factory=Totals)
+
+    def totals(self) -> Totals:
+        """Since the start, up to now."""
+        found = self.ended
+        for meter in self.running.values():
+            found = found.with_running(meter.usage())
+        together = sum(meter.processes for meter in self.running.values())
+        return replace(found, peak_processes=max(found.peak_processes, together))
+
+    def note(self) -> None:
+        """A sample has come: several that run at once may be the most that ever ran."""
+        together = sum(meter.processes for meter in self.running.values())
+        if together > self.ended.peak_processes:
+            self.ended = replace(self.ended, peak_processes=together)
+
+    def close(self, meter: "ExecutionMeter", usage: Usage) -> None:
+        if self.running.pop(meter.execution.id, None):
+            self.ended = self.ended.plus(usage)
+
+
+async def at_once(_execution: Execution | None) -> bool:
+    """Nothing is to be waited for."""
+    return False
+
+
+@dataclass(frozen=True)
+class SessionServices:
+    """What every execution needs of its session."""
+
+    # The living namespace; a new one where the old one has ended. Raises NamespaceError.
+    namespace: Callable[[], Awaitable[Namespace]]
+    # A mark on the workspace, and what changed since a mark.
+    begin_changes: Callable[[], Mark]
+    changes_since: Callable[[Mark], Files]
+    ledger: Ledger = field(default_factory=Ledger)
+    # Waits until code may run, or the execution is stopped; whether it had to wait.
+    settled: Callable[[Execution | None], Awaitable[bool]] = at_once
+    # Notices for the first execution of a context, or for the first command ("" for its context).
+    notices: Callable[[str], tuple[Notice, ...]] = lambda _: ()
+
+
+@dataclass
+class ExecutionMeter:
+    """Measures one execution from now on and ends it with the result. Memory in bytes, CPU in seconds."""
+
+    execution: Execution
+    session: SessionServices
+    span: str
+    traceparent: TraceParent | None
+    attributes: dict[str, str]
+    peak_memory: int = 0
+    peak_processes: int = 1
+    cpu_seconds: float = 0.0
+    written_bytes: int = 0
+    # As of the last sample.
+    memory: int = 0
+    processes: int = 1
+    _started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.trace = Trace(self.traceparent)
+        self._mark = self.session.begin_changes()
+        self.session.ledger.running[self.execution.id] = self
+
+    def restart_clock(self) -> None:
+        """After waiting, which does not count."""
+        self._started = time.monotonic()
+        self._mark = self.session.begin_changes()
+
+    def usage(self) -> Usage:
+        """So far."""
+        return Usage(
+            wall_seconds=time.monotonic() - self._started,
+            cpu_seconds=self.cpu_seconds,
+            peak_memory_bytes=self.peak_memory,
+            peak_processes=self.peak_processes,
+            stdout_bytes=self.execution.written(STDOUT),
+            stderr_bytes=self.execution.written(STDERR),
+            written_bytes=self.written_bytes if self.session.ledger.counts_writes else None,
+        )
+
+    def sample(self, memory: int, processes: int) -> None:
+        self.memory, self.processes = memory, processes
+        self.session.ledger.note()
+        self.peak_memory = max(self.peak_memory, memory)
+        self.peak_processes = max(self.peak_processes, processes)
+
+    def close(
+        self,
+        verdict: Verdict,
+        facts: Facts | None = None,
+        *,
+        lost: tuple[str, ...] = (),
+        leftover: int = 0,
+        rollback: Rollback | None = None,
+    ) -> None:
+        """Emits the end."""
+        self.execution.flush_tails()
+        usage = self.usage()
+        self.session.ledger.close(self, usage)
+        end = Finished(
+            outcome=verdict.outcome,
+            blame=verdict.blame,
+            reason=verdict.reason,
+            message=verdict.message,
+            exit_code=facts.exit_code if facts else 0,
+            signal=facts.signal if facts else "",
+            usage=usage,
+            files=self.session.changes_since(self._mark),
+            lost=lost,
+            leftover_processes_killed=leftover,
+            spans=self.trace.finish(self.span, verdict, self.attributes),
+            rollback=rollback,
+        )
+        self.execution.emit(end)
+
+
+async def end_or_stop(
+    execution: Execution, end: "asyncio.Future[Any]", timeout: float, ask: Callable[[], None]
+) -> None:
+    """Waits for `end`. At the deadline (seconds), or when the execution is stopped, asks and waits for the grace."""
+    timer = asyncio.get_running_loop().call_later(timeout, execution.stop, Cause.DEADLINE, DEADLINE_GRACE)
+    try:
+        await asyncio.wait((end, execution.stopped), return_when=asyncio.FIRST_COMPLETED)
+        grace = 0.0 if end.done() else execution.stopped.result()
+        # Twice: the first may come before the code has begun, and have no effect.
+        for _ in range(2):
+            if not end.done() and grace > 0:
+                ask()
+                await asyncio.wait((end,), timeout=grace / 2)
+    finally:
+        timer.cancel()
+
+
+def signal_name(number: int) -> str:
+    """The signal's name, as "SIGKILL"; empty for 0."""
+    if not number:
+        return ""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"

@@ -1,0 +1,1 @@
+"""The store of executions on disk: written, read and replayed."""

@@ -1,0 +1,1 @@
+"""Files in the sandbox: walked, read, written, packed, searched and watched."""

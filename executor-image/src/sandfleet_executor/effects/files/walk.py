@@ -1,0 +1,300 @@
+"""From a path to an open directory and a name in it, without ever leaving the two trees.
+
+The kernel is given one name at a time, relative to a directory that is open, and never follows a symlink: links are
+read and resolved here. So a process that exchanges directories and links during a walk can mislead it, but only to
+places inside. There is no openat2 under gVisor (ENOSYS), which would do the same in one call.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from sandfleet_executor.core.files.paths import MAX_LINKS, UP, InvalidPath, Root, Steps, follow, join, parse, root_of
+
+# Directories held open on the way down; a path may have 2,000 levels, and descriptors are few.
+WINDOW = 64
+LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY_MODE = 0o755
+
+
+class RootUnavailable(Exception):
+    """The tree is not there at the moment: /tmp goes and comes with the session namespace."""
+
+
+class Pins:
+    """The two trees, open for one piece of work; what happens to /tmp meanwhile does not matter.
+
+    Close it after the work.
+    """
+
+    def __init__(self, fds: Mapping[Root, int]) -> None:
+        self._fds = dict(fds)
+
+    def open(self, root: Root) -> int:
+        """A descriptor of the tree, to be closed by the caller. Raises RootUnavailable."""
+        if root not in self._fds:
+            raise RootUnavailable(f"/{root.value.decode()} is not there at the moment")
+        return os.dup(self._fds[root])
+
+    def close(self) -> None:
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+
+
+class Roots:
+    """Where the two trees are. `tmp_fd` gives None or -1 while there is none; both descriptors stay the owner's."""
+
+    def __init__(self, workspace_fd: int, tmp_fd: Callable[[], int | None]) -> None:
+        self._workspace_fd = workspace_fd
+        self._tmp_fd = tmp_fd
+
+    def pin(self) -> Pins:
+        """Only for the thread that closes the descriptors: else a closed one's number may already be another file."""
+        fds = {Root.WORKSPACE: os.dup(self._workspace_fd)}
+        tmp_fd = self._tmp_fd()
+        if tmp_fd is not None and tmp_fd >= 0:
+            fds[Root.TMP] = os.dup(tmp_fd)
+        return Pins(fds)
+
+
+class Trail:
+    """The way down from a directory. `fd` is where it stands (O_PATH); only the last few directories are held open."""
+
+    def __init__(self, base_fd: int) -> None:
+        """Takes the descriptor over."""
+        self._base = base_fd
+        self._held: deque[int] = deque()
+        self.names: list[bytes] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._drop(len(self._held))
+        os.close(self._base)
+
+    @property
+    def fd(self) -> int:
+        if not self.names:
+            return self._base
+        if not self._held:
+            self._reopen()
+        return self._held[-1]
+
+    def enter(self, name: bytes) -> None:
+        """Goes into a directory. Raises OSError: ENOTDIR for anything else, a symlink included."""
+        self._hold(os.open(name, LOOK | os.O_DIRECTORY, dir_fd=self.fd))
+        self.names.append(name)
+
+    def adopt(self, name: bytes, fd: int) -> None:
+        """Goes into a directory that the caller opened; the descriptor is taken over."""
+        self._hold(fd)
+        self.names.append(name)
+
+    def leave(self) -> bytes:
+        """Goes up one level and gives the name that it left."""
+        if self._held:
+            os.close(self._held.pop())
+        return self.names.pop()
+
+    def _hold(self, fd: int) -> None:
+        self._held.append(fd)
+        if len(self._held) > WINDOW:
+            os.close(self._held.popleft())
+
+    def _drop(self, count: int) -> None:
+        for _ in range(count):
+            os.close(self._held.popleft())
+
+    def _reopen(self) -> None:
+        """Walks down again after more levels were left than are held open."""
+        fd = self._base
+        try:
+            for name in self.names:
+                fd = os.open(name, LOOK | os.O_DIRECTORY, dir_fd=fd)
+                self._hold(fd)
+        except OSError:
+            # What is held must never be another level than its name says.
+            self._drop(len(self._held))
+            raise
+        # Half of the window, so that going down again does not push out what going up needs.
+        self._drop(max(0, len(self._held) - WINDOW // 2))
+
+
+def not_a_directory() -> NotADirectoryError:
+    return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A name in an open directory, or (name None) one of the two roots. The entry may change at any time."""
+
+    root: Root
+    directory_names: tuple[bytes, ...]
+    directory_fd: int
+    name: bytes | None
+    # The path said that it is a directory (it ended in a slash).
+    directory: bool
+
+    @property
+    def path(self) -> bytes:
+        """Absolute, as in the sandbox."""
+        return join(self.root, self.directory_names if self.name is None else (*self.directory_names, self.name))
+
+    def stat(self) -> os.stat_result:
+        """The status of the entry, of a symlink itself. Raises OSError."""
+        if self.name is None:
+            return os.fstat(self.directory_fd)
+        status = os.stat(self.name, dir_fd=self.directory_fd, follow_symlinks=False)
+        if self.directory and not stat.S_ISDIR(status.st_mode):
+            raise not_a_directory()
+        return status
+
+    def open(self, flags: int, mode: int = 0) -> int:
+        """Opens the entry, never a symlink's target, without waiting. Raises OSError."""
+        safe = flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        return os.open(b"." if self.name is None else self.name, safe, mode, dir_fd=self.directory_fd)
+
+
+@contextlib.contextmanager
+def find(roots: Pins, path: bytes, *, follow_last: bool, make_parents: bool = False) -> Iterator[Spot]:
+    """Where a path leads. The last entry need not exist.
+
+    Raises InvalidPath, RootUnavailable, OSError (ENOENT, ENOTDIR, EACCES, ELOOP after 40 links, …).
+    """
+    walk = _Walk(roots, follow_last=follow_last, make_parents=make_parents)
+    try:
+        yield walk.run(parse(path))
+    finally:
+        walk.close()
+
+
+class _Walk:
+    def __init__(self, roots: Pins, *, follow_last: bool, make_parents: bool) -> None:
+        self._roots = roots
+        self._follow_last = follow_last
+        self._make_parents = make_parents
+        self._trail: Trail | None = None
+        self._root = Root.WORKSPACE
+        self._links = 0
+        # Reversed: the next name is the last.
+        self._pending: list[bytes] = []
+        self._directory = False
+
+    def close(self) -> None:
+        if self._trail is not None:
+            self._trail.__exit__()
+            self._trail = None
+
+    def run(self, steps: Steps) -> Spot:
+        self._take(steps)
+        while self._pending:
+            name = self._pending.pop()
+            if name == UP:
+                self._up()
+            elif self._trail is None:
+                self._root = root_of(name)
+                self._trail = Trail(self._roots.open(self._root))
+            elif self._pending:
+                self._into(self._trail, name)
+            elif not self._follow_last or not self._follow_if_link(self._trail, name):
+                return self._spot(self._trail, name)
+        return self._standing()
+
+    def _take(self, steps: Steps) -> None:
+        if steps.absolute:
+            self.close()
+        if not self._pending:
+            self._directory |= steps.directory
+        self._pending.extend(reversed(steps.names))
+
+    def _up(self) -> None:
+        # Above / is /, as in any tree.
+        if self._trail is None:
+            return
+        if self._trail.names:
+            self._trail.leave()
+        else:
+            self.close()
+
+    def _into(self, trail: Trail, name: bytes) -> None:
+        """Goes into a directory, or takes the steps of a link, which is pinned while it is read."""
+        try:
+            fd = os.open(name, LOOK, dir_fd=trail.fd)
+        except FileNotFoundError:
+            if not self._make_parents:
+                raise
+            make_directory(name, trail.fd)
+            fd = os.open(name, LOOK, dir_fd=trail.fd)
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, fd)
+            mode = os.fstat(fd).st_mode
+            if stat.S_ISLNK(mode):
+                self._take_link(os.readlink(b"", dir_fd=fd))
+            elif not stat.S_ISDIR(mode):
+                raise not_a_directory()
+            else:
+                stack.pop_all()
+                trail.adopt(name, fd)
+
+    def _follow_if_link(self, trail: Trail, name: bytes) -> bool:
+        try:
+            target = os.readlink(name, dir_fd=trail.fd)
+        except OSError as error:
+            # No link, or nothing there: for the caller to find out.
+            if error.errno in (errno.EINVAL, errno.ENOENT):
+                return False
+            raise
+        self._take_link(target)
+        return True
+
+    def _take_link(self, target: bytes) -> None:
+        self._links += 1
+        if self._links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        self._take(follow(target))
+
+    def _standing(self) -> Spot:
+        """The path ended in a directory that was gone into: one of the roots, or after `..` another one."""
+        if self._trail is None:
+            raise InvalidPath("it leads outside of /workspace and /tmp")
+        self._directory = True
+        return self._spot(self._trail, self._trail.leave() if self._trail.names else None)
+
+    def _spot(self, trail: Trail, name: bytes | None) -> Spot:
+        return Spot(self._root, tuple(trail.names), trail.fd, name, self._directory)
+
+
+def make_directory(name: bytes, parent_fd: int) -> bool:
+    """Makes a directory (0755); False when the name is taken. Raises OSError."""
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent_fd)
+    except FileExistsError:
+        return False
+    # Not left to the umask, which belongs to the whole process.
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd)
+    try:
+        os.fchmod(fd, DIRECTORY_MODE)
+    finally:
+        os.close(fd)
+    return True
+
+
+def entries_in(directory_fd: int) -> Iterator[os.DirEntry[str]]:
+    """The entries of an open directory (O_PATH is enough), read as they are asked for. Raises OSError."""
+    fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory_fd)
+    try:
+        with os.scandir(fd) as entries:
+            yield from entries
+    finally:
+        os.close(fd)
+
+
+def names_in(directory_fd: int) -> Iterator[bytes]:
+    """The names of an open directory's entries."""
+    return (os.fsencode(entry.name) for entry in entries_in(directory_fd))

@@ -1,0 +1,1 @@
+"""The session namespace: how it is started, and the processes in it."""

@@ -1,0 +1,77 @@
+"""Keeps one session namespace alive: it makes a new one when the old one has ended."""
+
+import asyncio
+from collections.abc import Callable
+
+from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.effects.namespace.children import NamespaceError
+from sandfleet_executor.effects.namespace.namespace import Namespace
+
+
+class NamespaceKeeper:
+    def __init__(self, config: Callable[[], ExecutorConfig], cgroup: str | None, *, counts_writes: bool) -> None:
+        """`config` is asked for each namespace: its limits may have been lowered."""
+        self._config = config
+        self._cgroup = cgroup
+        self._counts_writes = counts_writes
+        self._namespace: Namespace | None = None
+        self._making = asyncio.Lock()
+        self._closing = False
+
+    async def get(self) -> Namespace:
+        """The living namespace; a new one where the old one has ended. Raises NamespaceError."""
+        if living := self._living:
+            return living
+        if self._closing:
+            raise NamespaceError("cannot run anything: the sandbox is ending")
+        async with self._making:
+            if self._namespace is None or self._namespace.ended:
+                self._namespace = await Namespace.start(self._config(), self._cgroup, counts_writes=self._counts_writes)
+            return self._namespace
+
+    @property
+    def _living(self) -> Namespace | None:
+        return None if self._namespace is None or self._namespace.ended else self._namespace
+
+    def wake(self) -> None:
+        """Called often, so that commands can be ended and the memory guard looks even if user code has stopped the
+        spawner.
+        """
+        if living := self._living:
+            living.wake()
+
+    def tmp_fd(self) -> int | None:
+        """A descriptor of the namespace's /tmp, owned by the namespace; None while there is none."""
+        return living.tmp_fd if (living := self._living) else None
+
+    async def unlinked(self) -> int:
+        """Bytes in files of the workspace that only open descriptors hold."""
+        living = self._living
+        if living is None:
+            return 0
+        try:
+            return await living.unlinked()
+        except NamespaceError:
+            # With the namespace went its processes.
+            return 0
+
+    def separations(self, namespace: Namespace) -> list[str]:
+        """What user code is separated by."""
+        config = self._config()
+        if config.isolation == "none":
+            return []
+        found = ["pid", "mount", "ipc", "uts"]
+        found += ["network"] if config.network == "none" else []
+        found += ["user"] if namespace.hello.separated_user else []
+        found += ["uid"] if config.user_id else []
+        found += ["cgroup-pids"] if self._cgroup else []
+        return found
+
+    def refuse(self) -> None:
+        """Makes no namespace any more: the sandbox is ending."""
+        self._closing = True
+
+    async def close(self) -> None:
+        """Ends the namespace, if there is one."""
+        if self._namespace:
+            await self._namespace.close()

@@ -1,0 +1,128 @@
+"""Starts the session namespace: its command, its mounts, and the options of its PID 1."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import sandfleet_executor.worker
+from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.session import bwrap
+from sandfleet_executor.effects.namespace.children import NamespaceError
+
+# Moves itself into the cgroup before it becomes the namespace, so that nothing ever runs outside it.
+INTO_CGROUP = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
+THREADS = 1
+
+
+def worker_folder() -> str:
+    return str(Path(sandfleet_executor.worker.__file__).parent)
+
+
+def this_host(*, own_network: bool = True) -> bwrap.Host:
+    """Looks at the machine."""
+    prefixes = tuple(dict.fromkeys((sys.prefix, sys.base_prefix)))
+    return bwrap.Host(
+        is_root=os.geteuid() == 0,
+        merged=tuple(name for name in bwrap.MERGED if Path(f"/{name}").is_symlink()),
+        python=sys.executable,
+        prefixes=tuple(prefix for prefix in prefixes if prefix != "/usr"),
+        worker_folder=worker_folder(),
+        own_network=own_network,
+        resolver=not own_network,
+        own_terminals="gvisor" not in os.uname().release,
+    )
+
+
+def plan(
+    config: ExecutorConfig,
+    cgroup: str | None,
+    control_fd: int,
+    opened: contextlib.ExitStack,
+    *,
+    counts_writes: bool,
+) -> tuple[list[str], list[int]]:
+    """The command that makes the namespace, and the descriptors that it inherits (open as long as `opened`)."""
+    host = this_host(own_network=config.network == "none")
+    contained = config.isolation == "namespace"
+    parent = bwrap.WORKER_PARENT if contained else link_worker(config.private_dir)
+    module = f"{bwrap.WORKER_PACKAGE}.init.spawner"
+    options = spawner_options(config, control_fd, counts_writes=counts_writes)
+    start = f"import sys; sys.path.append({parent!r}); import {module}; {module}.main({options!r})"
+    command = bwrap.program(host, user_id=config.user_id if contained else None, start=start)
+    fds: list[int] = []
+    if contained:
+        around, fds = bubblewrap(config, host, opened)
+        command = [*around, "--", *command]
+    if cgroup:
+        command = ["/bin/sh", "-c", INTO_CGROUP, "sh", cgroup, *command]
+    return command, fds
+
+
+def spawner_options(config: ExecutorConfig, control_fd: int, *, counts_writes: bool) -> dict[str, Any]:
+    """The options of PID 1."""
+    contained = config.isolation == "namespace"
+    return {
+        "control_fd": control_fd,
+        "memory_bytes": config.limits.memory_bytes,
+        "rlimits": config.limits.rlimits,
+        "workspace": bwrap.WORKSPACE if contained else config.workspace,
+        "counts_writes": counts_writes,
+        "tmp_directories": ["/tmp", "/dev/shm"] if contained else [],  # noqa: S108 - the namespace's own
+    }
+
+
+def bubblewrap(config: ExecutorConfig, host: bwrap.Host, opened: contextlib.ExitStack) -> tuple[list[str], list[int]]:
+    """The command of bubblewrap up to the program, and the descriptors that it inherits. Raises NamespaceError."""
+    found = shutil.which("bwrap")
+    if not found:
+        raise NamespaceError("cannot make the session namespace: bubblewrap is not installed")
+    fds = [memory_file(data.text, opened) for data in bwrap.data_files()]
+    null = os.open(os.devnull, os.O_WRONLY)
+    opened.callback(os.close, null)
+    arguments = bwrap.arguments(
+        host,
+        workspace=config.workspace,
+        tmp_bytes=config.limits.tmpfs_bytes,
+        user_id=config.user_id,
+        data_fds=fds,
+        info_fd=null,
+    )
+    environment = bwrap.environment(host, THREADS)
+    pairs = [part for name, value in environment.items() for part in ("--setenv", name, value)]
+    return [found, *arguments, *pairs], [*fds, null]
+
+
+def link_worker(private_dir: str) -> str:
+    """A folder in which the worker has its package name."""
+    parent = Path(private_dir) / "worker"
+    parent.mkdir(exist_ok=True)
+    link = parent / bwrap.WORKER_PACKAGE
+    if not link.is_symlink():
+        link.symlink_to(worker_folder())
+    return str(parent)
+
+
+def memory_file(text: str, opened: contextlib.ExitStack) -> int:
+    fd = os.memfd_create("data", os.MFD_CLOEXEC)
+    opened.callback(os.close, fd)
+    os.write(fd, text.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+async def launch(command: Sequence[str], control: socket.socket, fds: Sequence[int]) -> asyncio.subprocess.Process:
+    """Starts `command`, which inherits the control socket under its number."""
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        pass_fds=[control.fileno(), *fds],
+        start_new_session=True,
+    )

@@ -1,0 +1,1 @@
+"""Services: started, probed, logged and stopped as core/services decides."""

@@ -1,0 +1,221 @@
+"""The sandbox as a whole: its namespace, its contexts and commands, its lease."""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.errors import BusyError, FullError, MismatchError, NotFoundError
+from sandfleet_executor.core.executions.outcomes import Cause
+from sandfleet_executor.core.limits import FORK_BYTES, Limits
+from sandfleet_executor.core.packages import manifest
+from sandfleet_executor.core.packages.manifest import Manifest
+from sandfleet_executor.core.requests import DEFAULT_CONTEXT
+from sandfleet_executor.core.services import parse
+from sandfleet_executor.core.session import bwrap
+from sandfleet_executor.core.session.expiry import Expiry, Lease, Tenancy
+from sandfleet_executor.effects.commands import helper_programs
+from sandfleet_executor.effects.commands.command import Command, CommandRequest
+from sandfleet_executor.effects.commands.helper_programs import Said
+from sandfleet_executor.effects.contexts.interpreter_slot import ContextServices, ContextSpec
+from sandfleet_executor.effects.contexts.queue import CellRequest
+from sandfleet_executor.effects.contexts.registry import Contexts
+from sandfleet_executor.effects.contexts.state_store import StateStore
+from sandfleet_executor.effects.executions.execution import Execution
+from sandfleet_executor.effects.executions.meter import Ledger, SessionServices
+from sandfleet_executor.effects.executions.registry import Executions
+from sandfleet_executor.effects.files.inotify import WorkspaceWatcher
+from sandfleet_executor.effects.namespace.keeper import NamespaceKeeper
+from sandfleet_executor.effects.namespace.launch import THREADS, this_host
+from sandfleet_executor.effects.namespace.namespace import Namespace
+from sandfleet_executor.effects.services.manager import Services, ServiceSession
+from sandfleet_executor.effects.session import disk
+from sandfleet_executor.effects.session.packages import Packages
+
+# The memory that a copy of a context takes at least: under gVisor, where forks are dear, and elsewhere.
+LEAST_FORK_BYTES = FORK_BYTES if "gvisor" in os.uname().release else 4 << 20
+# How long executions may take to end with the sandbox, in seconds.
+END_SECONDS = 5.0
+# How long a look at what is installed may take, in seconds.
+LOOK_SECONDS = 15.0
+
+
+class Session:
+    def __init__(
+        self,
+        config: ExecutorConfig,
+        cgroup: str | None,
+        watcher: WorkspaceWatcher,
+        executions: Executions,
+        workspace_fd: int,
+    ) -> None:
+        self.config = config
+        self.executions = executions
+        self.limits = fitting(config.limits)
+        self.session_id = ""
+        self.started = time.time()
+        self.closed = asyncio.Event()
+        # The machine does not change: looked at once, and not for every command.
+        self._envs = bwrap.environment(this_host(), THREADS, self.workdir) | dict(config.envs)
+        self._commands: dict[str, Command] = {}
+        now = time.monotonic()
+        self.tenancy = Tenancy(Lease(now + config.lease if config.lease else None, config.idle_timeout), now)
+        self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
+        self.namespaces = NamespaceKeeper(self._config_now, cgroup, counts_writes=self.ledger.counts_writes)
+        self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self.namespaces.unlinked)
+        self.packages = Packages(config.packages, config.packages_timeout, self._install)
+        # For the executor's own programs: they do not wait for packages.
+        self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
+        self._services = replace(self._own_programs, settled=self.packages.settled, notices=self.packages.notices)
+        self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
+        self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
+        served = ServiceSession(self.namespaces.get, self.environment, lambda: self.limits.memory_bytes)
+        self.services = Services(served, parse.services(list(config.services), self.workdir))
+
+    def _config_now(self) -> ExecutorConfig:
+        return replace(self.config, limits=self.limits)
+
+    def _context_services(self) -> ContextServices:
+        return ContextServices(
+            self._services,
+            self.states,
+            copied_bytes=lambda: self.config.rollback.most_bytes(self.limits),
+            memory_bytes=lambda: self.limits.memory_bytes,
+        )
+
+    def _default_context(self) -> ContextSpec:
+        return ContextSpec(DEFAULT_CONTEXT, self.workdir, self.environment({}))
+
+    # The executor's own programs, with user code's rights: the folder of packages is the user's.
+
+    async def _install(self, mode: str, wanted: str, seconds: float) -> Said:
+        argv = helper_programs.program(self.config, helper_programs.INSTALL, mode, self._packages_folder, wanted)
+        return await self._run_own(argv, "packages:install", seconds)
+
+    async def installed(self) -> Manifest:
+        """What is installed in the session. Raises BadManifest where a look at it fails."""
+        requirements = self.config.packages
+        argv = helper_programs.program(
+            self.config, helper_programs.LOOK, self._packages_folder, json.dumps(list(requirements))
+        )
+        said = await self._run_own(argv, "environment:look", LOOK_SECONDS)
+        if said.end.outcome != "ok":
+            raise manifest.BadManifest(f"cannot look at what is installed: {said.end.message}")
+        envs = self.environment({})
+        return manifest.parse(said.out, {name: envs[name] for name in bwrap.FIXED if name in envs}, requirements)
+
+    @property
+    def _packages_folder(self) -> str:
+        return f"{self.workdir}/{bwrap.PACKAGES}"
+
+    async def _run_own(self, argv: list[str], name: str, seconds: float) -> Said:
+        return await helper_programs.run(
+            argv, self._own_programs, self.environment({}), self.limits, name=name, seconds=seconds
+        )
+
+    # Lease and idleness
+
+    async def open(self, session_id: str, lease: Lease, envs: dict[str, str], limits: Limits) -> Namespace:
+        """Binds the sandbox to a session, or renews its lease. Raises MismatchError and NamespaceError."""
+        if self.session_id and self.session_id != session_id:
+            raise MismatchError(f"cannot open session {session_id}: the sandbox belongs to another one")
+        self.tenancy.lease = lease
+        self.touch()
+        if not self.session_id:
+            before, self.limits = self.limits, fitting(limits)
+            self.session_id = session_id
+            self._envs = self._envs | envs
+            if self.limits != before:
+                # No user code has run yet: the namespace is made again with the lower limits.
+                await self.namespaces.close()
+        namespace = await self.namespaces.get()
+        self.packages.begin(self.services.hold, self.services.release)
+        self.services.begin()
+        return namespace
+
+    def touch(self) -> None:
+        """A caller has used the sandbox."""
+        self.tenancy.touch(time.monotonic())
+
+    def expired(self) -> Expiry | None:
+        """Why the sandbox's time is over; None while there is time."""
+        in_use = self.executions.running > 0 or self.packages.installing
+        return self.tenancy.expired(time.monotonic(), in_use=in_use)
+
+    # Executions
+
+    def register(self, kind: int, execution_id: str, fingerprint: bytes, output_limit: int) -> Execution:
+        """A new execution, of an id that is new. Raises BusyError and FullError."""
+        if self.executions.running >= self.limits.executions:
+            raise BusyError(f"cannot start execution {execution_id}: {self.limits.executions} are running or waiting")
+        if self.disk.is_hopeless:
+            why = "the workspace is far beyond its limit: remove files first, over the API"
+            raise FullError(f"cannot start execution {execution_id}: {why}")
+        return self.executions.begin(kind, execution_id, fingerprint, output_limit)
+
+    def execute(self, context_id: str, execution: Callable[[], Execution], request: CellRequest) -> Execution:
+        """Runs a cell in the background. Raises NotFoundError, BusyError and StateError."""
+        context = self.contexts.find_or_default(context_id, request.persistence)
+        made = execution()
+        self.touch()
+        self.executions.run(made, context.run(made, request))
+        return made
+
+    def start_command(self, execution: Execution, request: CommandRequest) -> None:
+        """Runs a command in the background."""
+        command = Command(execution, request, self._services)
+        self._commands[execution.id] = command
+        self.touch()
+        task = self.executions.run(execution, command.run())
+        task.add_done_callback(lambda _: self._commands.pop(execution.id, None))
+
+    def command(self, execution_id: str) -> Command:
+        """A running command. Raises NotFoundError."""
+        if command := self._commands.get(execution_id):
+            return command
+        raise NotFoundError(f"cannot find command {execution_id}: it is not running")
+
+    def commands(self) -> list[Command]:
+        return list(self._commands.values())
+
+    async def delete_context(self, context_id: str) -> None:
+        self.packages.forget(context_id)
+        await self.contexts.delete(context_id)
+
+    def environment(self, envs: dict[str, str]) -> dict[str, str]:
+        """The variables that a context or command starts with."""
+        return self._envs | envs
+
+    @property
+    def workdir(self) -> str:
+        """The workspace as user code sees it."""
+        return bwrap.WORKSPACE if self.config.isolation == "namespace" else self.config.workspace
+
+    async def _check_room(self, count: int) -> None:
+        """Raises BusyError where so many copies of a context would not fit before anything is written to them."""
+        used = await (await self.namespaces.get()).usage()
+        if used["memory"] + used["tmp"] + count * LEAST_FORK_BYTES > self.limits.memory_bytes:
+            raise BusyError(f"cannot fork {count} contexts: the memory that is left has no room for them")
+
+    async def close(self) -> None:
+        """Ends everything in the sandbox. The files stay."""
+        self.namespaces.refuse()
+        self.packages.close()
+        self.contexts.stop(Cause.CLOSE)
+        for command in self._commands.values():
+            command.execution.stop(Cause.CLOSE, 0)
+        await self.contexts.save_last()
+        await self.services.close()
+        await self.namespaces.close()
+        await self.services.end()
+        await self.executions.ended(END_SECONDS)
+        self.closed.set()
+
+
+def fitting(limits: Limits) -> Limits:
+    """What of them holds on this machine."""
+    return limits.fitting_gvisor() if "gvisor" in os.uname().release else limits

@@ -1,0 +1,213 @@
+"""One executor: its parts put together, and its end."""
+
+import asyncio
+import datetime as dt
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc.aio
+from sandfleet_api.executor.v1 import (
+    filesystem_pb2_grpc,
+    identity_pb2_grpc,
+    interpreter_pb2_grpc,
+    port_pb2_grpc,
+    process_pb2_grpc,
+    service_pb2_grpc,
+    session_pb2_grpc,
+)
+
+from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.session.expiry import Expiry, is_use
+from sandfleet_executor.effects.access.identity import Identity
+from sandfleet_executor.effects.access.tokens import TokenVerifier
+from sandfleet_executor.effects.executions.registry import Executions
+from sandfleet_executor.effects.executions.store.log import Store
+from sandfleet_executor.effects.files import files
+from sandfleet_executor.effects.files.inotify import WorkspaceWatcher
+from sandfleet_executor.effects.files.threads import FileThreads
+from sandfleet_executor.effects.files.walk import Roots
+from sandfleet_executor.effects.files.watch import Watches
+from sandfleet_executor.effects.namespace.children import NamespaceError
+from sandfleet_executor.effects.network import port_check
+from sandfleet_executor.effects.network.tunnels import Tunnels
+from sandfleet_executor.effects.services.logs import LogFiles
+from sandfleet_executor.effects.session import cgroup, watchdog
+from sandfleet_executor.effects.session.sandbox_meter import SandboxMeter
+from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.servicers.auth import AuthInterceptor
+from sandfleet_executor.servicers.convert import common as convert
+from sandfleet_executor.servicers.errors import ErrorInterceptor
+from sandfleet_executor.servicers.filesystem.files import FilesystemServicer
+from sandfleet_executor.servicers.identity import IdentityService
+from sandfleet_executor.servicers.interpreter import InterpreterService
+from sandfleet_executor.servicers.port import PortService
+from sandfleet_executor.servicers.process import ProcessService
+from sandfleet_executor.servicers.service import ServiceManagerService
+from sandfleet_executor.servicers.session import SessionService
+
+EXIT_CLOSED = 0
+EXIT_LEASE = 40
+EXIT_IDLE = 41
+EXIT_OWNER_GONE = 42
+EXIT_NO_ISOLATION = 43
+EXIT_BAD_CONFIG = 44
+EXIT_STUCK = 45
+EXITS = {Expiry.LEASE: EXIT_LEASE, Expiry.IDLE: EXIT_IDLE}
+
+MESSAGE_BYTES = 32 << 20
+# Bursts of more streams than gRPC's default would end in bare CANCELLED.
+PENDING_REQUESTS = 100_000
+SERVER_OPTIONS = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.server.max_pending_requests", PENDING_REQUESTS),
+    ("grpc.server.max_pending_requests_hard_limit", PENDING_REQUESTS),
+    ("grpc.so_reuseport", 0),
+]
+CHECK_SECONDS = 0.25
+# Where nothing runs.
+IDLE_CHECK_SECONDS = 1.0
+STOP_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class TouchInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Every RPC that got this far counts as use of the sandbox, but for looking at it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def intercept_service(self, continuation, details):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+        if is_use(details.method):
+            self._session.touch()
+        return await continuation(details)
+
+
+def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
+    """Serves until the sandbox ends; the exit code. `on_ready` is called when it can run code."""
+    os.umask(0o022)
+    group = cgroup.make(config.sandbox_uid, config.limits.processes) if config.cgroup else None
+    try:
+        return asyncio.run(serve(config, group, on_ready))
+    except NamespaceError as error:
+        print(error, file=sys.stderr)
+        return EXIT_NO_ISOLATION
+    finally:
+        if group:
+            cgroup.remove(group)
+
+
+async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[], None]) -> int:
+    workspace_fd = open_workspace(config)
+    watcher = WorkspaceWatcher(workspace_fd)
+    store = await asyncio.to_thread(open_store, config.state_dir)
+    session = Session(config, group, watcher, Executions(store, convert.stored), workspace_fd)
+    meter = SandboxMeter(session)
+    roots = Roots(workspace_fd, session.namespaces.tmp_fd)
+    threads = FileThreads(config.user_id)
+    verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time)
+    server = grpc.aio.server(
+        interceptors=[AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor()], options=SERVER_OPTIONS
+    )
+    session.services.keep_logs(LogFiles(roots, threads))
+    identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
+    add_session_services(server, session, meter)
+    filesystem = FilesystemServicer(roots, threads, Watches(watcher), session.disk)
+    filesystem_pb2_grpc.add_FilesystemServiceServicer_to_server(filesystem, server)
+    identity_pb2_grpc.add_IdentityServiceServicer_to_server(IdentityService(identity), server)
+    await asyncio.gather(
+        session.namespaces.get(), asyncio.to_thread(watcher.scan), asyncio.to_thread(session.states.open)
+    )
+    if leftovers := watcher.leftovers():
+        pins = roots.pin()
+        await threads.run_then(pins.close, lambda: files.remove_leftovers(pins, leftovers))
+    # Bound before any user code exists, and only now: a port that is open says that the sandbox is ready.
+    bind(server, config, identity)
+    await server.start()
+    watchdog.start(asyncio.get_running_loop(), lambda: os._exit(EXIT_STUCK))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, session.closed.set)
+    on_ready()
+    guarding = asyncio.create_task(meter.guard_disk())
+    code = await until_over(session, watcher)
+    guarding.cancel()
+    await session.close()
+    await server.stop(STOP_SECONDS)
+    return code
+
+
+def add_session_services(server: grpc.aio.Server, session: Session, meter: SandboxMeter) -> None:
+    """The services that need nothing but the session."""
+    interpreter_pb2_grpc.add_InterpreterServiceServicer_to_server(InterpreterService(session), server)
+    process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(session), server)
+    service_pb2_grpc.add_ServiceManagerServiceServicer_to_server(ServiceManagerService(session), server)
+    session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session, meter), server)
+    tunnels = Tunnels(session.namespaces.get, own_port(session.config), session.touch)
+    port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
+
+
+def open_workspace(config: ExecutorConfig) -> int:
+    """A descriptor of it; made where the volume is new."""
+    Path(config.workspace).mkdir(parents=True, exist_ok=True)
+    if config.user_id is not None and os.geteuid() == 0:
+        os.chown(config.workspace, config.user_id, config.user_id)
+    return os.open(config.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def open_store(path: str | None) -> Store | None:
+    """What is stored of executions; None where there is no place for it, which each of them says at its end."""
+    if path is None:
+        return None
+    try:
+        return Store(path)
+    except OSError as error:
+        _log.warning("cannot store executions: %s", error)
+        return None
+
+
+def bind(server: grpc.aio.Server, config: ExecutorConfig, identity: Identity | None) -> None:
+    if identity is None:
+        server.add_insecure_port(f"unix:{config.socket}")
+        return
+    listen = str(config.listen)
+    number = int(listen.rpartition(":")[2])
+
+    def take(address: str) -> None:
+        server.add_secure_port(address, identity.credentials(lambda: port_check.send_at_once(number)))
+
+    take(listen)
+    # Only beside a taken port shows what the kernel still gives away.
+    for address in port_check.left_open(listen):
+        take(address)
+
+
+def own_port(config: ExecutorConfig) -> int | None:
+    """The executor's port as user code could reach it; None where that has a network of its own."""
+    apart = config.isolation == "namespace" and config.network == "none"
+    return None if apart or config.listen is None else int(config.listen.rpartition(":")[2])
+
+
+def utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+async def until_over(session: Session, watcher: WorkspaceWatcher) -> int:
+    """Waits for the end of the sandbox; the exit code that says which."""
+    while True:
+        # So that the kernel's queue of events does not fill up while a cell is busy, or between cells.
+        watcher.drain()
+        session.namespaces.wake()
+        try:
+            async with asyncio.timeout(CHECK_SECONDS if session.executions.running else IDLE_CHECK_SECONDS):
+                await session.closed.wait()
+        except TimeoutError:
+            pass
+        else:
+            return EXIT_CLOSED
+        if expiry := session.expired():
+            return EXITS[expiry]

@@ -1,0 +1,1 @@
+"""Values to messages of the API and back."""

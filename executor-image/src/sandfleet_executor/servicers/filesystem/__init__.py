@@ -1,0 +1,1 @@
+"""FilesystemService: single files and whole trees."""

@@ -1,0 +1,1 @@
+"""What every process of the session needs: frames and packets, system calls, process trees."""

@@ -1,0 +1,363 @@
+"""A context of bash: one live shell with its variables, functions, aliases, options and working directory.
+
+The shell inherits no descriptor of this process. It reads lines from a pipe that it opens by path, so that bash keeps
+that descriptor away from redirections. For each cell there are two lines: the first sources the cell from a file in
+memory, with the context's streams opened anew; the second reports the exit code into another pipe. There is no
+terminal, prompt or job control: to the shell the cells are a script that is being written. User code may break the
+shell: this process notices its end, and also a live shell that does not answer.
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+import shlex
+import signal
+import socket
+import struct
+import termios
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from ..base import frames, linux, process, tree
+from ..languages import LANGUAGES
+from . import syntax
+
+EXIT_CLOSED = 0
+EXIT_BROKEN = 70
+SYNTAX = 2
+# A shell that has read all lines, and in this many rounds of so many seconds neither answers nor works, is given up.
+SILENT_ROUNDS = 5
+ROUND_SECONDS = 0.5
+READ_BYTES = 4096
+# The kernel's states of a process that runs or is ready to, or waits for a disk.
+WORKING_STATES = ("R", "D")
+SET_E = "; \\builtin set -e"
+
+
+def leave_cell(then: str = "") -> str:
+    """A command that leaves the cell from any depth: bash returns until it is outside, and runs `then` there."""
+    trap = f"[[ ${{#BASH_SOURCE[@]}} -gt 1 ]] && \\builtin return 2; \\builtin trap - DEBUG; \\builtin shopt -u extdebug; \\builtin set -E{then}"
+    return f"\\builtin shopt -s extdebug; \\builtin trap -- {shlex.quote(trap)} DEBUG"
+
+
+class Shell:
+    """The process of bash, and the lines for it."""
+
+    def __init__(self) -> None:
+        self.lines, self._lines = os.pipe()
+        self.answers, self._answers = os.pipe()
+        self._cell = os.memfd_create("cell")
+        self._own = f"/proc/{os.getpid()}/fd"
+        # The file with the code of the cell.
+        self.cell = f"{self._own}/{self._cell}"
+        self.pid = self._start()
+        # Until it has answered the first line, an interrupt would end it.
+        self.armed = False
+        self._write_line(
+            f"BASH_ARGV0=bash; shopt -s expand_aliases; set -E; trap -- {shlex.quote(self._on_error())} ERR;"
+            f" {self._arm('none')}; {self._answer('armed')}\n"
+        )
+
+    def _start(self) -> int:
+        null = os.open(os.devnull, os.O_RDWR)
+        path = LANGUAGES["bash"].program
+        try:
+            return os.posix_spawn(
+                path,
+                ["bash", "--norc", "--noprofile", f"{self._own}/{self.lines}"],
+                os.environ,
+                file_actions=[(os.POSIX_SPAWN_DUP2, null, number) for number in range(3)],
+                # So that an interrupt reaches the shell and its children, but not this process.
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=linux.SIGNALS_TO_RESET,
+            )
+        finally:
+            os.close(null)
+
+    def _arm(self, cell: str) -> str:
+        """A command that makes interrupts leave the cell; a late one must not hit the next cell."""
+        leave = f"{self._answer(f'interrupted {cell}')}; {leave_cell()}"
+        return f"\\builtin trap -- {shlex.quote(leave)} INT"
+
+    def _on_error(self) -> str:
+        """The ERR trap: under `set -e` a failure ends the cell instead of the shell; a subshell ends as usual."""
+        leave = f"\\builtin set +e; {leave_cell(SET_E)}"
+        return f"case $-,$BASH_SUBSHELL in *e*,0) {self._answer('failed $?')}; {leave};; esac"
+
+    def _answer(self, text: str) -> str:
+        return f"\\builtin printf '%s\\n' \"{text}\" >|{self._own}/{self._answers}"
+
+    def begin(self, name: str, source: bytes, envs: Mapping[str, str], last: int) -> None:
+        """Starts a cell. `name` marks its answers; `last` is the exit code that it finds in `$?`."""
+        os.ftruncate(self._cell, 0)
+        view = memoryview(source)
+        while view:
+            view = view[os.pwrite(self._cell, view, len(source) - len(view)) :]
+        self._write_line(self._run(name, envs, last) + self._report(name))
+
+    def _run(self, name: str, envs: Mapping[str, str], last: int) -> str:
+        set_here = "".join(f"{key}={shlex.quote(value)} " for key, value in envs.items())
+        own = self._own
+        source = f"\\. {self.cell} </dev/null >|{own}/1 2>|{own}/2"
+        # Under `set -e` this would end the shell.
+        before = f"case $- in *e*) ;; *) (\\builtin exit {last});; esac; " if last else ""
+        # Traces of these lines (`set -x`) go to the shell's own errors. A variable that code made read-only keeps its
+        # value.
+        return (
+            f"{{ {self._arm(name)}; if {set_here}\\builtin :; then {before}{set_here}{source}; else {before}{source}; fi; }}"
+            " 2>/dev/null\n"
+        )
+
+    def _report(self, name: str) -> str:
+        """The line that reports the end of a cell.
+
+        It is separate, so that it is read even if the line before has failed.
+        """
+        return f"{{ {self._answer(f'{name} $? $BASHOPTS')}; {self._arm(name)}; }} 2>/dev/null\n"
+
+    def _write_line(self, line: str) -> None:
+        data = memoryview(line.encode("utf-8", "surrogateescape"))
+        while data:
+            data = data[os.write(self._lines, data) :]
+
+    def is_silent(self) -> bool:
+        """Whether the shell has read all lines and does nothing: a working one may still answer."""
+        if self._lines_are_left():
+            return False
+        found = tree.read_process(self.pid)
+        return found is None or found.state not in WORKING_STATES
+
+    def _lines_are_left(self) -> bool:
+        return struct.unpack("i", fcntl.ioctl(self.lines, termios.FIONREAD, b"\0" * 4))[0] > 0
+
+    def interrupt(self) -> None:
+        """As Ctrl-C; continues a shell that stopped itself, too. Does nothing before the shell is armed."""
+        if not self.armed:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGINT)
+            os.killpg(self.pid, signal.SIGCONT)
+
+    def children(self) -> set[int]:
+        """The pids of its children; empty if the kernel does not tell."""
+        try:
+            with open(f"/proc/{self.pid}/task/{self.pid}/children", "rb") as file:  # noqa: PTH123 - before each cell
+                return {int(pid) for pid in file.read().split()}
+        except OSError:
+            return set()
+
+    def kill_below(self, spared: set[int]) -> None:
+        """Kills all processes below the shell, but for the spared ones and those below them."""
+        processes = tree.scan()
+        kept = spared.union(*(tree.descendants(processes, pid) for pid in spared))
+        tree.send_signal(set(tree.descendants(processes, self.pid)) - kept, signal.SIGKILL)
+
+
+class End(NamedTuple):
+    """How a cell ended: its exit code, the shell's options, and whether it was interrupted."""
+
+    code: int
+    options: list[bytes]
+    interrupted: bool
+
+
+class Answers:
+    """What the shell has answered while a cell runs."""
+
+    def __init__(self, cell: str) -> None:
+        self._cell = cell.encode()
+        self._interrupted = False
+        self._failed: int | None = None
+        self.armed = False
+        self.end: End | None = None
+
+    def take(self, line: bytes) -> None:
+        """Takes one line. Ignores late lines of other cells and forged ones: user code may write to the pipe."""
+        match line.split():
+            case [b"armed"]:
+                self.armed = True
+            case [b"interrupted", self._cell]:
+                self._interrupted = True
+            case [b"failed", code] if code.isdigit() and self._failed is None:
+                self._failed = int(code) & 0xFF
+            case [self._cell, code, *options] if code.isdigit() and self.end is None:
+                last = int(code) & 0xFF if self._failed is None else self._failed
+                self.end = End(last, b"".join(options).split(b":"), self._interrupted)
+
+
+class ContextLoop:
+    """Serves the requests of one context."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        linux.become_subreaper()
+        self._woken, wake = os.pipe()
+        for fd in (self._woken, wake):
+            os.set_blocking(fd, False)
+        for number in (signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self._shell = Shell()
+        self._meter = process.Meter(self._shell.pid)
+        self._last = 0
+        self._answer = b""
+
+    def serve(self) -> None:
+        """Returns when the executor has closed the socket. If the shell ends, this process ends in the same way."""
+        poller = self._poller(self._control.fileno())
+        while True:
+            for fd, _ in poller.poll():
+                if fd == self._woken:
+                    # An interrupt between two cells is dropped.
+                    self._wake()
+                    continue
+                frame = frames.receive(self._control)
+                if frame is None:
+                    return
+                if frame.header.get("op") != "execute":
+                    raise frames.FrameError(f"cannot do {frame.header.get('op')!r}")
+                self._execute(frame.header, frame.payload)
+
+    def _poller(self, other: int) -> select.poll:
+        poller = select.poll()
+        for fd in (self._woken, other):
+            poller.register(fd, select.POLLIN)
+        return poller
+
+    def _execute(self, header: Mapping[str, Any], source: bytes) -> None:
+        if b"\0" in source:
+            nothing = process.Usage(0.0, 0, 0)
+            self._fail("SyntaxError", "cannot run the code: it holds a NUL byte", SYNTAX, nothing)
+            return
+        # A random name: a cell can forge its own end at most, never that of a later cell.
+        cell = os.urandom(8).hex()
+        self._meter.start()
+        # Processes that earlier cells left in the background.
+        spared = self._shell.children()
+        self._shell.begin(cell, source, header.get("envs") or {}, self._last)
+        end = self._wait(cell, spared)
+        usage = self._meter.stop()
+        self._last = end.code
+        if end.interrupted:
+            self._send({"name": "Interrupted", "value": ""}, "interrupted", 0, usage)
+        elif end.code == SYNTAX and (wrong := syntax.error_in(self._shell.cell, extended=b"extglob" in end.options)):
+            self._fail("SyntaxError", wrong, end.code, usage)
+        elif end.code:
+            self._fail("ExitCode", describe_exit_code(end.code), end.code, usage)
+        else:
+            self._send(None, "ok", 0, usage)
+
+    def _wait(self, cell: str, spared: set[int]) -> End:
+        poller = self._poller(self._shell.answers)
+        answers = Answers(cell)
+        asked = False
+        silent = 0
+        while answers.end is None:
+            ready = {fd for fd, _ in poller.poll(ROUND_SECONDS * 1000)}
+            if self._shell.answers in ready:
+                for line in self._read_answers():
+                    answers.take(line)
+                self._arm(answers, asked=asked)
+            # After the end an interrupt would hit the next cell.
+            if answers.end is None and self._woken in ready and self._wake():
+                self._interrupt(spared, again=asked)
+                asked = True
+            silent = silent + 1 if not ready and self._shell.is_silent() else 0
+            if silent >= SILENT_ROUNDS:
+                self._give_up()
+        return answers.end
+
+    def _arm(self, answers: Answers, *, asked: bool) -> None:
+        """Once the shell is armed: repeats an interrupt that came too early."""
+        if answers.armed and not self._shell.armed:
+            self._shell.armed = True
+            if asked:
+                self._shell.interrupt()
+
+    def _read_answers(self) -> list[bytes]:
+        *lines, self._answer = (self._answer + os.read(self._shell.answers, READ_BYTES)).split(b"\n")
+        self._answer = self._answer[:READ_BYTES]
+        return lines
+
+    def _wake(self) -> bool:
+        """Reads which signals came; whether one was an interrupt. Ends the process if the shell has ended."""
+        with contextlib.suppress(BlockingIOError):
+            numbers = os.read(self._woken, READ_BYTES)
+            if signal.SIGCHLD in numbers:
+                self._reap()
+            return signal.SIGINT in numbers
+        return False
+
+    def _interrupt(self, spared: set[int], *, again: bool) -> None:
+        self._shell.interrupt()
+        if again:
+            # Kill the children that ignore interrupts, so that the shell can stay.
+            self._shell.kill_below(spared)
+
+    def _reap(self) -> None:
+        """Reaps the shell, and orphans of its children."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._shell.pid:
+                end_like(status)
+
+    def _give_up(self) -> NoReturn:
+        """Ends the context: code has broken the means by which the shell answers."""
+        frames.send(self._control, {"event": "broken"})
+        os._exit(EXIT_BROKEN)
+
+    def _fail(self, name: str, value: str, code: int, usage: process.Usage) -> None:
+        self._send({"name": name, "value": value}, "error", code, usage)
+
+    def _send(self, error: dict[str, str] | None, status: str, code: int, usage: process.Usage) -> None:
+        done = {
+            "event": "done",
+            "status": status,
+            "cpu": usage.cpu,
+            "peak": usage.peak,
+            "written": usage.written,
+            "exit_code": code,
+        }
+        report = frames.encode({"event": "error", **error, "traceback": "", "frames": []}) if error else b""
+        self._control.sendall(report + frames.encode(done))
+
+
+def describe_exit_code(code: int) -> str:
+    """An exit code in words."""
+    with contextlib.suppress(ValueError):
+        if code > 128:
+            return f"exit code {code} ({signal.Signals(code - 128).name})"
+    return f"exit code {code}"
+
+
+def end_like(status: int) -> NoReturn:
+    """Ends this process in the way that the wait status tells."""
+    code, number = linux.split_status(status)
+    if number:
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(code)
+
+
+def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
+    """Serves cells until the socket or the shell ends; then ends the process."""
+    del options
+    code = EXIT_BROKEN
+    try:
+        control.setblocking(True)
+        ContextLoop(control).serve()
+        code = EXIT_CLOSED
+    except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
+        text = f"cannot go on with this context: {type(error).__name__}: {error}\n"
+        os.write(2, text.encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(code)

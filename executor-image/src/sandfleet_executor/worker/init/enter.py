@@ -1,0 +1,39 @@
+"""The first program of a session namespace that root made: gives up root, then becomes the spawner.
+
+Run as a script: enter.py UID PROGRAM [ARG…]. On the host the processes have the uid UID; inside they see themselves as
+uid 1000. It imports nothing of the worker.
+"""
+
+import ctypes
+import os
+import sys
+
+CLONE_NEWUSER = 0x10000000
+PR_SET_DUMPABLE = 4
+INNER_ID = 1000
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:  # noqa: PTH123 - few imports
+        file.write(text)
+
+
+def main() -> None:
+    uid = int(sys.argv[1])
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    libc = ctypes.CDLL(None, use_errno=True)
+    # After a change of uid, /proc/self belongs to root until this is set.
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    # Without user namespaces the sandbox's own uid is the only separation; Describe reports that.
+    if libc.unshare(CLONE_NEWUSER) == 0:
+        write("/proc/self/setgroups", "deny")
+        write("/proc/self/uid_map", f"{INNER_ID} {uid} 1")
+        write("/proc/self/gid_map", f"{INNER_ID} {uid} 1")
+    # The capabilities in the new namespace end with exec, because the inner uid is not 0.
+    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is wanted
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Programs that the executor runs in the session as commands of its own."""

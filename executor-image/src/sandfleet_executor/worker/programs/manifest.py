@@ -1,0 +1,48 @@
+"""A program: reports what is installed, as code in the session finds it.
+
+Prints one JSON object:
+  {"languages": {name: version}, "packages": [[name, version, "image"|"workspace"], …], "left_out": count,
+   "declared": […]}
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from .. import languages
+from .distributions import installed
+from .requirements import Installed
+
+MAX_PACKAGES = 5000
+MAX_TEXT = 200
+VERSION_SECONDS = 10
+
+
+def main(folder: str, wanted: str) -> None:
+    """`folder`: the workspace's packages. `wanted`: the requirements of the template, a JSON list."""
+    found = sorted({*_packages(sys.path, "image"), *_packages([folder], "workspace")})
+    declared = Installed(folder)
+    report = {
+        "languages": {name: _version(languages.LANGUAGES[name]) for name in languages.available()},
+        "packages": found[:MAX_PACKAGES],
+        "left_out": len(found[MAX_PACKAGES:]),
+        "declared": [declared.find(each) for each in json.loads(wanted)],
+    }
+    print(json.dumps(report))
+
+
+def _packages(path: list[str], origin: str) -> Iterator[tuple[str, str, str]]:
+    for name, version, _ in installed(path):
+        yield name[:MAX_TEXT], version[:MAX_TEXT], origin
+
+
+def _version(language: languages.Language) -> str:
+    try:
+        output: Any = subprocess.run(
+            language.version, capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS, check=False
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return str(output).strip()[:MAX_TEXT]

@@ -1,0 +1,1 @@
+"""Contexts of Python, and what their cells can do."""

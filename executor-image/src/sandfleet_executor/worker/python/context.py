@@ -1,0 +1,282 @@
+"""A context of Python: a live interpreter with its variables.
+
+It runs one cell at a time, as asked over a private socket.
+"""
+
+import gc
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
+
+from ..base import frames, linux, process
+from . import cells, copies, display, errors
+from .outbox import MAX_RESULTS, Outbox
+from .shell import Shell
+from .state import variables
+from .user_process import UserProcess
+
+EXIT_CLOSED = 0
+EXIT_BROKEN = 70
+MAX_COPIES = 64
+# Beside the directory in which the context starts: the folders of the user's files.
+FOLDERS = ("/workspace", "/tmp")  # noqa: S108 the session's own /tmp
+# Kept, because code may replace them: a forked child must not answer for the context.
+_getpid, _exit = os.getpid, os._exit
+_shells: list[Shell] = []
+
+
+def preimport() -> None:
+    """Loads what all contexts share, before they are forked; only the first call does something.
+
+    Starts no thread, opens no file.
+    """
+    if _shells:
+        return
+    shell = Shell()
+    _warm_up(shell)
+    _shells.append(shell)
+    gc.collect()
+    # The collector of a context then skips what all contexts share, and does not cause copies of its pages.
+    gc.freeze()
+
+
+def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
+    """Serves cells until the socket ends; then ends the process."""
+    del options
+    code = EXIT_BROKEN
+    try:
+        preimport()
+        ContextLoop(control, _shells[0]).serve()
+        code = EXIT_CLOSED
+    except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
+        _report_failure(error)
+    finally:
+        os._exit(code)
+
+
+def _report_failure(error: BaseException) -> None:
+    text = f"cannot go on with this context: {type(error).__name__}: {errors.value_of(error)}\n"
+    os.write(2, text.encode("utf-8", "backslashreplace"))
+
+
+def _warm_up(shell: Shell) -> None:
+    """Runs each path once, so that late imports and caches are done before the fork."""
+    compiler = cells.Compiler(shell)
+    compiler.compile("%time 1", "<cell 0>")
+    cells.Runner({}).run(compiler.compile("1 + 1", "<cell 0>"))
+    shell.display_formatter.format([1, "a"])
+    try:
+        raise ValueError("warm-up")  # noqa: TRY301 needs a traceback
+    except ValueError as error:
+        errors.Reporter(("/",)).describe(error)
+
+
+class ContextLoop:
+    """Serves the requests of one context."""
+
+    def __init__(self, control: socket.socket, shell: Shell) -> None:
+        self._pid = _getpid()
+        self._copies: copies.Copies | None = None
+        self._control = socket.socket(fileno=process.private_copy(control.fileno()))
+        self._control.setblocking(True)
+        control.close()
+        linux.become_subreaper()
+        self._user = UserProcess(shell)
+        self._meter = process.Meter()
+        self._outbox = Outbox(self._control, self._user.interrupts, self._user.streams.flush)
+        self._compiler = cells.Compiler(shell)
+        self._runner = cells.Runner(shell.user_ns)
+        self._reporter = errors.Reporter((self._user.workspace, *FOLDERS), (self._user.packages,))
+        self._last: object = shell.user_ns.get("_")
+        self._own_callbacks = self._callbacks()
+        shell.publish = self._publish
+        os.register_at_fork(after_in_child=self._close_control)
+        self._user.adopt()
+        self._variables = variables.Variables(shell.user_ns)
+
+    def serve(self) -> None:
+        """Returns when the executor has closed the socket."""
+        while True:
+            # Read from `self`: a copy goes on here with another socket.
+            frame, fds = frames.receive_with_fds(self._control, MAX_COPIES)
+            if frame is None:
+                return
+            match frame.header.get("op"):
+                case "execute":
+                    self._execute(frame.header, frame.payload.decode("utf-8", "surrogatepass"))
+                case "save":
+                    self._variables.save(frame.header, fds[0])
+                case "restore":
+                    self._restore(frame.header, fds[0])
+                case "copy":
+                    self._copy(int(frame.header["most_bytes"]), fds)
+                case "release" if self._copies is not None:
+                    copies.release(self._copies)
+                    self._copies = None
+                case unknown:
+                    raise frames.FrameError(f"cannot do {unknown!r}")
+
+    def _copy(self, most_bytes: int, fds: list[int]) -> None:
+        """Makes a copy for each descriptor, which is its socket.
+
+        Returns in the context, and in a copy when it becomes a context.
+        """
+        self._user.streams.restore()
+        self._user.streams.flush()
+        try:
+            copies.check(most_bytes)
+            made = copies.make(len(fds))
+        except copies.CannotCopyError as error:
+            self._outbox.answer({"event": "copied", "pids": [], "reason": error.reason, "message": str(error)})
+        except Exception as error:  # noqa: BLE001 audit hooks of the code may raise anything at a fork
+            if _getpid() != self._pid:
+                _exit(1)
+            message = f"a hook of the code that runs at forks raised {type(error).__name__}"
+            self._outbox.answer({"event": "copied", "pids": [], "reason": "ForkForbidden", "message": message})
+        else:
+            if isinstance(made, copies.Copy):
+                self._become_context(made, fds)
+                return
+            self._copies = made
+            self._outbox.answer({"event": "copied", "pids": made.pids})
+        for fd in fds:
+            os.close(fd)
+
+    def _become_context(self, copy: copies.Copy, fds: list[int]) -> None:
+        """In a copy: waits until it is needed, and then becomes a context."""
+        control = socket.socket(fileno=fds[copy.number])
+        for fd in fds:
+            if fd != control.fileno():
+                os.close(fd)
+        copies.freeze({control.fileno()})
+        self._user.descriptors.close()
+        self._meter.close()
+        request = copies.wait(control)
+        copies.thaw(copy)
+        self._pid = _getpid()
+        self._control = socket.socket(fileno=process.private_copy(control.fileno()))
+        control.close()
+        self._outbox.move(self._control)
+        self._user.descriptors = process.Descriptors()
+        self._meter = process.Meter()
+        self._runner.forget_loop()
+        self._variables.forget_watchers()
+        if name := request.get("seed"):
+            copies.reseed(name)
+        frames.send(self._control, {"event": "begun"})
+
+    def _close_control(self) -> None:
+        """In each forked child: only the context itself answers the executor."""
+        self._control.close()
+
+    def _execute(self, header: Mapping[str, Any], source: str) -> None:
+        self._user.repair()
+        self._outbox.open()
+        before = self._user.set_environment(header.get("envs") or {})
+        self._meter.start()
+        error = self._run(source, f"<cell {header.get('cell', 0)}>")
+        usage = self._meter.stop()
+        if error is not None and error["name"] == "MemoryError":
+            # Cycles of frames and exceptions may hold the memory that was needed.
+            gc.collect()
+        self._user.set_environment(before)
+        self._finish(error, usage)
+
+    def _restore(self, header: Mapping[str, Any], descriptor: int) -> None:
+        """Restores saved variables. What that prints is output of the next cell; results are dropped."""
+        self._user.repair()
+        self._user.interrupts.open()
+        try:
+            self._variables.restore(header, descriptor)
+        finally:
+            self._user.interrupts.close()
+            self._user.tame()
+
+    def _run(self, source: str, name: str) -> dict[str, Any] | None:
+        """Runs a cell; the error, or None."""
+        report: dict[str, Any] | None = None
+        self._user.interrupts.open()
+        try:
+            report = self._run_reported(source, name)
+        except (KeyboardInterrupt, MemoryError) as failure:
+            # A second interrupt, or a lack of memory, while the first error was described.
+            report = errors.bare(failure)
+        finally:
+            self._user.interrupts.close()
+            self._user.tame()
+        return report
+
+    def _run_reported(self, source: str, name: str) -> dict[str, Any] | None:
+        error: BaseException | None = None
+        try:
+            self._run_cell(source, name)
+        except MemoryError as raised:
+            self._user.reserve.release()
+            error = raised
+        except BaseException as raised:  # noqa: BLE001 what the user's code raises is the cell's outcome
+            error = raised
+        try:
+            shown = self._user.shell.take_shown()
+            return self._report(error if error is not None else shown)
+        finally:
+            # The traceback holds this frame, and with it all that the cell's frames hold.
+            error = shown = None
+
+    def _report(self, error: BaseException | None) -> dict[str, Any] | None:
+        self._user.tame()
+        if _getpid() != self._pid:
+            self._user.leave_child(error)
+        self._user.streams.flush_replaced()
+        return self._reporter.describe(error) if error is not None else None
+
+    def _run_cell(self, source: str, name: str) -> None:
+        cell = self._compiler.compile(source, name)
+        events = self._user.shell.events
+        info = ExecutionInfo(source, False, False, True, None, None)
+        result = ExecutionResult(info)
+        events.trigger("pre_execute")
+        events.trigger("pre_run_cell", info)
+        if self._user.interrupts.seen:
+            # IPython swallows what its callbacks raise.
+            raise KeyboardInterrupt
+        try:
+            try:
+                value = self._runner.run(cell)
+            finally:
+                self._user.tame()
+            if value is not None:
+                result.result = value
+                self._keep_last(value)
+                self._user.shell.show_value(value, main=True)
+        finally:
+            if _getpid() == self._pid:
+                events.trigger("post_execute")
+                events.trigger("post_run_cell", result)
+
+    def _keep_last(self, value: object) -> None:
+        """Sets `_` to the last result, unless code uses the name for something else."""
+        namespace = self._user.shell.user_ns
+        if "_" not in namespace or namespace["_"] is self._last:
+            namespace["_"] = self._last = value
+
+    def _publish(self, bundle: Mapping[str, Any], *, main: bool = False) -> None:
+        if _getpid() == self._pid:
+            self._outbox.show(bundle, main=main, last=main and self._callbacks() == self._own_callbacks)
+        else:
+            print(bundle.get(display.PLAIN, ""))
+
+    def _callbacks(self) -> list[object]:
+        """What runs between the result of a cell and its end: a library may show figures there."""
+        callbacks = self._user.shell.events.callbacks
+        return [*callbacks["post_execute"], *callbacks["post_run_cell"]]
+
+    def _finish(self, error: dict[str, Any] | None, usage: process.Usage) -> None:
+        if left_out := self._outbox.left_out():
+            self._user.streams.err.write(f"{left_out} results dropped: the limit is {MAX_RESULTS} a cell\n")
+        status = "ok" if error is None else "error"
+        if error is not None and error["name"] == "KeyboardInterrupt" and self._user.interrupts.seen:
+            status = "interrupted"
+        self._outbox.close(error, {"status": status, "cpu": usage.cpu, "peak": usage.peak, "written": usage.written})

@@ -1,0 +1,1 @@
+"""The variables of a Python context as a saved state."""

@@ -1,0 +1,144 @@
+"""CodeSandbox: one isolated environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated
+
+from sandfleet_operator.api.kinds.meta import Condition, Meta, meta_of, part
+from sandfleet_operator.api.kinds.template import (
+    Contract,
+    Egress,
+    Resources,
+    TemplateSpec,
+    Workspace,
+    inline_template,
+)
+from sandfleet_operator.api.limits import Limits
+from sandfleet_operator.api.table import Json, as_type, at, decode, encode, moment, unreadable, variables, whole
+
+
+class OperatingMode(Enum):
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+
+
+class ServiceState(Enum):
+    """State of a declared service: the executor's states, and Unknown while the executor does not answer."""
+
+    # It waits for the services in its `after`.
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    # It runs, but is not ready.
+    RUNNING = "Running"
+    READY = "Ready"
+    # The executor stops it: for good, to restart it, or because its liveness probe failed.
+    STOPPING = "Stopping"
+    RESTARTING = "Restarting"
+    FAILING = "Failing"
+    # It ended and restarts after a pause.
+    BACK_OFF = "BackOff"
+    # It ended on its own with exit code 0.
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    STOPPED = "Stopped"
+    UNKNOWN = "Unknown"
+
+
+def _state(value: object, path: str) -> ServiceState:
+    """Reads a state of a later version as Unknown, so that the sandbox stays readable."""
+    text = as_type(value, str, path)
+    return next((one for one in ServiceState if one.value == text), ServiceState.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """Spec of a CodeSandbox: a template, either by name or inline, and the limits that its owner lowers."""
+
+    template: Annotated[str, at("templateRef.name")] = ""
+    inline: Annotated[TemplateSpec | None, at("inline", inline_template)] = None
+    pool: Annotated[str, at("poolRef.name")] = ""
+    queue: Annotated[str, at("queueRef.name")] = ""
+    operating_mode: Annotated[OperatingMode, at("operatingMode")] = OperatingMode.RUNNING
+    workspace: Annotated[Workspace, at("workspace")] = field(default_factory=Workspace)
+    resources: Annotated[Resources, at("resources.limits")] = field(default_factory=Resources)
+    limits: Annotated[Limits, at("executionLimits")] = field(default_factory=Limits)
+    envs: Annotated[Mapping[str, str], at("env", variables)] = field(default_factory=dict)
+    # None: the template's.
+    egress: Annotated[Egress | None, at("egress")] = None
+    contract: Annotated[Contract | None, at("contract")] = None
+    lifetime: Annotated[float | None, at("lifetimeSeconds", whole)] = None
+    idle_timeout: Annotated[float | None, at("idleTimeoutSeconds", whole)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Why a sandbox got another pod or container, and when (seconds since the epoch)."""
+
+    reason: Annotated[str, at("reason", required=True)]
+    time: Annotated[float, at("time", moment)] = 0.0
+    message: Annotated[str, at("message")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceStatus:
+    """One service that the template declares, from the executor's last answer."""
+
+    name: Annotated[str, at("name", required=True)]
+    state: Annotated[ServiceState, at("state", _state)] = ServiceState.UNKNOWN
+    reason: Annotated[str, at("reason", empty="left out")] = ""
+    message: Annotated[str, at("message", empty="left out")] = ""
+    # Starts after the first, in this pod.
+    restarts: Annotated[int, at("restarts")] = 0
+    # Known TCP ports on which it listens.
+    ports: Annotated[tuple[int, ...], at("ports", empty="left out")] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxStatus:
+    """Status of a CodeSandbox; the operator is its only writer."""
+
+    conditions: Annotated[tuple[Condition, ...], at("conditions")] = ()
+    observed_generation: Annotated[int, at("observedGeneration")] = 0
+    pod: Annotated[str, at("podName", empty="null")] = ""
+    # The audience of the sandbox's tokens.
+    pod_uid: Annotated[str, at("podUID", empty="null")] = ""
+    node: Annotated[str, at("nodeName", empty="null")] = ""
+    # HOST:PORT of the executor.
+    address: Annotated[str, at("address", empty="null")] = ""
+    # As the executor reports it: "gvisor", or what else it found itself in.
+    runtime: Annotated[str, at("runtime", empty="null")] = ""
+    image_digest: Annotated[str, at("imageDigest", empty="null")] = ""
+    workspace_claim: Annotated[str, at("workspaceClaimName", empty="null")] = ""
+    restarts: Annotated[int, at("restarts")] = 0
+    # The last ten, oldest first.
+    restart_history: Annotated[tuple[Restart, ...], at("restartHistory")] = ()
+    # Crashes without a stable period between them.
+    crashes: Annotated[int, at("crashes")] = 0
+    # In the order of their declaration; empty without a pod.
+    services: Annotated[tuple[ServiceStatus, ...], at("services", empty="null")] = ()
+    # "N/M": N of M services are ready or completed; empty without services.
+    services_ready: Annotated[str, at("servicesReady", empty="null")] = ""
+    # The fencing number of the leader that wrote this.
+    fencing: Annotated[int, at("fencing")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeSandbox:
+    meta: Meta
+    spec: SandboxSpec
+    status: SandboxStatus = SandboxStatus()
+
+
+def code_sandbox(value: object) -> CodeSandbox:
+    """Raises FleetError."""
+    spec = decode(SandboxSpec, part(value, "spec"), "spec")
+    if bool(spec.template) == (spec.inline is not None):
+        raise unreadable("spec", "exactly one of templateRef and inline has to be there")
+    status = decode(SandboxStatus, part(value, "status"), "status")
+    return CodeSandbox(meta=meta_of(value), spec=spec, status=status)
+
+
+def status_json(status: SandboxStatus) -> Json:
+    """Every field, null for an empty one, so that a merge patch removes an older value."""
+    return encode(status)

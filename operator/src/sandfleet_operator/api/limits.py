@@ -1,0 +1,51 @@
+"""The limits that an executor enforces, one line each: its place in `executionLimits`, its default and its bounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, get_args, get_type_hints
+
+from sandfleet_operator.api.quantities import MIB
+from sandfleet_operator.api.table import at, in_bytes, whole
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A template's default, the least that a CodeSandbox may ask for, and the most that an executor accepts."""
+
+    default: float
+    least: float = 1
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of a sandbox. 0 means: the template's value."""
+
+    # Without a place: a custom resource says memory once, of the container.
+    memory_bytes: Annotated[int, Bounds(2048 * MIB)] = 0
+    tmp_bytes: Annotated[int, at("tmp", in_bytes), Bounds(256 * MIB, MIB)] = 0
+    processes: Annotated[int, at("processes"), Bounds(256, 8)] = 0
+    # The executor holds it in its own memory.
+    output_bytes: Annotated[int, at("output", in_bytes), Bounds(16 * MIB, MIB, 4 << 30)] = 0
+    executions: Annotated[int, at("executions"), Bounds(32)] = 0
+    max_timeout: Annotated[float, at("maxTimeoutSeconds", whole), Bounds(3600.0)] = 0.0
+    default_timeout: Annotated[float, at("defaultTimeoutSeconds", whole), Bounds(300.0)] = 0.0
+    # An interpreter does not start with fewer.
+    open_files: Annotated[int, at("openFiles"), Bounds(4096, 64)] = 0
+    # The largest file of Linux and gVisor.
+    disk_bytes: Annotated[int, at("disk", in_bytes), Bounds(10240 * MIB, MIB, 1 << 50)] = 0
+
+    def above(self, other: "Limits") -> str:
+        """The name of the first limit that is larger than in `other`, or empty."""
+        names = (one.name for one in fields(Limits))
+        return next((name for name in names if getattr(self, name) > getattr(other, name)), "")
+
+
+def _bounds(hint: object) -> Bounds:
+    return next(one for one in get_args(hint) if isinstance(one, Bounds))
+
+
+BOUNDS: Mapping[str, Bounds] = {
+    name: _bounds(hint) for name, hint in get_type_hints(Limits, include_extras=True).items()
+}
+TEMPLATE_LIMITS = Limits(**{name: one.default for name, one in BOUNDS.items()})  # type: ignore[arg-type]

@@ -1,0 +1,337 @@
+"""Why a call of the fleet fails, why a claim waits, and why a sandbox ends: one word each, for programs.
+
+docs/reference/reasons.md and the client's sandfleet/values/reasons.py are made from this file by scripts/reference.py.
+"""
+
+from enum import Enum
+from typing import Self
+
+from sandfleet_operator.api.errors import RETRYABLE, Code, FleetError, Problem
+
+
+class ClaimReason(Enum):
+    """Why a call of the fleet fails: the status code, the meaning, and what the caller can do."""
+
+    value: str
+    code: Code
+    meaning: str
+    remedy: str
+
+    def __new__(cls, word: str, code: Code, meaning: str, remedy: str) -> Self:
+        one = object.__new__(cls)
+        one._value_ = word
+        one.code = code
+        one.meaning = meaning
+        one.remedy = remedy
+        return one
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later without any change."""
+        return self.code in RETRYABLE
+
+    def problem(self, message: str, subject: str = "", *, code: Code | None = None, passing: bool = False) -> Problem:
+        """`message` is "cannot X: why". `code` replaces the usual one; `passing`: what is in the way goes by itself."""
+        return Problem(code or self.code, self.value, message, subject, passing=passing)
+
+    def error(self, message: str, subject: str = "", *, code: Code | None = None, passing: bool = False) -> FleetError:
+        return FleetError(self.problem(message, subject, code=code, passing=passing))
+
+    # Malformed requests.
+    INVALID_ID = (
+        "InvalidId",
+        Code.INVALID_ARGUMENT,
+        "The id of a sandbox, a workspace, a request or a page is malformed.",
+        "On Kubernetes a sandbox's id is NAMESPACE/NAME; other ids are 1 to 64 of [A-Za-z0-9._-].",
+    )
+    INVALID_LABEL = (
+        "InvalidLabel",
+        Code.INVALID_ARGUMENT,
+        "A label is malformed or reserved, or there are too many labels.",
+        "Write labels as Kubernetes does, without the prefixes of Kubernetes and Sandfleet.",
+    )
+    INVALID_ENVIRONMENT = (
+        "InvalidEnvironment",
+        Code.INVALID_ARGUMENT,
+        "An environment variable is malformed, or the environment is too large.",
+        "Shorten the environment; write large values to files instead.",
+    )
+    INVALID_DURATION = (
+        "InvalidDuration",
+        Code.INVALID_ARGUMENT,
+        "A lease, an idle timeout or a wait is out of its bounds.",
+        "The message names the bounds.",
+    )
+    INVALID_LIMIT = (
+        "InvalidLimit",
+        Code.INVALID_ARGUMENT,
+        "A limit is negative, or higher than the template allows.",
+        "Ask for less, or raise the template's limits.",
+    )
+    INVALID_ISOLATION = (
+        "InvalidIsolation",
+        Code.INVALID_ARGUMENT,
+        "The claim asks for an isolation that does not exist.",
+        "Ask for one of the isolations of the API.",
+    )
+    INVALID_SELECTOR = (
+        "InvalidSelector",
+        Code.INVALID_ARGUMENT,
+        "The label selector is malformed or too long.",
+        "Write key=value, key==value or key!=value, joined by commas.",
+    )
+    INVALID_CLAIM = (
+        "InvalidClaim",
+        Code.INVALID_ARGUMENT,
+        "The executor refuses the claim's environment or limits.",
+        "The message repeats the executor's refusal.",
+    )
+    NO_CLUSTER = (
+        "NoCluster",
+        Code.INVALID_ARGUMENT,
+        "The request names a namespace or a sandbox, and the fleet runs on one machine, which has neither.",
+        "Leave them out, or connect to a fleet on Kubernetes.",
+    )
+    UNIMPLEMENTED = (
+        "Unimplemented",
+        Code.UNIMPLEMENTED,
+        "A fleet on one machine does not serve this call.",
+        "Connect to a fleet on Kubernetes.",
+    )
+    # Who calls.
+    TOKEN_MISSING = (
+        "TokenMissing",
+        Code.UNAUTHENTICATED,
+        "The call has no bearer token.",
+        'Send `authorization: Bearer TOKEN` with a service account\'s token for the audience "sandfleet".',
+    )
+    TOKEN_INVALID = (
+        "TokenInvalid",
+        Code.UNAUTHENTICATED,
+        "The API server does not accept the token.",
+        "Fetch a new token.",
+    )
+    FORBIDDEN = (
+        "Forbidden",
+        Code.PERMISSION_DENIED,
+        "RBAC does not allow the caller this verb on CodeSandboxes.",
+        "Bind a role that allows it; the message names verb, resource and namespace.",
+    )
+    REVIEW_FAILED = (
+        "ReviewFailed",
+        Code.UNAVAILABLE,
+        "The API server could not say who calls, or what the caller may do.",
+        "Retry. If it lasts, look at the API server.",
+    )
+    # What is asked for does not exist, or cannot be had.
+    POOL_NOT_FOUND = (
+        "PoolNotFound",
+        Code.NOT_FOUND,
+        "There is no such pool in the namespace, it is of another template, or it was removed.",
+        "List the pools.",
+    )
+    TEMPLATE_NOT_FOUND = (
+        "TemplateNotFound",
+        Code.NOT_FOUND,
+        "There is no such SandboxTemplate in the namespace.",
+        "List the templates.",
+    )
+    WORKSPACE_NOT_FOUND = (
+        "WorkspaceNotFound",
+        Code.NOT_FOUND,
+        "No released sandbox has left a workspace of this id.",
+        "Claim without a workspace, and keep the workspace of the new sandbox.",
+    )
+    SANDBOX_NOT_FOUND = (
+        "SandboxNotFound",
+        Code.NOT_FOUND,
+        "There is no such sandbox, or it has ended; the message says why.",
+        "Claim a new one.",
+    )
+    WORKSPACE_BUSY = (
+        "WorkspaceBusy",
+        Code.FAILED_PRECONDITION,
+        "Another sandbox uses the workspace.",
+        "Release that sandbox first. Retry only if the answer says so: that sandbox is ending.",
+    )
+    WORKSPACE_EPHEMERAL = (
+        "WorkspaceEphemeral",
+        Code.FAILED_PRECONDITION,
+        "Workspaces of the template are directories of their pods, and end with them.",
+        "Use a template whose workspace is a volume.",
+    )
+    TOO_MANY_WORKSPACES = (
+        "TooManyWorkspaces",
+        Code.RESOURCE_EXHAUSTED,
+        "The fleet keeps as many workspaces of released sandboxes as it may.",
+        "Claim a kept workspace and release it without keeping it.",
+    )
+    ISOLATION_UNAVAILABLE = (
+        "IsolationUnavailable",
+        Code.FAILED_PRECONDITION,
+        "The template, or this machine, isolates less than the claim asks for.",
+        "Use a template with a stronger runtime, or ask for less.",
+    )
+    CONTRACT_NOT_SUPPORTED = (
+        "ContractNotSupported",
+        Code.FAILED_PRECONDITION,
+        "The contract does not let callers run code by themselves.",
+        "Claim with the contract autonomous.",
+    )
+    CLAIM_ENDED = (
+        "ClaimEnded",
+        Code.FAILED_PRECONDITION,
+        "The sandbox that this request id was answered with has ended; the message says why.",
+        "Claim under a new request id.",
+    )
+    NO_LEASE = (
+        "NoLease",
+        Code.FAILED_PRECONDITION,
+        "The sandbox has no lease to renew: it lives as long as its CodeSandbox.",
+        "Set lifetimeSeconds, or delete the CodeSandbox when it is no longer needed.",
+    )
+    # The fleet is full, or late.
+    QUEUE_FULL = (
+        "QueueFull",
+        Code.RESOURCE_EXHAUSTED,
+        "As many claims wait as the fleet lets wait.",
+        "Retry later, or add capacity.",
+    )
+    SANDBOX_LIMIT = (
+        "SandboxLimit",
+        Code.RESOURCE_EXHAUSTED,
+        "The pool or the fleet has as many sandboxes as it may have, and none became free in time.",
+        "Release sandboxes, or raise the limit.",
+    )
+    NOT_BOUND_IN_TIME = (
+        "NotBoundInTime",
+        Code.DEADLINE_EXCEEDED,
+        "No sandbox became ready within the claim's longest wait.",
+        "Retry, wait longer, or keep more sandboxes warm.",
+    )
+    # Sandboxes and executors that fail.
+    START_FAILED = (
+        "StartFailed",
+        Code.INTERNAL,
+        "Sandboxes of the pool end before they are ready; the message has the last one's words.",
+        "Correct the template or the machine.",
+    )
+    START_TIMEOUT = (
+        "StartTimeout",
+        Code.INTERNAL,
+        "Sandboxes of the pool are not ready in time.",
+        "Look at the pods' events: images, volumes and nodes are the usual causes.",
+    )
+    SANDBOX_UNFIT = (
+        "SandboxUnfit",
+        Code.INTERNAL,
+        "The executor is not the expected one: its protocol, its isolation or its session differs.",
+        "Use images of one release.",
+    )
+    EXECUTOR_UNREACHABLE = (
+        "ExecutorUnreachable",
+        Code.UNAVAILABLE,
+        "The executor does not answer the fleet, or answers with a failure (INTERNAL).",
+        "Retry. If it lasts, look at the sandbox's log and at the network policies.",
+    )
+    EXECUTOR_GONE = (
+        "ExecutorGone",
+        Code.UNAVAILABLE,
+        "The sandbox's executor is gone, or its pod has no address.",
+        "Retry: the executor is replaced, or the sandbox has ended.",
+    )
+    RECOVERING = (
+        "Recovering",
+        Code.UNAVAILABLE,
+        "The sandbox's executor is still being replaced.",
+        "Retry.",
+    )
+    STILL_ENDING = (
+        "StillEnding",
+        Code.UNAVAILABLE,
+        "The released sandbox's executor has not ended in time.",
+        "Retry. If it lasts, look at the pod and its node.",
+    )
+    # The fleet itself.
+    NOT_SERVING = (
+        "NotServing",
+        Code.UNAVAILABLE,
+        "The fleet is starting or stopping, or another one leads.",
+        "Retry; a Claim under the same request id.",
+    )
+    API_SERVER_FAILED = (
+        "ApiServerFailed",
+        Code.UNAVAILABLE,
+        "The API server refused or did not answer a request of the fleet.",
+        "Retry. If it lasts, look at the API server and at the fleet's role.",
+    )
+
+
+class QueueReason(Enum):
+    """Why a claim waits, beside the reasons of its pool (docs/reference/conditions.md)."""
+
+    value: str
+    meaning: str
+    remedy: str
+
+    def __new__(cls, word: str, meaning: str, remedy: str) -> Self:
+        one = object.__new__(cls)
+        one._value_ = word
+        one.meaning = meaning
+        one.remedy = remedy
+        return one
+
+    POOL_EMPTY = (
+        "PoolEmpty",
+        "No sandbox of the pool is warm; one is being started or will be.",
+        "Wait, or keep more sandboxes warm.",
+    )
+    COLD_START = (
+        "ColdStart",
+        "A sandbox is being started for this claim alone, as for a claim on an earlier workspace.",
+        "Wait.",
+    )
+    SANDBOX_LIMIT = (
+        "SandboxLimit",
+        "The pool or the fleet has as many sandboxes as it may have.",
+        "Release sandboxes, or raise the limit.",
+    )
+    TAKING_OVER = (
+        "TakingOver",
+        "A new leader of the fleet still learns which sandboxes exist.",
+        "Wait: it takes seconds.",
+    )
+
+
+class EndReason(Enum):
+    """Why a sandbox ended, or its executor was replaced."""
+
+    value: str
+    meaning: str
+
+    def __new__(cls, word: str, meaning: str) -> Self:
+        one = object.__new__(cls)
+        one._value_ = word
+        one.meaning = meaning
+        return one
+
+    RELEASED = "Released", "Its holder released it, or its CodeSandbox was deleted."
+    LEASE_EXPIRED = "LeaseExpired", "Its lease ran out."
+    IDLE = "Idle", "It was unused for its idle timeout."
+    EXPIRED = "Expired", "Its CodeSandbox has expired."
+    CLOSED = "Closed", "Its executor was told to end the session."
+    CLAIM_UNDONE = "ClaimUndone", "The caller left before it was answered."
+    CLAIM_SUPERSEDED = "ClaimSuperseded", "Another pod serves the same request."
+    RECORD_REFUSED = "RecordRefused", "The API server refuses the CodeSandbox of the claim."
+    POD_LOST = "PodLost", "Its pod was gone before the claim was written down."
+    CRASH_LOOP = "CrashLoop", "Its executor crashed too often in a row."
+    ISOLATION_UNAVAILABLE = "IsolationUnavailable", "Its executor could not isolate user code as it must."
+    BAD_CONFIGURATION = "BadConfiguration", "Its executor cannot use its configuration."
+    CRASHED = "Crashed", "Its executor ended with a failure, and was replaced."
+    KILLED = "Killed", "A signal ended its executor, which was replaced."
+    START_FAILED = "StartFailed", "Its next executor did not start, and another one took its place."
+    OWNER_GONE = "OwnerGone", "The process that had started its executor ended; the executor was replaced."
+    STUCK = "Stuck", "Its executor's watchdog ended it, and it was replaced."
+    POOL_REMOVED = "PoolRemoved", "It was warm, and its pool was removed."
+    NOT_NEEDED = "NotNeeded", "It was warm, and its pool needs fewer warm sandboxes or newer ones."
+    UNHEALTHY = "Unhealthy", "It was warm, and its pod was no longer ready."

@@ -1,0 +1,79 @@
+"""Keeps the store up to date: lists the objects of a kind, then watches from where the list ended."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+
+from sandfleet_operator.api.backoff import Backoff
+from sandfleet_operator.api.kube import Expired, Json, Kind, KubeError
+from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.store import Store
+
+# Before a list or a watch that failed is tried again.
+BACKOFF = Backoff(first=0.2, longest=10.0)
+
+_LOG = logging.getLogger(__name__)
+
+# Called with the kind, whether the object is gone, and the object.
+Saw = Callable[[Kind, bool, Json], None]
+
+
+class Reflector:
+    """One kind in one namespace (None: in all), limited to the objects that the selector names."""
+
+    def __init__(
+        self, kube: KubeApi, store: Store, kind: Kind, saw: Saw, *, namespace: str | None = None, selector: str = ""
+    ) -> None:
+        self._kube = kube
+        self._store = store
+        self._kind = kind
+        self._saw = saw
+        self._namespace = namespace
+        self._selector = selector
+        self._version = ""
+        self.synced = asyncio.Event()
+        """Set when the first list is in the store."""
+
+    async def run(self) -> None:
+        """Lists and watches until cancelled."""
+        failures = 0
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                failures = 0
+                await self._watch()
+            except Expired:
+                self._version = ""
+            except KubeError as error:
+                _LOG.warning("cannot follow %s: %s", self._kind, error)
+                failures += 1
+                pause = error.retry_after or BACKOFF.after(failures)
+                # So that not all of them come back at the same moment.
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+
+    async def refresh(self) -> str:
+        """Lists all objects again; the version of the list. Raises KubeError."""
+        listing = await self._kube.list(self._kind, self._namespace, self._selector)
+        for obj in self._store.replace(self._kind, listing.items, listing.resource_version, self._namespace):
+            self._saw(self._kind, self._store.get_like(self._kind, obj) is None, obj)
+        return listing.resource_version
+
+    async def _list(self) -> None:
+        self._version = await self.refresh()
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        watching = self._kube.watch(self._kind, self._namespace, self._selector, self._version)
+        async with aclosing(watching) as events:
+            async for event in events:
+                self._version = event.object["metadata"]["resourceVersion"]
+                if event.type == "BOOKMARK":
+                    continue
+                obj = {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **event.object}
+                gone = event.type == "DELETED"
+                news = self._store.remove(self._kind, obj) if gone else self._store.put(self._kind, obj)
+                if news:
+                    self._saw(self._kind, gone, obj)

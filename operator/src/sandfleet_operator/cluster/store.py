@@ -1,0 +1,106 @@
+"""The newest known version of each object, from the watches and from the answers to our own writes."""
+
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+
+from sandfleet_operator.api.kube import Json, Kind, Ref
+
+# Remembered deletions, so that a late answer does not bring an object back.
+MAX_BURIED = 10_000
+# Metadata that no decision uses, though it is the larger part of most objects.
+DROPPED = ("managedFields",)
+
+
+class Store:
+    def __init__(self) -> None:
+        # Kind → namespace → name.
+        self._objects: dict[Kind, dict[str, dict[str, Json]]] = {}
+        # UID → the version up to which reports of the object are ignored.
+        self._buried: OrderedDict[str, int] = OrderedDict()
+        self._changes: Counter[Kind] = Counter()
+
+    def get(self, ref: Ref) -> Json | None:
+        return self._objects.get(ref.kind, {}).get(ref.namespace, {}).get(ref.name)
+
+    def get_like(self, kind: Kind, obj: Json) -> Json | None:
+        """The known object of the same name."""
+        meta = obj["metadata"]
+        return self.get(Ref(kind, meta.get("namespace", ""), meta["name"]))
+
+    def all(self, kind: Kind, namespace: str | None = None) -> Iterator[Json]:
+        """All objects of a kind, in one namespace or in all, as of the call."""
+        places = self._objects.get(kind, {})
+        wanted = list(places.values()) if namespace is None else [places.get(namespace, {})]
+        for place in wanted:
+            yield from list(place.values())
+
+    def specs(self, kind: Kind, namespace: str) -> dict[str, Json]:
+        """Name → spec."""
+        return {one["metadata"]["name"]: one["spec"] for one in self.all(kind, namespace)}
+
+    def changes(self, kind: Kind) -> int:
+        """Count of changes. While the count is the same, so are the objects of this kind."""
+        return self._changes[kind]
+
+    def put(self, kind: Kind, obj: Json) -> bool:
+        """Stores the object unless a newer version is known; whether it was stored."""
+        meta = obj["metadata"]
+        place = self._objects.setdefault(kind, {}).setdefault(meta.get("namespace", ""), {})
+        known = place.get(meta["name"])
+        if known is not None and _version(known) >= _version(obj):
+            return False
+        if self._buried.get(meta.get("uid", ""), -1) >= _version(obj):
+            return False
+        slim = {name: value for name, value in meta.items() if name not in DROPPED}
+        place[meta["name"]] = {**obj, "metadata": slim}
+        self._changes[kind] += 1
+        return True
+
+    def is_buried(self, obj: Json) -> bool:
+        """Whether this very object is known to be deleted, so that an answer which still shows it is out of date."""
+        return self._buried.get(obj["metadata"].get("uid", "")) == sys.maxsize
+
+    def remove(self, kind: Kind, obj: Json, *, for_good: bool = False) -> bool:
+        """Removes this very object; whether it was known. Its name may belong to another object by now.
+
+        `for_good`: the API server no longer has it. A watch also reports an object as deleted if it only stopped
+        matching.
+        """
+        meta = obj["metadata"]
+        uid = meta.get("uid", "")
+        self._buried[uid] = sys.maxsize if for_good else max(_version(obj), self._buried.get(uid, 0))
+        while len(self._buried) > MAX_BURIED:
+            self._buried.popitem(last=False)
+        places = self._objects.get(kind, {})
+        place = places.get(meta.get("namespace", ""), {})
+        known = place.get(meta["name"])
+        if known is None or known["metadata"].get("uid") != uid:
+            return False
+        del place[meta["name"]]
+        self._changes[kind] += 1
+        if not place:
+            del places[meta.get("namespace", "")]
+        return True
+
+    def replace(self, kind: Kind, objects: tuple[Json, ...], version: str, namespace: str | None = None) -> list[Json]:
+        """Takes a list of all objects of a kind (in a namespace). Returns what it added, changed or removed.
+
+        Objects newer than the list stay.
+        """
+        seen = {(obj["metadata"].get("namespace", ""), obj["metadata"]["name"]) for obj in objects}
+        gone = [
+            obj
+            for obj in self.all(kind, namespace)
+            if (obj["metadata"].get("namespace", ""), obj["metadata"]["name"]) not in seen
+            and _version(obj) <= int(version or 0)
+        ]
+        for obj in gone:
+            self.remove(kind, obj)
+        return gone + [obj for obj in objects if self.put(kind, obj)]
+
+
+def _version(obj: Json) -> int:
+    """The resource version as a number. Kubernetes guarantees since 1.35 that it grows; it grew before, too."""
+    text = obj["metadata"].get("resourceVersion", "")
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,27 @@
+"""Background tasks: kept until they are done; their failures are logged."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+
+_LOG = logging.getLogger(__name__)
+
+
+class BackgroundTasks:
+    def __init__(self) -> None:
+        # The loop itself keeps tasks only weakly.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, work: Coroutine[object, object, None], doing: str) -> None:
+        task = asyncio.create_task(work, name=doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.warning("cannot %s: %s", task.get_name(), error)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()

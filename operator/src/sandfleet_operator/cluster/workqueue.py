@@ -1,0 +1,106 @@
+"""Runs reconciliations: at most one per key at a time, at most one per worker."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from sandfleet_operator.api.backoff import Backoff
+
+Key = TypeVar("Key", bound=Hashable)
+# Before a key whose round failed is looked at again.
+BACKOFF = Backoff(first=0.5, longest=60.0)
+
+_log = logging.getLogger(__name__)
+
+
+class WorkQueue(Generic[Key]):
+    """`work` takes a key and returns the seconds after which to requeue it; None: not until it is added again.
+
+    An exception is logged, and the key is requeued after a pause that doubles with each failure in a row.
+    """
+
+    def __init__(self, work: Callable[[Key], Awaitable[float | None]], workers: int) -> None:
+        self._work = work
+        self._workers = workers
+        self._waiting: deque[Key] = deque()
+        self._queued: set[Key] = set()
+        self._busy: set[Key] = set()
+        self._added_while_busy: set[Key] = set()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._failures: dict[Key, int] = {}
+        self._woken = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Count of keys that wait for a worker or have one."""
+        return len(self._waiting) + len(self._busy)
+
+    def add(self, key: Key) -> None:
+        self._cancel(key)
+        if key in self._busy:
+            self._added_while_busy.add(key)
+        elif key not in self._queued:
+            self._queued.add(key)
+            self._waiting.append(key)
+            self._woken.set()
+
+    def add_later(self, key: Key, seconds: float) -> None:
+        """Adds the key after a delay. Of two delays the earlier end counts."""
+        loop = asyncio.get_running_loop()
+        known = self._timers.get(key)
+        if key in self._queued or (known is not None and known.when() <= loop.time() + seconds):
+            return
+        self._cancel(key)
+        self._timers[key] = loop.call_later(seconds, self.add, key)
+
+    def forget(self, key: Key) -> None:
+        """Drops the key's timer and its count of failures."""
+        self._cancel(key)
+        self._failures.pop(key, None)
+
+    def is_busy(self, matches: Callable[[Key], bool]) -> bool:
+        """Whether a worker has a matching key."""
+        return any(matches(key) for key in self._busy)
+
+    async def run(self) -> None:
+        """Runs the workers until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._worker())
+
+    async def _worker(self) -> None:
+        while True:
+            while not self._waiting:
+                self._woken.clear()
+                await self._woken.wait()
+            key = self._waiting.popleft()
+            self._queued.discard(key)
+            self._busy.add(key)
+            try:
+                requeue_after = await self._once(key)
+            finally:
+                self._busy.discard(key)
+            if key in self._added_while_busy:
+                self._added_while_busy.discard(key)
+                self.add(key)
+            elif requeue_after is not None:
+                self.add_later(key, requeue_after)
+
+    async def _once(self, key: Key) -> float | None:
+        try:
+            requeue_after = await self._work(key)
+        except Exception as error:  # noqa: BLE001 - one bad object must not stop the others
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            pause = BACKOFF.after(failures)
+            told = getattr(error, "retry_after", None)
+            _log.warning(
+                "cannot finish %s, again in %.1f s: %s", key, pause, error, exc_info=not hasattr(error, "status")
+            )
+            return max(pause, told or 0.0)
+        self._failures.pop(key, None)
+        return requeue_after
+
+    def _cancel(self, key: Key) -> None:
+        if timer := self._timers.pop(key, None):
+            timer.cancel()

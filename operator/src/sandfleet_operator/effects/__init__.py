@@ -1,1 +1,0 @@
-"""What touches the world: one module for each thing outside, each third-party client imported in one place."""

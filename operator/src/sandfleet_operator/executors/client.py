@@ -1,0 +1,181 @@
+"""Calls of the fleet to executors on its machine. Their answers are untrusted."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from sandfleet_api.executor.v1 import common_pb2, session_pb2
+from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
+
+from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.limits import Limits
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.values import Sandbox
+from sandfleet_operator.executors.tokens import CALLER_SCOPES, FLEET_SCOPES, Signer, Token
+
+if TYPE_CHECKING:
+    # Exists in the stubs only.
+    from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceAsyncStub
+
+# Seconds.
+CALL_TIMEOUT = 10.0
+PROBE_TIMEOUT = 2.0
+CLOSE_TIMEOUT = 2.0
+OWN_TOKEN_LIFETIME = 60.0
+FLEET = "fleet"
+GONE = ClaimReason.EXECUTOR_GONE.problem("cannot reach the sandbox: its executor is gone")
+T = TypeVar("T")
+
+CHANNEL_OPTIONS: Final = (
+    # Answers to the fleet are small: this is the limit for a hostile executor.
+    ("grpc.max_receive_message_length", 1 << 20),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    address: str
+    channel: grpc.aio.Channel
+    session: "SessionServiceAsyncStub"
+
+
+class Executors:
+    """One channel to each incarnation of a sandbox, from its readiness to its end."""
+
+    def __init__(self, signer: Signer) -> None:
+        self._signer = signer
+        self._connections: dict[str, _Connection] = {}
+
+    async def connect(self, sandbox: Sandbox, address: str) -> None:
+        """Connects. Raises FleetError unless the executor is this incarnation and isolates as the claim asked for."""
+        channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        connection = self._connections[sandbox.sandbox_uid] = _Connection(address, channel, SessionServiceStub(channel))
+        metadata = self._metadata(sandbox)
+        call = connection.session.Describe(session_pb2.DescribeRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
+        _check(sandbox, await self._reply(sandbox, call, "describe"), "")
+
+    async def open(self, sandbox: Sandbox, lease: float) -> None:
+        """Opens the sandbox's session on the executor, or renews its lease (seconds from now). Raises FleetError."""
+        claim = sandbox.claim
+        assert claim is not None
+        request = session_pb2.OpenRequest(
+            session_id=sandbox.sandbox_id,
+            lease=duration(lease),
+            idle_timeout=None if claim.idle_timeout is None else duration(claim.idle_timeout),
+            envs=claim.envs,
+            limits=limits_message(claim.limits),
+        )
+        metadata = self._metadata(sandbox, claim.traceparent)
+        call = self._connection(sandbox).session.Open(request, timeout=CALL_TIMEOUT, metadata=metadata)
+        reply = await self._reply(sandbox, call, "open")
+        _check(sandbox, reply.description, sandbox.sandbox_id)
+
+    async def answers(self, sandbox: Sandbox) -> bool:
+        """Whether the executor answers now: it may have died without notice."""
+        try:
+            session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+            call = session.Describe(session_pb2.DescribeRequest(), timeout=PROBE_TIMEOUT, metadata=metadata)
+            await self._reply(sandbox, call, "describe")
+        except FleetError:
+            return False
+        return True
+
+    async def close(self, sandbox: Sandbox) -> None:
+        """Asks the executor to end its executions and itself. An executor that is gone is not an error."""
+        with contextlib.suppress(FleetError):
+            session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+            call = session.Close(session_pb2.CloseRequest(), timeout=CLOSE_TIMEOUT, metadata=metadata)
+            await self._reply(sandbox, call, "close")
+
+    async def forget(self, sandbox_uid: str) -> None:
+        """Closes the channel of an incarnation that is gone."""
+        connection = self._connections.pop(sandbox_uid, None)
+        if connection is not None:
+            await connection.channel.close(None)
+
+    async def forget_all(self) -> None:
+        await asyncio.gather(*(self.forget(uid) for uid in list(self._connections)))
+
+    def address(self, sandbox: Sandbox) -> str:
+        return self._connection(sandbox).address
+
+    def caller_token(self, sandbox: Sandbox, lifetime: float) -> Token:
+        """A token for the caller of the sandbox's claim, for at most `lifetime` seconds from now."""
+        assert sandbox.claim is not None
+        return self._signer.issue(
+            sandbox_id=sandbox.sandbox_id,
+            sandbox_uid=sandbox.sandbox_uid,
+            holder=sandbox.claim.key.holder,
+            scopes=CALLER_SCOPES,
+            lifetime=lifetime,
+        )
+
+    async def _reply(self, sandbox: Sandbox, call: Awaitable[T], doing: str) -> T:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise FleetError(_problem(doing, error)) from error
+        except asyncio.CancelledError:
+            # Closing the channel of a gone executor cancels its calls. Unless the caller was cancelled, too, raise
+            # GONE.
+            task = asyncio.current_task()
+            if sandbox.sandbox_uid in self._connections or (task is not None and task.cancelling()):
+                raise
+            raise FleetError(GONE) from None
+
+    def _connection(self, sandbox: Sandbox) -> _Connection:
+        connection = self._connections.get(sandbox.sandbox_uid)
+        if connection is None:
+            raise FleetError(GONE)
+        return connection
+
+    def _metadata(self, sandbox: Sandbox, traceparent: str = "") -> tuple[tuple[str, str], ...]:
+        token = self._signer.issue(
+            sandbox_id=sandbox.sandbox_id,
+            sandbox_uid=sandbox.sandbox_uid,
+            holder=FLEET,
+            scopes=FLEET_SCOPES,
+            lifetime=OWN_TOKEN_LIFETIME,
+        )
+        trace = (("traceparent", traceparent),) if traceparent else ()
+        return (("authorization", f"Bearer {token.text}"), *trace)
+
+
+def _check(sandbox: Sandbox, said: session_pb2.DescribeResponse, session_id: str) -> None:
+    wrong = (
+        f"it is {said.sandbox_uid[:80]!r}, not {sandbox.sandbox_uid!r}"
+        if said.sandbox_uid != sandbox.sandbox_uid
+        else f"it isolates with {said.isolation}, asked for was {sandbox.isolation.value} ({sandbox.isolation.name})"
+        if said.isolation < sandbox.isolation.value
+        else f"it serves session {said.session_id[:80]!r}, not {session_id!r}"
+        if said.session_id != session_id
+        else ""
+    )
+    if wrong:
+        raise ClaimReason.SANDBOX_UNFIT.error(f"cannot hand out a sandbox: {wrong}", sandbox.sandbox_id)
+
+
+def _problem(doing: str, error: grpc.aio.AioRpcError) -> Problem:
+    details = (error.details() or error.code().name)[:500]
+    if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+        return ClaimReason.INVALID_CLAIM.problem(f"cannot {doing} the sandbox: {details}")
+    code = Code.UNAVAILABLE if error.code() is grpc.StatusCode.UNAVAILABLE else Code.INTERNAL
+    return ClaimReason.EXECUTOR_UNREACHABLE.problem(f"cannot {doing} the sandbox: {details}", code=code)
+
+
+def duration(seconds: float) -> Duration:
+    nanoseconds = round(seconds * 1_000_000_000)
+    return Duration(seconds=nanoseconds // 1_000_000_000, nanos=nanoseconds % 1_000_000_000)
+
+
+def limits_message(limits: Limits) -> common_pb2.Limits:
+    """The limits as a message. A limit of 0 stays unset, so that the template's holds."""
+    given: dict[str, Any] = {name: value for name, value in asdict(limits).items() if value}
+    times = {one.name for one in fields(Limits) if isinstance(one.default, float)}
+    told: dict[str, Any] = {name: duration(value) if name in times else value for name, value in given.items()}
+    return common_pb2.Limits(**told)

@@ -1,0 +1,139 @@
+"""Calls of the fleet on Kubernetes to the executors of its pods, for fleet/driver.py."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.kube import POD, Ref
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.values import Sandbox
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.executors.contact import (
+    ClaimInvalid,
+    ContactError,
+    Contacts,
+    Credentials,
+    Executor,
+    RuntimeMismatch,
+    Unreachable,
+)
+from sandfleet_operator.executors.tokens import CALLER_SCOPES, Token
+from sandfleet_operator.plan.claims.record import object_of
+from sandfleet_operator.plan.pods.egress_probe import Target
+from sandfleet_operator.plan.pods.names import session_id
+from sandfleet_operator.plan.sandbox.observed import pod_of
+
+# Seconds to wait for the port: under gVisor an executor listens about one second after its container has started.
+LISTEN_SECONDS = 60.0
+PAUSE = 0.05
+# First contacts at the same time; each takes two TLS handshakes.
+AT_ONCE = 16
+MAX_HOLDER = 256
+
+
+class PodExecutors:
+    """Opens a connection for each call, because the fleet calls an executor only a few times in its life."""
+
+    def __init__(self, contacts: Contacts, credentials: Credentials, store: Store, port: int) -> None:
+        self._contacts = contacts
+        self._credentials = credentials
+        self._store = store
+        self._port = port
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def connect(self, sandbox: Sandbox, address: str) -> None:  # noqa: ARG002 - the pod has the address
+        """First contact, before any user code.
+
+        Raises FleetError unless the pod's executor answers and isolates as asked.
+        """
+        give_up = asyncio.get_running_loop().time() + LISTEN_SECONDS
+        own = session_id(*sandbox.sandbox_uid.split("/"))
+        while True:
+            try:
+                async with self._slots:
+                    await self._contacts.contact(self._executor(sandbox, own), isolation=sandbox.isolation, first=True)
+            except Unreachable as error:
+                if asyncio.get_running_loop().time() > give_up:
+                    raise _failed(error) from error
+                await asyncio.sleep(PAUSE)
+            except ContactError as error:
+                raise _failed(error) from error
+            else:
+                return
+
+    async def open(self, sandbox: Sandbox, lease: float) -> None:
+        claim = sandbox.claim
+        assert claim is not None
+        try:
+            await self._contacts.open(
+                self._executor(sandbox, self._session(sandbox)),
+                lease=None if math.isinf(lease) else lease,
+                idle_timeout=claim.idle_timeout,
+                envs=claim.envs,
+                limits=claim.limits,
+                traceparent=claim.traceparent,
+            )
+        except ContactError as error:
+            raise _failed(error) from error
+
+    async def answers(self, sandbox: Sandbox) -> bool:
+        try:
+            await self._contacts.contact(
+                self._executor(sandbox, self._session(sandbox)), isolation=sandbox.isolation, first=False
+            )
+        except (ContactError, FleetError):
+            return False
+        return True
+
+    async def probe(self, sandbox: Sandbox, targets: Sequence[Target]) -> tuple[bool, ...]:
+        """Which targets the sandbox's network reaches. Raises FleetError."""
+        try:
+            return await self._contacts.probe(self._executor(sandbox, self._session(sandbox)), targets)
+        except ContactError as error:
+            raise _failed(error) from error
+
+    async def close(self, sandbox: Sandbox) -> None:
+        """Nothing to do: deleting the pod ends all that runs in it."""
+
+    async def forget(self, sandbox_uid: str) -> None:
+        """Nothing to do: no connection is kept."""
+
+    async def forget_all(self) -> None:
+        """Nothing to do: no connection is kept."""
+
+    def address(self, sandbox: Sandbox) -> str:
+        return self._executor(sandbox, "").address
+
+    def caller_token(self, sandbox: Sandbox, lifetime: float) -> Token:
+        claim = sandbox.claim
+        assert claim is not None
+        return self._credentials.signer.issue(
+            sandbox_id=self._session(sandbox),
+            sandbox_uid=self._executor(sandbox, "").pod_uid,
+            holder=claim.key.holder[:MAX_HOLDER],
+            scopes=CALLER_SCOPES,
+            lifetime=lifetime,
+        )
+
+    def _session(self, sandbox: Sandbox) -> str:
+        assert sandbox.claim is not None
+        return session_id(sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
+
+    def _executor(self, sandbox: Sandbox, session: str) -> Executor:
+        namespace, _, name = sandbox.sandbox_uid.partition("/")
+        found = self._store.get(Ref(POD, namespace, name))
+        pod = pod_of(found) if found else None
+        if pod is None or not pod.address:
+            why = f"cannot reach the sandbox: pod {sandbox.sandbox_uid} {'has no address' if pod else 'is gone'}"
+            raise ClaimReason.EXECUTOR_GONE.error(why, sandbox.sandbox_id)
+        return Executor(address=f"{pod.address}:{self._port}", pod_uid=pod.uid, session_id=session)
+
+
+def _failed(error: ContactError) -> FleetError:
+    if isinstance(error, ClaimInvalid):
+        return ClaimReason.INVALID_CLAIM.error(str(error))
+    code = Code.FAILED_PRECONDITION if isinstance(error, RuntimeMismatch) else Code.INTERNAL
+    if isinstance(error, Unreachable):
+        code = Code.UNAVAILABLE
+    return FleetError(Problem(code, error.reason.value, str(error)))

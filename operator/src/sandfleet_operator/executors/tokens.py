@@ -1,0 +1,132 @@
+"""Capability tokens: JWTs signed with Ed25519, and the keys that sign them. Times are seconds since the epoch."""
+
+import base64
+import json
+import math
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+ISSUER = "sandfleet"
+CONTRACT = "autonomous"
+# Scopes of the caller of a claim, and of the fleet itself.
+CALLER_SCOPES = ("interpreter", "process", "filesystem", "session", "ports")
+FLEET_SCOPES = ("session", "admin")
+# Seconds for which a token is valid at most, even with a longer lease.
+MAX_LIFETIME = 86400.0
+# Seconds for which a process may still sign with an old key after the next one is due, including clock differences.
+OVERLAP = 300.0
+# Executors read only a few dozen keys.
+MAX_KEYS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    text: str
+    # Seconds since the epoch.
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """A key that signs tokens from `signs_from` on. Until then it is only published."""
+
+    kid: str
+    private: Ed25519PrivateKey
+    signs_from: float
+
+    @classmethod
+    def new(cls, signs_from: float) -> "TokenKey":
+        return cls(secrets.token_hex(8), Ed25519PrivateKey.generate(), signs_from)
+
+
+class TooManyKeysError(Exception):
+    """Another key would be one too many. The message is "cannot X: why"."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """All keys in use, oldest first; at least one."""
+
+    keys: tuple[TokenKey, ...]
+
+    def signing(self, now: float) -> TokenKey:
+        """The youngest key that may sign now."""
+        return next((key for key in reversed(self.keys) if key.signs_from <= now), self.keys[0])
+
+    def rotated(self, now: float, delay: float) -> "KeyRing":
+        """Adds a key that signs after `delay` seconds, and drops keys whose tokens have all expired.
+
+        Raises TooManyKeysError.
+        """
+        heirs = zip(self.keys, self.keys[1:], strict=False)
+        needed = [key for key, heir in heirs if heir.signs_from + MAX_LIFETIME + OVERLAP > now]
+        kept = (*needed, self.keys[-1])
+        if len(kept) >= MAX_KEYS:
+            raise TooManyKeysError(f"cannot add a token key: tokens of {len(kept)} keys may still be in use")
+        return KeyRing((*kept, TokenKey.new(now + delay)))
+
+    def public(self) -> str:
+        """The JWKS of the public keys. The same keys give the same text."""
+        return json.dumps({"keys": [public_jwk(key.kid, key.private.public_key()) for key in self.keys]})
+
+
+class Signer:
+    """Issues tokens. `keys` may be replaced at any time."""
+
+    def __init__(self, keys: KeyRing, wall_clock: Callable[[], float]) -> None:
+        self.keys = keys
+        self._clock = wall_clock
+
+    def issue(self, *, sandbox_id: str, sandbox_uid: str, holder: str, scopes: Sequence[str], lifetime: float) -> Token:
+        """A token for one incarnation of one sandbox, for at most `lifetime` seconds from now."""
+        now = self._clock()
+        key = self.keys.signing(now)
+        issued, expires = int(now), math.ceil(now + min(lifetime, MAX_LIFETIME))
+        claims = {
+            "iss": ISSUER,
+            "aud": sandbox_uid,
+            "sub": holder,
+            "sid": sandbox_id,
+            "scope": " ".join(scopes),
+            "contract": CONTRACT,
+            "iat": issued,
+            "nbf": issued,
+            "exp": expires,
+        }
+        return Token(jwt.encode(claims, key.private, algorithm="EdDSA", headers={"kid": key.kid}), float(expires))
+
+
+class FileSigner(Signer):
+    """A signer whose private keys are in memory only. Executors read the public keys from `keys_file`."""
+
+    def __init__(self, keys_file: Path, wall_clock: Callable[[], float]) -> None:
+        super().__init__(KeyRing((TokenKey.new(wall_clock()),)), wall_clock)
+        self._keys_file = keys_file
+        self._publish()
+
+    def rotate(self) -> None:
+        """Signs with a new key from now on. Executors read the file again when they meet an unknown key."""
+        self.keys = self.keys.rotated(self._clock(), 0.0)
+        self._publish()
+
+    def _publish(self) -> None:
+        temporary = self._keys_file.with_suffix(".new")
+        temporary.write_text(self.keys.public(), encoding="ascii")
+        temporary.chmod(0o644)
+        # A reader sees the old file or the new one, never a partial one.
+        os.replace(temporary, self._keys_file)  # noqa: PTH105 - the atomic rename is the point
+
+
+def public_jwk(kid: str, public: Ed25519PublicKey) -> dict[str, str]:
+    x = base64url(public.public_bytes_raw())
+    return {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x}
+
+
+def base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")

@@ -1,0 +1,73 @@
+"""What the fleet needs from where sandboxes run."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandfleet_operator.api.values import Exit, Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The executor of this incarnation listens at `address`."""
+
+    sandbox_uid: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The incarnation is gone: exactly once for each that was started, also for one that never ran."""
+
+    sandbox_uid: str
+    end: Exit
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Another writer has ended the sandbox of this incarnation, with all that belongs to it."""
+
+    sandbox_uid: str
+    reason: str
+
+
+Event = Ready | Exited | Removed
+
+
+class TakenError(Exception):
+    """Another fleet has the sandbox."""
+
+
+class Backend(Protocol):
+    """Starts and ends incarnations. What goes wrong with one is an event, never an exception."""
+
+    async def start(self, sandbox: Sandbox) -> None:
+        """Begins to start the incarnation on its workspace, which is made where it is not there."""
+        ...
+
+    async def claim(self, sandbox: Sandbox) -> None:
+        """Binds it to its claim, if other fleets could take it too. Raises TakenError, or FleetError if that fails."""
+        ...
+
+    async def record(self, sandbox: Sandbox) -> None:
+        """Its caller has it: stores what the next fleet needs."""
+        ...
+
+    async def gone(self, sandbox: Sandbox) -> None:
+        """Its session is over, and so is its process: removes what there is of it beside them."""
+        ...
+
+    async def stop(self, sandbox_uid: str) -> None:
+        """Begins to end it. Stopping twice, or what is gone, is no error."""
+        ...
+
+    async def drop_workspace(self, workspace_id: str) -> None:
+        """Removes a workspace that no incarnation has."""
+        ...
+
+    async def next_event(self) -> Event:
+        """Waits for what happens next."""
+        ...
+
+    async def close(self) -> None:
+        """Ends everything, and returns when nothing is left."""
+        ...

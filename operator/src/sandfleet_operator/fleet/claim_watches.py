@@ -1,0 +1,90 @@
+"""Who waits for which claim: each sees the latest standing, and the answer."""
+
+import asyncio
+from collections.abc import Callable
+
+from sandfleet_operator.api.errors import FleetError, Problem
+from sandfleet_operator.api.values import RequestKey, Sandbox
+from sandfleet_operator.plan.scheduler.claim_queue import Queued
+
+
+class ClaimWatch:
+    """One caller's view of one claim. What it has not seen in time is overwritten by what is newer: it never grows."""
+
+    def __init__(self, leave: Callable[["ClaimWatch"], None]) -> None:
+        self._leave = leave
+        self._news: Queued | Sandbox | Problem | None = None
+        self._told: Queued | None = None
+        self._changed = asyncio.Event()
+        self.is_settled = False
+
+    async def next(self) -> Queued | Sandbox:
+        """Waits for the next standing or the sandbox. Raises FleetError with the claim's failure."""
+        await self._changed.wait()
+        self._changed.clear()
+        news, self._news = self._news, None
+        if isinstance(news, Problem):
+            raise FleetError(news)
+        assert news is not None
+        return news
+
+    def leave(self) -> None:
+        """The caller waits no more. Leaving twice is no error."""
+        self._leave(self)
+
+    def tell(self, queued: Queued) -> None:
+        """Only what differs is told: the time that is left passes by itself."""
+        old = self._told
+        same = old is not None and (old.position, old.reason, old.eta is None) == (
+            queued.position,
+            queued.reason,
+            queued.eta is None,
+        )
+        if not same and not self.is_settled:
+            self._told = queued
+            self._put(queued)
+
+    def settle(self, result: Sandbox | Problem) -> None:
+        self.is_settled = True
+        self._put(result)
+
+    def _put(self, news: Queued | Sandbox | Problem) -> None:
+        self._news = news
+        self._changed.set()
+
+
+class ClaimWatches:
+    """All callers that wait. `abandoned` is called when the last one of a claim has left."""
+
+    def __init__(self, abandoned: Callable[[RequestKey], None]) -> None:
+        self._abandoned = abandoned
+        self._watches: dict[RequestKey, set[ClaimWatch]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._watches)
+
+    def open(self, key: RequestKey) -> ClaimWatch:
+        watch = ClaimWatch(lambda one: self._close(key, one))
+        self._watches.setdefault(key, set()).add(watch)
+        return watch
+
+    def tell(self, key: RequestKey, queued: Queued) -> None:
+        for watch in self._watches.get(key, ()):
+            watch.tell(queued)
+
+    def settle(self, key: RequestKey, result: Sandbox | Problem) -> None:
+        for watch in self._watches.pop(key, ()):
+            watch.settle(result)
+
+    def settle_all(self, problem: Problem) -> None:
+        for key in list(self._watches):
+            self.settle(key, problem)
+
+    def _close(self, key: RequestKey, watch: ClaimWatch) -> None:
+        waiting = self._watches.get(key)
+        if waiting is None or watch not in waiting:
+            return
+        waiting.discard(watch)
+        if not waiting:
+            del self._watches[key]
+            self._abandoned(key)

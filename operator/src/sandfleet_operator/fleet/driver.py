@@ -1,0 +1,304 @@
+"""The fleet at work: it gives the scheduler what happens, and carries out what the scheduler decides."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from sandfleet_operator.api.errors import FleetError, Problem
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.selectors import parse_selector
+from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
+from sandfleet_operator.executors.tokens import Token
+from sandfleet_operator.fleet.backend import Backend, Event, Exited, Ready, Removed, TakenError
+from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
+from sandfleet_operator.fleet.priority_gate import PriorityGate
+from sandfleet_operator.plan.scheduler.actions import Action, Answer, Bind, DropWorkspace, Gone, Start, Stop
+from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
+from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
+from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+
+# Seconds.
+TICK = 0.25
+STANDINGS_EVERY = 0.1
+RELEASE_TIMEOUT = 15.0
+# How long a caller without a deadline of its own waits for a replacement.
+RECOVERY_WAIT = 60.0
+# A dead executor is dead for so long, at most, before its host reports it.
+NOTICE_WAIT = 1.0
+# Claims are written down behind their answers, and let others be answered first for so long.
+RECORD_PATIENCE = 1.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class Executors(Protocol):
+    """The executors as the loop needs them: sandfleet_operator.executors.client.Executors."""
+
+    async def connect(self, sandbox: Sandbox, address: str) -> None: ...
+    async def open(self, sandbox: Sandbox, lease: float) -> None: ...
+    async def answers(self, sandbox: Sandbox) -> bool: ...
+    async def close(self, sandbox: Sandbox) -> None: ...
+    async def forget(self, sandbox_uid: str) -> None: ...
+    async def forget_all(self) -> None: ...
+    def address(self, sandbox: Sandbox) -> str: ...
+    def caller_token(self, sandbox: Sandbox, lifetime: float) -> Token: ...
+
+
+class FleetDriver:
+    """One event loop's; every method that asks for time uses `clock`."""
+
+    def __init__(
+        self, scheduler: Scheduler, backend: Backend, executors: Executors, clock: Callable[[], float]
+    ) -> None:
+        self.scheduler = scheduler
+        self._backend = backend
+        self._executors = executors
+        self._clock = clock
+        self._watches = ClaimWatches(self._left)
+        self._changes: dict[str, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._gate = PriorityGate(RECORD_PATIENCE)
+        self._standings_due = False
+        self._serving = False
+
+    # Its life.
+
+    def begin(self) -> None:
+        """From now on it carries out what is decided."""
+        self._serving = True
+
+    async def run(self) -> None:
+        """Works until it is cancelled."""
+        self.begin()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen())
+            group.create_task(self._tick())
+
+    async def close(self) -> None:
+        """Tells everybody who waits, ends all sandboxes, and returns when nothing is left."""
+        self._serving = False
+        self._watches.settle_all(_stopping("claim"))
+        await self._backend.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._executors.forget_all()
+
+    async def _listen(self) -> None:
+        while True:
+            event = await self._backend.next_event()
+            try:
+                await self._on(event)
+            except ImpossibleEventError as error:
+                _LOG.warning("%s", error)
+
+    async def _on(self, event: Event) -> None:
+        match event:
+            case Ready(uid, address):
+                self._spawn(self._connect(uid, address))
+            case Exited(uid, end):
+                await self._executors.forget(uid)
+                self.do(self.scheduler.exited(uid, end, self._clock()))
+            case Removed(uid, reason):
+                await self._executors.forget(uid)
+                self._removed(uid, reason)
+
+    def _removed(self, sandbox_uid: str, reason: str) -> None:
+        sandbox = self.scheduler.inventory.of_incarnation(sandbox_uid)
+        if sandbox is not None:
+            self.do(self.scheduler.removed(sandbox.sandbox_id, reason, self._clock()))
+
+    async def _tick(self) -> None:
+        while True:
+            self.do(self.scheduler.tick(self._clock()))
+            await asyncio.sleep(TICK)
+
+    # What callers ask.
+
+    def claim(self, claim: Claim) -> ClaimWatch:
+        """Asks for a sandbox. Raises FleetError; later failures come from the watch, which must always be left."""
+        self._check_serving("claim")
+        watch = self._watches.open(claim.key)
+        try:
+            self.do(self.scheduler.ask(claim, self._clock()))
+        except FleetError:
+            watch.leave()
+            raise
+        if not watch.is_settled:
+            self._publish_standings(only=claim.key)
+        return watch
+
+    async def release(self, sandbox_id: str) -> bool:
+        """Ends a session, and returns when its executor is gone. False where it had ended before."""
+        sandbox = self.scheduler.inventory.get(sandbox_id)
+        if sandbox is None or not sandbox.bound or sandbox.state is State.ENDED:
+            return False
+        self.do(self.scheduler.release(sandbox_id, self._clock()))
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT):
+                while self.scheduler.inventory.get(sandbox_id) is not None:
+                    await self._change(sandbox_id)
+        except TimeoutError:
+            message = f"cannot release sandbox {sandbox_id!r}: its executor has not ended within {RELEASE_TIMEOUT:g} s"
+            raise ClaimReason.STILL_ENDING.error(message, sandbox_id) from None
+        return True
+
+    async def renew(self, sandbox_id: str, lease: float | None) -> Sandbox:
+        """Gives the session a lease of so many seconds from now; None means as at the claim."""
+        self._check_serving("renew the lease")
+        sandbox = await self.get(sandbox_id, reachable=False)
+        assert sandbox.claim is not None
+        seconds = sandbox.claim.lease if lease is None else lease
+        await self._executors.open(sandbox, seconds)
+        return self.scheduler.renew(sandbox_id, seconds, self._clock())
+
+    async def get(self, sandbox_id: str, *, reachable: bool) -> Sandbox:
+        """A session's sandbox, not before its executor is there; with `reachable`, not before it answers."""
+        try:
+            async with asyncio.timeout(RECOVERY_WAIT):
+                while True:
+                    sandbox = self.scheduler.session(sandbox_id, self._clock())
+                    if sandbox.state is State.RECOVERING:
+                        await self._change(sandbox_id)
+                    elif not reachable or await self._executors.answers(sandbox):
+                        return sandbox
+                    else:
+                        await self._change(sandbox_id, within=NOTICE_WAIT)
+        except TimeoutError:
+            message = f"cannot get sandbox {sandbox_id!r}: its executor is still being replaced"
+            raise ClaimReason.RECOVERING.error(message, sandbox_id) from None
+
+    async def reopen(self, sandbox: Sandbox) -> None:
+        """Gives a session's executor its lease and environment, as far as it has none of this claim."""
+        assert sandbox.lease_expires is not None
+        await self._executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
+
+    def select(self, selector: str, after: str, most: int) -> list[Sandbox]:
+        """The first `most` sandboxes whose id is greater than `after`, by id."""
+        matches = parse_selector(selector)
+        live = (
+            one for one in self.scheduler.inventory.all() if one.state is not State.ENDED and one.sandbox_id > after
+        )
+        return sorted((one for one in live if matches(one.labels)), key=lambda one: one.sandbox_id)[:most]
+
+    def access(self, sandbox: Sandbox) -> tuple[str, Token]:
+        """The address of a session's executor and a token for it, good until the end of the lease."""
+        assert sandbox.lease_expires is not None
+        token = self._executors.caller_token(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
+        return self._executors.address(sandbox), token
+
+    def pools(self) -> list[tuple[Pool, PoolSummary]]:
+        """By name, with how full each is."""
+        return [
+            (pool, self.scheduler.summary(pool.name)) for pool in sorted(self.scheduler.pools, key=lambda one: one.name)
+        ]
+
+    # What the scheduler asks.
+
+    def do(self, actions: list[Action]) -> None:
+        """Carries them out; what takes time goes on in the background."""
+        for action in actions:
+            self._carry_out(action)
+        for sandbox_id in self.scheduler.inventory.take_changed():
+            change = self._changes.pop(sandbox_id, None)
+            if change is not None and not change.done():
+                change.set_result(None)
+        if self._watches and not self._standings_due:
+            self._standings_due = True
+            asyncio.get_running_loop().call_later(STANDINGS_EVERY, self._publish_standings)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Start(sandbox):
+                # What ends while the fleet ends is not replaced.
+                if self._serving:
+                    self._spawn(self._backend.start(sandbox))
+            case Bind(sandbox):
+                self._spawn(self._bind(sandbox))
+            case Stop(sandbox):
+                self._spawn(self._stop(sandbox))
+            case DropWorkspace(workspace_id):
+                self._spawn(self._backend.drop_workspace(workspace_id))
+            case Answer(key, result):
+                self._watches.settle(key, result)
+            case Gone(sandbox):
+                _LOG.debug("sandbox %s is gone: %s", sandbox.sandbox_id, sandbox.ended_reason)
+                self._spawn(self._backend.gone(sandbox))
+
+    async def _connect(self, sandbox_uid: str, address: str) -> None:
+        sandbox = self.scheduler.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None:
+            return
+        try:
+            await self._executors.connect(sandbox, address)
+        except FleetError as error:
+            self.do(self.scheduler.unfit(sandbox_uid, error.problem, self._clock()))
+        else:
+            self.do(self.scheduler.ready(sandbox_uid, self._clock()))
+
+    async def _bind(self, sandbox: Sandbox) -> None:
+        assert sandbox.lease_expires is not None
+        try:
+            async with self._gate.interactive():
+                await self._backend.claim(sandbox)
+                await self._executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
+        except TakenError:
+            self.do(self.scheduler.taken(sandbox.sandbox_uid, self._clock()))
+        except FleetError as error:
+            self.do(self.scheduler.unfit(sandbox.sandbox_uid, error.problem, self._clock()))
+        else:
+            self.do(self.scheduler.bound(sandbox.sandbox_uid, self._clock()))
+            async with self._gate.background():
+                await self._record(sandbox.sandbox_uid)
+
+    async def _record(self, sandbox_uid: str) -> None:
+        """Behind the answer; what was undone meanwhile has nothing to be remembered by."""
+        sandbox = self.scheduler.inventory.of_incarnation(sandbox_uid)
+        if sandbox is not None and sandbox.bound and sandbox.state is not State.ENDED:
+            await self._backend.record(sandbox)
+
+    async def _stop(self, sandbox: Sandbox) -> None:
+        if sandbox.bound:
+            await self._executors.close(sandbox)
+        await self._backend.stop(sandbox.sandbox_uid)
+
+    # Who waits.
+
+    def _left(self, key: RequestKey) -> None:
+        if self._serving:
+            self.do(self.scheduler.leave(key, self._clock()))
+
+    def _publish_standings(self, only: RequestKey | None = None) -> None:
+        if only is None:
+            self._standings_due = False
+        for key, queued in self.scheduler.standings(self._clock(), only).items():
+            self._watches.tell(key, queued)
+
+    async def _change(self, sandbox_id: str, within: float | None = None) -> None:
+        """Returns after the next change of the sandbox, or after `within` seconds."""
+        loop = asyncio.get_running_loop()
+        change = self._changes.setdefault(sandbox_id, loop.create_future())
+        await asyncio.wait([change], timeout=within)
+
+    def _check_serving(self, doing: str) -> None:
+        if not self._serving:
+            raise FleetError(_stopping(doing))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, ImpossibleEventError):
+            _LOG.warning("%s", error)
+        elif error is not None:
+            _LOG.error("cannot carry out a decision: %r", error)
+
+
+def _stopping(doing: str) -> Problem:
+    return ClaimReason.NOT_SERVING.problem(f"cannot {doing}: the fleet is starting or stopping")

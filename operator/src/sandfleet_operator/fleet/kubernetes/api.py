@@ -1,0 +1,240 @@
+"""The fleet's API over CodeSandboxes: each call checks what the caller may do before it looks at anything."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from sandfleet_api.fleet.v1 import fleet_pb2
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
+from sandfleet_operator.api.kinds.template import Retention
+from sandfleet_operator.api.kube import CODE_SANDBOX, NotFound, Ref
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.selectors import parse_selector
+from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
+from sandfleet_operator.api.values import Claim, Sandbox, Template
+from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.reviews import Caller, Reviews
+from sandfleet_operator.executors.contact import Credentials
+from sandfleet_operator.executors.tokens import CALLER_SCOPES
+from sandfleet_operator.fleet import convert
+from sandfleet_operator.fleet.claim_watches import ClaimWatch
+from sandfleet_operator.fleet.kubernetes import feed
+from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
+from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
+from sandfleet_operator.plan.claims.record import object_of, volume_of_workspace, workspace_key
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.merge import MAX_ENVS_JSON
+from sandfleet_operator.plan.pods.names import session_id
+
+# The subresource that roles name for access to a sandbox; the API server serves nothing under it.
+CONNECT = "connect"
+MAX_HOLDER = 256
+# The contract of a claim that names none.
+AUTONOMOUS = "autonomous"
+# Seconds that a caller's access outlives its rights. Clients fetch the next token by themselves.
+TOKEN_LIFETIME = 900.0
+
+
+class KubernetesFleetApi:
+    def __init__(self, kube: KubeApi, reviews: Reviews, credentials: Credentials, kubernetes: KubernetesFleet) -> None:
+        self._kube = kube
+        self._reviews = reviews
+        self._credentials = credentials
+        self._kubernetes = kubernetes
+        self._workspaces = Workspaces(kube)
+
+    async def authenticate(self, token: str) -> Caller:
+        return await self._reviews.authenticate(token)
+
+    def check_serving(self, doing: str) -> None:
+        if not self._kubernetes.serving:
+            raise ClaimReason.NOT_SERVING.error(f"cannot {doing}: another fleet leads, or none yet")
+
+    # Claims.
+
+    async def claim(self, caller: Caller, request: fleet_pb2.ClaimRequest, traceparent: str) -> ClaimWatch:
+        namespace, _ = feed.parse_id(f"{request.namespace}/x", doing="claim")
+        await self._reviews.authorize(caller, "create", namespace, "")
+        # The answer to a claim is a way to run code.
+        await self._reviews.authorize(caller, "create", namespace, "", CONNECT)
+        self.check_serving("claim")
+        recipe = self._kubernetes.resolve(namespace, request.pool, request.template)
+        claim = self._requested(caller, request, recipe, traceparent)
+        if claim.workspace_id and not self._kubernetes.scheduler.knows(claim.key):
+            claim = await self._on_free_workspace(namespace, claim)
+            self.check_serving("claim")
+        return self._kubernetes.fleet.claim(claim)
+
+    def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, recipe: Recipe, traceparent: str) -> Claim:
+        pool = self._kubernetes.scheduler.pool(recipe.name)
+        template = pool.template if pool else Template(name=recipe.template)
+        claim = convert.claim(request, caller.username[:MAX_HOLDER], template, traceparent)
+        for label in claim.labels:
+            if names.is_reserved(label):
+                raise ClaimReason.INVALID_LABEL.error(
+                    f"cannot claim: label {label[:100]!r} is Kubernetes' or Sandfleet's", label[:100]
+                )
+        size = sum(len(name) + len(value) for name, value in claim.envs.items())
+        if size > MAX_ENVS_JSON // 2:
+            why = f"the environment of {size} characters is larger than {MAX_ENVS_JSON // 2}"
+            raise ClaimReason.INVALID_ENVIRONMENT.error(f"cannot claim: {why}")
+        egress = request.egress != fleet_pb2.EGRESS_NONE
+        return replace(
+            _with_workspace(claim, recipe), pool=recipe.name, contract=request.contract or AUTONOMOUS, egress=egress
+        )
+
+    async def _on_free_workspace(self, namespace: str, claim: Claim) -> Claim:
+        """The claim once its workspace is free, with what is left of its wait. Raises FleetError."""
+        check_duration(claim.max_wait, "longest wait", most=MAX_WAIT, doing="claim", zero=True)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await self._workspaces.free(namespace, volume_of_workspace(claim.workspace_id), claim.max_wait)
+        return replace(claim, max_wait=max(0.0, claim.max_wait - (loop.time() - began)))
+
+    async def bound(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Bound:
+        self._kubernetes.note_session(sandbox)
+        present = await self._kubernetes.fleet.get(sandbox.sandbox_id, reachable=False)
+        message = self._session_message(present)
+        access = self._session_access(caller, present)
+        return fleet_pb2.Bound(sandbox=message, access=access, warm=present.warm, egress=message.egress.state)
+
+    # Sandboxes.
+
+    async def release(self, caller: Caller, request: fleet_pb2.ReleaseRequest) -> fleet_pb2.ReleaseResponse:
+        namespace, name = feed.parse_id(request.sandbox_id, doing="release")
+        await self._reviews.authorize(caller, "delete", namespace, name)
+        self.check_serving("release")
+        known = self._session(request.sandbox_id)
+        if known is not None:
+            released = await self._kubernetes.fleet.release(known.sandbox_id)
+        else:
+            # kubectl made it, or its claim is over.
+            released = await self._kube.delete(Ref(CODE_SANDBOX, namespace, name))
+        return fleet_pb2.ReleaseResponse(released=released)
+
+    async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:
+        namespace, name = feed.parse_id(request.sandbox_id, doing="renew the lease")
+        await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
+        self.check_serving("renew the lease")
+        lease = convert.seconds(request, "lease")
+        if lease is not None:
+            check_duration(lease, "lease", most=MAX_LEASE, doing="renew the lease")
+        known = self._session(request.sandbox_id)
+        if known is None or known.claim is None or known.claim.object_uid:
+            # NOT_FOUND where it has ended.
+            await self._read(namespace, name)
+            raise _no_lease(request.sandbox_id)
+        sandbox = await self._kubernetes.fleet.renew(known.sandbox_id, lease)
+        access = self._session_access(caller, sandbox)
+        return fleet_pb2.RenewResponse(sandbox=self._session_message(sandbox), access=access)
+
+    async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse:
+        namespace, name = feed.parse_id(request.sandbox_id, doing="get")
+        await self._reviews.authorize(caller, "get", namespace, name)
+        if request.with_access:
+            # Running code needs more rights than looking, as pods/exec needs more than pods.
+            await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
+        known = self._session(request.sandbox_id)
+        if known is not None:
+            # Without the API server, so that it also works before the CodeSandbox is written.
+            present = await self._kubernetes.fleet.get(known.sandbox_id, reachable=False)
+            access = self._session_access(caller, present) if request.with_access else None
+            return fleet_pb2.GetResponse(sandbox=self._session_message(present), access=access)
+        sandbox = await self._read(namespace, name)
+        access = self._object_access(caller, sandbox) if request.with_access else None
+        return fleet_pb2.GetResponse(sandbox=self._kubernetes.egresses.describe(sandbox), access=access)
+
+    async def list(self, caller: Caller, request: fleet_pb2.ListRequest) -> fleet_pb2.ListResponse:
+        if request.page_token:
+            feed.parse_id(request.page_token, doing="list")
+        convert.check_selector_length(request.label_selector)
+        # The same selectors as everywhere; the API server would take more kinds of them.
+        parse_selector(request.label_selector)
+        await self._reviews.authorize(caller, "list", request.namespace, "")
+        found = (await self._kube.list(CODE_SANDBOX, request.namespace or None, request.label_selector)).items
+        ordered = sorted((code_sandbox(one) for one in found), key=feed.sandbox_id)
+        rest = [one for one in ordered if feed.sandbox_id(one) > request.page_token]
+        size = convert.page_size(request)
+        following = feed.sandbox_id(rest[size - 1]) if len(rest) > size else ""
+        described = map(self._kubernetes.egresses.describe, rest[:size])
+        return fleet_pb2.ListResponse(sandboxes=described, next_page_token=following)
+
+    async def watch(self, caller: Caller, request: fleet_pb2.WatchRequest) -> AsyncIterator[fleet_pb2.WatchResponse]:
+        await self._reviews.authorize(caller, "watch", request.namespace, "")
+        return self._kubernetes.feed.watch(request.namespace, parse_selector(request.label_selector))
+
+    async def list_pools(self, caller: Caller, request: fleet_pb2.ListPoolsRequest) -> fleet_pb2.ListPoolsResponse:
+        """By name; without a namespace, the pools of all."""
+        await self._reviews.authorize(caller, "list", request.namespace, "")
+        prefix = f"{request.namespace}/" if request.namespace else ""
+        found = ((pool, summary) for pool, summary in self._kubernetes.pools() if COLD not in pool.name)
+        messages = [convert.pool_message(*one) for one in found if one[0].name.startswith(prefix)]
+        return fleet_pb2.ListPoolsResponse(pools=messages)
+
+    # What callers get to see.
+
+    def _session(self, sandbox_id: str) -> Sandbox | None:
+        """The session of a claim, by the id that its caller has; None where the id names no claim."""
+        sandbox = self._kubernetes.session_of(sandbox_id)
+        return sandbox if sandbox is not None and sandbox.bound else None
+
+    def _session_message(self, sandbox: Sandbox) -> fleet_pb2.Sandbox:
+        assert sandbox.claim is not None
+        namespace, _, pool = sandbox.pool.partition("/")
+        pod = self._kubernetes.pod_of(sandbox)
+        message = convert.sandbox_message(sandbox)
+        message.sandbox_id = f"{namespace}/{object_of(sandbox.claim)}"
+        message.sandbox_uid = pod.uid if pod else ""
+        message.workspace_id = pod.workspace_claim if pod else volume_of_workspace(sandbox.claim.workspace_id)
+        message.pool = "" if pool.startswith(COLD) else pool
+        if (known := self._kubernetes.egresses.of(message.sandbox_id)) is not None:
+            message.egress.MergeFrom(feed.egress_message(known))
+        return message
+
+    def _session_access(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Access:
+        assert sandbox.claim is not None
+        claimed = replace(sandbox.claim, key=replace(sandbox.claim.key, holder=caller.username[:MAX_HOLDER]))
+        access = convert.access_message(*self._kubernetes.fleet.access(replace(sandbox, claim=claimed)))
+        access.ca_pem = self._credentials.authority.pem
+        return access
+
+    async def _read(self, namespace: str, name: str) -> CodeSandbox:
+        try:
+            return code_sandbox(await self._kube.get(Ref(CODE_SANDBOX, namespace, name)))
+        except NotFound as error:
+            identity = f"{namespace}/{name}"
+            text = f"cannot get sandbox {identity}: there is no CodeSandbox {name} in namespace {namespace}"
+            raise ClaimReason.SANDBOX_NOT_FOUND.error(text, identity) from error
+
+    def _object_access(self, caller: Caller, sandbox: CodeSandbox) -> fleet_pb2.Access:
+        endpoint = feed.endpoint(sandbox)
+        token = self._credentials.signer.issue(
+            sandbox_id=session_id(sandbox.meta.namespace, sandbox.meta.name),
+            sandbox_uid=endpoint.pod_uid,
+            holder=caller.username[:MAX_HOLDER],
+            scopes=CALLER_SCOPES,
+            lifetime=TOKEN_LIFETIME,
+        )
+        access = convert.access_message(endpoint.address, token)
+        access.ca_pem = self._credentials.authority.pem
+        return access
+
+
+def _with_workspace(claim: Claim, recipe: Recipe) -> Claim:
+    """The claim with the scheduler's name of its workspace, and whether it is kept. Raises FleetError."""
+    wanted = recipe.wanted
+    if wanted is not None and wanted.workspace.ephemeral and (claim.workspace_id or claim.keep_workspace):
+        why = f"workspaces of template {recipe.template!r} are directories of their pods, and go with them"
+        raise ClaimReason.WORKSPACE_EPHEMERAL.error(f"cannot claim: {why}")
+    key = workspace_key(recipe.namespace, claim.workspace_id) if claim.workspace_id else ""
+    kept = claim.keep_workspace or (wanted is not None and wanted.retention is Retention.RETAIN)
+    return replace(claim, workspace_id=key, keep_workspace=kept)
+
+
+def _no_lease(sandbox_id: str) -> FleetError:
+    text = "it lives for its lifetimeSeconds, or until the CodeSandbox is deleted"
+    why = f"cannot renew the lease: sandbox {sandbox_id} has none; {text}"
+    return ClaimReason.NO_LEASE.error(why, sandbox_id)

@@ -1,0 +1,84 @@
+"""Claims of declared CodeSandboxes with a pool: claims like all others that wait as long as their object exists."""
+
+import asyncio
+import logging
+import math
+
+from sandfleet_operator.api.backoff import Backoff
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox
+from sandfleet_operator.api.validate import MAX_WAIT
+from sandfleet_operator.api.values import Claim, RequestKey
+from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.scheduler.claim_queue import Queued
+
+# The holder of these claims; no caller is called like this.
+OBJECT_HOLDER = "sandfleet:object"
+# Seconds before a claim that was refused asks again.
+BACKOFF = Backoff(first=1.0, longest=30.0)
+
+_LOG = logging.getLogger(__name__)
+
+
+class DeclaredClaims:
+    def __init__(self, fleet: FleetDriver) -> None:
+        self._fleet = fleet
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def ask(self, name: str, sandbox: CodeSandbox) -> None:
+        """Claims a sandbox for the CodeSandbox, unless it waits already."""
+        if name not in self._tasks:
+            self._tasks[name] = asyncio.create_task(self._ask(name, claim_of(sandbox)))
+
+    def drop(self, name: str) -> None:
+        """The CodeSandbox is gone or has expired."""
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            task.cancel()
+
+    def close(self) -> None:
+        for name in list(self._tasks):
+            self.drop(name)
+
+    async def _ask(self, name: str, claim: Claim) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._bound(claim)
+            except FleetError as error:
+                _LOG.info("CodeSandbox %s waits: %s", name, error)
+                failures += 1
+                await asyncio.sleep(BACKOFF.after(failures))
+            else:
+                self._tasks.pop(name, None)
+                return
+
+    async def _bound(self, claim: Claim) -> None:
+        watch = self._fleet.claim(claim)
+        try:
+            while isinstance(await watch.next(), Queued):
+                pass
+        finally:
+            watch.leave()
+
+
+def claim_of(sandbox: CodeSandbox) -> Claim:
+    """What it asks for. Its sandbox ends with it, not with a lease."""
+    spec, meta = sandbox.spec, sandbox.meta
+    return Claim(
+        key=RequestKey(OBJECT_HOLDER, meta.uid),
+        pool=f"{meta.namespace}/{spec.pool}",
+        labels=meta.labels,
+        envs=spec.envs,
+        lease=math.inf,
+        idle_timeout=spec.idle_timeout,
+        limits=spec.limits,
+        max_wait=MAX_WAIT,
+        traceparent=meta.annotations.get(names.TRACEPARENT, ""),
+        name=meta.name,
+        object_uid=meta.uid,
+        contract=spec.contract.value if spec.contract else "autonomous",
+        # The operator opens a list of its own; the label of the template's list would open more until then.
+        egress=spec.egress is None,
+    )

@@ -1,0 +1,213 @@
+"""CodeSandboxes as callers of the fleet see them, and the feed of their changes for callers that watch."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from sandfleet_api.executor.v1 import session_pb2
+from sandfleet_api.fleet.v1 import fleet_pb2
+
+from sandfleet_operator.api.conditions import ConditionType, Reason
+from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.kinds.meta import Condition
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
+from sandfleet_operator.api.kinds.template import Contract
+from sandfleet_operator.api.kube import CODE_SANDBOX, Json, Ref
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.fleet.kubernetes.catalog import key_of
+from sandfleet_operator.plan.pods.egress_probe import Known, ReachState
+
+# NAMESPACE/NAME, each a DNS label as the schema wants them.
+SANDBOX_ID = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)")
+# The operator is at work on these, or another controller is: asking again later may help.
+PASSING = frozenset(
+    one.value
+    for one in (
+        Reason.WAITING_FOR_CLAIM,
+        Reason.WORKSPACE_PENDING,
+        Reason.WORKSPACE_IN_USE,
+        Reason.SCHEDULED,
+        Reason.POD_STARTING,
+        Reason.EXECUTOR_UNREACHABLE,
+        Reason.BACK_OFF,
+        Reason.POLICY_MISSING,
+        Reason.POLICY_IN_PLACE,
+        Reason.ISOLATED,
+        Reason.RUNNING,
+        Reason.OUT_OF_MEMORY,
+        Reason.EXECUTOR_CRASHED,
+        Reason.EXECUTOR_IDENTITY_INVALID,
+        Reason.EVICTED,
+        Reason.POD_DELETED,
+        Reason.NODE_LOST,
+        Reason.DRIFTED,
+    )
+)
+EGRESSES = {
+    ReachState.DENIED: fleet_pb2.EGRESS_STATE_DENIED,
+    ReachState.OPENING: fleet_pb2.EGRESS_STATE_OPENING,
+    ReachState.OPEN: fleet_pb2.EGRESS_STATE_OPEN,
+}
+ISOLATIONS = {"gvisor": session_pb2.ISOLATION_GVISOR, "linux": session_pb2.ISOLATION_NAMESPACE}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a ready sandbox is reached."""
+
+    address: str
+    pod_uid: str
+
+
+def sandbox_id(sandbox: CodeSandbox) -> str:
+    return f"{sandbox.meta.namespace}/{sandbox.meta.name}"
+
+
+def parse_id(text: str, *, doing: str) -> tuple[str, str]:
+    """Namespace and name. Raises FleetError."""
+    found = SANDBOX_ID.fullmatch(text)
+    if found is None:
+        raise ClaimReason.INVALID_ID.error(
+            f"cannot {doing}: the sandbox id {text[:80]!r} is not NAMESPACE/NAME", text[:80]
+        )
+    return found[1], found[2]
+
+
+def endpoint(sandbox: CodeSandbox) -> Endpoint:
+    """Raises FleetError where no code can be run in it now, with the reason of its Ready condition."""
+    name, status = sandbox_id(sandbox), sandbox.status
+    ready = _condition(sandbox, ConditionType.READY)
+    if sandbox.meta.deleting or _is_true(_condition(sandbox, ConditionType.EXPIRED)):
+        why = ready.reason if ready is not None else Reason.DELETING.value
+        raise FleetError(Problem(Code.NOT_FOUND, why, f"cannot open sandbox {name}: it has ended ({why})", name))
+    if ready is None:
+        why = "the operator has not looked at it yet; if it lasts, see whether it runs"
+        raise _closed(name, Reason.POD_STARTING.value, why)
+    if ready.status != "True":
+        raise _closed(name, ready.reason, ready.message or f"its Ready condition is {ready.status}")
+    if sandbox.spec.contract not in {None, Contract.AUTONOMOUS}:
+        raise _closed(
+            name, ClaimReason.CONTRACT_NOT_SUPPORTED.value, "its contract does not let callers run code by themselves"
+        )
+    if not (status.address and status.pod_uid):
+        raise _closed(name, Reason.POD_STARTING.value, "its status names no address")
+    return Endpoint(status.address, status.pod_uid)
+
+
+def _closed(name: str, reason: str, why: str) -> FleetError:
+    message = f"cannot open sandbox {name}: {reason}: {why}"
+    return FleetError(Problem(Code.FAILED_PRECONDITION, reason, message, name, passing=reason in PASSING))
+
+
+def message(sandbox: CodeSandbox, egress: Known | None) -> fleet_pb2.Sandbox:
+    status, created = sandbox.status, Timestamp()
+    created.FromMicroseconds(round(sandbox.meta.created * 1e6))
+    return fleet_pb2.Sandbox(
+        sandbox_id=sandbox_id(sandbox),
+        sandbox_uid=status.pod_uid,
+        template=sandbox.spec.template,
+        state=_state(sandbox),
+        labels=sandbox.meta.labels,
+        workspace_id=status.workspace_claim,
+        created=created,
+        isolation=ISOLATIONS.get(status.runtime, session_pb2.ISOLATION_UNSPECIFIED),
+        restarts=status.restarts,
+        last_restart_reason=status.restart_history[-1].reason if status.restart_history else "",
+        egress=egress_message(egress) if egress else None,
+    )
+
+
+def egress_message(known: Known) -> fleet_pb2.EgressStatus:
+    found = known.reach
+    message = fleet_pb2.EgressStatus(state=EGRESSES[found.state], reason=found.reason, message=found.message)
+    if known.since is not None:
+        message.since.FromMicroseconds(round(known.since * 1e6))
+    return message
+
+
+def _state(sandbox: CodeSandbox) -> fleet_pb2.SandboxState:
+    if sandbox.meta.deleting or _is_true(_condition(sandbox, ConditionType.EXPIRED)):
+        return fleet_pb2.SANDBOX_STATE_ENDED
+    if _is_true(_condition(sandbox, ConditionType.READY)):
+        return fleet_pb2.SANDBOX_STATE_CLAIMED
+    return fleet_pb2.SANDBOX_STATE_RECOVERING if sandbox.status.restarts else fleet_pb2.SANDBOX_STATE_STARTING
+
+
+def _condition(sandbox: CodeSandbox, kind: ConditionType) -> Condition | None:
+    return next((one for one in sandbox.status.conditions if one.type == kind.value), None)
+
+
+def _is_true(condition: Condition | None) -> bool:
+    return condition is not None and condition.status == "True"
+
+
+Matches = Callable[[Mapping[str, str]], bool]
+
+
+class _Reader:
+    def __init__(self) -> None:
+        # What it has not seen: the last object by name, and whether it is gone.
+        self.news: dict[str, tuple[Json, bool]] = {}
+        self.came = asyncio.Event()
+
+
+class SandboxFeed:
+    """`describe` says how callers see a CodeSandbox."""
+
+    def __init__(self, store: Store, describe: Callable[[CodeSandbox], fleet_pb2.Sandbox]) -> None:
+        self._store = store
+        self._describe = describe
+        self._readers: set[_Reader] = set()
+
+    def say(self, obj: Json, *, gone: bool) -> None:
+        for reader in self._readers:
+            reader.news[key_of(obj)] = (obj, gone)
+            reader.came.set()
+
+    def say_again(self, name: str) -> None:
+        """Something is new of a CodeSandbox, NAMESPACE/NAME, that does not stand in it."""
+        namespace, _, own = name.partition("/")
+        obj = self._store.get(Ref(CODE_SANDBOX, namespace, own))
+        if obj is not None:
+            self.say(obj, gone=False)
+
+    async def watch(self, namespace: str, matches: Matches) -> AsyncIterator[fleet_pb2.WatchResponse]:
+        """Without a namespace: of all. Until it is closed."""
+        reader, sequence = _Reader(), 0
+        self._readers.add(reader)
+        try:
+            for obj in list(self._store.all(CODE_SANDBOX, namespace or None)):
+                reader.news[key_of(obj)] = (obj, False)
+            first = True
+            while True:
+                for message in self._taken(reader, namespace, matches):
+                    sequence += 1
+                    message.sequence = sequence
+                    yield message
+                if first:
+                    sequence += 1
+                    yield fleet_pb2.WatchResponse(sequence=sequence, synced=True)
+                    first = False
+                await reader.came.wait()
+                reader.came.clear()
+        finally:
+            self._readers.discard(reader)
+
+    def _taken(self, reader: _Reader, namespace: str, matches: Matches) -> list[fleet_pb2.WatchResponse]:
+        news, reader.news = reader.news, {}
+        found = []
+        for obj, gone in news.values():
+            if namespace and obj["metadata"]["namespace"] != namespace:
+                continue
+            try:
+                sandbox = code_sandbox(obj)
+            except FleetError:
+                continue
+            if not matches(sandbox.meta.labels):
+                continue
+            message = self._describe(sandbox)
+            found.append(fleet_pb2.WatchResponse(removed=message) if gone else fleet_pb2.WatchResponse(changed=message))
+        return found

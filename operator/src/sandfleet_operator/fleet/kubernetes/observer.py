@@ -1,0 +1,307 @@
+"""What the watches show: pods and CodeSandboxes that the fleet adopts, follows, completes or removes."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.meta import Meta
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    NETWORK_POLICY,
+    NODE,
+    POD,
+    SANDBOX_POOL,
+    SANDBOX_TEMPLATE,
+    Json,
+    Kind,
+    Ref,
+)
+from sandfleet_operator.api.reasons import EndReason
+from sandfleet_operator.api.values import Isolation, Sandbox, State
+from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.reflector import Reflector
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.tasks import BackgroundTasks
+from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.kubernetes import adoption
+from sandfleet_operator.fleet.kubernetes.adoption import Fate, LeaderTerm
+from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
+from sandfleet_operator.fleet.kubernetes.catalog import Catalog, key_of, pool_name, pool_of_pod
+from sandfleet_operator.fleet.kubernetes.declared_claims import DeclaredClaims
+from sandfleet_operator.fleet.kubernetes.egress import EgressChecks
+from sandfleet_operator.fleet.kubernetes.unrecorded_claims import Found, UnrecordedClaims
+from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.plan.claims.record import Record, object_of
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
+from sandfleet_operator.plan.pods.podspec import PodState
+from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
+
+WATCHED: dict[Kind, str] = {
+    NETWORK_POLICY: SANDBOX_SELECTOR,
+    SANDBOX_TEMPLATE: "",
+    SANDBOX_POOL: "",
+    NODE: "",
+    CODE_SANDBOX: "",
+    POD: SANDBOX_SELECTOR,
+}
+
+
+_LOG = logging.getLogger(__name__)
+
+
+class Reflectors:
+    """`saw` hears of each change: the kind, whether it is gone, the object. `namespaces` empty: all."""
+
+    def __init__(
+        self, kube: KubeApi, store: Store, saw: Callable[[Kind, bool, Json], None], namespaces: Sequence[str]
+    ) -> None:
+        self._reflectors = [
+            Reflector(kube, store, kind, saw, namespace=namespace, selector=selector)
+            for kind, selector in WATCHED.items()
+            for namespace in ((namespaces or (None,)) if kind.namespaced else (None,))
+        ]
+
+    async def follow(self) -> None:
+        """Keeps the store fresh until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run())
+
+    async def synced(self) -> None:
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+
+    async def refresh(self) -> None:
+        """Everything as it is now. Raises KubeError."""
+        for reflector in self._reflectors:
+            await reflector.refresh()
+
+
+class Observer:
+    """Takes in pods and CodeSandboxes. `term` is None while this fleet does not lead."""
+
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        backend: KubernetesBackend,
+        driver: FleetDriver,
+        *,
+        catalog: Catalog,
+        egresses: EgressChecks,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._writer = writer
+        self._backend = backend
+        self._driver = driver
+        self._scheduler = driver.scheduler
+        self._egresses = egresses
+        self._clock = clock
+        self.term: LeaderTerm | None = None
+        # CodeSandbox → the scheduler's id of the sandbox that serves it.
+        self._sessions: dict[str, str] = {}
+        self.unrecorded = UnrecordedClaims(store, writer, take=self._complete, left=self.look_at_sandbox)
+        self._declared = DeclaredClaims(driver)
+        self._background = BackgroundTasks()
+
+    async def take_over(self) -> None:
+        """Adopts everything that the store has."""
+        for obj in list(self._store.all(POD)):
+            self.pod(obj, gone=False)
+        await self.unrecorded.settled()
+        for obj in list(self._store.all(CODE_SANDBOX)):
+            self.sandbox(obj, gone=False)
+
+    async def close(self) -> None:
+        self._declared.close()
+        await self.unrecorded.close()
+        self._background.close()
+
+    def session_of(self, name: str) -> Sandbox | None:
+        """What serves this CodeSandbox, NAMESPACE/NAME; None if no claim does."""
+        return self._scheduler.inventory.get(self._sessions.get(name, ""))
+
+    def note_session(self, sandbox: Sandbox) -> str:
+        """A claim was answered; the name of its CodeSandbox, which may not exist yet."""
+        assert sandbox.claim is not None
+        name = f"{sandbox.sandbox_id.partition('/')[0]}/{object_of(sandbox.claim)}"
+        self._sessions[name] = sandbox.sandbox_id
+        return name
+
+    def pod(self, obj: Json, *, gone: bool) -> None:
+        key = key_of(obj)
+        if self._backend.is_taken(key, obj):
+            self._driver.do(self._scheduler.taken(key, self._clock()))
+        elif self._backend.run(key) is not None:
+            self._backend.saw_pod(obj, gone=gone)
+            return
+        if gone or self.term is None:
+            return
+        pod = pod_of(obj)
+        record = adoption.record_on(pod.annotations)
+        match adoption.fate(pod, record, self.term):
+            case Fate.WARM:
+                self._adopt_warm(key, pod, obj)
+            case Fate.SESSION if record is not None and not pod.owner:
+                self.unrecorded.add(Found(key, pod, record))
+                if self.term.serving:
+                    self.unrecorded.begin()
+            case Fate.REMOVE:
+                self._discard(key, pod, record)
+
+    def _discard(self, key: str, pod: Pod, record: Record | None) -> None:
+        """Removes a pod that no fleet is to use."""
+        ref = Ref(POD, key.partition("/")[0], pod.name)
+        if adoption.is_in_reach(pod):
+            self._writer.discard_later(ref, pod.uid, record)
+        else:
+            self._writer.delete_later(ref, pod.uid)
+
+    def lost(self, ref: Ref) -> None:
+        """Another fleet claimed this pod. If that fleet is deposed, this one has to clean up."""
+        obj = self._store.get(ref)
+        if obj is not None and (obj["metadata"].get("labels") or {}).get(names.STATE) != PodState.WARM.value:
+            self.pod(obj, gone=False)
+            record = adoption.record_on(pod_of(obj).annotations)
+            if record is not None:
+                self.look_at_sandbox(Ref(CODE_SANDBOX, ref.namespace, record.object))
+
+    def _adopt_warm(self, key: str, pod: Pod, obj: Json) -> None:
+        namespace = obj["metadata"]["namespace"]
+        pool = pool_of_pod(namespace, pod)
+        recipe = self._catalog.recipe(pool)
+        found = self._scheduler.pool(pool)
+        if recipe is None or found is None:
+            self._discard(key, pod, None)
+            return
+        self._backend.know(key, pod.uid)
+        sandbox = adoption.warm(
+            pod,
+            key,
+            pool=pool,
+            template=recipe.template,
+            revision=pod.annotations.get(names.SPEC_HASH, ""),
+            isolation=found.template.isolation,
+            now=self._clock(),
+        )
+        self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
+        if adoption.may_lack_volume(pod):
+            self._background.begin(self._backend.complete(sandbox), f"complete pod {key}")
+        self._backend.saw_pod(obj, gone=False)
+
+    def _complete(self, found: Found) -> None:
+        """A claim that was not written down yet: its fleet ended after it had bound the pod."""
+        key, pod, record = found.key, found.pod, found.record
+        if self._scheduler.inventory.of_session(record.key) is not None:
+            # Its caller has another one by now.
+            self._writer.discard_later(found.ref, pod.uid, record)
+            return
+        made_of = (pool_of_pod(found.ref.namespace, pod), pod.labels.get(names.TEMPLATE, ""))
+        self._adopt_session(key, (key, pod.uid), record, made_of)
+        sandbox = self._scheduler.inventory.get(key)
+        if sandbox is not None:
+            self._background.begin(self._reopened(key), f"open {key}")
+            self._background.begin(self._backend.record(sandbox), f"write down {key}")
+
+    def _adopt_session(
+        self, key: str, serves: tuple[str, str], record: Record, made_of: tuple[str, str], owner: Meta | None = None
+    ) -> None:
+        """`serves` is the serving pod's key and uid (empty: no pod serves it); `made_of` is pool and template."""
+        (uid_key, pod_uid), (pool, template) = serves, made_of
+        if self._scheduler.inventory.get(key) is not None:
+            return
+        namespace = key.partition("/")[0]
+        self._backend.know(uid_key, pod_uid, record, owner)
+        self._sessions[f"{namespace}/{record.object}"] = key
+        found = self._scheduler.pool(pool)
+        isolation = found.template.isolation if found else Isolation.NAMESPACE
+        sandbox = adoption.session(
+            record,
+            key,
+            uid_key,
+            pool=pool,
+            template=template,
+            isolation=isolation,
+            now=self._clock(),
+            running=bool(pod_uid),
+        )
+        self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
+
+    def sandbox(self, obj: Json, *, gone: bool) -> None:
+        name = key_of(obj)
+        try:
+            sandbox = code_sandbox(obj)
+        except FleetError:
+            return
+        if gone or adoption.is_over(sandbox):
+            self._ended(name, sandbox, gone=gone)
+        elif adoption.wants_pool(sandbox):
+            self._declared.ask(name, sandbox)
+        elif names.BOUND_POD in sandbox.meta.annotations:
+            self._bound(name, sandbox)
+
+    def _ended(self, name: str, sandbox: CodeSandbox, *, gone: bool) -> None:
+        self._declared.drop(name)
+        self._egresses.forget(name)
+        reason = EndReason.RELEASED.value if gone or sandbox.meta.deleting else EndReason.EXPIRED.value
+        known = self.session_of(name)
+        if known is None:
+            self._sessions.pop(name, None)
+        elif adoption.is_of(sandbox, known):
+            del self._sessions[name]
+            self._backend.removed(known.sandbox_uid, reason)
+        record = adoption.record_on(sandbox.meta.annotations)
+        if not gone and not sandbox.meta.deleting and record is not None and not record.uid:
+            # Only the fleet removes an object that the fleet has made.
+            self._remove_object(sandbox)
+
+    def _remove_object(self, sandbox: CodeSandbox) -> None:
+        self._writer.delete_later(Ref(CODE_SANDBOX, sandbox.meta.namespace, sandbox.meta.name), sandbox.meta.uid)
+
+    def look_at_sandbox(self, ref: Ref) -> None:
+        """What it was waiting for is settled."""
+        obj = self._store.get(ref)
+        if obj is not None:
+            self.sandbox(obj, gone=False)
+
+    def _bound(self, name: str, sandbox: CodeSandbox) -> None:
+        record = adoption.record_on(sandbox.meta.annotations)
+        if record is None:
+            return
+        namespace, spec = sandbox.meta.namespace, sandbox.spec
+        pod_name, _, pod_uid = sandbox.meta.annotations[names.BOUND_POD].partition("/")
+        key = f"{namespace}/{pod_name}"
+        serves = adoption.incarnation(sandbox)
+        known = self._scheduler.inventory.get(self._sessions.get(name, key))
+        if known is not None and not adoption.is_of(sandbox, known):
+            # Of a fleet that was deposed: whose object stays is settled where ours is written.
+            return
+        if known is None and key in self.unrecorded:
+            return
+        if known is None and self.term is not None and adoption.is_late(record, self.term):
+            if record.number < self.term.fencing:
+                self._remove_object(sandbox)
+        elif known is None:
+            pool = pool_name(namespace, spec.pool, spec.template)
+            first = self._store.get(Ref(POD, namespace, pod_name))
+            alive = first is not None and first["metadata"]["uid"] == pod_uid
+            present = adoption.present(sandbox, first_is_alive=alive)
+            self._adopt_session(key, present, record, (pool, spec.template), sandbox.meta)
+        elif known.state is State.RECOVERING and serves and sandbox.status.pod_uid != pod_uid:
+            self._backend.know(serves, sandbox.status.pod_uid, record, sandbox.meta)
+            self._driver.do(self._scheduler.recovered(known.sandbox_id, serves, self._clock()))
+            self._background.begin(self._reopened(known.sandbox_id), f"open {name}")
+        if known is not None:
+            self._sessions.setdefault(name, known.sandbox_id)
+        self._egresses.look(name, spec.egress)
+
+    async def _reopened(self, sandbox_id: str) -> None:
+        """Its lease and environment, as far as the executor has none of this claim."""
+        sandbox = self._scheduler.inventory.get(sandbox_id)
+        if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
+            await self._driver.reopen(sandbox)

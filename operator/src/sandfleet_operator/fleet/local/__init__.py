@@ -1,0 +1,1 @@
+"""The fleet on one machine: executor processes below one executor host."""

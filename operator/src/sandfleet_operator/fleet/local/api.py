@@ -1,0 +1,114 @@
+"""The fleet's API on one machine: one template, one pool, one caller and no namespaces."""
+
+from collections.abc import AsyncIterator
+
+from sandfleet_api.fleet.v1 import fleet_pb2
+
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.validate import MAX_LEASE, check_duration, check_id
+from sandfleet_operator.api.values import Isolation, Sandbox, Template
+from sandfleet_operator.cluster.reviews import Caller
+from sandfleet_operator.fleet import convert
+from sandfleet_operator.fleet.claim_watches import ClaimWatch
+from sandfleet_operator.fleet.driver import FleetDriver
+
+NO_NETWORK = fleet_pb2.EgressStatus(
+    state=fleet_pb2.EGRESS_STATE_DENIED, reason="NoNetwork", message="it has no network but its own loopback"
+)
+MACHINES_NETWORK = fleet_pb2.EgressStatus(
+    reason="MachinesNetwork", message="nothing keeps it from the machine's network"
+)
+
+
+class LocalFleetApi:
+    """`holder` is the caller: the transport lets in the owner of the socket's private directory only."""
+
+    def __init__(self, fleet: FleetDriver, template: Template, holder: str) -> None:
+        self._fleet = fleet
+        self._template = template
+        self._caller = Caller(holder)
+
+    async def authenticate(self, token: str) -> Caller:  # noqa: ARG002 - the transport has let the caller in
+        return self._caller
+
+    def check_serving(self, doing: str) -> None:
+        """A fleet of one machine has no rival: FleetDriver itself refuses claims while it starts and stops."""
+
+    async def claim(self, caller: Caller, request: fleet_pb2.ClaimRequest, traceparent: str) -> ClaimWatch:
+        claim = convert.claim(request, caller.username, self._template, traceparent)
+        self._check_no_cluster(request)
+        return self._fleet.claim(claim)
+
+    def _check_no_cluster(self, request: fleet_pb2.ClaimRequest) -> None:
+        """Raises FleetError where the claim asks for what only a cluster has. The pool has the name of its template."""
+        if request.name:
+            why = "sandboxes of one machine have the names that it makes up"
+            raise ClaimReason.NO_CLUSTER.error(f"cannot claim with the name {request.name[:80]!r}: {why}")
+        _check_no_namespace(request.namespace, doing="claim")
+        if request.pool and {request.pool, request.template} - {""} != {self._template.name}:
+            what = f"pool {request.pool[:80]!r}" + (
+                f" of template {request.template[:80]!r}" if request.template else ""
+            )
+            raise ClaimReason.POOL_NOT_FOUND.error(f"cannot claim: there is no {what} on one machine")
+
+    async def bound(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Bound:  # noqa: ARG002 - there is one caller
+        # A request that is repeated may find its sandbox recovering.
+        present = await self._fleet.get(sandbox.sandbox_id, reachable=False)
+        message = _message(present)
+        return fleet_pb2.Bound(
+            sandbox=message, access=self._access(present), warm=present.warm, egress=message.egress.state
+        )
+
+    async def release(self, caller: Caller, request: fleet_pb2.ReleaseRequest) -> fleet_pb2.ReleaseResponse:  # noqa: ARG002 - there is one caller
+        check_id(request.sandbox_id, "sandbox id", doing="release")
+        return fleet_pb2.ReleaseResponse(released=await self._fleet.release(request.sandbox_id))
+
+    async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:  # noqa: ARG002 - there is one caller
+        check_id(request.sandbox_id, "sandbox id", doing="renew the lease")
+        lease = convert.seconds(request, "lease")
+        if lease is not None:
+            check_duration(lease, "lease", most=MAX_LEASE, doing="renew the lease")
+        sandbox = await self._fleet.renew(request.sandbox_id, lease)
+        return fleet_pb2.RenewResponse(sandbox=_message(sandbox), access=self._access(sandbox))
+
+    async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse:  # noqa: ARG002 - there is one caller
+        check_id(request.sandbox_id, "sandbox id", doing="get")
+        sandbox = await self._fleet.get(request.sandbox_id, reachable=request.with_access)
+        access = self._access(sandbox) if request.with_access else None
+        return fleet_pb2.GetResponse(sandbox=_message(sandbox), access=access)
+
+    async def list(self, caller: Caller, request: fleet_pb2.ListRequest) -> fleet_pb2.ListResponse:  # noqa: ARG002 - there is one caller
+        _check_no_namespace(request.namespace, doing="list")
+        if request.page_token:
+            check_id(request.page_token, "page token", doing="list")
+        convert.check_selector_length(request.label_selector)
+        size = convert.page_size(request)
+        found = self._fleet.select(request.label_selector, request.page_token, size + 1)
+        page = found[:size]
+        following = page[-1].sandbox_id if len(found) > size else ""
+        return fleet_pb2.ListResponse(sandboxes=[_message(one) for one in page], next_page_token=following)
+
+    async def watch(self, caller: Caller, request: fleet_pb2.WatchRequest) -> AsyncIterator[fleet_pb2.WatchResponse]:  # noqa: ARG002 - it is refused
+        why = "cannot watch: only the sandboxes of a cluster can be watched; list those of one machine"
+        raise ClaimReason.UNIMPLEMENTED.error(why)
+
+    async def list_pools(self, caller: Caller, request: fleet_pb2.ListPoolsRequest) -> fleet_pb2.ListPoolsResponse:  # noqa: ARG002 - there is one caller
+        _check_no_namespace(request.namespace, doing="list pools")
+        return fleet_pb2.ListPoolsResponse(pools=[convert.pool_message(*one) for one in self._fleet.pools()])
+
+    def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
+        return convert.access_message(*self._fleet.access(sandbox))
+
+
+def _message(sandbox: Sandbox) -> fleet_pb2.Sandbox:
+    message = convert.sandbox_message(sandbox)
+    message.egress.CopyFrom(MACHINES_NETWORK if sandbox.isolation is Isolation.NONE else NO_NETWORK)
+    return message
+
+
+def _check_no_namespace(namespace: str, *, doing: str) -> None:
+    """Raises FleetError where the request names a namespace."""
+    if namespace:
+        raise ClaimReason.NO_CLUSTER.error(
+            f"cannot {doing} in namespace {namespace[:80]!r}: this fleet is of one machine, which has none"
+        )

@@ -1,0 +1,180 @@
+"""A fleet over the local backend, from its directory to its end."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_server
+
+from sandfleet_operator.api.values import Isolation, Template
+from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
+from sandfleet_operator.executors.client import Executors
+from sandfleet_operator.executors.tokens import FileSigner
+from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.local.api import LocalFleetApi
+from sandfleet_operator.fleet.local.backend import LocalBackend
+from sandfleet_operator.fleet.local.host import HOST_COMMAND
+from sandfleet_operator.fleet.local.statedir import (
+    MAX_SOCKET_PATH,
+    OwnerDir,
+    StateDirError,
+    base_dir,
+    new_owner_dir,
+    sweep,
+)
+from sandfleet_operator.fleet.local.userids import NoUserIdsError, UserIds, take_block
+from sandfleet_operator.fleet.servicer import FleetServicer
+from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+
+STARTS_PER_CORE = 2
+# Seconds that calls in progress have to end when the fleet ends.
+STOP_GRACE = 0.2
+# Seconds between two signing keys.
+ROTATE_EVERY = 86400.0
+SERVER_OPTIONS: Final = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 32 << 20),
+    ("grpc.max_send_message_length", 32 << 20),
+)
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    # None: a new one below the user's base.
+    state_dir: Path | None = None
+    ready_fd: int | None = None
+    lifeline_fd: int | None = None
+    pool_size: int = 2
+    max_sandboxes: int = 128
+    isolation: Isolation = Isolation.NAMESPACE
+    host_command: Sequence[str] = HOST_COMMAND
+
+
+def serve_local(options: Options) -> int:
+    """Serves until a signal or the end of the lifeline; returns an exit code. Reports to the ready fd."""
+    try:
+        path = options.state_dir or new_owner_dir(base_dir(os.environ, os.geteuid()))
+        path = path.absolute()
+        for swept in sweep(path.parent, now=wall_clock()):
+            _LOG.info("removed %s, which a dead fleet left", swept)
+        with OwnerDir(path) as directory:
+            asyncio.run(_serve(directory, options))
+    except (StateDirError, NoUserIdsError, ServeError) as error:
+        _LOG.error("%s", error)
+        _report(options.ready_fd, f"failed: {error}\n")
+        return 1
+    return 0
+
+
+class ServeError(Exception):
+    """Its message is "cannot X: why"."""
+
+
+async def _serve(directory: OwnerDir, options: Options) -> None:
+    ended = asyncio.Event()
+    _watch_for_the_end(ended, options.lifeline_fd)
+    with _user_ids(options.isolation) as user_ids:
+        fleet, signer, template = _assemble(directory, options, user_ids)
+        server = await _listen(directory, FleetServicer(LocalFleetApi(fleet, template, f"uid:{os.geteuid()}")))
+        working = asyncio.create_task(fleet.run())
+        rotating = asyncio.create_task(_rotate(signer))
+        try:
+            # One turn of the loop, so that the reader of `ready` is served.
+            await asyncio.sleep(0)
+            _report(options.ready_fd, "ready\n")
+            waiting = asyncio.create_task(ended.wait())
+            await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            rotating.cancel()
+            await asyncio.gather(fleet.close(), server.stop(STOP_GRACE))
+            working.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await working
+
+
+def _assemble(
+    directory: OwnerDir, options: Options, user_ids: UserIds | None
+) -> tuple[FleetDriver, FileSigner, Template]:
+    template = Template(isolation=options.isolation)
+    templates = {template.name: template}
+    pool = Pool(name=template.name, template=template, target_warm=min(options.pool_size, options.max_sandboxes))
+    policy = FleetLimits(
+        max_sandboxes=options.max_sandboxes,
+        max_starting=STARTS_PER_CORE * (os.cpu_count() or 1),
+    )
+    signer = FileSigner(directory.keys_file, wall_clock)
+    backend = LocalBackend(directory, templates, user_ids=user_ids, host_command=options.host_command)
+    scheduler = Scheduler([pool], policy, new_id=lambda _: new_id())
+    return FleetDriver(scheduler, backend, Executors(signer), SteadyClock()), signer, template
+
+
+@contextlib.contextmanager
+def _user_ids(isolation: Isolation) -> Iterator[UserIds | None]:
+    ids = take_block() if os.geteuid() == 0 and isolation is not Isolation.NONE else None
+    try:
+        yield ids
+    finally:
+        if ids is not None:
+            ids.close()
+
+
+async def _listen(directory: OwnerDir, servicer: FleetServicer) -> grpc.aio.Server:
+    # The longest path in the directory, before anything is promised.
+    directory.socket(new_id())
+    path = directory.fleet_socket
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        raise ServeError(f"cannot serve on {path}: the path is longer than {MAX_SOCKET_PATH} bytes")
+    path.unlink(missing_ok=True)
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    add_FleetServiceServicer_to_server(servicer, server)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+        await server.start()
+    except RuntimeError as error:
+        raise ServeError(f"cannot serve on {path}: {error}") from error
+    return server
+
+
+def _watch_for_the_end(ended: asyncio.Event, lifeline: int | None) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    if lifeline is None:
+        return
+
+    def read() -> None:
+        if not os.read(lifeline, 4096):
+            loop.remove_reader(lifeline)
+            ended.set()
+
+    try:
+        loop.add_reader(lifeline, read)
+    except (OSError, ValueError) as error:
+        raise ServeError(f"cannot watch the lifeline {lifeline}: {error}") from error
+
+
+async def _rotate(signer: FileSigner) -> None:
+    while True:
+        await asyncio.sleep(ROTATE_EVERY)
+        signer.rotate()
+
+
+def _report(ready_fd: int | None, text: str) -> None:
+    if ready_fd is None:
+        print(text, end="", flush=True)
+        return
+    # An owner that is gone already needs no report.
+    with contextlib.suppress(OSError):
+        os.write(ready_fd, text.encode())
+        os.close(ready_fd)

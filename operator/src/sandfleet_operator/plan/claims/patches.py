@@ -1,0 +1,77 @@
+"""How claims change pods: JSON patches that begin with tests, so that the API server gives a pod to one caller only.
+
+This holds for any number of fleets. Binding leaves the record of the claim on the pod.
+"""
+
+from collections.abc import Mapping
+
+from sandfleet_operator.api.kinds.meta import Meta
+from sandfleet_operator.api.kube import Json
+from sandfleet_operator.api.validate import trace_parent
+from sandfleet_operator.plan.claims.record import Record, record_text
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.podspec import PodState
+
+
+def claim_patch(pod_uid: str, record: Record, egress_class: str, copied: Mapping[str, str]) -> list[Json]:
+    """Binds a warm pod. `egress_class` is the label's value where the template allows anything, else empty."""
+    labels = {names.SANDBOX: record.object, **copied}
+    if egress_class and record.egress:
+        labels[names.EGRESS_CLASS] = egress_class
+    annotations = {names.CLAIM: record_text(record)}
+    if trace := trace_parent(record.traceparent):
+        annotations[names.TRACEPARENT] = trace
+    return [
+        {"op": "test", "path": _label(names.STATE), "value": PodState.WARM.value},
+        {"op": "test", "path": "/metadata/uid", "value": pod_uid},
+        {"op": "replace", "path": _label(names.STATE), "value": PodState.CLAIMED.value},
+        *({"op": "add", "path": _label(key), "value": value} for key, value in labels.items()),
+        *({"op": "add", "path": _annotation(key), "value": value} for key, value in annotations.items()),
+        # Neither its pool nor its template takes it away from now on.
+        {"op": "replace", "path": "/metadata/ownerReferences", "value": []},
+        # The field managers are not used, and tracking them is half of the API server's work on a patch.
+        {"op": "add", "path": "/metadata/managedFields", "value": [{}]},
+    ]
+
+
+def retire_patch(pod_uid: str, record: Record | None = None) -> list[Json]:
+    """Retires a pod, so that no fleet can use it: a warm pod, or with `record` the pod of exactly this claim."""
+    still = {"op": "test", "path": _label(names.STATE), "value": PodState.WARM.value}
+    if record is not None:
+        still = {"op": "test", "path": _annotation(names.CLAIM), "value": record_text(record)}
+    return [
+        still,
+        {"op": "test", "path": "/metadata/uid", "value": pod_uid},
+        {"op": "replace", "path": _label(names.STATE), "value": PodState.RETIRING.value},
+    ]
+
+
+def keep_patch(pod_uid: str, record: Record, kept: Record) -> list[Json]:
+    """Moves a deposed fleet's claim to its successor; the old fleet's pending undo then fails its test."""
+    return [
+        {"op": "test", "path": _label(names.STATE), "value": PodState.CLAIMED.value},
+        {"op": "test", "path": "/metadata/uid", "value": pod_uid},
+        {"op": "test", "path": _annotation(names.CLAIM), "value": record_text(record)},
+        {"op": "replace", "path": _annotation(names.CLAIM), "value": record_text(kept)},
+    ]
+
+
+def owner_patch(pod_uid: str, record: Record, owner: Meta) -> list[Json]:
+    """Gives a claimed pod to its CodeSandbox, but only while the claim is unchanged: a late write does nothing."""
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod_uid},
+        {"op": "test", "path": _annotation(names.CLAIM), "value": record_text(record)},
+        {"op": "add", "path": "/metadata/ownerReferences", "value": [names.owned_by("CodeSandbox", owner)]},
+    ]
+
+
+def _label(key: str) -> str:
+    return f"/metadata/labels/{_escaped(key)}"
+
+
+def _annotation(key: str) -> str:
+    return f"/metadata/annotations/{_escaped(key)}"
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

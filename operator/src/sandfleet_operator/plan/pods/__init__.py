@@ -1,0 +1,12 @@
+"""What a sandbox's pod is made of. Nothing here has effects.
+
+merge.py          template and spec → the values that count, or a refusal
+podspec.py        those values → the pod's manifest, and the ConfigMap of keys that it mounts
+volume.py         the workspace's volume claim
+placement.py      node selectors and tolerations that the API server accepts
+networkpolicy.py  default deny, and policies that open egress
+egress.py         egress lists as sets of addresses and ports
+egress_probe.py   whether a sandbox reaches what its list opens
+restricted.py     what a pod must not have
+names.py          names, labels and annotations
+"""

@@ -1,0 +1,75 @@
+"""What a decision asks for, as data. The fleet's loop carries it out and reports back with an event."""
+
+from dataclasses import dataclass
+
+from sandfleet_operator.api.errors import Problem
+from sandfleet_operator.api.values import Claim, RequestKey, Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start the process of this incarnation. Followed by ready or unfit, and by exited in any case."""
+
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Open the sandbox for its claim. Followed by bound or unfit."""
+
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the process. Followed by exited."""
+
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class DropWorkspace:
+    """Remove this workspace: no claim can ask for it again."""
+
+    workspace_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Tell the callers of this claim that it has this sandbox, or that it failed."""
+
+    key: RequestKey
+    result: Sandbox | Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The sandbox is no more; neither is its process. This is its last record."""
+
+    sandbox: Sandbox
+
+
+Action = Start | Bind | Stop | DropWorkspace | Answer | Gone
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A start or a binding came to nothing; the claim that it was for, if any, waits again."""
+
+    claim: Claim | None
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBegun:
+    """The caller of the sandbox's claim can be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Another fleet has the sandbox that this claim was to get. The claim waits again, without a failure."""
+
+    key: RequestKey
+
+
+Outcome = Lost | SessionBegun | Taken

@@ -1,0 +1,47 @@
+"""Whether a claim may wait at all."""
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.validate import check_claim, check_id
+from sandfleet_operator.api.values import Claim, State
+from sandfleet_operator.plan.scheduler.inventory import Inventory
+from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.refill import Pool
+
+
+def admit(claim: Claim, pool: Pool | None, inventory: Inventory, limits: FleetLimits) -> None:
+    """Raises FleetError for a claim that its pool cannot serve, whatever time it has. None: there is no such pool."""
+    if pool is None:
+        # On Kubernetes a pool is called NAMESPACE/NAME, on one machine as its template.
+        reason, kind = (
+            (ClaimReason.POOL_NOT_FOUND, "pool") if "/" in claim.pool else (ClaimReason.TEMPLATE_NOT_FOUND, "template")
+        )
+        raise _refusal(reason, f"there is no {kind} {claim.pool[:80]!r}", claim.pool[:80])
+    template = pool.template
+    check_claim(claim, template)
+    if template.isolation < claim.min_isolation:
+        why = f"template {template.name!r} isolates as {template.isolation.name}, asked for was {claim.min_isolation.name}"
+        raise _refusal(ClaimReason.ISOLATION_UNAVAILABLE, why)
+    if claim.workspace_id:
+        _check_workspace(claim.workspace_id, inventory, limits)
+    if claim.keep_workspace and len(inventory.kept_workspaces) >= limits.max_kept_workspaces:
+        why = f"{limits.max_kept_workspaces} workspaces are being kept"
+        raise _refusal(ClaimReason.TOO_MANY_WORKSPACES, why)
+    if len(inventory.waiting) >= limits.max_waiting:
+        raise _refusal(ClaimReason.QUEUE_FULL, f"{limits.max_waiting} claims are waiting")
+
+
+def _check_workspace(workspace_id: str, inventory: Inventory, limits: FleetLimits) -> None:
+    if limits.keeps_workspaces:
+        check_id(workspace_id, "workspace id", doing="claim")
+    holder = inventory.has_workspace(workspace_id)
+    leaving = holder is not None and holder.state is State.ENDED and holder.keeps_workspace
+    if limits.keeps_workspaces and holder is None and workspace_id not in inventory.kept_workspaces:
+        raise _refusal(ClaimReason.WORKSPACE_NOT_FOUND, f"there is no workspace {workspace_id!r}", workspace_id)
+    wanted = any(one.claim.workspace_id == workspace_id for one in inventory.waiting.values())
+    if wanted or (holder is not None and not leaving):
+        raise _refusal(ClaimReason.WORKSPACE_BUSY, f"workspace {workspace_id!r} is in use", workspace_id)
+
+
+def _refusal(reason: ClaimReason, why: str, subject: str = "") -> FleetError:
+    return reason.error(f"cannot claim: {why}", subject)

@@ -1,0 +1,102 @@
+"""All sandboxes and waiting claims at one moment, indexed for the decisions. It decides nothing."""
+
+from collections.abc import Iterable, Iterator
+
+from sandfleet_operator.api.values import RequestKey, Sandbox, State
+from sandfleet_operator.plan.scheduler.claim_queue import Waiting
+
+
+class Inventory:
+    def __init__(self) -> None:
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._by_uid: dict[str, str] = {}
+        self._by_state: dict[State, dict[str, None]] = {state: {} for state in State}
+        # Pool and state → revision → ids.
+        self._by_pool: dict[tuple[str, State], dict[str, dict[str, None]]] = {}
+        self._by_claim: dict[RequestKey, str] = {}
+        self._by_workspace: dict[str, str] = {}
+        self.waiting: dict[RequestKey, Waiting] = {}
+        # Workspaces of released sessions that no sandbox has.
+        self.kept_workspaces: set[str] = set()
+        self._changed: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._sandboxes)
+
+    def take_changed(self) -> set[str]:
+        """The ids of the sandboxes that were put or removed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def put(self, sandbox: Sandbox) -> None:
+        self._changed.add(sandbox.sandbox_id)
+        self._forget(sandbox.sandbox_id)
+        self._sandboxes[sandbox.sandbox_id] = sandbox
+        self._by_state[sandbox.state][sandbox.sandbox_id] = None
+        revisions = self._by_pool.setdefault((sandbox.pool, sandbox.state), {})
+        revisions.setdefault(sandbox.revision, {})[sandbox.sandbox_id] = None
+        self._by_uid[sandbox.sandbox_uid] = sandbox.sandbox_id
+        self._by_workspace[sandbox.workspace_id] = sandbox.sandbox_id
+        if sandbox.bound and sandbox.claim is not None and sandbox.state is not State.ENDED:
+            self._by_claim[sandbox.claim.key] = sandbox.sandbox_id
+
+    def remove(self, sandbox_id: str) -> None:
+        self._changed.add(sandbox_id)
+        self._forget(sandbox_id)
+        del self._sandboxes[sandbox_id]
+
+    def get(self, sandbox_id: str) -> Sandbox | None:
+        return self._sandboxes.get(sandbox_id)
+
+    def of_incarnation(self, sandbox_uid: str) -> Sandbox | None:
+        """The sandbox whose present incarnation this is."""
+        return self._sandboxes.get(self._by_uid.get(sandbox_uid, ""))
+
+    def of_session(self, key: RequestKey) -> Sandbox | None:
+        """The sandbox that a claim was answered with, while it lives."""
+        return self._sandboxes.get(self._by_claim.get(key, ""))
+
+    def all(self) -> Iterable[Sandbox]:
+        return list(self._sandboxes.values())
+
+    def in_state(self, state: State) -> list[Sandbox]:
+        """The longest in that state first."""
+        return [self._sandboxes[name] for name in self._by_state[state]]
+
+    def count(self, state: State) -> int:
+        return len(self._by_state[state])
+
+    def of_pool(self, pool: str, state: State, first: str = "") -> Iterator[Sandbox]:
+        """Revision `first` first; within a revision the longest in that state first. Do not change them meanwhile."""
+        revisions = self._by_pool.get((pool, state), {})
+        for revision in sorted(revisions, key=lambda one: one != first):
+            yield from (self._sandboxes[name] for name in revisions[revision])
+
+    def count_of(self, pool: str, *states: State) -> int:
+        return sum(len(ids) for state in states for ids in self._by_pool.get((pool, state), {}).values())
+
+    def count_of_revision(self, pool: str, state: State, revision: str) -> int:
+        return len(self._by_pool.get((pool, state), {}).get(revision, ()))
+
+    def has_workspace(self, workspace_id: str) -> Sandbox | None:
+        return self._sandboxes.get(self._by_workspace.get(workspace_id, ""))
+
+    def _forget(self, sandbox_id: str) -> None:
+        old = self._sandboxes.get(sandbox_id)
+        if old is None:
+            return
+        del self._by_state[old.state][sandbox_id]
+        self._forget_place(old)
+        del self._by_uid[old.sandbox_uid]
+        if self._by_workspace.get(old.workspace_id) == sandbox_id:
+            del self._by_workspace[old.workspace_id]
+        if old.claim is not None and self._by_claim.get(old.claim.key) == sandbox_id:
+            del self._by_claim[old.claim.key]
+
+    def _forget_place(self, old: Sandbox) -> None:
+        revisions = self._by_pool[old.pool, old.state]
+        del revisions[old.revision][old.sandbox_id]
+        if not revisions[old.revision]:
+            del revisions[old.revision]
+        if not revisions:
+            del self._by_pool[old.pool, old.state]

@@ -1,0 +1,193 @@
+"""One sandbox's life: state and event → new state and actions. One function an event.
+
+    Starting ─ready→ Warm ─assigned→ Claimed ─bound→ (a session) ─exited→ Recovering ─ready, bound→ Claimed
+    any ─ended→ Ended ─exited→ gone
+
+A sandbox that is started for one claim goes from Starting to Claimed. A sandbox that has lost its process and gets no
+replacement is gone: the step's sandbox is None. Events of an incarnation after its end change nothing. An event that is
+impossible in a state raises ImpossibleEventError.
+"""
+
+from dataclasses import dataclass, replace
+
+from sandfleet_operator.api.errors import Problem
+from sandfleet_operator.api.values import Claim, Exit, Sandbox, State
+from sandfleet_operator.plan.scheduler.actions import (
+    Action,
+    Bind,
+    DropWorkspace,
+    Gone,
+    Lost,
+    Outcome,
+    SessionBegun,
+    Start,
+    Stop,
+    Taken,
+)
+from sandfleet_operator.plan.scheduler.claim_queue import Waiting
+from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.recovery import EndSession, after_exit, start_problem
+
+
+class ImpossibleEventError(Exception):
+    """The event cannot happen in this state: a bug of its reporter."""
+
+    def __init__(self, event: str, sandbox: Sandbox) -> None:
+        super().__init__(f"cannot take event {event!r} for sandbox {sandbox.sandbox_id}: it is {sandbox.state.value}")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    sandbox: Sandbox | None
+    actions: tuple[Action, ...] = ()
+    # For the fleet's state, where the event concerns more than this sandbox.
+    outcome: Outcome | None = None
+
+
+def started(sandbox: Sandbox) -> Step:
+    """A new sandbox."""
+    return Step(sandbox, (Start(sandbox),))
+
+
+def ready(sandbox: Sandbox, now: float) -> Step:
+    """Its executor answers and is what was asked for."""
+    match sandbox.state:
+        case State.STARTING if sandbox.claim is None:
+            return Step(replace(sandbox, state=State.WARM, ready=now))
+        case State.STARTING:
+            return _claimed(replace(sandbox, ready=now), sandbox.claim, now)
+        case State.RECOVERING if sandbox.running:
+            return Step(sandbox, (Bind(sandbox),))
+        case State.RECOVERING | State.ENDED:
+            return Step(sandbox)
+        case _:
+            raise ImpossibleEventError("ready", sandbox)
+
+
+def assigned(sandbox: Sandbox, waiting: Waiting, now: float) -> Step:
+    """A waiting claim gets this warm sandbox."""
+    if sandbox.state is not State.WARM or sandbox.ready is None:
+        raise ImpossibleEventError("assigned", sandbox)
+    return _claimed(replace(sandbox, warm=sandbox.ready <= waiting.asked), waiting.claim, now)
+
+
+def bound(sandbox: Sandbox) -> Step:
+    """Its executor is open for the claim."""
+    match sandbox.state:
+        case State.CLAIMED if not sandbox.bound:
+            return Step(replace(sandbox, bound=True), outcome=SessionBegun())
+        case State.RECOVERING if sandbox.running:
+            return Step(replace(sandbox, state=State.CLAIMED))
+        case State.RECOVERING | State.ENDED:
+            return Step(sandbox)
+        case _:
+            raise ImpossibleEventError("bound", sandbox)
+
+
+def unfit(sandbox: Sandbox, problem: Problem) -> Step:
+    """It did not become ready in time, is not what was asked for, or could not be opened."""
+    match sandbox.state:
+        case State.STARTING:
+            return _ending(sandbox, problem.reason, Lost(sandbox.claim, problem))
+        case State.CLAIMED if not sandbox.bound:
+            return _ending(sandbox, problem.reason, Lost(sandbox.claim, problem))
+        case State.RECOVERING if sandbox.running:
+            # Its exit then counts as one more crash.
+            return Step(sandbox, (Stop(sandbox),))
+        case State.RECOVERING | State.ENDED:
+            return Step(sandbox)
+        case _:
+            raise ImpossibleEventError("unfit", sandbox)
+
+
+def exited(sandbox: Sandbox, end: Exit, now: float, limits: FleetLimits) -> Step:
+    """Its process is gone."""
+    match sandbox.state:
+        case State.ENDED:
+            return _gone(sandbox)
+        case State.CLAIMED | State.RECOVERING if sandbox.bound:
+            return _session_lost_its_executor(sandbox, end, now, limits)
+        case _:
+            problem = start_problem(end)
+            return _gone(replace(sandbox, ended_reason=problem.reason), Lost(sandbox.claim, problem))
+
+
+def taken(sandbox: Sandbox) -> Step:
+    """Another fleet has taken it while it was warm, with all that belongs to it."""
+    match sandbox.state:
+        case State.STARTING | State.WARM:
+            return Step(None)
+        case State.CLAIMED if not sandbox.bound and sandbox.claim is not None:
+            return Step(None, outcome=Taken(sandbox.claim.key))
+        case State.ENDED:
+            return Step(None)
+        case _:
+            raise ImpossibleEventError("taken", sandbox)
+
+
+def recovered(sandbox: Sandbox, sandbox_uid: str, now: float) -> Step:
+    """The operator has started and opened its next incarnation."""
+    if sandbox.state is not State.RECOVERING:
+        raise ImpossibleEventError("recovered", sandbox)
+    return Step(replace(sandbox, state=State.CLAIMED, sandbox_uid=sandbox_uid, started=now))
+
+
+def removed(sandbox: Sandbox, reason: str) -> Step:
+    """Nothing is left of it, and nothing to be done for it."""
+    last = replace(sandbox, state=State.ENDED, running=False, ended_reason=reason)
+    claim = sandbox.claim if sandbox.state is State.CLAIMED and not sandbox.bound else None
+    return Step(None, (Gone(last),), Taken(claim.key) if claim else None)
+
+
+def replaced(sandbox: Sandbox, sandbox_uid: str, now: float) -> Step:
+    """The back-off is over and there is room for a start."""
+    if sandbox.state is not State.RECOVERING or sandbox.running:
+        raise ImpossibleEventError("replaced", sandbox)
+    fresh = replace(sandbox, sandbox_uid=sandbox_uid, started=now, running=True, replace_at=None)
+    return Step(fresh, (Start(fresh),))
+
+
+def ended(sandbox: Sandbox, reason: str) -> Step:
+    """It has to end: a release, the end of the lease, a claim that was undone, or a pool that is too large."""
+    if sandbox.state is State.ENDED:
+        return Step(sandbox)
+    if not sandbox.running:
+        return _gone(replace(sandbox, ended_reason=reason))
+    return _ending(sandbox, reason)
+
+
+def _claimed(sandbox: Sandbox, claim: Claim | None, now: float) -> Step:
+    assert claim is not None
+    mine = replace(sandbox, state=State.CLAIMED, claim=claim, lease_expires=now + claim.lease)
+    return Step(mine, (Bind(mine),))
+
+
+def _ending(sandbox: Sandbox, reason: str, outcome: Outcome | None = None) -> Step:
+    ending = replace(sandbox, state=State.ENDED, ended_reason=reason)
+    return Step(ending, (Stop(ending),), outcome)
+
+
+def _gone(sandbox: Sandbox, outcome: Outcome | None = None) -> Step:
+    drop = () if sandbox.keeps_workspace else (DropWorkspace(sandbox.workspace_id),)
+    return Step(None, (*drop, Gone(replace(sandbox, state=State.ENDED, running=False))), outcome)
+
+
+def _session_lost_its_executor(sandbox: Sandbox, end: Exit, now: float, limits: FleetLimits) -> Step:
+    decision = after_exit(sandbox, end, now, limits)
+    if isinstance(decision, EndSession):
+        return _gone(replace(sandbox, ended_reason=decision.reason))
+    if not limits.recovers:
+        # The operator reports the replacement; until then a process may run.
+        restarts = sandbox.restarts + 1
+        return Step(replace(sandbox, state=State.RECOVERING, restarts=restarts, last_restart_reason=decision.reason))
+    return Step(
+        replace(
+            sandbox,
+            state=State.RECOVERING,
+            running=False,
+            replace_at=decision.at,
+            crashes=decision.crashes,
+            restarts=sandbox.restarts + 1,
+            last_restart_reason=decision.reason,
+        )
+    )

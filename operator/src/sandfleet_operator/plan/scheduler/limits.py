@@ -1,0 +1,32 @@
+"""The numbers that decisions go by. Durations are seconds."""
+
+from dataclasses import dataclass
+
+from sandfleet_operator.api.backoff import Backoff
+
+START_BACKOFF = Backoff(first=0.5, longest=10.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetLimits:
+    # Whether the fleet itself replaces executors that crash; on Kubernetes the operator does.
+    recovers: bool = True
+    # Whether the fleet itself keeps workspaces of released sessions; on Kubernetes they are volumes.
+    keeps_workspaces: bool = True
+    # All sandboxes, warm and ending ones included.
+    max_sandboxes: int = 128
+    # Starts at the same time.
+    max_starting: int = 4
+    max_waiting: int = 4096
+    # Workspaces of released sessions that wait to be claimed again.
+    max_kept_workspaces: int = 1024
+    start_timeout: float = 60.0
+    # How long the executor has to end by itself at the end of its lease before the fleet ends it.
+    lease_grace: float = 5.0
+    # Wait before the first, second, … replacement; a crash after the last one ends the sandbox.
+    recovery_delays: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    # A sandbox that ran for so long starts with a clean record.
+    stable_after: float = 60.0
+    # Lost starts in a row after which the waiting claims are refused.
+    start_attempts: int = 3
+    start_backoff: Backoff = START_BACKOFF

@@ -1,0 +1,178 @@
+"""Each pool's queue of claims, and what else is known of the pool. It holds values and decides nothing."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from sandfleet_operator.api.conditions import PoolReason
+from sandfleet_operator.api.values import RequestKey, State
+from sandfleet_operator.plan.scheduler.capacity import Capacity
+from sandfleet_operator.plan.scheduler.claim_queue import (
+    ClaimQueue,
+    Outlook,
+    Queued,
+    Snapshot,
+    Waiting,
+    WhyNot,
+    standing,
+    why_not,
+)
+from sandfleet_operator.plan.scheduler.inventory import Inventory
+from sandfleet_operator.plan.scheduler.refill import Pool, StartHealth
+
+HITS = 100
+
+
+@dataclass(slots=True)
+class PoolState:
+    pool: Pool
+    # The claims that have no sandbox yet.
+    queue: ClaimQueue
+    health: StartHealth = field(default_factory=StartHealth)
+    # Seconds that a start takes, as observed.
+    start_seconds: float | None = None
+    # Claims that have arrived since the pool was opened.
+    arrivals: int = 0
+    # Why the last start failed; empty after one that succeeded.
+    start_error: str = ""
+    # Whether each of the last claims found a warm sandbox.
+    hits: deque[bool] = field(default_factory=lambda: deque(maxlen=HITS))
+    # What the last cycle left to the claims that still wait: their why-not follows from it.
+    left: Snapshot = field(default_factory=Snapshot)
+
+    @property
+    def hit_rate(self) -> float | None:
+        """0 to 1; None before the first claim."""
+        return sum(self.hits) / len(self.hits) if self.hits else None
+
+
+class PoolQueues:
+    def __init__(self, inventory: Inventory, new_queue: Callable[[], ClaimQueue], pools: Iterable[Pool]) -> None:
+        self._inventory = inventory
+        self._new_queue = new_queue
+        self._states = {pool.name: PoolState(pool, new_queue()) for pool in pools}
+
+    def get(self, pool: str) -> PoolState | None:
+        return self._states.get(pool)
+
+    def all(self) -> list[PoolState]:
+        return list(self._states.values())
+
+    def open(self, pool: Pool) -> None:
+        self._states[pool.name] = PoolState(pool, self._new_queue())
+
+    def close(self, pool: str) -> None:
+        del self._states[pool]
+
+    def put(self, waiting: Waiting) -> None:
+        """Records the claim. It is in the queue only while no sandbox is on its way to it."""
+        queue = self._states[waiting.claim.pool].queue
+        queue.discard(waiting)
+        if not waiting.sandbox_id:
+            queue.add(waiting)
+        self._inventory.waiting[waiting.claim.key] = waiting
+
+    def arrive(self, waiting: Waiting) -> None:
+        """The claim is new."""
+        self._states[waiting.claim.pool].arrivals += 1
+        self.put(waiting)
+
+    def requeue(self, key: RequestKey, *, failures: int) -> Waiting | None:
+        """The claim's sandbox was lost: it waits again, with `failures` more. None if it does not wait."""
+        waiting = self._inventory.waiting.get(key)
+        if waiting is None:
+            return None
+        waiting = replace(waiting, sandbox_id="", failures=waiting.failures + failures)
+        self.put(waiting)
+        return waiting
+
+    def leave(self, key: RequestKey) -> Waiting | None:
+        """Removes the claim, and returns it if it waited."""
+        waiting = self._inventory.waiting.pop(key, None)
+        if waiting is not None:
+            self._states[waiting.claim.pool].queue.discard(waiting)
+        return waiting
+
+    def is_binding(self, waiting: Waiting) -> bool:
+        sandbox = self._inventory.get(waiting.sandbox_id)
+        return sandbox is not None and sandbox.state is State.CLAIMED
+
+    def why_not(self, key: RequestKey) -> WhyNot | None:
+        """Why the last cycle of its pool did not admit the claim; None if it does not wait."""
+        waiting = self._inventory.waiting.get(key)
+        if waiting is None or self.is_binding(waiting):
+            return None
+        state = self._states[waiting.claim.pool]
+        return why_not(state.queue.position(waiting), waiting, state.left)
+
+    def standings(self, capacity: Capacity, now: float, only: RequestKey | None) -> dict[RequestKey, Queued]:
+        """The standing of each waiting claim, or of one of them."""
+        wanted = self._inventory.waiting.values() if only is None else [self._inventory.waiting.get(only)]
+        outlooks: dict[str, Outlook] = {}
+        found: dict[RequestKey, Queued] = {}
+        for waiting in wanted:
+            if waiting is None or self.is_binding(waiting):
+                continue
+            state = self._states[waiting.claim.pool]
+            outlook = outlooks.get(state.pool.name) or self._outlook(state, capacity, now)
+            outlooks[state.pool.name] = outlook
+            found[waiting.claim.key] = standing(state.queue.position(waiting), waiting, outlook)
+        return found
+
+    def _outlook(self, state: PoolState, capacity: Capacity, now: float) -> Outlook:
+        starting = self._inventory.of_pool(state.pool.name, State.STARTING)
+        return Outlook(
+            start_ages=tuple(now - one.started for one in starting),
+            start_seconds=state.start_seconds,
+            max_starting=capacity.max_starting,
+            full=capacity.room(state.pool) <= 0,
+            closed=state.pool.closed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSummary:
+    """How full a pool is. `reason` (a PoolReason) says why it is below its target; empty if it is not."""
+
+    warm: int
+    stale: int
+    starting: int
+    claimed: int
+    waiting: int
+    hit_rate: float | None
+    reason: str
+    message: str = ""
+    arrivals: int = 0
+    start_seconds: float | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """The pool has no sandbox, and no claim waits for one."""
+        return not (self.warm or self.starting or self.claimed or self.waiting)
+
+
+def summary(state: PoolState, inventory: Inventory, capacity: Capacity) -> PoolSummary:
+    name, pool = state.pool.name, state.pool
+    warm, starting = inventory.count_of(name, State.WARM), inventory.count_of(name, State.STARTING)
+    return PoolSummary(
+        warm=warm,
+        starting=starting,
+        claimed=inventory.count_of(name, State.CLAIMED, State.RECOVERING),
+        waiting=len(state.queue),
+        hit_rate=state.hit_rate,
+        stale=warm - inventory.count_of_revision(name, State.WARM, pool.revision),
+        reason="" if warm >= pool.target_warm and not len(state.queue) else _shortage(state, capacity),
+        message=state.start_error,
+        arrivals=state.arrivals,
+        start_seconds=state.start_seconds,
+    )
+
+
+def _shortage(state: PoolState, capacity: Capacity) -> str:
+    if state.pool.closed:
+        return state.pool.closed
+    if state.health.failures:
+        return PoolReason.STARTS_FAIL.value
+    if capacity.room(state.pool) <= 0:
+        return PoolReason.SANDBOX_LIMIT.value
+    return PoolReason.FILLING.value

@@ -1,0 +1,272 @@
+"""The fleet's decisions: one event in, actions out. Time is an argument, and nothing here has effects."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from sandfleet_operator.api.errors import FleetError, Problem
+from sandfleet_operator.api.reasons import ClaimReason, EndReason
+from sandfleet_operator.api.values import Claim, Exit, RequestKey, Sandbox, State
+from sandfleet_operator.plan.scheduler import lifecycle
+from sandfleet_operator.plan.scheduler.actions import Action, Answer
+from sandfleet_operator.plan.scheduler.admission import admit
+from sandfleet_operator.plan.scheduler.capacity import Capacity
+from sandfleet_operator.plan.scheduler.claim_queue import (
+    FirstComeFirstServed,
+    Queued,
+    SchedulingPolicy,
+    Waiting,
+    WhyNot,
+    observed,
+    overdue_problem,
+)
+from sandfleet_operator.plan.scheduler.cycle import SchedulingCycle
+from sandfleet_operator.plan.scheduler.inventory import Inventory
+from sandfleet_operator.plan.scheduler.lifecycle import Step
+from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolSummary, summary
+from sandfleet_operator.plan.scheduler.refill import Pool, StartHealth
+from sandfleet_operator.plan.scheduler.transitions import Transitions
+
+FIRST_COME_FIRST_SERVED = FirstComeFirstServed()
+
+
+class Scheduler:
+    """Each event is a method that returns what to do about it. Not thread-safe."""
+
+    def __init__(
+        self,
+        pools: Iterable[Pool],
+        limits: FleetLimits,
+        *,
+        new_id: Callable[[str], str],
+        policy: SchedulingPolicy = FIRST_COME_FIRST_SERVED,
+    ) -> None:
+        """`new_id` makes a name for something of the given pool."""
+        self.limits = limits
+        self.inventory = Inventory()
+        self.capacity = Capacity(self.inventory, limits)
+        self._arrivals = 0
+        self._queues = PoolQueues(self.inventory, policy.new_queue, pools)
+        self._transitions = Transitions(self.inventory, self._queues, limits)
+        self._cycle = SchedulingCycle(
+            policy,
+            limits=limits,
+            inventory=self.inventory,
+            queues=self._queues,
+            capacity=self.capacity,
+            transitions=self._transitions,
+            new_id=new_id,
+        )
+
+    # Pools.
+
+    @property
+    def pools(self) -> list[Pool]:
+        return [state.pool for state in self._queues.all()]
+
+    def pool(self, name: str) -> Pool | None:
+        state = self._queues.get(name)
+        return state.pool if state else None
+
+    def summary(self, name: str) -> PoolSummary:
+        """How full the pool is, and why it has fewer warm sandboxes than its target."""
+        state = self._queues.get(name)
+        assert state is not None, "the pool was asked for by its name"
+        return summary(state, self.inventory, self.capacity)
+
+    def set_pool(self, pool: Pool, now: float) -> list[Action]:
+        """Adds or changes the pool. Its template's isolation and limits hold for later claims."""
+        state = self._queues.get(pool.name)
+        if state is None:
+            self._queues.open(pool)
+        elif state.pool == pool:
+            return []
+        else:
+            state.pool = pool
+        return self._cycle.run(pool.name, now)
+
+    def remove_pool(self, name: str, now: float) -> list[Action]:
+        """Refuses the pool's claims, and ends its sandboxes that serve no claim."""
+        if self._queues.get(name) is None:
+            return []
+        actions: list[Action] = []
+        problem = ClaimReason.POOL_NOT_FOUND.problem(f"cannot claim: pool {name} is gone", name)
+        for waiting in [one for one in self.inventory.waiting.values() if one.claim.pool == name]:
+            if not self._queues.is_binding(waiting):
+                actions += self._transitions.refuse(waiting, problem, now)
+        for state in (State.STARTING, State.WARM):
+            for sandbox in list(self.inventory.of_pool(name, state)):
+                actions += self._transitions.apply(sandbox, lifecycle.ended(sandbox, EndReason.POOL_REMOVED.value), now)
+        self._queues.close(name)
+        return actions
+
+    # Events of callers.
+
+    def knows(self, key: RequestKey) -> bool:
+        """Whether the claim waits, was answered, or has ended recently."""
+        return any(
+            (self.inventory.waiting.get(key), self.inventory.of_session(key), self._transitions.ended_claims.get(key))
+        )
+
+    def ask(self, claim: Claim, now: float) -> list[Action]:
+        """A claim arrives, perhaps again. Raises FleetError if it can never be served."""
+        if claim.key in self.inventory.waiting:
+            return []
+        session = self.inventory.of_session(claim.key)
+        if session is not None:
+            return [Answer(claim.key, self.session(session.sandbox_id, now))]
+        if (problem := self._transitions.ended_claims.get(claim.key)) is not None:
+            raise FleetError(problem)
+        admit(claim, self.pool(claim.pool), self.inventory, self.limits)
+        self._arrivals += 1
+        self._queues.arrive(Waiting(claim=claim, number=self._arrivals, asked=now, deadline=now + claim.max_wait))
+        return self._cycle.run(claim.pool, now)
+
+    def leave(self, key: RequestKey, now: float) -> list[Action]:
+        """The last caller of the claim has left: the claim is undone, unless it was answered."""
+        waiting = self.inventory.waiting.get(key)
+        if waiting is None:
+            return []
+        return [*self._transitions.withdraw(key, now), *self._cycle.run(waiting.claim.pool, now)]
+
+    def release(self, sandbox_id: str, now: float) -> list[Action]:
+        """The holder releases the sandbox."""
+        sandbox = self.inventory.get(sandbox_id)
+        if sandbox is None:
+            return []
+        return self._apply(sandbox, lifecycle.ended(sandbox, EndReason.RELEASED.value), now)
+
+    def renew(self, sandbox_id: str, lease: float, now: float) -> Sandbox:
+        """The executor has taken a new lease. Raises FleetError if the session has ended meanwhile."""
+        sandbox = replace(self.session(sandbox_id, now), lease_expires=now + lease)
+        self.inventory.put(sandbox)
+        return sandbox
+
+    def discard(self, sandbox_id: str, reason: str, now: float) -> list[Action]:
+        """A warm sandbox is not fit to be claimed any more."""
+        sandbox = self.inventory.get(sandbox_id)
+        if sandbox is None or sandbox.state is not State.WARM:
+            return []
+        return self._apply(sandbox, lifecycle.ended(sandbox, reason), now)
+
+    # Events of sandboxes. Events of an incarnation that was replaced are ignored.
+
+    def ready(self, sandbox_uid: str, now: float) -> list[Action]:
+        """The executor answers, and is the expected one."""
+        sandbox = self.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None:
+            return []
+        state = self._queues.get(sandbox.pool)
+        if sandbox.state is State.STARTING and state is not None:
+            state.start_seconds = observed(state.start_seconds, now - sandbox.started)
+            state.health, state.start_error = StartHealth(), ""
+        return self._apply(sandbox, lifecycle.ready(sandbox, now), now)
+
+    def bound(self, sandbox_uid: str, now: float) -> list[Action]:
+        """The executor is open for its claim."""
+        sandbox = self.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None:
+            return []
+        first = not sandbox.bound
+        actions = self._transitions.apply(sandbox, lifecycle.bound(sandbox), now)
+        if first:
+            actions += self._transitions.begin_session(sandbox.sandbox_id)
+        return [*actions, *self._cycle.run(sandbox.pool, now)]
+
+    def unfit(self, sandbox_uid: str, problem: Problem, now: float) -> list[Action]:
+        """The executor is not the expected one, or cannot be opened."""
+        sandbox = self.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None:
+            return []
+        return self._apply(sandbox, lifecycle.unfit(sandbox, problem), now)
+
+    def exited(self, sandbox_uid: str, end: Exit, now: float) -> list[Action]:
+        """The executor's process has ended."""
+        sandbox = self.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None:
+            return []
+        return self._apply(sandbox, lifecycle.exited(sandbox, end, now, self.limits), now)
+
+    # Events of other writers: a fleet on Kubernetes is not the only one.
+
+    def adopt(self, sandbox: Sandbox, now: float) -> list[Action]:
+        """The sandbox was there before this fleet, or another writer has made it."""
+        if self.inventory.get(sandbox.sandbox_id) is not None:
+            return []
+        self.inventory.put(sandbox)
+        self.inventory.kept_workspaces.discard(sandbox.workspace_id)
+        waited = sandbox.claim is not None and self._queues.leave(sandbox.claim.key) is not None
+        answer: list[Action] = [Answer(sandbox.claim.key, sandbox)] if waited and sandbox.claim else []
+        return [*answer, *self._cycle.run(sandbox.pool, now)]
+
+    def taken(self, sandbox_uid: str, now: float) -> list[Action]:
+        """Another fleet has taken the sandbox: the claim that was to get it waits again, in its old place."""
+        sandbox = self.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None:
+            return []
+        return self._apply(sandbox, lifecycle.taken(sandbox), now)
+
+    def recovered(self, sandbox_id: str, sandbox_uid: str, now: float) -> list[Action]:
+        """The operator has replaced the executor of a session."""
+        sandbox = self.inventory.get(sandbox_id)
+        if sandbox is None or sandbox.state is not State.RECOVERING:
+            return []
+        return self._apply(sandbox, lifecycle.recovered(sandbox, sandbox_uid, now), now)
+
+    def removed(self, sandbox_id: str, reason: str, now: float) -> list[Action]:
+        """Another writer has ended the sandbox, with all that belongs to it."""
+        sandbox = self.inventory.get(sandbox_id)
+        if sandbox is None:
+            return []
+        return self._apply(sandbox, lifecycle.removed(sandbox, reason), now)
+
+    # Time.
+
+    def tick(self, now: float) -> list[Action]:
+        """Time has passed. Called several times a second, so that deadlines are kept."""
+        actions: list[Action] = []
+        for waiting in list(self.inventory.waiting.values()):
+            if now >= waiting.deadline and not self._queues.is_binding(waiting):
+                actions += self._transitions.refuse(waiting, self._overdue(waiting), now)
+        for sandbox in self.inventory.all():
+            if self.capacity.start_is_overdue(sandbox, now):
+                why = f"cannot start a sandbox: not ready within {self.limits.start_timeout:g} s"
+                actions += self._transitions.apply(
+                    sandbox, lifecycle.unfit(sandbox, ClaimReason.START_TIMEOUT.problem(why)), now
+                )
+            elif self.capacity.lease_is_over(sandbox, now):
+                actions += self._transitions.apply(
+                    sandbox, lifecycle.ended(sandbox, EndReason.LEASE_EXPIRED.value), now
+                )
+        for state in self._queues.all():
+            actions += self._cycle.run(state.pool.name, now)
+        return actions
+
+    # Queries.
+
+    def session(self, sandbox_id: str, now: float) -> Sandbox:
+        """A claimed sandbox. Raises FleetError with NOT_FOUND."""
+        sandbox = self.inventory.get(sandbox_id)
+        live = sandbox is not None and sandbox.bound and sandbox.state is not State.ENDED
+        if sandbox is not None and live and (sandbox.lease_expires is None or now < sandbox.lease_expires):
+            return sandbox
+        reason = EndReason.LEASE_EXPIRED.value if live else self._transitions.ended_sandboxes.get(sandbox_id)
+        why = f"it ended: {reason}" if reason else "there is none of that id"
+        raise ClaimReason.SANDBOX_NOT_FOUND.error(f"cannot find sandbox {sandbox_id[:80]!r}: {why}", sandbox_id[:80])
+
+    def standings(self, now: float, only: RequestKey | None = None) -> dict[RequestKey, Queued]:
+        """The standing of each waiting claim, or of one of them."""
+        return self._queues.standings(self.capacity, now, only)
+
+    def why_not(self, key: RequestKey) -> WhyNot | None:
+        """Why the last cycle did not admit the claim; None if it does not wait."""
+        return self._queues.why_not(key)
+
+    def _apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
+        """The step and its pool's next cycle."""
+        return [*self._transitions.apply(sandbox, step, now), *self._cycle.run(sandbox.pool, now)]
+
+    def _overdue(self, waiting: Waiting) -> Problem:
+        state = self._queues.get(waiting.claim.pool)
+        assert state is not None, "a claim waits at a pool"
+        return overdue_problem(waiting, full=self.capacity.room(state.pool) <= 0, closed=state.pool.closed)

@@ -1,0 +1,104 @@
+"""Puts the steps of sandboxes' lives on record, with what follows from them for claims and pools."""
+
+from sandfleet_operator.api.errors import Code, Problem
+from sandfleet_operator.api.reasons import ClaimReason, EndReason
+from sandfleet_operator.api.values import RequestKey, Sandbox, State
+from sandfleet_operator.plan.scheduler import lifecycle
+from sandfleet_operator.plan.scheduler.actions import Action, Answer, Gone, Lost, Taken
+from sandfleet_operator.plan.scheduler.claim_queue import Waiting
+from sandfleet_operator.plan.scheduler.inventory import Inventory
+from sandfleet_operator.plan.scheduler.lifecycle import Step
+from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
+from sandfleet_operator.plan.scheduler.recent import Recent
+
+REMEMBERED = 16384
+# Problems that no other sandbox would solve.
+HOPELESS = frozenset({Code.FAILED_PRECONDITION, Code.INVALID_ARGUMENT})
+
+
+class Transitions:
+    def __init__(self, inventory: Inventory, queues: PoolQueues, limits: FleetLimits) -> None:
+        self._inventory = inventory
+        self._queues = queues
+        self._limits = limits
+        # Why requests and sandboxes have ended.
+        self.ended_claims: Recent[RequestKey, Problem] = Recent(REMEMBERED)
+        self.ended_sandboxes: Recent[str, str] = Recent(REMEMBERED)
+
+    def apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
+        """Records what the step makes of the sandbox; returns the step's actions and those of the claims concerned."""
+        after = step.sandbox
+        if after is None:
+            self._inventory.remove(sandbox.sandbox_id)
+        else:
+            self._inventory.put(after)
+        gone = next((one.sandbox for one in step.actions if isinstance(one, Gone)), None)
+        if gone is not None and gone.keeps_workspace and self._limits.keeps_workspaces:
+            self._inventory.kept_workspaces.add(gone.workspace_id)
+        last = gone or after
+        if sandbox.bound and last is not None and last.state is State.ENDED and sandbox.state is not State.ENDED:
+            self._remember_end(last)
+        actions = list(step.actions)
+        if isinstance(step.outcome, Lost):
+            actions += self._lost(sandbox, step.outcome, now)
+        elif isinstance(step.outcome, Taken):
+            self._queues.requeue(step.outcome.key, failures=0)
+        return actions
+
+    def begin_session(self, sandbox_id: str) -> list[Action]:
+        """Answers the claim of the sandbox."""
+        sandbox = self._inventory.get(sandbox_id)
+        if sandbox is None or not sandbox.bound or sandbox.claim is None:
+            return []
+        self._queues.leave(sandbox.claim.key)
+        state = self._queues.get(sandbox.pool)
+        if state is not None:
+            state.hits.append(sandbox.warm)
+        return [Answer(sandbox.claim.key, sandbox)]
+
+    def refuse(self, waiting: Waiting, problem: Problem, now: float) -> list[Action]:
+        return [*self.withdraw(waiting.claim.key, now), Answer(waiting.claim.key, problem)]
+
+    def withdraw(self, key: RequestKey, now: float) -> list[Action]:
+        """Takes the claim out of the queue, and ends the sandbox that was on its way to it."""
+        waiting = self._queues.leave(key)
+        sandbox = self._inventory.get(waiting.sandbox_id) if waiting else None
+        if sandbox is None:
+            return []
+        return self.apply(sandbox, lifecycle.ended(sandbox, EndReason.CLAIM_UNDONE.value), now)
+
+    def _remember_end(self, sandbox: Sandbox) -> None:
+        assert sandbox.claim is not None
+        why = f"cannot claim: the sandbox of this request ended: {sandbox.ended_reason}"
+        if not sandbox.claim.object_uid:
+            # A declared CodeSandbox says itself whether it wants another pod.
+            problem = ClaimReason.CLAIM_ENDED.problem(why, sandbox.sandbox_id)
+            self.ended_claims.put(sandbox.claim.key, problem)
+        self.ended_sandboxes.put(sandbox.sandbox_id, sandbox.ended_reason)
+
+    def _lost(self, sandbox: Sandbox, lost: Lost, now: float) -> list[Action]:
+        """A start or a binding failed: the claim waits again, and the pool's next start waits longer."""
+        actions: list[Action] = []
+        if lost.claim is not None:
+            actions += self._requeue(lost.claim.key, lost.problem, now)
+        # A failure that comes from the claim, such as from its workspace, says nothing about the pool.
+        if lost.problem.code is Code.INVALID_ARGUMENT or (lost.claim is not None and lost.claim.workspace_id):
+            return actions
+        limits, state = self._limits, self._queues.get(sandbox.pool)
+        if state is None:
+            return actions
+        state.start_error = lost.problem.message
+        state.health = state.health.after_loss(now, limits.start_backoff)
+        if state.health.failures >= limits.start_attempts or lost.problem.code in HOPELESS:
+            for waiting in list(state.queue):
+                actions += self.refuse(waiting, lost.problem, now)
+        return actions
+
+    def _requeue(self, key: RequestKey, problem: Problem, now: float) -> list[Action]:
+        waiting = self._queues.requeue(key, failures=1)
+        if waiting is None:
+            return []
+        if waiting.failures >= self._limits.start_attempts or problem.code in HOPELESS:
+            return self.refuse(waiting, problem, now)
+        return []

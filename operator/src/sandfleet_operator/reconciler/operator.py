@@ -1,0 +1,172 @@
+"""One operator: the store of observed objects, the queue of keys to reconcile, the reconciler and the housekeeping."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    NETWORK_POLICY,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SANDBOX_POOL,
+    SANDBOX_TEMPLATE,
+    Json,
+    Kind,
+)
+from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.cluster.events import Events
+from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.node_facts import NodeFacts
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.workqueue import WorkQueue
+from sandfleet_operator.executors.services import Ask, ServiceWatch
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.sandbox.actions import AskServices
+from sandfleet_operator.plan.sandbox.observed import node_of
+from sandfleet_operator.reconciler.apply import Applier
+from sandfleet_operator.reconciler.housekeeping import Housekeeper
+from sandfleet_operator.reconciler.reconcile import Greeter, Key, Reconciler
+from sandfleet_operator.reconciler.routes import keys_of
+
+# The watched kinds and their selectors; an empty selector means all. Other kinds are read when they are needed.
+WATCHED: dict[Kind, str] = {
+    CODE_SANDBOX: "",
+    SANDBOX_TEMPLATE: "",
+    SANDBOX_POOL: "",
+    POD: names.SANDBOX_SELECTOR,
+    PERSISTENT_VOLUME_CLAIM: names.SANDBOX_SELECTOR,
+    NETWORK_POLICY: names.SANDBOX_SELECTOR,
+    NODE: "",
+}
+WORKERS = 32
+# Seconds between two resyncs, which list and reconcile all objects.
+RESYNC_SECONDS = 300.0
+
+_log = logging.getLogger(__name__)
+
+
+class Operator:
+    """Wires the parts of an operator together.
+
+    `greet` verifies executors; `ask` lists their services; `leading` gives the fencing number, or None; `keys` is the
+    JWKS to publish; `clock` is seconds since the epoch; `chance` gives numbers from 0 to below 1.
+    """
+
+    def __init__(
+        self,
+        kube: KubeApi,
+        settings: Settings,
+        *,
+        greet: Greeter,
+        ask: Ask,
+        keys: Callable[[], str],
+        leading: Callable[[], int | None],
+        clock: Callable[[], float],
+        chance: Callable[[], float] = random.random,
+        instance: str = "sandfleet-operator",
+        workers: int = WORKERS,
+    ) -> None:
+        self._kube = kube
+        self._settings = settings
+        self.store = Store()
+        self.queue: WorkQueue[Key] = WorkQueue(self._work, workers)
+        applier = Applier(kube, self.store, keys, leading)
+        self._applier = applier
+        self._facts = NodeFacts(kube, self.store, clock)
+        self._housekeeper = Housekeeper(kube, self.store, applier, settings, busy=self._is_busy, clock=clock)
+        events = Events(kube, clock, instance)
+        self._services = ServiceWatch(
+            ask, news=self._look_again, tell=events.tell_of_services, clock=clock, chance=chance
+        )
+        self._reconciler = Reconciler(
+            self.store,
+            applier,
+            self._facts,
+            settings,
+            greet=greet,
+            tell=events.tell,
+            services=self._services,
+            wake=self.queue.add,
+            paused=self._housekeeper.leaving.__contains__,
+            clock=clock,
+        )
+
+    def saw(self, kind: Kind, deleted: bool, obj: Json) -> None:
+        """Takes an event of a watch. Ignores unchanged nodes, and namespaces that are not ours to watch."""
+        places = self._settings.watch_namespaces
+        if places and kind.namespaced and obj["metadata"].get("namespace") not in places:
+            return
+        known = self.store.get_like(kind, obj)
+        news = self.store.remove(kind, obj) if deleted else self.store.put(kind, obj)
+        if news and not (kind == NODE and known is not None and not deleted and node_of(known) == node_of(obj)):
+            self._wake(kind, obj)
+            if known is not None:
+                # Wake the sandboxes that the earlier version named, too: they restore a label that was removed.
+                self._wake(kind, known)
+        if deleted and kind == CODE_SANDBOX:
+            self._reconciler.forget(obj["metadata"].get("uid", ""))
+
+    async def run(self) -> None:
+        """Starts with a resync, then works until cancelled. Raises KubeError if the first resync fails."""
+        await self.resync()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.queue.run())
+            group.create_task(self._services.run())
+            group.create_task(self._resync_forever())
+
+    async def close(self) -> None:
+        await self._reconciler.close()
+
+    async def resync(self) -> None:
+        """Lists and reconciles all watched objects: a watch or an earlier operator may have missed one.
+
+        Raises KubeError.
+        """
+        for kind, selector in WATCHED.items():
+            for namespace in self._namespaces(kind):
+                listing = await self._kube.list(kind, namespace, selector)
+                for obj in self.store.replace(kind, listing.items, listing.resource_version, namespace):
+                    self._wake(kind, obj)
+                    if kind == CODE_SANDBOX and self.store.get_like(kind, obj) is None:
+                        self._reconciler.forget(obj["metadata"].get("uid", ""))
+        await self._facts.refresh()
+        self._applier.forget_keys()
+        for kind in (SANDBOX_TEMPLATE, SANDBOX_POOL, CODE_SANDBOX):
+            for obj in self.store.all(kind):
+                self._wake(kind, obj)
+        for policy in self.store.all(NETWORK_POLICY):
+            # The last sandbox of its namespace may have been deleted while no operator was running.
+            self.queue.add(Key("namespace", policy["metadata"]["namespace"]))
+
+    def _namespaces(self, kind: Kind) -> Iterable[str | None]:
+        return (self._settings.watch_namespaces or (None,)) if kind.namespaced else (None,)
+
+    async def _resync_forever(self) -> None:
+        while True:
+            await asyncio.sleep(RESYNC_SECONDS)
+            try:
+                await self.resync()
+                await self._housekeeper.remove_orphans()
+            except Exception as error:  # noqa: BLE001 - the next resync may succeed; the watches go on
+                _log.warning("cannot resync: %s", error)
+
+    async def _work(self, key: Key) -> float | None:
+        if key.what == "sandbox":
+            return await self._reconciler.sandbox(key)
+        if key.what == "namespace":
+            return await self._housekeeper.namespace(key.namespace)
+        await self._housekeeper.template(key.namespace, key.name)
+        return None
+
+    def _look_again(self, whom: AskServices) -> None:
+        self.queue.add(Key("sandbox", whom.namespace, whom.name))
+
+    def _wake(self, kind: Kind, obj: Json) -> None:
+        for key in keys_of(kind, obj, self.store):
+            self.queue.add(key)
+
+    def _is_busy(self, namespace: str) -> bool:
+        return self.queue.is_busy(lambda key: key.what == "sandbox" and key.namespace == namespace)

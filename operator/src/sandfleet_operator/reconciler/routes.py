@@ -1,0 +1,77 @@
+"""Which keys to reconcile when an object changes."""
+
+from collections.abc import Iterator
+
+from sandfleet_operator.api.kinds.meta import referred
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    NETWORK_POLICY,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SANDBOX_POOL,
+    SANDBOX_TEMPLATE,
+    Json,
+    Kind,
+)
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.reconciler.reconcile import Key
+
+
+def keys_of(kind: Kind, obj: Json, store: Store) -> Iterator[Key]:
+    """Keys for an object. The store gives the sandboxes that use a template, a pool or a node."""
+    meta = obj["metadata"]
+    namespace, name = meta.get("namespace", ""), meta["name"]
+    if kind == CODE_SANDBOX:
+        yield from (Key("sandbox", namespace, name), Key("namespace", namespace))
+    elif kind == POD:
+        yield from (*_sandboxes_of(namespace, obj), Key("namespace", namespace))
+    elif kind == PERSISTENT_VOLUME_CLAIM:
+        yield from _sandboxes_of(namespace, obj)
+    elif kind == NETWORK_POLICY:
+        yield from _of_policy(namespace, name, obj)
+    elif kind == SANDBOX_TEMPLATE:
+        yield from (Key("template", namespace, name), *_on_template(namespace, name, store))
+    elif kind == SANDBOX_POOL:
+        yield from (Key("namespace", namespace), *_waiting_for(namespace, name, store))
+    elif kind == NODE:
+        yield from _on_node(name, store)
+
+
+def _on_template(namespace: str, name: str, store: Store) -> Iterator[Key]:
+    for sandbox in store.all(CODE_SANDBOX, namespace):
+        if referred(sandbox, "templateRef") == name:
+            yield Key("sandbox", namespace, sandbox["metadata"]["name"])
+
+
+def _waiting_for(pool_namespace: str, pool: str, store: Store) -> Iterator[Key]:
+    for sandbox in store.all(CODE_SANDBOX, pool_namespace):
+        meta = sandbox["metadata"]
+        if referred(sandbox, "poolRef") == pool and names.BOUND_POD not in (meta.get("annotations") or {}):
+            yield Key("sandbox", pool_namespace, meta["name"])
+
+
+def _on_node(name: str, store: Store) -> Iterator[Key]:
+    for pod in store.all(POD):
+        if pod.get("spec", {}).get("nodeName") == name:
+            yield from _sandboxes_of(pod["metadata"]["namespace"], pod)
+
+
+def _sandboxes_of(namespace: str, obj: Json) -> Iterator[Key]:
+    """By label and by owner, because users may have changed either."""
+    meta = obj["metadata"]
+    owners = {one["name"] for one in meta.get("ownerReferences") or () if one.get("kind") == "CodeSandbox"}
+    label = (meta.get("labels") or {}).get(names.SANDBOX)
+    for name in sorted(owners | ({label} if label else set())):
+        yield Key("sandbox", namespace, name)
+
+
+def _of_policy(namespace: str, name: str, obj: Json) -> Iterator[Key]:
+    if name == names.DEFAULT_DENY:
+        yield Key("namespace", namespace)
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("kind") == "CodeSandbox":
+            yield Key("sandbox", namespace, owner["name"])
+        elif owner.get("kind") == "SandboxTemplate":
+            yield Key("template", namespace, owner["name"])

@@ -1,0 +1,1 @@
+"""Traces of the control plane: the only room that imports OpenTelemetry."""

@@ -1,0 +1,348 @@
+"""The fleet over an API server that is late, refuses, or says what is wrong with a pod."""
+
+import asyncio
+
+import pytest
+from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    RUNTIME_CLASS,
+    SANDBOX_POOL,
+    Forbidden,
+    Ref,
+    Unreachable,
+    ref_of,
+)
+from sandfleet_operator.api.values import Claim, RequestKey
+from sandfleet_operator.cluster.reviews import REVIEW_KINDS
+from sandfleet_operator.fleet.kubernetes import unrecorded_claims as unwritten
+from sandfleet_operator.fleet.kubernetes import upkeep
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.podspec import PodState
+from support.fakes.kube_memory import Before, MemoryKube
+from support.kubernetes.world import TEAM, World, pool_object, sandbox_object, template_object
+
+
+class Late(MemoryKube):
+    """What `holds` names arrives only when `arrive` is set, whatever has become of who sent it."""
+
+    def __init__(self, world):
+        super().__init__(world.cluster, kinds=REVIEW_KINDS)
+        self.holds, self.held, self.arrive = lambda _: False, [], asyncio.Event()
+
+    async def _write(self, write, do):
+        if not self.holds(write):
+            return await super()._write(write, do)
+        self.held.append(asyncio.create_task(self._arrives(super()._write(write, do))))
+        return await asyncio.shield(self.held[-1])
+
+    async def _arrives(self, writing):
+        await self.arrive.wait()
+        return await writing
+
+    async def landed(self):
+        self.arrive.set()
+        await asyncio.gather(*self.held, return_exceptions=True)
+
+
+def takes_a_pod(write):
+    retires = write.verb == "patch" and any(one.get("value") == PodState.RETIRING.value for one in write.body)
+    return write.ref.kind == POD and (write.verb == "delete" or retires)
+
+
+def forbidden(message="cannot write: it is forbidden"):
+    return Before(Forbidden(403, "Forbidden", message))
+
+
+def first_times(many, matches, fault):
+    met = []
+
+    def faulty(write):
+        if matches(write) and len(met) < many:
+            met.append(write)
+            return fault
+        return None
+
+    return faulty, met
+
+
+@pytest.fixture
+async def world():
+    async with World() as made:
+        await made.add(template_object(), pool_object())
+        yield made
+
+
+async def full(world, fleet, many=2):
+    await world.until(lambda: fleet.scheduler.summary("team/fast").warm == many)
+
+
+def owners(pod):
+    return [one["name"] for one in pod["metadata"].get("ownerReferences") or ()]
+
+
+def is_owned(world):
+    """Whether the one claimed pod belongs to the one CodeSandbox."""
+    objects, pods = world.objects(), world.pods("claimed")
+    return [owners(pod) for pod in pods] == [[one["metadata"]["name"]] for one in objects] and len(pods) == 1
+
+
+def pool_condition(world):
+    pool = world.cluster.objects[Ref(SANDBOX_POOL, TEAM, "fast")]
+    return next(iter((pool.get("status") or {}).get("conditions") or ()), {})
+
+
+# Undone claims.
+
+
+async def test_a_late_undo_does_not_undo_a_claim_that_the_next_fleet_has_answered(world):
+    late = Late(world)
+    first = await world.fleet(late)
+    await full(world, first)
+    late.holds = takes_a_pod
+    first.pretended.open = lambda *_: asyncio.Event().wait()
+    watch = first.fleet.claim(Claim(key=RequestKey("alice", "r1"), pool=f"{TEAM}/fast", max_wait=10.0))
+    await world.until(lambda: world.pods("claimed"))
+    sandbox = next(one for one in first.scheduler.inventory.all() if one.claim)
+    await world.until(lambda: first._backend.run(sandbox.sandbox_id).claimed)
+    watch.leave()
+    await world.until(lambda: late.held)
+    await world.kill(first)
+    second = await world.fleet()
+    answered = await world.claim(second)
+    assert answered.sandbox_id == sandbox.sandbox_id
+    await late.landed()
+    await world.until(lambda: is_owned(world))
+    assert second.session_of(f"{TEAM}/{world.objects()[0]['metadata']['name']}").sandbox_id == sandbox.sandbox_id
+
+
+async def test_of_two_pods_of_a_request_the_next_fleet_keeps_the_answered_one(world):
+    late = Late(world)
+    first = await world.fleet(late)
+    await full(world, first)
+    late.holds = takes_a_pod
+    opened, real = [], first.pretended.open
+
+    async def open_second(sandbox, lease):
+        opened.append(sandbox.sandbox_uid)
+        if len(opened) == 1:
+            raise FleetError(Problem(Code.INTERNAL, "OpenFailed", "cannot open the sandbox: it does not want to"))
+        await real(sandbox, lease)
+
+    first.pretended.open = open_second
+    answered = await world.claim(first)
+    await world.until(lambda: late.held and any(owners(pod) for pod in world.pods("claimed")))
+    assert len(world.pods("claimed")) == 2
+    await world.kill(first)
+    second = await world.fleet()
+    assert (await world.claim(second)).sandbox_id == answered.sandbox_id
+    await late.landed()
+    await world.until(lambda: len(world.pods("claimed")) == 1 and len(world.pods()) == 3)
+    assert f"{TEAM}/{world.pods('claimed')[0]['metadata']['name']}" == answered.sandbox_id
+
+
+# Refusals.
+
+
+async def test_a_refused_release_is_retried(world):
+    kube = world.client()
+    fleet = await world.fleet(kube)
+    sandbox = await world.claim(fleet)
+    await world.until(lambda: is_owned(world))
+    kube.fault, met = first_times(
+        1, lambda write: write.verb == "delete" and write.ref.kind == CODE_SANDBOX, forbidden()
+    )
+    assert await fleet.fleet.release(sandbox.sandbox_id)
+    await world.until(lambda: not world.pods("claimed") and not world.objects())
+    assert met
+    await full(world, fleet)
+
+
+async def test_a_refused_deletion_of_a_surplus_warm_pod_is_retried(world):
+    kube = world.client()
+    fleet = await world.fleet(kube)
+    await full(world, fleet)
+    kube.fault, met = first_times(2, takes_a_pod, forbidden())
+    await world.kube.merge(Ref(SANDBOX_POOL, TEAM, "fast"), {"spec": {"replicas": 1}})
+    await world.until(lambda: len(world.pods()) == 1 == len(fleet.scheduler.inventory))
+    assert len(met) == 2
+
+
+async def test_a_refused_adoption_of_a_claimed_pod_is_retried(world):
+    kube = world.client()
+    fleet = await world.fleet(kube)
+    await full(world, fleet)
+
+    def owns(write):
+        patched = write.body if write.verb == "patch" else ()
+        return any(one["path"] == "/metadata/ownerReferences" and one["value"] for one in patched)
+
+    kube.fault, met = first_times(2, owns, forbidden())
+    await world.claim(fleet)
+    await world.until(lambda: is_owned(world))
+    assert len(met) == 2
+
+
+async def test_a_takeover_does_not_wait_for_a_pod_that_cannot_be_changed(world, monkeypatch):
+    monkeypatch.setattr(unwritten, "SETTLE_SECONDS", 0.1)
+    kube = world.client()
+    first = await world.fleet(kube)
+    await full(world, first)
+    refused = Before(Unreachable(0, "ConnectionFailed", "cannot write: connection refused"))
+    kube.fault = lambda write: refused if write.verb == "create" and write.ref.kind == CODE_SANDBOX else None
+    sandbox = await world.claim(first)
+    await world.kill(first)
+    refused = world.client()
+    refused.fault = lambda write: forbidden() if write.ref.name == sandbox.sandbox_id.partition("/")[2] else None
+    second = await world.fleet(refused)
+    assert (await world.claim(second, "other")).sandbox_id != sandbox.sandbox_id
+    refused.fault = lambda _: None
+    await world.until(lambda: len(world.objects()) == 2)
+
+
+# Pods that lack something.
+
+
+async def test_the_next_fleet_creates_the_volume_of_a_pod_whose_fleet_ended(world):
+    world.starts = False
+    late = Late(world)
+    late.holds = lambda write: write.verb == "create" and write.ref.kind == PERSISTENT_VOLUME_CLAIM
+    first = await world.fleet(late)
+    await world.until(lambda: len(late.held) == 2)
+    await world.kill(first)
+    made = {pod["metadata"]["uid"] for pod in world.pods()}
+    second = await world.fleet()
+    await world.until(lambda: volumes(world) == {f"workspace-{pod['metadata']['name']}" for pod in world.pods()})
+    world.starts = True
+    await full(world, second)
+    assert {pod["metadata"]["uid"] for pod in world.pods()} == made
+    await late.landed()
+    assert len(volumes(world)) == 2
+
+
+async def test_a_pod_is_replaced_when_the_next_fleet_may_not_create_its_volume(world):
+    world.starts = False
+    late = Late(world)
+    late.holds = lambda write: write.verb == "create" and write.ref.kind == PERSISTENT_VOLUME_CLAIM
+    first = await world.fleet(late)
+    await world.until(lambda: len(late.held) == 2)
+    await world.kill(first)
+    made = {pod["metadata"]["uid"] for pod in world.pods()}
+    world.starts, kube = True, world.client()
+    kube.fault, _ = first_times(2, late.holds, forbidden("cannot write: exceeded quota"))
+    second = await world.fleet(kube)
+    await world.until(lambda: not made & {pod["metadata"]["uid"] for pod in world.pods()}, within=20.0)
+    await full(world, second)
+    late.arrive.set()
+
+
+def volumes(world):
+    return {ref.name for ref in world.cluster.objects if ref.kind == PERSISTENT_VOLUME_CLAIM}
+
+
+async def test_a_users_codesandbox_gets_another_pod_if_the_first_vanished_unrecorded(world):
+    kube = world.client()
+    fleet = await world.fleet(kube)
+    await full(world, fleet)
+    refused = Before(Unreachable(0, "ConnectionFailed", "cannot write: connection refused"))
+    kube.fault = lambda write: refused if write.verb == "merge" and write.ref.kind == CODE_SANDBOX else None
+    await world.add(sandbox_object())
+    await world.until(lambda: world.pods("claimed"))
+    lost = world.pods("claimed")[0]
+    await world.until(lambda: any(one.bound for one in fleet.scheduler.inventory.all()))
+    await world.kube.delete(ref_of(lost), grace_seconds=0)
+    await world.until(lambda: lost["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in world.pods()})
+    kube.fault = lambda _: None
+    # The next try may be 5 s away.
+    await world.until(lambda: any(owners(pod) == ["mine"] for pod in world.pods("claimed")), 30)
+    (made,) = world.objects()
+    pods = {f"{pod['metadata']['name']}/{pod['metadata']['uid']}" for pod in world.pods("claimed")}
+    assert {made["metadata"]["annotations"][names.BOUND_POD]} == pods
+
+
+# What a pool says.
+
+
+def waiting(reason, message):
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"phase": "Pending", "containerStatuses": [{"name": "executor", "ready": False, "state": state}]}
+
+
+UNSCHEDULED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/3 nodes are available",
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "node", "reason", "said"),
+    [
+        (waiting("ErrImagePull", "not found"), "node-0", "ImagePullFailed", "ErrImagePull: not found"),
+        (waiting("ImagePullBackOff", "Back-off"), "node-0", "ImagePullFailed", "ImagePullBackOff: Back-off"),
+        (
+            waiting("CreateContainerError", "no runsc"),
+            "node-0",
+            "ContainerCreateFailed",
+            "CreateContainerError: no runsc",
+        ),
+        ({"phase": "Pending", "conditions": [UNSCHEDULED]}, "", "Unschedulable", "0/3 nodes are available"),
+    ],
+)
+async def test_a_pool_reports_at_once_why_its_pods_cannot_start(world, monkeypatch, status, node, reason, said):
+    monkeypatch.setattr(upkeep, "SETTLED_SECONDS", 0.0)
+    world.starts = False
+    fleet = await world.fleet()
+    await world.until(lambda: len(world.pods()) == 2)
+    for pod in world.pods():
+        world.cluster.edit(ref_of(pod), lambda obj: (obj.update(status=status), obj["spec"].update(nodeName=node)))
+    await world.until(lambda: pool_condition(world).get("reason") == reason)
+    assert (pool_condition(world)["status"], pool_condition(world)["message"]) == ("False", said)
+    assert [level.reason for _, level in fleet.pools()] == [reason]
+    for pod in world.pods():
+        world.cluster.edit(ref_of(pod), lambda obj: obj.update(status={"phase": "Pending"}))
+    world.starts = True
+    await world.until(lambda: pool_condition(world).get("reason") == "Filled")
+    assert not pool_condition(world)["message"]
+
+
+async def test_a_pool_reports_the_api_servers_message_when_its_pods_are_refused(world):
+    kube = world.client()
+    kube.fault = lambda write: (
+        forbidden("exceeded quota: team") if write.verb == "create" and write.ref.kind == POD else None
+    )
+    await world.fleet(kube)
+    await world.until(lambda: pool_condition(world).get("reason") == "StartsFail")
+    assert "exceeded quota: team" in pool_condition(world)["message"]
+
+
+# What pods are made as.
+
+
+async def test_the_first_warm_pod_has_a_user_namespace_if_all_nodes_support_it(world):
+    handlers = {"runtimeHandlers": [{"name": "runsc", "features": {"userNamespaces": True}}]}
+    await world.kube.merge(Ref(NODE, "", "node-0"), {"status": handlers}, "status")
+    runtime = {"apiVersion": RUNTIME_CLASS.api_version, "kind": RUNTIME_CLASS.kind, "handler": "runsc"}
+    await world.kube.create({**runtime, "metadata": {"name": "gvisor"}})
+    await world.fleet()
+    await world.until(lambda: len(world.pods()) == 2)
+    assert [pod["spec"].get("hostUsers") for pod in world.pods()] == [False, False]
+
+
+async def test_the_fleet_rereads_the_capabilities_of_nodes(world, monkeypatch):
+    monkeypatch.setattr(upkeep, "LEARN_EVERY", 0.0)
+    handlers = {"runtimeHandlers": [{"name": "runsc", "features": {"userNamespaces": True}}]}
+    await world.kube.merge(Ref(NODE, "", "node-0"), {"status": handlers}, "status")
+    fleet = await world.fleet()
+    await full(world, fleet)
+    runtime = {"apiVersion": RUNTIME_CLASS.api_version, "kind": RUNTIME_CLASS.kind, "handler": "runsc"}
+    await world.kube.create({**runtime, "metadata": {"name": "gvisor"}})
+
+    async def learned():
+        return await fleet._facts.user_namespaces("gvisor")
+
+    await world.until(learned)

@@ -1,0 +1,102 @@
+"""Which keys a changed object wakes."""
+
+import pytest
+from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    CONFIG_MAP,
+    NETWORK_POLICY,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SANDBOX_POOL,
+    SANDBOX_TEMPLATE,
+)
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.plan.pods import names
+from sandfleet_operator.reconciler.routes import keys_of
+
+
+def obj(name="x", namespace="team-a", owners=(), labels=None, annotations=None, **fields):
+    references = [{"kind": kind, "name": owner, "uid": "u"} for kind, owner in owners]
+    meta = {
+        "namespace": namespace,
+        "name": name,
+        "ownerReferences": references,
+        "labels": labels,
+        "annotations": annotations,
+        "resourceVersion": "1",
+    }
+    return {"metadata": meta, **fields}
+
+
+STORE = Store()
+for kind, made in (
+    (CODE_SANDBOX, obj("one", spec={"templateRef": {"name": "python"}})),
+    (CODE_SANDBOX, obj("two", spec={"templateRef": {"name": "python"}})),
+    (CODE_SANDBOX, obj("three", spec={"templateRef": {"name": "other"}})),
+    (CODE_SANDBOX, obj("four", spec={"inline": {}})),
+    (CODE_SANDBOX, obj("five", spec={"templateRef": {"name": "other"}, "poolRef": {"name": "warm"}})),
+    (
+        CODE_SANDBOX,
+        obj(
+            "six",
+            annotations={names.BOUND_POD: "warm-1/u"},
+            spec={"templateRef": {"name": "other"}, "poolRef": {"name": "warm"}},
+        ),
+    ),
+    (CODE_SANDBOX, obj("one", "team-b", spec={"templateRef": {"name": "python"}})),
+    (POD, obj("one", labels={names.SANDBOX: "one"}, spec={"nodeName": "node-1"})),
+    (POD, obj("two", labels={names.SANDBOX: "two"}, spec={"nodeName": "node-2"})),
+    (POD, obj("one", "team-b", labels={names.SANDBOX: "one"}, spec={"nodeName": "node-1"})),
+    (POD, obj("three", labels={names.SANDBOX: "three"}, spec={})),
+):
+    STORE.put(kind, made)
+
+WAITS = {"type": "Ready", "status": "False", "reason": "WaitingForClaim"}
+for name, message in (
+    ("lost", "cannot take a sandbox from the pool: there is none"),
+    ("waits", Reason.WAITING_FOR_CLAIM.meaning),
+):
+    said = {"conditions": [{**WAITS, "message": message}]}
+    STORE.put(
+        CODE_SANDBOX,
+        obj(name, "team-c", spec={"templateRef": {"name": "python"}, "poolRef": {"name": "warm"}}, status=said),
+    )
+STORE.put(CODE_SANDBOX, obj("new", "team-c", spec={"templateRef": {"name": "python"}, "poolRef": {"name": "warm"}}))
+
+OWNER = ("CodeSandbox", "demo")
+TABLE = [
+    (CODE_SANDBOX, obj("demo"), {"sandbox/team-a/demo", "namespace/team-a"}),
+    (POD, obj(labels={names.SANDBOX: "demo"}), {"sandbox/team-a/demo", "namespace/team-a"}),
+    (POD, obj(owners=[OWNER]), {"sandbox/team-a/demo", "namespace/team-a"}),
+    # A user gave it to another sandbox: both are woken.
+    (
+        POD,
+        obj(owners=[OWNER], labels={names.SANDBOX: "other"}),
+        {"sandbox/team-a/demo", "sandbox/team-a/other", "namespace/team-a"},
+    ),
+    (POD, obj(owners=[("ReplicaSet", "demo")]), {"namespace/team-a"}),
+    (PERSISTENT_VOLUME_CLAIM, obj(labels={names.SANDBOX: "demo"}), {"sandbox/team-a/demo"}),
+    (PERSISTENT_VOLUME_CLAIM, obj(), set()),
+    (NETWORK_POLICY, obj(names.DEFAULT_DENY), {"namespace/team-a"}),
+    (NETWORK_POLICY, obj("own", owners=[OWNER]), {"sandbox/team-a/demo"}),
+    (NETWORK_POLICY, obj("class", owners=[("SandboxTemplate", "python")]), {"template/team-a/python"}),
+    (
+        SANDBOX_TEMPLATE,
+        obj("python"),
+        {"template/team-a/python", "sandbox/team-a/one", "sandbox/team-a/two"},
+    ),
+    # What waits for it.
+    (SANDBOX_POOL, obj("warm"), {"namespace/team-a", "sandbox/team-a/five"}),
+    (NODE, obj("node-1", ""), {"sandbox/team-a/one", "sandbox/team-b/one"}),
+    (NODE, obj("node-9", ""), set()),
+    (CONFIG_MAP, obj(), set()),
+]
+
+
+@pytest.mark.parametrize(("kind", "seen", "keys"), TABLE)
+def test_an_object_wakes_the_keys_it_concerns(kind, seen, keys):
+    found = [str(key) for key in keys_of(kind, seen, STORE)]
+    assert set(found) == keys
+    assert len(found) == len(keys)

@@ -1,0 +1,257 @@
+"""The command line, against a scripted fleet."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sandfleet import Sandbox
+from sandfleet._fleets import embedded
+from sandfleet._sync import portal
+from sandfleet.cli import doctor, main
+from sandfleet.cli.doctor import Check
+from sandfleet.testing import Breaks, Event, FakeFleet, finished, output, result
+from sandfleet.values.sandbox import Isolation
+from sandfleet_api.executor.v1 import common_pb2
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFleet]:
+    made = FakeFleet()
+    portal.run(made.__aenter__())
+    monkeypatch.setenv("SANDFLEET_ADDRESS", made.address)
+    yield made
+    portal.run(made.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    (tmp_path / "code.py").write_text("code")
+    return str(tmp_path / "code.py")
+
+
+def test_run_streams_the_output_and_ends_the_sandbox(
+    fake: FakeFleet, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.answer("code", output("out\n"), output("err\n", stderr=True), result("text/plain", b"42"), finished())
+    assert main(["run", script]) == 0
+    assert capsys.readouterr() == ("out\n42\n", "err\n")
+    assert fake.ended
+
+
+def test_run_in_an_existing_sandbox_keeps_it(fake: FakeFleet, script: str) -> None:
+    fake.answer("code", finished())
+    with Sandbox.create() as sandbox:
+        assert main(["run", "--sandbox", sandbox.sandbox_id, script]) == 0
+        assert not fake.ended
+    with pytest.raises(SystemExit):
+        main(["run", "--sandbox", "one", "--isolation", "none", script])
+
+
+def test_run_of_code_that_raises_shows_its_traceback_and_fails(
+    fake: FakeFleet, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raised = Event(error=common_pb2.ExecutionError(name="ValueError", value="x", traceback="Traceback: x\n"))
+    fake.answer("code", raised, finished(common_pb2.OUTCOME_ERROR, blame=common_pb2.BLAME_CODE))
+    assert main(["run", script]) == 1
+    assert capsys.readouterr().err == "Traceback: x\n"
+
+
+def test_run_over_the_deadline_says_so_and_fails(
+    fake: FakeFleet, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.answer("code", finished(common_pb2.OUTCOME_TIMEOUT, blame=common_pb2.BLAME_LIMIT, message="Too slow."))
+    assert main(["run", script, "--timeout", "2"]) == 1
+    assert capsys.readouterr().err == "sandfleet: timeout: Too slow.\n"
+    assert fake.called("Execute")[0].request.timeout.seconds == 2
+
+
+def test_run_that_the_platform_lost_is_no_failure_of_the_code(fake: FakeFleet, script: str) -> None:
+    fake.answer("code", Breaks())
+    assert main(["run", script]) == 3
+
+
+def test_run_as_json_prints_one_object(fake: FakeFleet, script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.answer("code", output("out\n"), result("image/png", b"\x89P"), finished())
+    assert main(["run", script, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["outcome"], said["logs"]["stdout"], said["results"][0]["parts"]) == (
+        "ok",
+        "out\n",
+        {"image/png": "iVA="},
+    )
+
+
+def test_run_of_bash_is_a_command(fake: FakeFleet, script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.answer("bash /tmp/sandfleet-run", output("hi\n"), finished())
+    assert main(["run", script, "--language", "bash"]) == 0
+    assert capsys.readouterr().out == "hi\n"
+    assert fake.files == {b"/tmp/sandfleet-run": b"code"}
+
+
+def test_run_of_a_missing_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "/nope"]) == 2
+    assert "cannot run /nope" in capsys.readouterr().err
+
+
+def test_a_platform_failure_has_its_own_exit_code_and_json_on_request(
+    monkeypatch: pytest.MonkeyPatch, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SANDFLEET_ADDRESS", raising=False)
+    monkeypatch.setattr(embedded, "running", lambda: None)
+    monkeypatch.setattr(embedded, "find_spec", lambda _: None)
+    assert main(["run", script, "--json"]) == 3
+    said = json.loads(capsys.readouterr().out)["error"]
+    assert (said["type"], said["reason"]) == ("UnavailableError", "LocalNotInstalled")
+    assert main(["run", script]) == 3
+    assert capsys.readouterr().err.startswith("sandfleet: cannot start an embedded fleet")
+
+
+@pytest.mark.parametrize("words", [[], ["nope"], ["run"], ["run", "x", "--language", "cobol"]])
+def test_wrong_usage_is_exit_code_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run",
+        "demo",
+        "doctor",
+        "dev",
+        "pool ls",
+        *(f"sandboxes {action}" for action in ("ls", "get", "kill", "exec", "services", "logs")),
+    ],
+)
+def test_every_command_has_help_and_takes_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([*command.split(), "--help"])
+    assert caught.value.code == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_sandboxes_are_listed_as_a_table_and_as_json(fake: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sandboxes", "ls"]) == 0
+    assert capsys.readouterr().out.split()[:3] == ["SANDBOX", "STATE", "TEMPLATE"]
+    assert main(["sandboxes", "ls", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_the_doctor_says_why_there_is_no_isolation_where_bubblewrap_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["doctor"]) == 1
+    shown = capsys.readouterr().out
+    assert "MISSING bubblewrap           not found: install the package bubblewrap" in shown
+    assert "No isolation" in shown
+    assert main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["isolation"] == "none"
+
+
+def test_the_doctor_tries_a_namespace_and_reports_bubblewraps_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bwrap").write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo 1.0 && exit\necho "No permissions" >&2; exit 1\n'
+    )
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
+    assert main(["doctor"]) == 1
+    assert "MISSING session namespace    cannot make one: No permissions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("checks", "level"),
+    [
+        ([Check("a", True, "", needed=True), Check("gVisor", False, "")], Isolation.NAMESPACE),
+        ([Check("a", True, "", needed=True), Check("gVisor", True, "")], Isolation.GVISOR),
+        ([Check("a", False, "", needed=True), Check("gVisor", True, "")], Isolation.NONE),
+        ([Check("a", True, "", needed=True), Check("b", False, "")], Isolation.NAMESPACE),
+    ],
+)
+def test_the_verdict_follows_the_needed_checks(checks: list[Check], level: Isolation) -> None:
+    assert doctor.verdict(checks) is level
+
+
+def test_a_closed_or_full_output_is_no_traceback(fake: FakeFleet, script: str) -> None:
+    def run(redirection: str) -> "subprocess.CompletedProcess[str]":
+        line = f'"$0" -m sandfleet run "$1" {redirection}'
+        fake.answer("code", output("out\n"), finished())
+        return subprocess.run(["bash", "-c", line, sys.executable, script], capture_output=True, text=True, check=False)
+
+    assert (run("").stdout, run("").returncode) == ("out\n", 0)
+    full = run("> /dev/full")
+    assert (full.returncode, full.stderr) == (1, "sandfleet: cannot go on: No space left on device\n")
+    closed = run(">&- <&-")
+    assert (closed.returncode, closed.stderr) == (0, "")
+    assert run("2>&-").returncode == 0
+
+
+def test_misplaced_options_of_a_command_are_refused_with_a_hint(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words in (["sandboxes", "exec", "one", "ls", "-l"], ["shell", "one", "ls", "-l"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert "unrecognized arguments: -l; options of the command go after --" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["sandboxes", "ls", "--nonsense"])
+    assert "behind --" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "message"),
+    [
+        (["run", "missing"], "ENOENT", "cannot run missing: No such file or directory"),
+        (
+            ["cp", "a", "b"],
+            "WrongUsage",
+            "cannot copy: one side has to be ID:PATH of one sandbox, the other a local path",
+        ),
+        (["cp", "", "one:x"], "WrongUsage", "cannot copy: a name is empty"),
+        (
+            ["sandboxes", "exec", "one"],
+            "WrongUsage",
+            "cannot run a command: none is given; use sandboxes exec ID -- CMD…",
+        ),
+    ],
+)
+def test_wrong_usage_is_said_to_people_and_to_programs(
+    words: list[str],
+    reason: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert capsys.readouterr() == ("", f"sandfleet: {message}\n")
+    assert main([*words, "--json"]) == 2
+    said = capsys.readouterr()
+    error = json.loads(said.out)["error"]
+    assert (error["reason"], error["message"], said.err) == (reason, message, "")
+
+
+@pytest.mark.parametrize("ports", ["0", "70000", "1:70000", "-1", "80:", ":80", "1_0", "\uff18\uff10", "80:x"])
+def test_ports_that_cannot_be_are_wrong_usage(ports: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["forward", "one", ports])
+    assert ended.value.code == 2
+    assert f"cannot forward {ports!r}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tail", ["0", "-1", "99999999999"])
+def test_a_number_of_lines_that_cannot_be_is_wrong_usage(
+    fake: FakeFleet, tail: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Sandbox.create() as sandbox:
+        assert main(["sandboxes", "logs", "--tail", tail, sandbox.sandbox_id, "web"]) == 2
+    assert f"cannot read the last {tail} lines" in capsys.readouterr().err
+    assert not fake.called("Logs")

@@ -1,0 +1,189 @@
+"""When the workspace is looked at, and when what it takes is too much."""
+
+import errno
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sandfleet_executor.core.files.disk import (
+    ENTRY_BYTES,
+    LEAST_MARGIN,
+    MIB,
+    PERIOD,
+    Free,
+    Verdict,
+    Walked,
+    beyond,
+    counted,
+    is_due,
+    is_over,
+    judge,
+    most,
+)
+from sandfleet_executor.effects.session import disk
+from sandfleet_executor.effects.session.disk import Disk, walk
+
+GIB = 1 << 30
+LIMIT = GIB
+WALKED = Walked(used=GIB // 2, free=Free(100 * GIB, 10**6), at=100.0, seconds=0.01)
+sizes = st.integers(0, 1 << 50)
+
+
+def test_an_empty_file_takes_something_and_a_large_one_its_blocks():
+    assert (counted(0), counted(1), counted(8), counted(9)) == (4096, 4096, 4096, 9 * 512)
+
+
+@pytest.mark.parametrize(
+    ("free", "expected"),
+    [
+        (Free(100 * GIB, 10**6), GIB // 2),
+        (Free(100 * GIB - 5, 10**6), GIB // 2 + 5),
+        (Free(100 * GIB, 10**6 - 3), GIB // 2 + 3 * ENTRY_BYTES),
+        # Others removed something: no less is known of ours.
+        (Free(200 * GIB, 10**7), GIB // 2),
+    ],
+)
+def test_the_workspace_takes_no_more_than_what_is_gone_of_its_file_system(free, expected):
+    assert most(WALKED, free) == expected
+
+
+FULL = Free(99 * GIB, 10**6)
+DUE = [
+    ("never walked", None, FULL, 0.0, True, True),
+    ("just walked, room left", WALKED, WALKED.free, 100.1, True, False),
+    ("a while ago", WALKED, WALKED.free, 100.0 + PERIOD, True, True),
+    ("a while ago, nothing runs", WALKED, WALKED.free, 100.0 + PERIOD, False, False),
+    ("it may be full", WALKED, FULL, 100.04, True, True),
+    ("it may be full, but a walk is dear", Walked(GIB // 2, WALKED.free, 100.0, 1.0), FULL, 102.0, True, False),
+    ("it may be full, and it was dear", Walked(GIB // 2, WALKED.free, 100.0, 1.0), FULL, 103.0, True, True),
+    ("it may be full, nothing runs", WALKED, FULL, 100.04, False, False),
+    ("it may be full for a while, nothing runs", WALKED, FULL, 100.0 + PERIOD, False, True),
+]
+
+
+@pytest.mark.parametrize(("what", "walked", "free", "now", "running", "due"), DUE, ids=[row[0] for row in DUE])
+def test_when_a_walk_is_due(what, walked, free, now, running, due):
+    assert is_due(walked, free, now, LIMIT, running=running) is due
+
+
+@given(used=sizes, before=sizes, limit=st.integers(1, 1 << 50))
+def test_what_ends_executions(used, before, limit):
+    over = is_over(used, before, limit)
+    if used <= limit:
+        assert not over
+    if used > beyond(limit):
+        assert over
+    if limit < used <= beyond(limit):
+        # In between who lets it grow ends, and who cleans up does not.
+        assert over == (used > before)
+
+
+def test_the_margin_is_a_tenth_and_no_less_than_what_one_needs_to_clean_up():
+    assert (beyond(10 * GIB), beyond(MIB)) == (11 * GIB, MIB + LEAST_MARGIN)
+
+
+# grown, (ended, hopeless, idle_tried) → verdict, names
+JUDGED = [
+    ({"a": 5, "b": 7, "c": 0}, (False, False, False), Verdict.END, ["b"]),
+    ({"a": 3, "b": None}, (True, True, True), Verdict.END, ["a"]),
+    # Another one has ended, which may have been it; but not where there is no room left at all.
+    ({"a": 0}, (True, False, False), Verdict.FINE, []),
+    ({"a": None}, (True, False, False), Verdict.FINE, []),
+    ({"a": None}, (True, True, False), Verdict.END, ["a"]),
+    # No running execution writes: a leftover of a cell does, or a process that hides.
+    ({"a": 0, "b": 0}, (False, False, False), Verdict.END_IDLE, []),
+    ({"a": 0, "b": 0}, (False, False, True), Verdict.END, ["a", "b"]),
+    ({}, (False, False, True), Verdict.END_IDLE, []),
+    ({}, (True, False, False), Verdict.FINE, []),
+    # It is not known who writes.
+    ({"a": None, "b": None}, (False, False, False), Verdict.END, ["a", "b"]),
+]
+
+
+@pytest.mark.parametrize(("grown", "state", "verdict", "names"), JUDGED)
+def test_which_executions_end_for_a_full_workspace(grown, state, verdict, names):
+    ended, hopeless, idle_tried = state
+    assert judge(grown, ended=ended, hopeless=hopeless, idle_tried=idle_tried) == (verdict, names)
+
+
+# Walks, of real folders
+
+
+@pytest.fixture
+def folder(tmp_path):
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    yield tmp_path, fd
+    os.close(fd)
+
+
+def test_a_walk_counts_files_and_folders_however_deep(folder):
+    path, fd = folder
+    assert walk(fd, GIB) == 0
+    deep = path
+    for _ in range(40):
+        deep /= "d"
+        deep.mkdir()
+    (deep / "file").write_bytes(bytes(MIB))
+    (path / "empty").touch()
+    blocks = [each.lstat().st_blocks for each in path.rglob("*")]
+    assert len(blocks) == 42
+    assert walk(fd, GIB) == sum(map(counted, blocks))
+
+
+def test_a_walk_counts_a_file_of_many_names_once_and_follows_no_link(folder):
+    path, fd = folder
+    (path / "one").write_bytes(bytes(MIB))
+    once = walk(fd, GIB)
+    (path / "two").hardlink_to(path / "one")
+    assert walk(fd, GIB) == once
+    (path / "up").symlink_to("..")
+    (path / "out").symlink_to("/usr")
+    assert walk(fd, GIB) == once + 2 * ENTRY_BYTES
+
+
+def test_a_walk_stops_when_it_knows_enough(folder, monkeypatch):
+    path, fd = folder
+    for number in range(100):
+        (path / str(number)).touch()
+    seen = []
+    entries = disk.entries_in
+    monkeypatch.setattr(disk, "entries_in", lambda fd: (seen.append(each) or each for each in entries(fd)))
+    assert walk(fd, 10 * ENTRY_BYTES) == 11 * ENTRY_BYTES
+    assert len(seen) == 11
+
+
+def test_folders_beyond_what_a_walk_keeps_in_mind_are_too_much(folder, monkeypatch):
+    path, fd = folder
+    monkeypatch.setattr(disk, "MOST_FOLDERS", 5)
+    for number in range(5):
+        (path / str(number)).mkdir()
+    assert walk(fd, GIB) < GIB
+    (path / "one more").mkdir()
+    assert walk(fd, GIB) > GIB
+
+
+async def test_uploads_are_counted_before_they_are_seen_and_forgotten_when_they_are_not_there(folder):
+    path, fd = folder
+
+    async def none():
+        return 0
+
+    small = Disk(fd, lambda: 2 * ENTRY_BYTES, none, lambda: 0.0)
+    await small.measure()
+    (path / "uploaded").touch()
+    await small.take(ENTRY_BYTES)
+    # The first is there by now and takes its place; what a stream that broke had taken is free again.
+    await small.take(ENTRY_BYTES)
+    await small.take(ENTRY_BYTES)
+    (path / "another").touch()
+    with pytest.raises(OSError, match="limit is reached") as refused:
+        await small.take(1)
+    assert refused.value.errno == errno.EDQUOT
+    assert not small.is_hopeless
+
+
+def test_a_folder_in_memory_counts_no_writes():
+    if os.path.ismount("/dev/shm"):
+        assert not disk.counts_writes("/dev/shm")
+    assert not disk.counts_writes("/proc")

@@ -1,0 +1,46 @@
+"""How long reviews of tokens and permissions are remembered."""
+
+import jwt
+import pytest
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.cluster.reviews import MAX_REMEMBERED, Reviews
+from support.fleet.on_kubernetes import Kube
+
+
+async def test_accepted_tokens_are_remembered_for_a_minute_and_rights_are_not():
+    now, kube = [1000.0], Kube()
+    reviews = Reviews(kube, lambda: now[0])
+    kube.knows("t", "alice")
+    for moment, asked in ((1000, 1), (1059, 1), (1061, 2), (900, 3)):
+        now[0] = float(moment)
+        assert (await reviews.authenticate("t")).username == "alice"
+        assert len(kube.reviews) == asked
+    kube.tokens.clear()
+    now[0] += 61
+    with pytest.raises(FleetError, match="invalid bearer token"):
+        await reviews.authenticate("t")
+
+
+async def test_a_token_is_not_remembered_beyond_its_own_end():
+    now, kube = [1000.0], Kube()
+    reviews = Reviews(kube, lambda: now[0])
+    token = jwt.encode({"exp": 1010}, "x" * 32, algorithm="HS256")
+    kube.knows(token, "alice")
+    await reviews.authenticate(token)
+    kube.tokens.clear()
+    now[0] = 1009.0
+    await reviews.authenticate(token)
+    now[0] = 1010.0
+    with pytest.raises(FleetError, match="invalid bearer token"):
+        await reviews.authenticate(token)
+
+
+async def test_a_refusal_is_not_remembered_and_what_is_remembered_is_bounded():
+    kube = Kube()
+    reviews = Reviews(kube, lambda: 1000.0)
+    with pytest.raises(FleetError, match="invalid bearer token"):
+        await reviews.authenticate("t0")
+    for number in range(MAX_REMEMBERED + 5):
+        kube.knows(f"t{number}", "alice")
+        await reviews.authenticate(f"t{number}")
+    assert len(reviews._known) == MAX_REMEMBERED

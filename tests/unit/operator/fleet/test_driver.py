@@ -1,0 +1,349 @@
+"""The fleet's loop and its gRPC face over a backend that starts nothing: what callers see."""
+
+import asyncio
+import contextlib
+import itertools
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from sandfleet_api.executor.v1 import common_pb2
+from sandfleet_api.fleet.v1 import fleet_pb2 as pb
+from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub, add_FleetServiceServicer_to_server
+from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.values import Exit, State
+from sandfleet_operator.cluster.clock import SteadyClock
+from sandfleet_operator.executors.tokens import Token
+from sandfleet_operator.fleet.backend import Exited, Ready
+from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.local.api import LocalFleetApi
+from sandfleet_operator.fleet.servicer import FleetServicer
+from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from support.fleet.builders import TEMPLATE, a_pool
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class World:
+    """A backend and its executors: incarnations are names in a set. `hold` keeps new ones from getting ready."""
+
+    def __init__(self):
+        self.alive, self.opened, self.closed = {}, {}, False
+        self.hold = False
+        self.unfit = ""
+        self.held, self.dropped = [], []
+        self.events = asyncio.Queue()
+
+    async def start(self, sandbox):
+        self.alive[sandbox.sandbox_uid] = sandbox
+        if self.hold:
+            self.held.append(sandbox.sandbox_uid)
+        else:
+            self.events.put_nowait(Ready(sandbox.sandbox_uid, f"unix:///{sandbox.sandbox_uid}"))
+
+    def let_go(self):
+        self.hold = False
+        for uid in self.held:
+            self.events.put_nowait(Ready(uid, f"unix:///{uid}"))
+        self.held.clear()
+
+    async def claim(self, sandbox):
+        """There is no other fleet."""
+
+    async def record(self, sandbox):
+        """There is no next fleet."""
+
+    async def gone(self, sandbox):
+        """Nothing is left of it."""
+
+    async def stop(self, sandbox_uid):
+        self.end(sandbox_uid, Exit(code=0))
+
+    def end(self, sandbox_uid, end):
+        if self.alive.pop(sandbox_uid, None):
+            self.events.put_nowait(Exited(sandbox_uid, end))
+
+    async def drop_workspace(self, workspace_id):
+        self.dropped.append(workspace_id)
+
+    async def next_event(self):
+        return await self.events.get()
+
+    async def close(self, sandbox=None):
+        self.closed = sandbox is None
+
+    async def connect(self, sandbox, address):
+        if self.unfit:
+            raise FleetError(Problem(Code.INTERNAL, "SandboxUnfit", self.unfit))
+
+    async def open(self, sandbox, lease):
+        if sandbox.sandbox_uid not in self.alive:
+            raise FleetError(Problem(Code.UNAVAILABLE, "ExecutorGone", "cannot open the sandbox: gone"))
+        self.opened[sandbox.sandbox_uid] = (sandbox, lease)
+
+    async def answers(self, sandbox):
+        return sandbox.sandbox_uid in self.alive
+
+    async def forget(self, sandbox_uid):
+        self.opened.pop(sandbox_uid, None)
+
+    async def forget_all(self):
+        self.opened.clear()
+
+    def address(self, sandbox):
+        return f"unix:///{sandbox.sandbox_uid}"
+
+    def caller_token(self, sandbox, lifetime):
+        return Token(f"token for {sandbox.sandbox_uid}", 1e9 + lifetime)
+
+
+class Service:
+    def __init__(self, world, scheduler, fleet, stub):
+        self.world, self.scheduler, self.fleet, self.stub = world, scheduler, fleet, stub
+
+    async def claim(self, request_id="r1", metadata=(), **fields):
+        """All that the stream says."""
+        request = pb.ClaimRequest(request_id=request_id, **fields)
+        return [response async for response in self.stub.Claim(request, metadata=metadata)]
+
+    async def bound(self, request_id="r1", **fields):
+        return (await self.claim(request_id, **fields))[-1].bound
+
+    async def until(self, condition):
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    def states(self):
+        return sorted(one.state.value for one in self.scheduler.inventory.all())
+
+
+@contextlib.asynccontextmanager
+async def a_service(directory, **policy):
+    numbers, world = itertools.count(1), World()
+    settings = {"target_warm": 2, "max_sandboxes": 8, "max_starting": 4} | policy
+    target = settings.pop("target_warm")
+    scheduler = Scheduler(
+        [a_pool(target_warm=target)], FleetLimits(**settings), new_id=lambda _: f"id{next(numbers):03}"
+    )
+    fleet = FleetDriver(scheduler, world, world, SteadyClock())
+    server = grpc.aio.server()
+    add_FleetServiceServicer_to_server(FleetServicer(LocalFleetApi(fleet, TEMPLATE, "uid:7")), server)
+    server.add_insecure_port(f"unix:{directory}/s")
+    await server.start()
+    working = asyncio.create_task(fleet.run())
+    async with grpc.aio.insecure_channel(f"unix:{directory}/s") as channel:
+        service = Service(world, scheduler, fleet, FleetServiceStub(channel))
+        try:
+            await service.until(lambda: scheduler.inventory.count(State.WARM) == target)
+            yield service
+        finally:
+            await fleet.close()
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            await server.stop(0)
+
+
+@pytest.fixture
+async def service(tmp_path):
+    async with a_service(tmp_path) as made:
+        yield made
+
+
+def detail(error):
+    trailing = dict(error.trailing_metadata())
+    return common_pb2.ErrorDetail.FromString(trailing["sandfleet-error-bin"])
+
+
+async def test_a_claim_on_a_warm_pool_is_bound_at_once_with_access(service):
+    (only,) = await service.claim(labels={"team": "blue"}, lease=Duration(seconds=50))
+    bound = only.bound
+    assert (only.sequence, bound.warm, bound.sandbox.state) == (1, True, pb.SANDBOX_STATE_CLAIMED)
+    assert bound.access.address == f"unix:///{bound.sandbox.sandbox_uid}"
+    assert bound.access.token == f"token for {bound.sandbox.sandbox_uid}"
+    assert dict(bound.sandbox.labels) == {"team": "blue"}
+    ((sandbox, lease),) = service.world.opened.values()
+    assert sandbox.claim.key.holder == "uid:7"
+    assert 49 < lease <= 50
+
+
+async def test_a_claim_that_waits_is_told_where_it_stands_until_it_is_bound(tmp_path):
+    async with a_service(tmp_path, target_warm=0) as service:
+        service.world.hold = True
+        first = asyncio.create_task(service.claim("r1"))
+        await service.until(lambda: len(service.scheduler.inventory.waiting) == 1)
+        second = asyncio.create_task(service.claim("r2"))
+        await service.until(lambda: len(service.world.held) == 2)
+        service.world.let_go()
+        said = [await first, await second]
+        assert [events[0].queued.position for events in said] == [1, 2]
+        assert {events[0].queued.reason for events in said} == {"PoolEmpty"}
+        for events in said:
+            assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+            assert events[-1].bound.sandbox.sandbox_id
+            assert not events[-1].bound.warm
+
+
+async def test_the_same_request_id_gives_the_same_sandbox_to_all_who_ask(service):
+    answers = await asyncio.gather(*(service.bound("r1") for _ in range(5)))
+    assert len({one.sandbox.sandbox_id for one in answers}) == 1
+    assert (await service.bound("r1")).sandbox == answers[0].sandbox
+
+
+async def test_many_claims_at_once_get_different_sandboxes(tmp_path):
+    async with a_service(tmp_path, max_sandboxes=70) as service:
+        answers = await asyncio.gather(*(service.bound(f"r{number}") for number in range(64)))
+        assert len({one.sandbox.sandbox_id for one in answers}) == 64
+        released = await asyncio.gather(
+            *(service.stub.Release(pb.ReleaseRequest(sandbox_id=one.sandbox.sandbox_id)) for one in answers)
+        )
+        assert all(one.released for one in released)
+        await service.until(lambda: service.states() == ["Warm", "Warm"])
+        await service.until(lambda: len(service.world.alive) == 2)
+
+
+async def test_a_caller_that_goes_away_while_waiting_leaves_nothing(tmp_path):
+    async with a_service(tmp_path, target_warm=0) as service:
+        service.world.hold = True
+        call = service.stub.Claim(pb.ClaimRequest(request_id="r1"))
+        await call.read()
+        call.cancel()
+        await service.until(lambda: not service.scheduler.inventory.waiting)
+        service.world.let_go()
+        await service.until(lambda: not service.world.alive)
+        assert service.states() == []
+
+
+async def test_a_claim_stays_while_one_of_its_callers_does(tmp_path):
+    async with a_service(tmp_path, target_warm=0) as service:
+        service.world.hold = True
+        patient = asyncio.create_task(service.claim("r1"))
+        call = service.stub.Claim(pb.ClaimRequest(request_id="r1"))
+        await call.read()
+        call.cancel()
+        await asyncio.gather(call.code())
+        service.world.let_go()
+        assert (await patient)[-1].bound.sandbox.sandbox_id
+
+
+async def test_a_failure_says_code_reason_and_whether_to_retry(service):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await service.claim("r 1")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details().startswith("cannot claim: ")
+    said = detail(caught.value)
+    assert (said.reason, said.retryable, said.message) == ("InvalidId", False, caught.value.details())
+
+
+async def test_a_claim_that_nothing_can_serve_in_its_time_fails_with_a_type(tmp_path):
+    async with a_service(tmp_path, target_warm=1, max_sandboxes=1) as service:
+        await service.bound("r1")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await service.claim("r2", max_wait=Duration(nanos=1_000_000))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (detail(caught.value).reason, detail(caught.value).retryable) == ("SandboxLimit", True)
+
+
+async def test_an_unexpected_executor_is_never_handed_out(service):
+    service.world.unfit = "cannot hand out a sandbox: it isolates with 1"
+    warm = {one.sandbox_id for one in service.scheduler.inventory.all()}
+    for number in range(2):
+        assert (await service.bound(f"r{number}")).sandbox.sandbox_id in warm
+    with pytest.raises(grpc.aio.AioRpcError, match="it isolates with 1"):
+        await service.claim("r3")
+
+
+async def test_a_trace_goes_on_to_the_executor_and_a_broken_one_does_not(service):
+    await service.claim("r1", metadata=(("traceparent", TRACEPARENT),))
+    await service.claim("r2", metadata=(("traceparent", "nonsense"),))
+    traces = {sandbox.claim.key.request_id: sandbox.claim.traceparent for sandbox, _ in service.world.opened.values()}
+    assert traces == {"r1": TRACEPARENT, "r2": ""}
+
+
+async def test_get_waits_for_the_replacement_of_a_dead_executor(service):
+    bound = await service.bound()
+    service.world.hold = True
+    service.world.end(bound.sandbox.sandbox_uid, Exit(signal="SIGKILL"))
+    getting = asyncio.ensure_future(
+        service.stub.Get(pb.GetRequest(sandbox_id=bound.sandbox.sandbox_id, with_access=True))
+    )
+    await service.until(lambda: "Recovering" in service.states())
+    assert not getting.done()
+    service.world.let_go()
+    answer = await getting
+    assert (answer.sandbox.restarts, answer.sandbox.last_restart_reason) == (1, "Killed")
+    assert answer.sandbox.sandbox_uid != bound.sandbox.sandbox_uid
+    assert answer.access.token == f"token for {answer.sandbox.sandbox_uid}"
+    assert answer.sandbox.workspace_id == bound.sandbox.workspace_id
+
+
+async def test_get_gives_no_access_to_an_executor_that_is_dead_but_not_reported_yet(service):
+    bound = await service.bound()
+    corpse = service.world.alive.pop(bound.sandbox.sandbox_uid)
+    getting = asyncio.ensure_future(service.stub.Get(pb.GetRequest(sandbox_id=corpse.sandbox_id, with_access=True)))
+    await asyncio.sleep(0.05)
+    assert not getting.done()
+    service.world.events.put_nowait(Exited(corpse.sandbox_uid, Exit(signal="SIGKILL")))
+    assert (await getting).sandbox.sandbox_uid != corpse.sandbox_uid
+
+
+async def test_renewing_opens_the_executor_again_and_moves_the_end_of_the_lease(service):
+    bound = await service.bound(lease=Duration(seconds=10))
+    answer = await service.stub.Renew(pb.RenewRequest(sandbox_id=bound.sandbox.sandbox_id, lease=Duration(seconds=500)))
+    assert service.world.opened[bound.sandbox.sandbox_uid][1] == 500
+    assert 480 < answer.sandbox.lease_expires.seconds - bound.sandbox.lease_expires.seconds < 500
+    assert answer.access.token
+
+
+@pytest.mark.parametrize("method", ["Get", "Renew"])
+async def test_an_unknown_sandbox_is_not_found(service, method):
+    request = {"Get": pb.GetRequest, "Renew": pb.RenewRequest}[method](sandbox_id="nobody")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await getattr(service.stub, method)(request)
+    assert (caught.value.code(), detail(caught.value).reason) == (grpc.StatusCode.NOT_FOUND, "SandboxNotFound")
+
+
+async def test_a_released_sandbox_is_not_listed_and_releasing_it_again_is_no_error(service):
+    bound = await service.bound()
+    release = pb.ReleaseRequest(sandbox_id=bound.sandbox.sandbox_id)
+    assert (await service.stub.Release(release)).released
+    assert bound.sandbox.sandbox_uid not in service.world.alive
+    assert not (await service.stub.Release(release)).released
+    listed = (await service.stub.List(pb.ListRequest())).sandboxes
+    assert bound.sandbox.sandbox_id not in {one.sandbox_id for one in listed}
+    assert service.world.dropped == [bound.sandbox.workspace_id]
+
+
+async def test_a_list_is_paged_by_id_and_filtered_by_label(service):
+    for number in range(4):
+        await service.bound(f"r{number}", labels={"even": "yes" if number % 2 == 0 else "no"})
+    await service.until(lambda: service.states() == ["Claimed"] * 4 + ["Warm"] * 2)
+    pages, token = [], ""
+    while not pages or token:
+        page = await service.stub.List(pb.ListRequest(page_size=4, page_token=token))
+        pages.append([one.sandbox_id for one in page.sandboxes])
+        token = page.next_page_token
+    assert [len(page) for page in pages] == [4, 2]
+    assert list(itertools.chain(*pages)) == sorted(one.sandbox_id for one in service.scheduler.inventory.all())
+    even = await service.stub.List(pb.ListRequest(label_selector="even=yes"))
+    assert [dict(one.labels) for one in even.sandboxes] == [{"even": "yes"}] * 2
+
+
+@pytest.mark.parametrize("fields", [{"label_selector": "a"}, {"page_token": "a b"}, {"label_selector": "x" * 20_000}])
+async def test_a_malformed_list_is_refused(service, fields):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await service.stub.List(pb.ListRequest(**fields))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_waiting_callers_are_told_when_the_fleet_ends(tmp_path):
+    async with a_service(tmp_path, target_warm=0) as service:
+        service.world.hold = True
+        waiting = asyncio.create_task(service.claim())
+        await service.until(lambda: service.scheduler.inventory.waiting)
+        await service.fleet.close()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await waiting
+        assert (caught.value.code(), detail(caught.value).retryable) == (grpc.StatusCode.UNAVAILABLE, True)
+        assert service.world.closed

@@ -1,0 +1,156 @@
+"""One sandbox: state in, event, state out."""
+
+from dataclasses import replace
+
+import pytest
+from sandfleet_operator.api.errors import Code, Problem
+from sandfleet_operator.api.values import Exit, State
+from sandfleet_operator.plan.scheduler import lifecycle
+from sandfleet_operator.plan.scheduler.actions import Bind, DropWorkspace, Gone, Lost, SessionBegun, Start, Stop
+from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
+from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from support.fleet.builders import NOW, a_claim, a_sandbox, a_waiting
+
+POLICY = FleetLimits()
+PROBLEM = Problem(Code.INTERNAL, "SandboxUnfit", "cannot hand out a sandbox: it is another one")
+MINE = a_claim()
+
+STARTING = a_sandbox(State.STARTING)
+DEDICATED = a_sandbox(State.STARTING, claim=MINE)
+WARM = a_sandbox(State.WARM)
+BINDING = a_sandbox(State.CLAIMED, bound=False)
+SESSION = a_sandbox(State.CLAIMED)
+BACKING_OFF = a_sandbox(State.RECOVERING)
+REPLACING = a_sandbox(State.RECOVERING, running=True, replace_at=None)
+ENDED = a_sandbox(State.ENDED, ended_reason="Released")
+EVERY = {
+    "starting": STARTING,
+    "dedicated": DEDICATED,
+    "warm": WARM,
+    "binding": BINDING,
+    "session": SESSION,
+    "backing off": BACKING_OFF,
+    "replacing": REPLACING,
+    "ended": ENDED,
+}
+
+EVENTS = {
+    "ready": lambda s: lifecycle.ready(s, NOW),
+    "assigned": lambda s: lifecycle.assigned(s, a_waiting(claim=MINE), NOW),
+    "bound": lifecycle.bound,
+    "unfit": lambda s: lifecycle.unfit(s, PROBLEM),
+    "crashed": lambda s: lifecycle.exited(s, Exit(signal="SIGKILL"), NOW, POLICY),
+    "replaced": lambda s: lifecycle.replaced(s, "u2", NOW),
+    "ended": lambda s: lifecycle.ended(s, "Released"),
+}
+
+# state → event → (next state or "gone" or "impossible", kinds of actions, kind of outcome)
+TABLE = {
+    "starting": {
+        "ready": ("Warm", [], None),
+        "unfit": ("Ended", [Stop], Lost),
+        "crashed": ("gone", [DropWorkspace, Gone], Lost),
+        "ended": ("Ended", [Stop], None),
+    },
+    "dedicated": {
+        "ready": ("Claimed", [Bind], None),
+        "unfit": ("Ended", [Stop], Lost),
+        "crashed": ("gone", [DropWorkspace, Gone], Lost),
+        "ended": ("Ended", [Stop], None),
+    },
+    "warm": {
+        "assigned": ("Claimed", [Bind], None),
+        "crashed": ("gone", [DropWorkspace, Gone], Lost),
+        "ended": ("Ended", [Stop], None),
+    },
+    "binding": {
+        "bound": ("Claimed", [], SessionBegun),
+        "unfit": ("Ended", [Stop], Lost),
+        "crashed": ("gone", [DropWorkspace, Gone], Lost),
+        "ended": ("Ended", [Stop], None),
+    },
+    "session": {
+        "crashed": ("Recovering", [], None),
+        "ended": ("Ended", [Stop], None),
+    },
+    "backing off": {
+        "ready": ("Recovering", [], None),
+        "bound": ("Recovering", [], None),
+        "unfit": ("Recovering", [], None),
+        "crashed": ("Recovering", [], None),
+        "replaced": ("Recovering", [Start], None),
+        "ended": ("gone", [DropWorkspace, Gone], None),
+    },
+    "replacing": {
+        "ready": ("Recovering", [Bind], None),
+        "bound": ("Claimed", [], None),
+        "unfit": ("Recovering", [Stop], None),
+        "crashed": ("Recovering", [], None),
+        "ended": ("Ended", [Stop], None),
+    },
+    "ended": {
+        "ready": ("Ended", [], None),
+        "bound": ("Ended", [], None),
+        "unfit": ("Ended", [], None),
+        "crashed": ("gone", [DropWorkspace, Gone], None),
+        "ended": ("Ended", [], None),
+    },
+}
+CELLS = [(state, event, TABLE[state].get(event, "impossible")) for state in EVERY for event in EVENTS]
+
+
+@pytest.mark.parametrize(("state", "event", "expected"), CELLS, ids=[f"{s}-{e}" for s, e, _ in CELLS])
+def test_every_event_in_every_state_does_what_the_table_says(state, event, expected):
+    if expected == "impossible":
+        with pytest.raises(ImpossibleEventError, match="cannot take event"):
+            EVENTS[event](EVERY[state])
+        return
+    step = EVENTS[event](EVERY[state])
+    after = step.sandbox.state.value if step.sandbox else "gone"
+    assert (after, [type(one) for one in step.actions], type(step.outcome) if step.outcome else None) == expected
+
+
+def test_a_lost_start_says_which_claim_waits_again_and_why():
+    step = lifecycle.exited(DEDICATED, Exit(code=44, message="cannot read the keys"), NOW, POLICY)
+    assert step.outcome == Lost(
+        MINE, Problem(Code.INTERNAL, "StartFailed", "cannot start a sandbox: cannot read the keys")
+    )
+
+
+def test_a_start_without_isolation_is_a_failed_precondition():
+    step = lifecycle.exited(STARTING, Exit(code=43, message="no user namespaces"), NOW, POLICY)
+    assert step.outcome.problem.code is Code.FAILED_PRECONDITION
+    assert step.outcome.problem.reason == "IsolationUnavailable"
+
+
+def test_the_lease_begins_with_the_binding():
+    step = lifecycle.assigned(WARM, a_waiting(claim=a_claim(lease=7.0)), NOW)
+    assert step.sandbox.lease_expires == NOW + 7.0
+
+
+@pytest.mark.parametrize(("asked", "warm"), [(NOW - 9, True), (NOW - 9.5, False)])
+def test_a_sandbox_is_warm_for_those_who_came_after_it_was_ready(asked, warm):
+    assert lifecycle.assigned(WARM, a_waiting(asked=asked), NOW).sandbox.warm is warm
+
+
+def test_a_replacement_is_a_new_incarnation_on_the_same_workspace():
+    fresh = lifecycle.replaced(BACKING_OFF, "u2", NOW).sandbox
+    assert (fresh.sandbox_id, fresh.sandbox_uid, fresh.workspace_id) == ("s1", "u2", "w1")
+    assert (fresh.running, fresh.started, fresh.claim) == (True, NOW, BACKING_OFF.claim)
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "kept"),
+    [
+        (ENDED, False),
+        (replace(ENDED, claim=MINE, bound=True), False),
+        (replace(ENDED, claim=a_claim(keep_workspace=True), bound=True), True),
+        (replace(ENDED, claim=a_claim(workspace_id="w1"), bound=True), False),
+        # Undone before anybody had it: the older session's workspace is as it was.
+        (replace(ENDED, claim=a_claim(workspace_id="w1")), True),
+        (replace(ENDED, claim=a_claim(keep_workspace=True)), False),
+    ],
+)
+def test_a_workspace_is_dropped_unless_its_session_keeps_it(sandbox, kept):
+    step = lifecycle.exited(sandbox, Exit(code=0), NOW, POLICY)
+    assert (DropWorkspace("w1") not in step.actions) is kept
