@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sandfleet._sync.watch import FileWatch
     from sandfleet.resources.files.files import AsyncFiles, Data, Format, PathLike
     from sandfleet.values.files import FileInfo, Found, Match, OnProgress, Transfer
+    from sandfleet.values.options import FileText
 
 
 class Files:
@@ -138,7 +139,7 @@ class Files:
         relay = Relay()
         return run(self._async.download(path, local, limit=limit, on_progress=relay.wrap(on_progress)), relay)
 
-    def glob(self, pattern: str | bytes, path: PathLike = ".", *, max_matches: int = 1000) -> Found[FileInfo]:
+    def glob(self, pattern: FileText | bytes, path: PathLike = ".", *, max_matches: int = 1000) -> Found[FileInfo]:
         """Find files by a pattern of their names: `*`, `?` and `[…]` within a name, `**` for any number of directories.
 
         Relative to `path`. Hidden names match only if the pattern has the dot; symlinks are not followed. The search is
@@ -148,12 +149,12 @@ class Files:
 
     def search(
         self,
-        pattern: str | bytes,
+        pattern: FileText | bytes,
         path: PathLike = ".",
         *,
         regex: bool = False,
         ignore_case: bool = False,
-        include: str | bytes = "**",
+        include: FileText | bytes = "**",
         max_matches: int = 1000,
     ) -> Found[Match]:
         """Find lines of files that contain a text, or match a regular expression (RE2's: no look-around).

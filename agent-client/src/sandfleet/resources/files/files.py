@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
+from sandfleet._arguments import checked
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.link import receive_within, within
@@ -18,12 +19,13 @@ from sandfleet.resources.files import transfer
 from sandfleet.resources.files.transfer import server_rejected_upload
 from sandfleet.resources.files.watch import AsyncFileWatch
 from sandfleet.values.files import Progress, Transfer
+from sandfleet.values.options import FileText
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
     from sandfleet.values.files import FileInfo, Found, Match, OnProgress
 
-PathLike = str | bytes | os.PathLike[str]
+PathLike = FileText | bytes | os.PathLike[str]
 Data = str | bytes | bytearray | memoryview | Iterable[bytes] | AsyncIterable[bytes]
 Format = Literal["text", "bytes", "stream"]
 
@@ -67,6 +69,7 @@ class AsyncFiles:
     async def read(
         self, path: PathLike, *, format: Format, offset: int = 0, length: int | None = None, limit: int = ...
     ) -> str | bytes | AsyncIterator[bytes]: ...
+    @checked
     async def read(
         self,
         path: PathLike,
@@ -83,14 +86,13 @@ class AsyncFiles:
 
         Raises FileNotFound, IsADirectory, …; FileError (reason NotText) for text that is no UTF-8; LimitReached.
         """
-        if format not in ("text", "bytes", "stream"):
-            raise InvalidArgument(f"cannot read as {format!r}: formats are text, bytes and stream")
         chunks = await self._open_read(path, offset, length)
         if format == "stream":
             return chunks
         data = await _join(chunks, path, limit)
         return data if format == "bytes" else _decode(data, path)
 
+    @checked
     async def write(self, path: PathLike, data: Data, *, mode: int = 0) -> FileInfo:
         """Write a whole file: it replaces the old one when it is complete. Missing parent directories are created.
 
@@ -118,6 +120,7 @@ class AsyncFiles:
         with tracing.call(*tracing.rpc(api.filesystem.WriteRequest.DESCRIPTOR)):
             return convert.file_info((await self._link.run(attempt, resend=again)).info)
 
+    @checked
     async def list(self, path: PathLike = ".", *, depth: int = 1) -> tuple[FileInfo, ...]:
         """List a directory by name, down to `depth` levels. Raises LimitReached above 100,000 entries."""
         entries: list[FileInfo] = []
@@ -133,6 +136,7 @@ class AsyncFiles:
             if not (token := page.next_page_token) or not page.entries:
                 return tuple(entries)
 
+    @checked
     async def exists(self, path: PathLike) -> bool:
         """Return whether a path exists. A dangling symlink exists."""
         try:
@@ -141,17 +145,20 @@ class AsyncFiles:
             return False
         return True
 
+    @checked
     async def get_info(self, path: PathLike) -> FileInfo:
         """Describe a file, directory or symlink; a symlink at the end of the path is not followed."""
         request = api.filesystem.StatRequest(path=os.fsencode(path))
         answer = await self._link.unary(lambda c: c.filesystem.Stat, request, idempotent=True)
         return convert.file_info(answer.info)
 
+    @checked
     async def make_dir(self, path: PathLike) -> bool:
         """Create a directory and its parents. Returns whether it is new."""
         request = api.filesystem.MakeDirRequest(path=os.fsencode(path))
         return (await self._link.unary(lambda c: c.filesystem.MakeDir, request, idempotent=True)).created
 
+    @checked
     async def rename(self, source: PathLike, target: PathLike, *, overwrite: bool = False) -> FileInfo:
         """Move a file or directory; the target's parents are created. Raises FileExists unless `overwrite`."""
         request = api.filesystem.MoveRequest(
@@ -159,11 +166,13 @@ class AsyncFiles:
         )
         return convert.file_info((await self._link.unary(lambda c: c.filesystem.Move, request)).info)
 
+    @checked
     async def remove(self, path: PathLike, *, recursive: bool = False) -> None:
         """Remove a file, a symlink or a directory. Raises DirectoryNotEmpty unless `recursive`."""
         request = api.filesystem.RemoveRequest(path=os.fsencode(path), recursive=recursive)
         await self._link.unary(lambda c: c.filesystem.Remove, request)
 
+    @checked
     async def upload(
         self, local: PathLike, path: PathLike, *, mode: int = 0, on_progress: OnProgress | None = None
     ) -> Transfer:
@@ -184,6 +193,7 @@ class AsyncFiles:
         await progress.end()
         return Transfer(files=1, bytes=info.size)
 
+    @checked
     async def download(
         self,
         path: PathLike,
@@ -220,7 +230,10 @@ class AsyncFiles:
         await progress.end()
         return Transfer(files=1, bytes=progress.bytes)
 
-    async def glob(self, pattern: str | bytes, path: PathLike = ".", *, max_matches: int = 1000) -> Found[FileInfo]:
+    @checked
+    async def glob(
+        self, pattern: FileText | bytes, path: PathLike = ".", *, max_matches: int = 1000
+    ) -> Found[FileInfo]:
         """Find files by a pattern of their names: `*`, `?` and `[…]` within a name, `**` for any number of directories.
 
         Relative to `path`. Hidden names match only if the pattern has the dot; symlinks are not followed. The search is
@@ -229,14 +242,15 @@ class AsyncFiles:
         _check_matches(max_matches)
         return await transfer.glob(self._link, os.fsencode(pattern), os.fsencode(path), max_matches)
 
+    @checked
     async def search(
         self,
-        pattern: str | bytes,
+        pattern: FileText | bytes,
         path: PathLike = ".",
         *,
         regex: bool = False,
         ignore_case: bool = False,
-        include: str | bytes = "**",
+        include: FileText | bytes = "**",
         max_matches: int = 1000,
     ) -> Found[Match]:
         """Find lines of files that contain a text, or match a regular expression (RE2's: no look-around).
@@ -257,6 +271,7 @@ class AsyncFiles:
         )
         return await transfer.search(self._link, request)
 
+    @checked
     async def watch_dir(self, path: PathLike = ".", *, recursive: bool = False) -> AsyncFileWatch:
         """Watch a directory of /workspace: changes after this call are events, until the watch is stopped.
 
