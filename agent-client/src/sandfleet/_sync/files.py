@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from sandfleet._sync.watch import FileWatch
-    from sandfleet.resources.files.files import AsyncFiles, Data, Format, PathLike
+    from sandfleet.resources.files.blocks import Data
+    from sandfleet.resources.files.files import AsyncFiles, Format, PathLike
     from sandfleet.values.files import FileInfo, Found, Match, OnProgress, Transfer
     from sandfleet.values.options import FileText
 
@@ -72,13 +73,15 @@ class Files:
         answer = run(self._async.read(path, format=format, offset=offset, length=length, limit=limit))
         return iterate(answer) if isinstance(answer, AsyncIterator) else answer
 
-    def write(self, path: PathLike, data: Data, *, mode: int = 0) -> FileInfo:
+    def write(self, path: PathLike, data: Data, *, mode: int = 0, on_progress: OnProgress | None = None) -> FileInfo:
         """Write a whole file: it replaces the old one when it is complete. Missing parent directories are created.
 
-        data  text (as UTF-8), bytes, or an iterable of bytes.
-        mode  permission bits; 0 means 0644 for a new file, else the old file's.
+        data         text (as UTF-8), bytes, a file object of either, or an iterable of pieces of either.
+        mode         permission bits; 0 means 0644 for a new file, else the old file's.
+        on_progress  called with the bytes that were sent.
         """
-        return run(self._async.write(path, data, mode=mode))
+        relay = Relay()
+        return run(self._async.write(path, data, mode=mode, on_progress=relay.wrap(on_progress)), relay)
 
     def list(self, path: PathLike = ".", *, depth: int = 1) -> tuple[FileInfo, ...]:
         """List a directory by name, down to `depth` levels. Raises LimitReached above 100,000 entries."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -16,6 +16,7 @@ from sandfleet._wire.status import to_error
 from sandfleet.errors import FileError, FileNotFound, InvalidArgument, IsADirectory, LimitReached, ProtocolError
 from sandfleet.observe import tracing
 from sandfleet.resources.files import transfer
+from sandfleet.resources.files.blocks import Data, blocks
 from sandfleet.resources.files.transfer import server_rejected_upload
 from sandfleet.resources.files.watch import AsyncFileWatch
 from sandfleet.values.files import Progress, Transfer
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
     from sandfleet.values.files import FileInfo, Found, Match, OnProgress
 
 PathLike = FileText | bytes | os.PathLike[str]
-Data = str | bytes | bytearray | memoryview | Iterable[bytes] | AsyncIterable[bytes]
 Format = Literal["text", "bytes", "stream"]
 
-_CHUNK = 1024 * 1024
 _ENTRIES_LIMIT = 100_000
 _PAGE = 10_000
 DEFAULT_READ_LIMIT = 256 * 1024 * 1024
@@ -93,20 +92,25 @@ class AsyncFiles:
         return data if format == "bytes" else _decode(data, path)
 
     @checked
-    async def write(self, path: PathLike, data: Data, *, mode: int = 0) -> FileInfo:
+    async def write(
+        self, path: PathLike, data: Data, *, mode: int = 0, on_progress: OnProgress | None = None
+    ) -> FileInfo:
         """Write a whole file: it replaces the old one when it is complete. Missing parent directories are created.
 
-        data  text (as UTF-8), bytes, or an iterable of bytes.
-        mode  permission bits; 0 means 0644 for a new file, else the old file's.
+        data         text (as UTF-8), bytes, a file object of either, or an iterable of pieces of either.
+        mode         permission bits; 0 means 0644 for a new file, else the old file's.
+        on_progress  called with the bytes that were sent.
         """
+        progress = _Counting(on_progress)
         header = api.filesystem.WriteHeader(path=os.fsencode(path), mode=mode)
 
         async def attempt(connection: Connection) -> api.filesystem.WriteResponse:
             call = connection.filesystem.Write(None, metadata=connection.metadata())
+            progress.bytes = 0
             patience = self._link.rpc_timeout
             try:
                 await call.write(api.filesystem.WriteRequest(header=header))
-                await _send(call, _chunks(data), patience)
+                await _send(call, progress.count(blocks(data)), patience)
                 await call.done_writing()
             except (api.aio.UsageError, asyncio.InvalidStateError):
                 # The server has answered already; its status gives the reason.
@@ -118,7 +122,9 @@ class AsyncFiles:
 
         again = isinstance(data, (str, bytes, bytearray, memoryview))
         with tracing.call(*tracing.rpc(api.filesystem.WriteRequest.DESCRIPTOR)):
-            return convert.file_info((await self._link.run(attempt, resend=again)).info)
+            written = await self._link.run(attempt, resend=again)
+        await progress.end()
+        return convert.file_info(written.info)
 
     @checked
     async def list(self, path: PathLike = ".", *, depth: int = 1) -> tuple[FileInfo, ...]:
@@ -188,9 +194,8 @@ class AsyncFiles:
         source = os.fsencode(local)
         if await asyncio.to_thread(os.path.isdir, source):
             return await transfer.upload(self._link, source, os.fsencode(path), on_progress)
-        progress = _Counting(on_progress)
-        info = await self.write(path, progress.count(_read_local(Path(os.fsdecode(local)))), mode=mode)
-        await progress.end()
+        with await asyncio.to_thread(Path(os.fsdecode(local)).open, "rb") as file:
+            info = await self.write(path, file, mode=mode, on_progress=on_progress)
         return Transfer(files=1, bytes=info.size)
 
     @checked
@@ -377,30 +382,3 @@ async def _send(
             if rejected():
                 return
         await call.write(api.filesystem.WriteRequest(end=api.filesystem.WriteEnd(size=size)))
-
-
-async def _chunks(data: Data) -> AsyncIterator[bytes]:
-    if isinstance(data, str):
-        data = data.encode()
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), _CHUNK):
-            yield bytes(view[start : start + _CHUNK])
-        return
-    pieces = data if isinstance(data, AsyncIterable) else _in_thread(data)
-    async for piece in pieces:
-        for start in range(0, len(piece), _CHUNK):
-            yield piece[start : start + _CHUNK]
-
-
-async def _in_thread(data: Iterable[bytes]) -> AsyncIterator[bytes]:
-    # An iterable may block, as a file does.
-    iterator = iter(data)
-    while (piece := await asyncio.to_thread(next, iterator, None)) is not None:
-        yield piece
-
-
-async def _read_local(path: Path) -> AsyncIterator[bytes]:
-    with await asyncio.to_thread(path.open, "rb") as file:
-        while chunk := await asyncio.to_thread(file.read, _CHUNK):
-            yield chunk
