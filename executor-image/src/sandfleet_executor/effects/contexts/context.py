@@ -243,13 +243,18 @@ class Context:
     async def _run(
         self, meter: ExecutionMeter, request: CellRequest, interpreter: Interpreter, namespace: Namespace
     ) -> None:
-        execution, number = meter.execution, self.executions
-        envs = request.envs | meter.trace.environment()
-        header = {"cell": number, "execution_id": execution.id, "envs": envs}
-        with namespace.busy():
-            cell = interpreter.begin(meter, header, request.code)
-            await end_or_stop(execution, cell.end, request.timeout, interpreter.interrupt)
-            end = await self._settle(interpreter, cell, namespace)
+        execution = meter.execution
+        cell, end = await self._run_in(meter, request, interpreter, namespace)
+        lost: tuple[str, ...] = ()
+        if cell.unread and execution.cause is Cause.NONE:
+            # Another execution has killed the interpreter, and this cell has not begun: it runs in a new one.
+            try:
+                interpreter, namespace = await self.start(), await self._session.namespace()
+            except (NamespaceError, BadRequest) as error:
+                meter.close(verdict_on(error))
+                return
+            lost, self._lost = self._lost, ()
+            cell, end = await self._run_in(meter, request, interpreter, namespace)
         facts = cell_facts(execution, cell, end, request)
         verdict = judge_cell(facts)
         if not isinstance(end, Done):
@@ -261,8 +266,18 @@ class Context:
             rolled_back = await self._undo(namespace, interpreter)
             meter.close(verdict, facts, lost=self._lost, rollback=rolled_back)
         else:
-            meter.close(verdict, facts)
+            meter.close(verdict, facts, lost=lost)
             self._has_changed()
+
+    async def _run_in(
+        self, meter: ExecutionMeter, request: CellRequest, interpreter: Interpreter, namespace: Namespace
+    ) -> tuple[Cell, Done | Exit | BadFrame]:
+        envs = request.envs | meter.trace.environment()
+        header = {"cell": self.executions, "execution_id": meter.execution.id, "envs": envs}
+        with namespace.busy():
+            cell = interpreter.begin(meter, header, request.code)
+            await end_or_stop(meter.execution, cell.end, request.timeout, interpreter.interrupt)
+            return cell, await self._settle(interpreter, cell, namespace)
 
     def _has_changed(self) -> None:
         """A cell has ended, and its changes are there."""
