@@ -197,11 +197,11 @@ class Observer:
     def _complete(self, found: Found) -> None:
         """A claim that was not written down yet: its fleet ended after it had bound the pod."""
         key, pod, record = found.key, found.pod, found.record
-        if self._scheduler.inventory.of_session(record.key) is not None:
+        made_of = (pool_of_pod(found.ref.namespace, pod), pod.labels.get(names.TEMPLATE, ""))
+        if self._scheduler.inventory.of_session(record.key(made_of[0])) is not None:
             # Its caller has another one by now.
             self._writer.discard_later(found.ref, pod.uid, record)
             return
-        made_of = (pool_of_pod(found.ref.namespace, pod), pod.labels.get(names.TEMPLATE, ""))
         self._adopt_session(key, (key, pod.uid), record, made_of)
         sandbox = self._scheduler.inventory.get(key)
         if sandbox is not None:
