@@ -210,7 +210,6 @@ class SandboxFeed:
             for sandbox in self.unreadable.readable(CODE_SANDBOX, [obj], by_metadata if gone else code_sandbox):
                 if not matches(sandbox.meta.labels):
                     continue
-                message = self._describe(sandbox)
-                said = {"removed": message} if gone else {"changed": message}
-                found.append(fleet_pb2.WatchResponse(**said))
+                said = self._describe(sandbox)
+                found.append(fleet_pb2.WatchResponse(removed=said) if gone else fleet_pb2.WatchResponse(changed=said))
         return found
