@@ -166,7 +166,7 @@ class KubernetesFleetApi:
         parse_selector(request.label_selector)
         await self._reviews.authorize(caller, "list", request.namespace, "")
         found = (await self._kube.list(CODE_SANDBOX, request.namespace or None, request.label_selector)).items
-        ordered = sorted((code_sandbox(one) for one in found), key=feed.sandbox_id)
+        ordered = sorted(self._kubernetes.feed.readable(found), key=feed.sandbox_id)
         rest = [one for one in ordered if feed.sandbox_id(one) > request.page_token]
         size = convert.page_size(request)
         following = feed.sandbox_id(rest[size - 1]) if len(rest) > size else ""
@@ -219,6 +219,10 @@ class KubernetesFleetApi:
             identity = f"{namespace}/{name}"
             text = f"cannot get sandbox {identity}: there is no CodeSandbox {name} in namespace {namespace}"
             raise ClaimReason.SANDBOX_NOT_FOUND.error(text, identity) from error
+        except FleetError as error:
+            identity = f"{namespace}/{name}"
+            text = f"cannot get sandbox {identity}: {error.problem.message}"
+            raise ClaimReason.SANDBOX_UNREADABLE.error(text, identity) from error
 
     def _object_access(self, caller: Caller, sandbox: CodeSandbox) -> fleet_pb2.Access:
         endpoint = feed.endpoint(sandbox)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, by_metadata, code_sandbox
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NETWORK_POLICY,
@@ -235,8 +235,9 @@ class Observer:
     def sandbox(self, obj: Json, *, gone: bool) -> None:
         name = key_of(obj)
         try:
-            sandbox = code_sandbox(obj)
+            sandbox = by_metadata(obj) if gone else code_sandbox(obj)
         except FleetError:
+            # The feed logs it, and the operator says so in its status.
             return
         if gone or adoption.is_over(sandbox):
             self._ended(name, sandbox, gone=gone)
