@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from sandfleet._calls import Opening, also_by_id
 from sandfleet.values.options import (
     DEFAULT_LEASE,
     DEFAULT_RPC_TIMEOUT,
@@ -35,6 +36,23 @@ if TYPE_CHECKING:
     from sandfleet.values.variables import Autosave
 
 # What a sandbox needs is imported at its first use: gRPC and protobuf cost more than all the rest of the client.
+
+
+async def _kill(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> bool:
+    """End the sandbox of this id with everything in it, wherever `connect` finds it. Returns whether it existed."""
+    from sandfleet._fleets.discovery import kill_sandbox
+
+    return await kill_sandbox(sandbox_id, fleet=fleet)
+
+
+async def _get_info(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> SandboxInfo:
+    """Describe the sandbox of this id, wherever `connect` finds it; without its executor's part if that is not ready.
+
+    Raises SandboxEnded.
+    """
+    from sandfleet._fleets.discovery import describe_sandbox
+
+    return await describe_sandbox(sandbox_id, fleet=fleet)
 
 
 class AsyncSandbox:
@@ -70,6 +88,9 @@ class AsyncSandbox:
         self._interpreter = Interpreter(link, autosave)
         if keep_alive:
             self._lease.start()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.sandbox_id}, {self._link.state})"
 
     @cached_property
     def commands(self) -> AsyncCommands:
@@ -113,10 +134,13 @@ class AsyncSandbox:
         return Forwards(self._link)
 
     @classmethod
-    async def create(
+    def create(
         cls, template: str = "", *, fleet: AsyncFleet | None = None, **options: Unpack[CreateOptions]
-    ) -> Self:
+    ) -> Opening[Self]:
         """Claim a sandbox: a warm one if the fleet has one.
+
+        The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
+
 
         template  the sandbox's template; "" means the pool's, or "python" without a pool.
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
@@ -127,10 +151,14 @@ class AsyncSandbox:
         Raises ClaimError when the fleet has none in time (its reason says why), AccessDenied, AuthenticationError,
         InvalidArgument, UnavailableError when no fleet answers.
         """
+        check_names(options, CreateOptions, "create")
+        return Opening(cls._create(template, fleet, options))
+
+    @classmethod
+    async def _create(cls, template: str, fleet: AsyncFleet | None, options: CreateOptions) -> Self:
         from sandfleet._fleets.claim import claim_request
         from sandfleet._fleets.discovery import default_fleet, default_isolation
 
-        check_names(options, CreateOptions, "create")
         isolation = options.get("isolation") or default_isolation()
         request = claim_request(template, options, isolation)
         fleet = fleet or await default_fleet(
@@ -142,7 +170,7 @@ class AsyncSandbox:
         return cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
 
     @classmethod
-    async def connect(
+    def connect(
         cls,
         sandbox_id: str,
         *,
@@ -151,7 +179,7 @@ class AsyncSandbox:
         autosave: bool | Autosave = False,
         fleet: AsyncFleet | None = None,
         rpc_timeout: float = DEFAULT_RPC_TIMEOUT,
-    ) -> Self:
+    ) -> Opening[Self]:
         """Use an existing sandbox, also one that another process created.
 
         timeout  the lease that renewals ask for, in seconds; None means as at the claim. Connecting does not renew it.
@@ -162,10 +190,14 @@ class AsyncSandbox:
         Raises SandboxEnded when there is no such sandbox, PreconditionFailed when it is not ready (the reason says
         why), AccessDenied, UnavailableError when no fleet is found.
         """
-        from sandfleet._fleets.discovery import find_sandbox
 
-        link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
-        return cls(link, lease=timeout, bound=None, keep_alive=keep_alive, autosave=autosave)
+        async def connected() -> Self:
+            from sandfleet._fleets.discovery import find_sandbox
+
+            link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
+            return cls(link, lease=timeout, bound=None, keep_alive=keep_alive, autosave=autosave)
+
+        return Opening(connected())
 
     @classmethod
     async def list(
@@ -239,7 +271,7 @@ class AsyncSandbox:
         return await self._interpreter.fork(context, count, context_ids)
 
     async def list_contexts(self) -> tuple[Context, ...]:
-        """List the contexts."""
+        """List the contexts, the default one first if no cell has used it yet."""
         return await self._interpreter.contexts()
 
     async def restart_context(self, context: str | Context = "default") -> Context:
@@ -262,8 +294,12 @@ class AsyncSandbox:
     async def __aexit__(self, *_: object) -> None:
         await (self.kill() if self._bound else self.close())
 
+    @also_by_id(_kill)
     async def kill(self) -> bool:
-        """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error."""
+        """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error.
+
+        The class has the same call by id: `Sandbox.kill(sandbox_id)`, with `fleet=` as `connect` has it.
+        """
         try:
             return await self._link.release()
         finally:
@@ -292,8 +328,12 @@ class AsyncSandbox:
         """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
         return await self._forwards.host(port)
 
+    @also_by_id(_get_info)
     async def get_info(self) -> SandboxInfo:
-        """Describe the sandbox, its isolation included. Raises SandboxEnded."""
+        """Describe the sandbox, its isolation included. Raises SandboxEnded.
+
+        The class has the same call by id: `Sandbox.get_info(sandbox_id)`, with `fleet=` as `connect` has it.
+        """
         return await self._link.info()
 
     async def wait_for_egress(self, timeout: float = 30.0) -> bool:
