@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from dataclasses import replace
 
 from cluster.harness.enforcer import conntrack, netlink, parse
 from cluster.harness.enforcer.model import NamedPort, Pod, World
@@ -172,3 +173,11 @@ def test_a_list_of_one_namespace_leaves_the_others_alone():
     state.policies.put(other)
     state.policies.replace([], "shop")
     assert list(state.policies.objects) == [("lab", "b")]
+
+
+def test_an_answer_that_was_on_its_way_when_its_flow_was_cut_begins_no_flow_of_its_own():
+    asked = conntrack.Flow("udp", "10.0.1.2", 4000, "10.0.1.3", 8080, "10.0.1.3", 8080)
+    answer = conntrack.Flow("udp", "10.0.1.3", 8080, "10.0.1.2", 4000, "10.0.1.2", 4000)
+    others = [replace(answer, source_port=9090), replace(answer, protocol="tcp"), asked]
+    assert conntrack.answers([asked], [*others, answer]) == [answer]
+    assert conntrack.answers([replace(asked, protocol="tcp")], [*others, answer]) == []

@@ -20,6 +20,8 @@ from .ruleset import Node, render
 from .state import Attached, Object, State, Store
 
 RETRY_SECONDS = 0.5
+# An answer to a flow that has just been cut is through the node within this time.
+ANSWER_SECONDS = 0.1
 # A watch is asked to end by itself, so that one that hangs on a dead connection is not waited for for ever.
 WATCH_SECONDS = 240
 LINE_BYTES = 16 * 1024 * 1024
@@ -65,6 +67,9 @@ class Enforcer:
             self.applied = script
             cut = conntrack.forbidden(world, await flows(), self.node.machine_address)
             netlink.delete(cut)
+            if any(flow.protocol == "udp" for flow in cut):
+                await asyncio.sleep(ANSWER_SECONDS)
+                netlink.delete(conntrack.answers(cut, await flows()))
             print(
                 f"programmed {len(world.pods)} pods, {len(world.policies)} policies; cut {len(cut)} flows", flush=True
             )

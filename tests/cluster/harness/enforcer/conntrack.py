@@ -68,5 +68,15 @@ def forbidden(world: World, flows: Iterable[Flow], machine_address: str) -> list
     ]
 
 
+def answers(cut: Iterable[Flow], flows: Iterable[Flow]) -> list[Flow]:
+    """The UDP flows that an answer to a cut flow has begun: on its way while the flow was deleted, it counts as new."""
+    backwards = {(flow.destination, flow.port, flow.source, flow.source_port) for flow in cut if flow.protocol == "udp"}
+    return [
+        flow
+        for flow in flows
+        if flow.protocol == "udp" and (flow.source, flow.source_port, flow.destination, flow.port) in backwards
+    ]
+
+
 def touching(address: str, flows: Iterable[Flow]) -> list[Flow]:
     return [flow for flow in flows if address in {flow.source, flow.asked, flow.destination}]
