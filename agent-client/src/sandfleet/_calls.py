@@ -1,4 +1,4 @@
-"""Two shapes of a call: one that is awaited or entered with `async with`, and one of an object or of its class by id."""
+"""Two shapes of a call: awaited or entered with `async with`; of an object, or of its class by id."""
 
 from __future__ import annotations
 
