@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from sandfleet._calls import Opening, also_by_id
 from sandfleet.values.options import (
@@ -35,7 +35,38 @@ if TYPE_CHECKING:
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
+Made = TypeVar("Made", bound="AsyncSandbox")
+
 # What a sandbox needs is imported at its first use: gRPC and protobuf cost more than all the rest of the client.
+
+
+async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, options: CreateOptions) -> Made:
+    from sandfleet._fleets.claim import claim_request
+    from sandfleet._fleets.discovery import default_fleet, default_isolation
+
+    isolation = options.get("isolation") or default_isolation()
+    request = claim_request(template, options, isolation)
+    fleet = fleet or await default_fleet(
+        isolation=isolation, pool=options.get("pool", ""), namespace=options.get("namespace")
+    )
+    rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
+    link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
+    keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
+    return cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
+
+
+async def _connect(
+    cls: type[Made],
+    sandbox_id: str,
+    fleet: AsyncFleet | None,
+    rpc_timeout: float,
+    options: tuple[float | None, bool | None, bool | Autosave],
+) -> Made:
+    from sandfleet._fleets.discovery import find_sandbox
+
+    link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
+    lease, keep_alive, autosave = options
+    return cls(link, lease=lease, bound=None, keep_alive=keep_alive, autosave=autosave)
 
 
 async def _kill(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> bool:
@@ -152,22 +183,7 @@ class AsyncSandbox:
         InvalidArgument, UnavailableError when no fleet answers.
         """
         check_names(options, CreateOptions, "create")
-        return Opening(cls._create(template, fleet, options))
-
-    @classmethod
-    async def _create(cls, template: str, fleet: AsyncFleet | None, options: CreateOptions) -> Self:
-        from sandfleet._fleets.claim import claim_request
-        from sandfleet._fleets.discovery import default_fleet, default_isolation
-
-        isolation = options.get("isolation") or default_isolation()
-        request = claim_request(template, options, isolation)
-        fleet = fleet or await default_fleet(
-            isolation=isolation, pool=options.get("pool", ""), namespace=options.get("namespace")
-        )
-        rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
-        link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
-        keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
-        return cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
+        return Opening(_create(cls, template, fleet, options))
 
     @classmethod
     def connect(
@@ -190,14 +206,7 @@ class AsyncSandbox:
         Raises SandboxEnded when there is no such sandbox, PreconditionFailed when it is not ready (the reason says
         why), AccessDenied, UnavailableError when no fleet is found.
         """
-
-        async def connected() -> Self:
-            from sandfleet._fleets.discovery import find_sandbox
-
-            link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
-            return cls(link, lease=timeout, bound=None, keep_alive=keep_alive, autosave=autosave)
-
-        return Opening(connected())
+        return Opening(_connect(cls, sandbox_id, fleet, rpc_timeout, (timeout, keep_alive, autosave)))
 
     @classmethod
     async def list(
