@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sandfleet._calls import also_by_id
-from sandfleet._sync.portal import Relay, iterate, run
+from sandfleet._sync.portal import Relay, iterate, run, unwrap
 from sandfleet.values.options import DEFAULT_RPC_TIMEOUT
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _kill(sandbox_id: str, *, fleet: Fleet | None = None) -> bool:
     """End the sandbox of this id with everything in it, wherever `connect` finds it. Returns whether it existed."""
     from sandfleet.sandbox import _kill as original
 
-    return run(original(sandbox_id, fleet=fleet.as_async if fleet else None))
+    return run(original(sandbox_id, fleet=unwrap(fleet, "as_async")))
 
 
 def _get_info(sandbox_id: str, *, fleet: Fleet | None = None) -> SandboxInfo:
@@ -45,7 +45,7 @@ def _get_info(sandbox_id: str, *, fleet: Fleet | None = None) -> SandboxInfo:
     """
     from sandfleet.sandbox import _get_info as original
 
-    return run(original(sandbox_id, fleet=fleet.as_async if fleet else None))
+    return run(original(sandbox_id, fleet=unwrap(fleet, "as_async")))
 
 
 class Sandbox:
@@ -122,10 +122,7 @@ class Sandbox:
 
         relay = Relay()
         return cls(
-            run(
-                AsyncSandbox.create(template, fleet=fleet.as_async if fleet else None, **relay.wrap_options(options)),
-                relay,
-            )
+            run(AsyncSandbox.create(template, fleet=unwrap(fleet, "as_async"), **relay.wrap_options(options)), relay)
         )
 
     @classmethod
@@ -158,7 +155,7 @@ class Sandbox:
                     timeout=timeout,
                     keep_alive=keep_alive,
                     autosave=autosave,
-                    fleet=fleet.as_async if fleet else None,
+                    fleet=unwrap(fleet, "as_async"),
                     rpc_timeout=rpc_timeout,
                 )
             )
@@ -175,7 +172,7 @@ class Sandbox:
         """
         from sandfleet.sandbox import AsyncSandbox
 
-        return run(AsyncSandbox.list(label_selector, namespace=namespace, fleet=fleet.as_async if fleet else None))
+        return run(AsyncSandbox.list(label_selector, namespace=namespace, fleet=unwrap(fleet, "as_async")))
 
     @property
     def sandbox_id(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sandfleet._arguments import checked
 from sandfleet._wire import api
 from sandfleet._wire.convert.enums import values_of
 from sandfleet._wire.link import receive, receive_within
@@ -78,6 +79,7 @@ class AsyncFileWatch:
             await self._fill()
         return self._events.popleft()
 
+    @checked
     async def get_new_events(self, timeout: float = 0.0) -> list[FileEvent]:
         """Return the changes since the last call or iteration; waits at most `timeout` seconds for the first one."""
         # Without a timeout: what has arrived is read, and the rest is not waited for.
