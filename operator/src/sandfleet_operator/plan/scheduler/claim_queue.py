@@ -10,7 +10,7 @@ from typing import Protocol
 from sandfleet_operator.api.errors import Code, Problem
 from sandfleet_operator.api.reasons import ClaimReason, QueueReason
 from sandfleet_operator.api.values import Claim, Sandbox
-from sandfleet_operator.plan.scheduler.start_health import Trouble
+from sandfleet_operator.plan.scheduler.starts.health import Trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
 from sandfleet_operator.plan.scheduler.refill import Pool, Room, refill, surplus
-from sandfleet_operator.plan.scheduler.start_health import SlowStart
+from sandfleet_operator.plan.scheduler.starts.health import SlowStart
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 

@@ -30,5 +30,5 @@ class FleetLimits:
     # Lost rounds of starts in a row after which the waiting claims are refused.
     start_attempts: int = 3
     start_backoff: Backoff = START_BACKOFF
-    # Whether the backend says of each start when it is made; starts then begin slowly (start_health.SlowStart).
+    # Whether the backend says of each start when it is made; starts then begin slowly (starts/health.py).
     confirms_starts: bool = False

@@ -19,7 +19,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import (
 )
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.refill import Pool
-from sandfleet_operator.plan.scheduler.start_health import SlowStart, StartHealth, Trouble
+from sandfleet_operator.plan.scheduler.starts.health import SlowStart, StartHealth, Trouble
 
 HITS = 100
 

@@ -26,7 +26,7 @@ from sandfleet_operator.plan.scheduler.lifecycle import Step
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolSummary, summary
 from sandfleet_operator.plan.scheduler.refill import Pool
-from sandfleet_operator.plan.scheduler.start_health import StartHealth
+from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 FIRST_COME_FIRST_SERVED = FirstComeFirstServed()

@@ -12,7 +12,7 @@ from sandfleet_operator.plan.scheduler.lifecycle import Step
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
 from sandfleet_operator.plan.scheduler.recent import Recent
-from sandfleet_operator.plan.scheduler.start_health import SlowStart, after_refusal
+from sandfleet_operator.plan.scheduler.starts.health import SlowStart, after_refusal
 
 REMEMBERED = 16384
 # Problems that no other sandbox would solve.

@@ -16,7 +16,7 @@ from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.recent import Recent
 from sandfleet_operator.plan.scheduler.recovery import EndSession, Replace, after_exit
 from sandfleet_operator.plan.scheduler.refill import Refill, Room, Supply, refill, surplus
-from sandfleet_operator.plan.scheduler.start_health import StartHealth
+from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from support.fleet.builders import NOW, a_claim, a_sandbox, a_waiting
 
 POLICY = FleetLimits(recovery_delays=(0.0, 0.5, 1.0), stable_after=60.0)

@@ -10,7 +10,7 @@ from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.plan.scheduler.actions import Bind, Start
 from sandfleet_operator.plan.scheduler.limits import START_BACKOFF, FleetLimits
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
-from sandfleet_operator.plan.scheduler.start_health import LONGEST_PAUSE, MOST_UNMADE, after_refusal
+from sandfleet_operator.plan.scheduler.starts.health import LONGEST_PAUSE, MOST_UNMADE, after_refusal
 from support.fleet.builders import NOW, a_claim, a_pool, a_scheduler, answers, of_kind
 
 BUSY = NotCreated(Cause.BUSY, "cannot create it: too many requests, please try again later", 7.0)
