@@ -41,6 +41,10 @@ CLAIM = f"{GROUP}/claim"
 RETENTION = f"{GROUP}/retention"
 # Labels of a pod that only the control plane sets.
 OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
+# The metadata of control: the chart's ValidatingAdmissionPolicy lets only the control plane write it. Of COMPONENT only
+# SANDBOX_COMPONENT counts. TRACEPARENT is not in it, because owners of sandboxes may write it.
+CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
+CONTROL_ANNOTATIONS = frozenset({SPEC_HASH, SERVICES, BOUND_POD, CLAIM, RETENTION})
 
 DEFAULT_DENY = "sandfleet-default-deny"
 KEYS_CONFIG_MAP = "sandfleet-keys"
