@@ -24,8 +24,8 @@ from sandfleet_operator.executors.signing import Material, ca_config_map
 from sandfleet_operator.executors.tokens import KeyRing, TokenKey
 
 pytestmark = pytest.mark.usefixtures("kinds")
-# Rights and objects are the same without processes; the kinds belong to the test cluster, not to Helm. A release for all
-# namespaces would refuse what other tests on the cluster write: test_admission.py tests the policy.
+# Rights and objects are the same without processes; the kinds belong to the test cluster, not to Helm. The admission
+# policy of a release without named namespaces would refuse what other tests write: test_admission.py tests it.
 STILL = ("--set", "crds.enabled=false,operator.replicas=0,fleet.replicas=0,admissionPolicy.enabled=false")
 IMAGE = ("--set", "image.repository=localhost/sandfleet-operator,image.tag=dev")
 SANDBOX_IMAGE = (

@@ -47,6 +47,8 @@ CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CL
 CONTROL_ANNOTATIONS = frozenset({SPEC_HASH, SERVICES, BOUND_POD, CLAIM, RETENTION})
 
 DEFAULT_DENY = "sandfleet-default-deny"
+CLASS_POLICY, OWN_POLICY = "sandfleet-egress-", "sandfleet-own-egress-"
+POLICY_PREFIXES = (CLASS_POLICY, OWN_POLICY)
 KEYS_CONFIG_MAP = "sandfleet-keys"
 CA_CONFIG_MAP = "sandfleet-ca"
 
@@ -63,12 +65,12 @@ def bounded(name: str) -> str:
 
 
 def class_policy(template: str) -> str:
-    return bounded(f"sandfleet-egress-{template}")
+    return bounded(f"{CLASS_POLICY}{template}")
 
 
 def own_policy(sandbox: str) -> str:
     # No template name makes `class_policy` return the same.
-    return bounded(f"sandfleet-own-egress-{sandbox}")
+    return bounded(f"{OWN_POLICY}{sandbox}")
 
 
 def workspace_claim_name(sandbox: str) -> str:
