@@ -12,6 +12,7 @@ from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.cluster.reviews import REVIEW_KINDS
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.kubernetes.serve import lead
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.pods.podspec import keys_config_map
@@ -134,10 +135,10 @@ class World:
         with suppress(asyncio.CancelledError):
             await self._kubelet
 
-    async def isolate(self):
+    async def isolate(self, namespace=TEAM):
         """The operator's part: what has to be there before anything is started."""
-        await self.kube.apply(default_deny(TEAM, SETTINGS))
-        await self.kube.apply(keys_config_map(TEAM, "{}"))
+        await self.kube.apply(default_deny(namespace, SETTINGS))
+        await self.kube.apply(keys_config_map(namespace, "{}"))
 
     async def add(self, *objects):
         for obj in objects:
@@ -155,8 +156,9 @@ class World:
         assert fleet.serving, fleet.task.exception()
         return fleet
 
-    def process(self, kube=None, number=None, listens=lambda pod: pod.ready):
-        fencing = next(self.numbers) if number is None else number
+    def process(self, kube=None, number=None, listens=lambda pod: pod.ready, lease=None):
+        """A fleet process. It leads with `number`, or with the next one, or with what `lease` gives it."""
+        fencing = next(self.numbers) if number is None and lease is None else number
         state = {"leading": fencing}
         pretended = self.executors()
         made = KubernetesFleet(
@@ -164,7 +166,7 @@ class World:
             SETTINGS,
             lambda _: pretended,
             lease=LEASE_REF,
-            leading=lambda: state["leading"],
+            leading=lambda: lease.fencing if lease else state["leading"],
             clock=self.clock,
             wall_clock=self.clock,
             listens=listens,
@@ -174,7 +176,7 @@ class World:
         async def live():
             async with asyncio.TaskGroup() as group:
                 group.create_task(made.follow())
-                group.create_task(made.lead(fencing))
+                group.create_task(lead(made, lease) if lease else made.lead(fencing))
 
         made.task = asyncio.create_task(live())
         self.fleets.append(made)
@@ -190,7 +192,7 @@ class World:
 
     async def claim(self, fleet, request="r1", pool="fast", within=10.0, **fields):
         watch = fleet.fleet.claim(
-            Claim(key=RequestKey("alice", request), pool=f"{TEAM}/{pool}", max_wait=within, **fields)
+            Claim(key=RequestKey("alice", request, f"{TEAM}/{pool}"), pool=f"{TEAM}/{pool}", max_wait=within, **fields)
         )
         try:
             async with asyncio.timeout(within):
