@@ -171,7 +171,7 @@ class Spot:
 def find(
     roots: Pins, path: bytes, *, follow_last: bool, make_parents: bool = False, change: bool = False
 ) -> Iterator[Spot]:
-    """Where a path leads. The last entry need not exist. `change` refuses what can only be read, as `make_parents` does.
+    """Where a path leads. The last entry need not exist. `change` and `make_parents` refuse what can only be read.
 
     Raises InvalidPath, RootUnavailable, OSError (ENOENT, ENOTDIR, EACCES, EROFS, ELOOP after 40 links, …).
     """
