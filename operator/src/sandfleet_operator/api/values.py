@@ -132,6 +132,8 @@ class Sandbox:
     crashes: int = 0
     # Of an ended one.
     ended_reason: str = ""
+    # It is to be started, and the backend has not said yet that this is on its way.
+    unmade: bool = False
 
     @property
     def labels(self) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
 from sandfleet_operator.executors.tokens import Token
-from sandfleet_operator.fleet.backend import Backend, Event, Exited, Ready, Removed, TakenError
+from sandfleet_operator.fleet.backend import Backend, Event, Exited, Made, NotMade, Ready, Removed, TakenError
 from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
 from sandfleet_operator.fleet.priority_gate import PriorityGate
 from sandfleet_operator.plan.scheduler.actions import Action, Answer, AskLease, Bind, DropWorkspace, Gone, Start, Stop
@@ -108,6 +108,11 @@ class FleetDriver:
         match event:
             case Ready(uid, address):
                 self._spawn(self._connect(uid, address))
+            case Made(uid):
+                self.do(self.scheduler.made(uid, self._clock()))
+            case NotMade(uid, why):
+                await self._executors.forget(uid)
+                self.do(self.scheduler.not_made(uid, why, self._clock()))
             case Exited(uid, end):
                 await self._executors.forget(uid)
                 self.do(self.scheduler.exited(uid, end, self._clock()))

@@ -54,6 +54,7 @@ LIMITS = FleetLimits(
     start_timeout=120.0,
     recovers=False,
     keeps_workspaces=False,
+    confirms_starts=True,
 )
 
 _LOG = logging.getLogger(__name__)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from sandfleet_operator.api.errors import Problem
+from sandfleet_operator.api.kube import NotCreated
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox
 
 
@@ -79,4 +80,12 @@ class Taken:
     key: RequestKey
 
 
-Outcome = Lost | SessionBegun | Taken
+@dataclass(frozen=True, slots=True)
+class Hindered:
+    """The API server did not let a start be made. The claim that it was for, if any, waits again, without a failure."""
+
+    claim: Claim | None
+    why: NotCreated
+
+
+Outcome = Lost | SessionBegun | Taken | Hindered

@@ -30,6 +30,10 @@ class Capacity:
             slots = min(slots, pool.max_starting - self._inventory.count_of(pool.name, State.STARTING))
         return Room(slots=max(0, slots), sandboxes=self.room(pool), ending=ending)
 
+    def unmade(self, pool: Pool) -> int:
+        """Starts of the pool that the backend has not confirmed yet."""
+        return sum(1 for one in self._inventory.of_pool(pool.name, State.STARTING) if one.unmade)
+
     def free_slots(self) -> int:
         """Starts that may begin now, of all pools together."""
         replacing = 0
@@ -55,6 +59,11 @@ class Capacity:
             target_warm=pool.target_warm,
             stale=warm - fresh,
         )
+
+    def missing(self, pool: Pool, waiting: int) -> int:
+        """Starts that the pool needs for `waiting` claims and for its target, beside those in progress."""
+        supply = self.supply(pool)
+        return max(0, waiting + supply.target_warm - (supply.warm - supply.stale) - supply.starting)
 
     def dispensable(self, pool: Pool, many: int) -> list[Sandbox]:
         """The warm ones to end: stale ones first, then the oldest."""

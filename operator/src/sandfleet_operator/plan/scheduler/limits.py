@@ -29,6 +29,8 @@ class FleetLimits:
     recovery_delays: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
     # A sandbox that ran for so long starts with a clean record.
     stable_after: float = 60.0
-    # Lost starts in a row after which the waiting claims are refused.
+    # Lost rounds of starts in a row after which the waiting claims are refused.
     start_attempts: int = 3
     start_backoff: Backoff = START_BACKOFF
+    # Whether the backend says of each start when it is made; starts then begin slowly (starts/health.py).
+    confirms_starts: bool = False

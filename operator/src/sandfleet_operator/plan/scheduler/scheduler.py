@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sandfleet_operator.api.errors import FleetError, Problem
+from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.validate import MAX_LEASE
 from sandfleet_operator.api.values import Claim, Exit, RequestKey, Sandbox, State
@@ -25,7 +26,8 @@ from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.lifecycle import Step
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolSummary, summary
-from sandfleet_operator.plan.scheduler.refill import Pool, StartHealth
+from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 FIRST_COME_FIRST_SERVED = FirstComeFirstServed()
@@ -168,6 +170,23 @@ class Scheduler:
 
     # Events of sandboxes. Events of an incarnation that was replaced are ignored.
 
+    def made(self, sandbox_uid: str, now: float) -> list[Action]:
+        """The API server has taken what the start needs: more of them may be sent to it."""
+        sandbox = self.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None or not sandbox.unmade:
+            return []
+        self._transitions.start_made(sandbox.pool)
+        return self._apply(sandbox, lifecycle.made(sandbox), now)
+
+    def not_made(self, sandbox_uid: str, why: NotCreated, now: float) -> list[Action]:
+        """The API server has refused what the start needs."""
+        sandbox = self.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None:
+            return []
+        if why.cause is Cause.INVALID or sandbox.state not in {State.STARTING, State.ENDED}:
+            return self.exited(sandbox_uid, Exit(message=why.message), now)
+        return self._apply(sandbox, lifecycle.not_made(sandbox, why), now)
+
     def ready(self, sandbox_uid: str, now: float) -> list[Action]:
         """The executor answers, and is the expected one."""
         sandbox = self.inventory.of_incarnation(sandbox_uid)
@@ -177,6 +196,8 @@ class Scheduler:
         if sandbox.state is State.STARTING and state is not None:
             state.start_seconds = observed(state.start_seconds, now - sandbox.started)
             state.health, state.start_error = StartHealth(), ""
+            if sandbox.unmade:
+                self._transitions.start_made(sandbox.pool)
         return self._apply(sandbox, lifecycle.ready(sandbox, now), now)
 
     def bound(self, sandbox_uid: str, now: float) -> list[Action]:
@@ -188,6 +209,7 @@ class Scheduler:
         actions = self._transitions.apply(sandbox, lifecycle.bound(sandbox), now)
         if first:
             actions += self._transitions.begin_session(sandbox.sandbox_id)
+            self._transitions.binding_works(sandbox.pool)
         return [*actions, *self._cycle.run(sandbox.pool, now)]
 
     def unfit(self, sandbox_uid: str, problem: Problem, now: float) -> list[Action]:
@@ -254,6 +276,8 @@ class Scheduler:
             elif self.capacity.lease_is_over(sandbox, now):
                 actions += self._lease_over(sandbox, now)
         for state in self._queues.all():
+            if state.trouble is not None and state.trouble.is_stale(now):
+                state.trouble = None
             actions += self._cycle.run(state.pool.name, now)
         return actions
 
@@ -297,4 +321,10 @@ class Scheduler:
     def _overdue(self, waiting: Waiting) -> Problem:
         state = self._queues.get(waiting.claim.pool)
         assert state is not None, "a claim waits at a pool"
-        return overdue_problem(waiting, full=self.capacity.room(state.pool) <= 0, closed=state.pool.closed)
+        why, trouble = self.why_not(waiting.claim.key), state.trouble
+        return overdue_problem(
+            waiting,
+            full=self.capacity.room(state.pool) <= 0,
+            closed=state.pool.closed,
+            trouble=trouble if trouble and why and why.reason == trouble.reason else None,
+        )
