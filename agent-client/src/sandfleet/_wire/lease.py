@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from sandfleet._wire.link import Link
+from typing import Protocol
 
 # The reason of what ended with its lease, of executors and fleets.
 LEASE_EXPIRED = "LeaseExpired"
 # How long a lease is taken to last whose end is not known, in seconds.
 _UNKNOWN = 60.0
+
+
+class Link(Protocol):
+    """What can renew the lease."""
+
+    async def keep(self, lease: float | None) -> float | None:
+        """Renew it; return in how many seconds to renew it again, None for never."""
+        ...
 
 
 class Running(Protocol):

@@ -56,7 +56,8 @@ class CreateOptions(TypedDict, total=False):
                     context manager, and in this process's own fleet, as long as the object lives.
     autosave        save the variables of Python contexts after each cell: they come back after a crash, or on another
                     executor.
-    request_id      the same id gives the same sandbox; None generates one.
+    request_id      the same id, for the same namespace and pool, gives the same sandbox while that lives; None
+                    generates one.
     rpc_timeout     seconds for one call over the network, 30 by default.
     """
 

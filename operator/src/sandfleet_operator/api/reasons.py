@@ -148,6 +148,12 @@ class ClaimReason(Enum):
         "There is no such sandbox, or it has ended; the message says why.",
         "Claim a new one.",
     )
+    SANDBOX_UNREADABLE = (
+        "SandboxUnreadable",
+        Code.FAILED_PRECONDITION,
+        "The fleet cannot read the CodeSandbox: a newer release or a person wrote it. Lists and watches leave it out.",
+        "Upgrade the fleet, or correct the field that the message names.",
+    )
     WORKSPACE_BUSY = (
         "WorkspaceBusy",
         Code.FAILED_PRECONDITION,
@@ -202,6 +208,18 @@ class ClaimReason(Enum):
         Code.RESOURCE_EXHAUSTED,
         "The pool or the fleet has as many sandboxes as it may have, and none became free in time.",
         "Release sandboxes, or raise the limit.",
+    )
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        Code.RESOURCE_EXHAUSTED,
+        "A ResourceQuota of the namespace is used up, and no sandbox became free in time.",
+        "Release sandboxes, or raise the quota; the message names it.",
+    )
+    CREATION_FORBIDDEN = (
+        "CreationForbidden",
+        Code.UNAVAILABLE,
+        "Rights, an admission policy or the end of the namespace keep the fleet from creating pods or volumes.",
+        "The message has the API server's words. Correct the policy or the rights, then retry.",
     )
     NOT_BOUND_IN_TIME = (
         "NotBoundInTime",
@@ -333,5 +351,6 @@ class EndReason(Enum):
     OWNER_GONE = "OwnerGone", "The process that had started its executor ended; the executor was replaced."
     STUCK = "Stuck", "Its executor's watchdog ended it, and it was replaced."
     POOL_REMOVED = "PoolRemoved", "It was warm, and its pool was removed."
+    NOT_MADE = "NotMade", "The API server did not create its pod or its volume."
     NOT_NEEDED = "NotNeeded", "It was warm, and its pool needs fewer warm sandboxes or newer ones."
     UNHEALTHY = "Unhealthy", "It was warm, and its pod was no longer ready."

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from sandfleet_operator.api.conditions import PoolReason
@@ -10,7 +11,7 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta, referred
 from sandfleet_operator.api.kinds.pool import PoolSpec, SandboxPool, sandbox_pool
 from sandfleet_operator.api.kinds.sandbox import SandboxSpec
-from sandfleet_operator.api.kinds.template import Egress, SandboxTemplate, sandbox_template
+from sandfleet_operator.api.kinds.template import Egress, NetworkClosure, SandboxTemplate, sandbox_template
 from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_POOL, SANDBOX_TEMPLATE, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.settings import Settings
@@ -20,6 +21,7 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import allows_nothing
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
+from sandfleet_operator.plan.pods.openings import listed, openers
 from sandfleet_operator.plan.pods.podspec import spec_hash
 from sandfleet_operator.plan.sandbox.dependencies import is_in_place
 from sandfleet_operator.plan.sandbox.observed import Pod
@@ -152,14 +154,13 @@ class Catalog:
     def _of_pool(self, obj: Mapping[str, Any]) -> Recipe | None:
         try:
             pool = sandbox_pool(obj)
-        except FleetError:
-            # The schema refuses these; one of an older schema serves no claims.
-            return None
+        except FleetError as error:
+            return _unreadable(obj, error)
         return None if pool.meta.deleting else self._recipe(pool)
 
     def _of_template(self, namespace: str, name: str) -> Recipe | None:
         found = self._template(namespace, name)
-        if found is None:
+        if found is None or isinstance(found, FleetError):
             return None
         spec = PoolSpec(template=name, replicas=0)
         return self._recipe(SandboxPool(meta=Meta(namespace=namespace, name="", uid=""), spec=spec), found.meta)
@@ -169,7 +170,8 @@ class Catalog:
         template = self._template(namespace, pool.spec.template)
         wanted = self._wanted(template)
         known = wanted if isinstance(wanted, Effective) else None
-        closed, why = (self._closed(namespace, template), "") if isinstance(wanted, Effective) else wanted
+        readable = None if isinstance(template, FleetError) else template
+        closed, why = self._closed(pool, readable) if isinstance(wanted, Effective) else wanted
         return Recipe(
             namespace=namespace,
             pool=pool.meta.name,
@@ -183,34 +185,70 @@ class Catalog:
             why=why,
         )
 
-    def _wanted(self, template: SandboxTemplate | None) -> Effective | tuple[str, str]:
+    def _wanted(self, template: SandboxTemplate | FleetError | None) -> Effective | tuple[str, str]:
         """Or the reason why there can be none, and the words for it."""
         if template is None:
             return PoolReason.TEMPLATE_NOT_FOUND.value, ""
+        if isinstance(template, FleetError):
+            return PoolReason.TEMPLATE_INVALID.value, template.problem.message
         wanted = effective(template.spec, SandboxSpec(template=template.meta.name), self._settings)
         return (PoolReason.TEMPLATE_INVALID.value, wanted.message) if isinstance(wanted, Refusal) else wanted
 
-    def _closed(self, namespace: str, template: SandboxTemplate | None) -> str:
-        """Why nothing may be started or handed out: what isolates has to be there before."""
+    def _closed(self, pool: SandboxPool, template: SandboxTemplate | None) -> tuple[str, str]:
+        """Why nothing may be started or handed out: what isolates has to be there before. A reason and a message."""
+        namespace = pool.meta.namespace
         needed = [default_deny(namespace, self._settings)]
         if template is not None and (opening := template_egress(template, self._settings)):
             needed.append(opening)
         there = self._store.specs(NETWORK_POLICY, namespace)
         if not all(is_in_place(one, there) for one in needed) or namespace not in self.keyed:
-            return PoolReason.POLICY_MISSING.value
-        return ""
+            return PoolReason.POLICY_MISSING.value, ""
+        if template is None or template.spec.network_closure is not NetworkClosure.REQUIRED:
+            return "", ""
+        found = self._openers(pool.meta.name, template.meta.name, there)
+        return (PoolReason.OPENED_BY_OTHERS.value, f"opened by {listed(found)}") if found else ("", "")
+
+    def _openers(self, pool: str, template: str, there: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+        """Policies of others that open, or may open, the pods of a pool."""
+        name = names.bounded(template)
+        labels = names.own_labels(**{names.TEMPLATE: name}) | ({names.POOL: names.bounded(pool)} if pool else {})
+        # What only a claim says: which sandbox it is, and labels of its own.
+        unknown = frozenset({names.SANDBOX, names.STATE, *self._settings.copied_labels})
+        expected = [names.DEFAULT_DENY, names.class_policy(template)]
+        # A claim decides whether its pod may reach what the template allows.
+        found = (openers(there, known, expected, unknown) for known in (labels, labels | {names.EGRESS_CLASS: name}))
+        return tuple(sorted(set(chain.from_iterable(found))))
 
     def egress(self, namespace: str, template: str) -> Egress:
         """What a template opens; nothing where it is gone, since its policy goes with it."""
         found = self.recipe(pool_name(namespace, "", template))
         return found.wanted.egress if found and found.wanted else Egress()
 
-    def _template(self, namespace: str, name: str) -> SandboxTemplate | None:
+    def _template(self, namespace: str, name: str) -> SandboxTemplate | FleetError | None:
+        """The error where it cannot be read."""
         obj = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, name))
         try:
             return sandbox_template(obj) if obj else None
-        except FleetError:
-            return None
+        except FleetError as error:
+            return error
+
+
+def _unreadable(obj: Mapping[str, Any], error: FleetError) -> Recipe | None:
+    """A pool that nothing can be made from; its status says why."""
+    meta = obj["metadata"]
+    if "deletionTimestamp" in meta:
+        return None
+    owner = Meta(namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], generation=meta.get("generation", 0))
+    return Recipe(
+        namespace=owner.namespace,
+        pool=owner.name,
+        template=referred(obj, "templateRef"),
+        spec=PoolSpec(template="", replicas=0),
+        owner_kind="SandboxPool",
+        owner=owner,
+        closed=PoolReason.UNREADABLE.value,
+        why=error.problem.message,
+    )
 
 
 def _missing(reason: ClaimReason, why: str, subject: str) -> FleetError:

@@ -60,6 +60,9 @@ STARTS = {
     PoolReason.IMAGE_PULL_FAILED.value,
     PoolReason.CONTAINER_CREATE_FAILED.value,
     PoolReason.SECRET_NOT_FOUND.value,
+    PoolReason.QUOTA_EXCEEDED.value,
+    PoolReason.CREATION_FORBIDDEN.value,
+    PoolReason.API_SERVER_FAILED.value,
 }
 
 _LOG = logging.getLogger(__name__)
@@ -100,7 +103,8 @@ class PoolStatuses:
         assert recipe.owner is not None
         wanted = self.sizes.last(recipe.name)
         target = wanted.warm if wanted else recipe.spec.replicas
-        reason = _reason(level, capped=wanted is not None and wanted.capped)
+        # A closed pool hands nothing out, even while it has its number of warm sandboxes.
+        reason = recipe.closed or _reason(level, capped=wanted is not None and wanted.capped)
         good = reason in {PoolReason.FILLED.value, PoolReason.REPLACING.value}
         ready = Condition(
             type=READY,
