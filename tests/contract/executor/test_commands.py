@@ -107,9 +107,18 @@ async def test_a_program_that_is_no_program_for_the_kernel_is_not_executable(san
 
 
 async def test_a_working_directory_that_is_not_there_is_said(sandbox):
-    result = await sandbox.commands.run("true", cwd="not/there")
-    assert result.outcome is Outcome.ERROR
-    assert "not/there" in result.stderr
+    await sandbox.files.write("a-file", "")
+    for cwd, why in (("not/there", "No such file"), ("a-file", "Not a directory")):
+        result = await sandbox.commands.run("true", cwd=cwd)
+        assert (result.outcome, result.reason, result.exit_code) == (Outcome.ERROR, "WorkingDirectoryGone", 126)
+        assert result.stderr.startswith(f"cannot start the command in its working directory: {why}")
+        assert cwd in result.stderr
+
+
+@pytest.mark.parametrize("line", ["", "\n", "  "])
+async def test_an_empty_line_runs_and_does_nothing(sandbox, line):
+    result = await sandbox.commands.run(line)
+    assert (result.ok, result.stdout, result.stderr) == (True, "", "")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +127,6 @@ async def test_a_working_directory_that_is_not_there_is_said(sandbox):
         {"cmd": ["echo", b"a\0b"]},
         {"cmd": "echo a\0b"},
         {"cmd": []},
-        {"cmd": ""},
         {"cmd": [""]},
         {"cmd": "true", "cwd": "x" * 5000},
         {"cmd": "true", "cwd": "a\0b"},

@@ -56,11 +56,17 @@ def check_code(code: str) -> str:
     return code
 
 
-def check_language(language: str, known: Collection[str]) -> str:
+def check_language(language: str, known: Collection[str], *, doing: str = "create a context for") -> str:
     """The language's name; "python" for none."""
     if language and language not in known:
-        raise BadRequest(f"cannot create a context for {language[:80]!r}: languages are {', '.join(known)}")
+        raise BadRequest(f"cannot {doing} {language[:80]!r}: languages are {', '.join(known)}")
     return language or "python"
+
+
+def check_same_language(wished: str, context_id: str, language: str | None) -> None:
+    """`language` is the context's; None for a context that does not exist."""
+    if language not in (None, wished):
+        raise BadRequest(f"cannot run {wished} in context {context_id}: its language is {language}")
 
 
 def check_timeout(seconds: float | None, limits: Limits) -> float:

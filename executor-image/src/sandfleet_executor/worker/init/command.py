@@ -21,6 +21,10 @@ SHELL = "/bin/bash"
 LONGEST_ARGUMENT = 120 * 1024
 
 
+class NoFolderError(OSError):
+    """The working directory cannot be entered."""
+
+
 class Supervisor:
     """Forked ahead and used for many commands: under gVisor a fork and an exit take longer than the rest."""
 
@@ -39,7 +43,7 @@ class Supervisor:
         shell line. Standard input, output and error are in place; with a terminal, standard error is a socket that
         takes its master. Sends {"event":"begun"} before user code runs; with `tell` {"event":"running","pid"}; at the
         end
-        {"event":"failed","code":126|127,"message"}, or, when no process of the command is left,
+        {"event":"failed","code":126|127,"message","folder"?}, or, when no process of the command is left,
         {"event":"exited","code","signal","leftover","cpu","peak","written"}.
         """
         terminal = Terminal(request["terminal"], 2) if request.get("terminal") else None
@@ -50,6 +54,8 @@ class Supervisor:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             message = f"{error.strerror}: {os.fsdecode(error.filename or '')}"
             end: dict[str, Any] = {"event": "failed", "code": code, "message": message}
+            if isinstance(error, NoFolderError):
+                end |= {"code": NOT_EXECUTABLE, "folder": True}
             self.release_files()
         else:
             # The program has its own copies. Held here, its pipes would stay open after its end.
@@ -103,7 +109,10 @@ class Usage:
 
 def start(request: dict[str, Any], payload: bytes, terminal: Terminal | None) -> int:
     """Starts the program; its pid. Raises OSError as exec does."""
-    os.chdir(request["cwd"])
+    try:
+        os.chdir(request["cwd"])
+    except OSError as error:
+        raise NoFolderError(error.errno, error.strerror, error.filename) from error
     environment = {os.fsencode(name): os.fsencode(value) for name, value in request["envs"].items()}
     os.environb.clear()
     os.environb.update(environment)
