@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sandfleet._wire import api
 from sandfleet._wire.channel import open_channel
+from sandfleet._wire.home import Home
 from sandfleet._wire.link import trace_metadata
 from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import detail
@@ -44,6 +45,7 @@ class FleetConnection:
     backoff = Backoff(0.1, 2.0)
 
     def __init__(self, address: str, place: Place | None = None, find: Callable[[str], Place] | None = None) -> None:
+        self._home = Home()
         self.address = address
         self._tokens = place.tokens if place else None
         self._find = find
@@ -62,6 +64,10 @@ class FleetConnection:
 
     async def close(self) -> None:
         """Close the connection; running calls fail."""
+        if self._home.was_forked:
+            # The connection is the parent's.
+            return
+        self._home.check("the fleet")
         self._closed = True
         for task in self._closing:
             task.cancel()
@@ -86,6 +92,7 @@ class FleetConnection:
 
         The call may happen twice, so it has to be idempotent. Raises the error of the last attempt.
         """
+        self._home.check("the fleet")
         deadline, failures = asyncio.get_running_loop().time() + patience, 0
         while True:
             stub = self.stub
