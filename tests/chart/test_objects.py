@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
-from chart.helm_chart import NAMESPACE, named, rendered
+import yaml
+from chart.helm_chart import CHART, NAMESPACE, helm, named, rendered
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.networkpolicy import default_deny
 from sandfleet_operator.plan.pods.restricted import restricted_violations
@@ -81,14 +85,45 @@ def test_values_of_a_component_reach_its_pods_only() -> None:
 
 def test_objects_that_the_processes_fill_are_created_empty() -> None:
     """What Helm does not write it neither takes back at an upgrade."""
-    for kind, name in (
-        ("Secret", "sandfleet-signing"),
-        ("ConfigMap", "sandfleet-ca"),
-        ("Lease", "sandfleet-operator"),
-        ("Lease", "sandfleet-fleet"),
-    ):
+    for kind, name in (("Secret", "sandfleet-signing"), ("ConfigMap", "sandfleet-ca")):
         (one,) = named(rendered(), kind, name)
         assert not {"data", "stringData", "spec"} & set(one)
+
+
+def test_an_uninstall_keeps_the_keys_and_the_leases() -> None:
+    """Sandboxes that run on trust the keys, and the Leases count who has led: the processes make them."""
+    (secret,) = named(rendered(), "Secret", "sandfleet-signing")
+    assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert named(rendered(*FULL), "Lease") == []
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "found", "kept"),
+    [
+        (True, {"metadata": {"name": "sandfleet-fleet", "labels": {"app.kubernetes.io/managed-by": "Helm"}}}, True),
+        (True, {"metadata": {"name": "sandfleet-fleet"}}, False),
+        (True, {}, False),
+        (False, {"metadata": {"name": "sandfleet-fleet", "labels": {"app.kubernetes.io/managed-by": "Helm"}}}, False),
+    ],
+    ids=["helm made it", "a process made it", "there is none", "a new release"],
+)
+def test_a_lease_that_an_earlier_release_made_is_not_deleted_by_an_upgrade(
+    tmp_path: Path, upgrade: bool, found: dict, kept: bool
+) -> None:
+    made = tmp_path / "decides"
+    (made / "templates").mkdir(parents=True)
+    (made / "Chart.yaml").write_text("apiVersion: v2\nname: decides\nversion: 0.1.0\n")
+    (made / "values.yaml").write_text("")
+    for name in ("_leases.tpl", "_helpers.tpl"):
+        shutil.copy(CHART / "templates" / name, made / "templates")
+    decide = '{{ include "sandfleet.earlierLease" (dict "root" $ "found" .Values.found) }}'
+    (made / "templates/decide.yaml").write_text(decide)
+    (made / "given.yaml").write_text(json.dumps({"found": found, "commonLabels": {}}))
+    command = [helm(), "template", "one", made, "--values", made / "given.yaml", *(["--is-upgrade"] if upgrade else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    leases = [one for one in yaml.safe_load_all(done.stdout) if one]
+    assert [one["metadata"]["annotations"]["helm.sh/resource-policy"] for one in leases] == ["keep"] * kept
+    assert not any("spec" in one for one in leases)
 
 
 @pytest.mark.parametrize(("component", "port"), [("operator", 8081), ("fleet", 8443)])
@@ -180,7 +215,6 @@ def test_without_a_fleet_the_test_claims_nothing() -> None:
     (pod,) = named(objects, "Pod")
     assert {"name": "FLEET_NAMESPACE", "value": ""} in pod["spec"]["containers"][0]["env"]
     assert named(objects, "Role", "sandfleet-test-ca") == []
-    assert named(objects, "Lease", "sandfleet-fleet") == []
     (with_one,) = named(rendered(), "Pod")
     assert {"name": "FLEET_NAMESPACE", "value": NAMESPACE} in with_one["spec"]["containers"][0]["env"]
 

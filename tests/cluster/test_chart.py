@@ -255,6 +255,7 @@ def test_kubernetes_own_roles_learn_the_kinds(cluster: Cluster, release: Release
 
 
 LEASES = ("sandfleet-operator", "sandfleet-fleet")
+LED: Json = {"holderIdentity": "one", "leaseTransitions": 7}
 
 
 def filled(release: Release) -> tuple[Json, ...]:
@@ -262,12 +263,11 @@ def filled(release: Release) -> tuple[Json, ...]:
     return (
         api.get("Secret", "sandfleet-signing", namespace).get("data", {}),
         api.get("ConfigMap", "sandfleet-ca", namespace).get("data", {}),
-        *(api.get("Lease", name, namespace).get("spec", {}) for name in LEASES),
     )
 
 
 def fill(release: Release) -> None:
-    """As the processes do: the very ConfigMap that they apply, and a merge patch of each of the others."""
+    """As the processes do: the very ConfigMap that they apply, a merge patch of the Secret, and the Leases."""
     api, namespace = release.cluster.api, release.namespace
     material = Material(Authority.new(time.time()), KeyRing((TokenKey.new(time.time()),)), "")
     path = path_of("ConfigMap", namespace, "sandfleet-ca")
@@ -277,18 +277,18 @@ def fill(release: Release) -> None:
         ca_config_map(namespace, material.authority.pem.decode()),
         "application/apply-patch+yaml",
     )
-    for kind, name, change in (
-        ("Secret", "sandfleet-signing", {"data": {"key": "c2VjcmV0"}}),
-        *(("Lease", name, {"spec": {"holderIdentity": "one", "leaseTransitions": 7}}) for name in LEASES),
-    ):
-        path = path_of(kind, namespace, name)
-        api.call("PATCH", f"{path}?fieldManager=process", change, "application/merge-patch+json")
+    path = path_of("Secret", namespace, "sandfleet-signing")
+    change = {"data": {"key": "c2VjcmV0"}}
+    api.call("PATCH", f"{path}?fieldManager=process", change, "application/merge-patch+json")
+    for name in LEASES:
+        metadata = {"namespace": namespace, "name": name}
+        api.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": LED})
 
 
 @pytest.mark.parametrize("how", [(), ("--server-side=false",)], ids=["server-side", "client-side"])
 def test_upgrades_and_rollbacks_leave_keys_and_leadership_as_they_are(release: Release, how: tuple[str, ...]):
     release.install(*STILL, *how)
-    assert filled(release) == ({}, {}, {}, {})
+    assert filled(release) == ({}, {})
     fill(release)
     before = filled(release)
     assert all(before)
@@ -296,6 +296,17 @@ def test_upgrades_and_rollbacks_leave_keys_and_leadership_as_they_are(release: R
     assert filled(release) == before
     release.helm("rollback", release.name, "1", "--namespace", release.namespace)
     assert filled(release) == before
+
+
+def test_an_uninstall_keeps_the_keys_and_the_leases_for_the_next_install(release: Release):
+    release.install(*STILL)
+    fill(release)
+    api, namespace = release.cluster.api, release.namespace
+    secret = api.get("Secret", "sandfleet-signing", namespace)["data"]
+    release.uninstall()
+    release.install(*STILL)
+    assert api.get("Secret", "sandfleet-signing", namespace)["data"] == secret
+    assert [api.get("Lease", name, namespace)["spec"] for name in LEASES] == [LED, LED]
 
 
 def everything(cluster: Cluster, namespace: str) -> set[str]:
@@ -311,7 +322,9 @@ def cluster_wide(cluster: Cluster, release: str) -> set[str]:
     return set(cluster.kubectl("get", ",".join(kinds), "--selector", selector, "--output=name").split())
 
 
-def test_an_uninstall_leaves_nothing(cluster: Cluster, release: Release, new_namespace: Callable[..., str]):
+def test_an_uninstall_leaves_nothing_but_the_keys_and_the_leases(
+    cluster: Cluster, release: Release, new_namespace: Callable[..., str]
+):
     watched = new_namespace()
     before = everything(cluster, release.namespace), everything(cluster, watched)
     release.install(
@@ -323,7 +336,8 @@ def test_an_uninstall_leaves_nothing(cluster: Cluster, release: Release, new_nam
     assert everything(cluster, watched) > before[1]
     assert len(cluster_wide(cluster, release.name)) > 5
     release.uninstall()
-    assert (everything(cluster, release.namespace), everything(cluster, watched)) == before
+    kept = {"secret/sandfleet-signing", *(f"lease.coordination.k8s.io/{name}" for name in LEASES)}
+    assert (everything(cluster, release.namespace) - kept, everything(cluster, watched)) == before
     assert cluster_wide(cluster, release.name) == set()
 
 

@@ -61,10 +61,11 @@ async def cold_start_without_egress(world: World) -> None:
 
 
 async def delete(world: World) -> None:
-    """The last sandbox of its namespace, which then has no object of ours left."""
+    """The last sandbox of its namespace and then the template, after which the namespace has no object of ours left."""
     await begin(world, cold_start_without_egress)
     await world.user.delete(SANDBOX)
     await world.until(lambda: not world.there(POD, NAME), "without a pod")
+    await world.user.delete(Ref(SANDBOX_TEMPLATE, NAMESPACE, "closed"))
 
 
 async def executor_crash(world: World) -> None:
@@ -257,12 +258,26 @@ async def claimed_twice(world: World) -> None:
 
 async def pool_made_and_removed(world: World) -> None:
     """Its namespace gets default deny before the fleet creates the first pod, and keeps it until the pool is gone."""
+    await world.remove_templates()
+    await world.until(lambda: DENY not in world.cluster.objects, "left")
     await world.make(SANDBOX_POOL, "warm", spec={"templateRef": {"name": "closed"}, "replicas": 1})
     await world.until(lambda: DENY in world.cluster.objects and KEYS in world.cluster.objects, "closed")
     await asyncio.sleep(60)
     assert DENY in world.cluster.objects
     await world.user.delete(Ref(SANDBOX_POOL, NAMESPACE, "warm"))
     await world.until(lambda: DENY not in world.cluster.objects, "left")
+
+
+async def template_made_and_removed(world: World) -> None:
+    """A template is enough: the fleet starts the pod of a claim only in a closed namespace (issue 16, B.1)."""
+    await world.remove_templates()
+    await world.until(lambda: DENY not in world.cluster.objects, "left")
+    await world.make(SANDBOX_TEMPLATE, "closed", spec={"image": IMAGE})
+    await world.until(lambda: DENY in world.cluster.objects and KEYS in world.cluster.objects, "closed")
+    await asyncio.sleep(60)
+    assert DENY in world.cluster.objects
+    await world.user.delete(Ref(SANDBOX_TEMPLATE, NAMESPACE, "closed"))
+    await world.until(lambda: DENY not in world.cluster.objects and KEYS not in world.cluster.objects, "left")
 
 
 def _bound(uid: str, people: str = "") -> dict[str, str]:
@@ -353,5 +368,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     claimed_and_released_before_its_object_came,
     claimed_twice,
     pool_made_and_removed,
+    template_made_and_removed,
     services_that_come_and_go,
 )

@@ -160,6 +160,11 @@ class World:
             CODE_SANDBOX, name, annotations=annotations or {}, spec={"templateRef": {"name": "python"}, **spec}
         )
 
+    async def remove_templates(self) -> None:
+        """The initial ones. As long as a namespace has a template it stays closed."""
+        for name in ("python", "closed"):
+            await self.user.delete(Ref(kube.SANDBOX_TEMPLATE, NAMESPACE, name))
+
     async def change(self, name: str = NAME, **spec: Any) -> None:
         await self.user.merge(Ref(CODE_SANDBOX, NAMESPACE, name), {"spec": spec})
 

@@ -12,6 +12,7 @@ from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.cluster.reviews import REVIEW_KINDS
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.kubernetes.serve import lead
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.pods.podspec import keys_config_map
@@ -155,8 +156,9 @@ class World:
         assert fleet.serving, fleet.task.exception()
         return fleet
 
-    def process(self, kube=None, number=None, listens=lambda pod: pod.ready):
-        fencing = next(self.numbers) if number is None else number
+    def process(self, kube=None, number=None, listens=lambda pod: pod.ready, lease=None):
+        """A fleet process. It leads with `number`, or with the next one, or with what `lease` gives it."""
+        fencing = next(self.numbers) if number is None and lease is None else number
         state = {"leading": fencing}
         pretended = self.executors()
         made = KubernetesFleet(
@@ -164,7 +166,7 @@ class World:
             SETTINGS,
             lambda _: pretended,
             lease=LEASE_REF,
-            leading=lambda: state["leading"],
+            leading=lambda: lease.fencing if lease else state["leading"],
             clock=self.clock,
             wall_clock=self.clock,
             listens=listens,
@@ -174,7 +176,7 @@ class World:
         async def live():
             async with asyncio.TaskGroup() as group:
                 group.create_task(made.follow())
-                group.create_task(made.lead(fencing))
+                group.create_task(lead(made, lease) if lease else made.lead(fencing))
 
         made.task = asyncio.create_task(live())
         self.fleets.append(made)

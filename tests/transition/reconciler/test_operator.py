@@ -21,7 +21,7 @@ from sandfleet_operator.plan.sandbox.observed import Contact
 from sandfleet_operator.reconciler.operator import Operator
 from sandfleet_operator.reconciler.reconcile import Key
 from support.fakes.kube_memory import Before, MemoryKube
-from support.operator.builders import SETTINGS
+from support.operator.builders import IMAGE, SETTINGS
 from transition import scenarios, world
 from transition.fake_time import run
 from transition.world import NAME, NAMESPACE, World
@@ -113,9 +113,13 @@ def test_a_sandbox_created_while_its_namespace_is_cleaned_up_gets_its_policy_fir
     async def go(kind) -> None:
         made: list[asyncio.Task[None]] = []
 
+        async def second():
+            await here.make_sandbox("second", templateRef={"name": "closed"})
+            await here.make(SANDBOX_TEMPLATE, "closed", spec={"image": IMAGE})
+
         def come(_number, write):
             if write.verb == "delete" and write.ref.kind == kind and not made:
-                made.append(asyncio.create_task(here.make_sandbox("second", templateRef={"name": "closed"})))
+                made.append(asyncio.create_task(second()))
 
         here = World(come)
         async with here:
@@ -276,6 +280,7 @@ def test_sandboxes_do_not_wait_for_one_another():
                 await here.user.delete(Ref(CODE_SANDBOX, NAMESPACE, f"s-{number}"))
             await here.settle()
             left = {str(ref.kind) for ref in here.cluster.objects if ref.namespace}
-            assert left == {"events", "networkpolicies.networking.k8s.io", "sandboxtemplates.sandfleet.io"}
+            templates_and_walls = {"configmaps", "networkpolicies.networking.k8s.io", "sandboxtemplates.sandfleet.io"}
+            assert left == {"events"} | templates_and_walls
 
     run(go())

@@ -85,7 +85,7 @@ TABLE = [
     (
         SANDBOX_TEMPLATE,
         obj("python"),
-        {"template/team-a/python", "sandbox/team-a/one", "sandbox/team-a/two"},
+        {"template/team-a/python", "namespace/team-a", "sandbox/team-a/one", "sandbox/team-a/two"},
     ),
     # What waits for it.
     (SANDBOX_POOL, obj("warm"), {"namespace/team-a", "sandbox/team-a/five"}),

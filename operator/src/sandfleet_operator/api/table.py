@@ -185,12 +185,15 @@ def listed(read: Reader) -> Reader:
 
 def number(value: object, path: str) -> float:
     """JSON writes a whole one without a point."""
-    return float(value) if type(value) is int else as_type(value, float, path)
+    return whole(value, path) if type(value) is int else as_type(value, float, path)
 
 
 def whole(value: object, path: str) -> float:
     """Written without a point: seconds, shares."""
-    return float(as_type(value, int, path))
+    try:
+        return float(as_type(value, int, path))
+    except OverflowError:
+        raise unreadable(path, "the number is too large") from None
 
 
 def moment(value: object, path: str) -> float:

@@ -19,10 +19,10 @@ def parse_time(text: str, what: str) -> float:
 
 
 def _moment(text: str) -> datetime | None:
-    """None for the 31st of February."""
+    """None for the 31st of February, and for a time that is before the year 1 or after 9999 in UTC."""
     try:
-        return datetime.fromisoformat(text)
-    except ValueError:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -19,6 +19,7 @@ from sandfleet_operator.plan.leadership import (
     decide,
     holds,
     left,
+    next_number,
     observe,
     pause,
     renewed,
@@ -32,11 +33,16 @@ def steady() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+async def _nothing() -> Iterable[int]:
+    return ()
+
+
 class Elector:
     """One contender, under an identity that no other process has or had.
 
     A leader renews with one write over the version that it knows. It reads the Lease only after a lost reply or a write
-    by another process. `vouch` says whether leadership is still wanted.
+    by another process. `vouch` says whether leadership is still wanted; `seen` gives the fencing numbers that earlier
+    leaders have left on objects, for a Lease that was deleted.
     """
 
     def __init__(
@@ -47,6 +53,7 @@ class Elector:
         terms: Terms | None = None,
         *,
         vouch: Callable[[], bool] = lambda: True,
+        seen: Callable[[], Awaitable[Iterable[int]]] = _nothing,
         clock: Callable[[], float] = steady,
         wall: Callable[[], float] = wall_clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -55,6 +62,7 @@ class Elector:
         self._ref = ref
         self._terms = terms or Terms()
         self._vouch = vouch
+        self._seen = seen
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
@@ -141,13 +149,14 @@ class Elector:
         self._saw(found)
 
     async def _acquire(self) -> None:
+        seen = await self._seen()
         record, sent, now = self._view.record, self._clock(), self._stamp()
         spec: Json = {
             "holderIdentity": self._view.identity,
             "leaseDurationSeconds": math.ceil(self._terms.duration),
             "acquireTime": now,
             "renewTime": now,
-            "leaseTransitions": record.transitions + 1 if record else 1,
+            "leaseTransitions": next_number(record.transitions if record else 0, seen),
         }
         if record:
             await self._write(spec)

@@ -6,7 +6,7 @@ So neither computations nor other requests of the process delay a renewal.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 from sandfleet_operator.api.kube import Ref
@@ -28,6 +28,10 @@ class LeadershipLostError(Exception):
     """Another process leads: all work of this one has to end at once."""
 
 
+def _nothing_seen() -> Iterable[int]:
+    return ()
+
+
 class Lease:
     """One contender.
 
@@ -39,7 +43,8 @@ class Lease:
     ) -> None:
         self.ref = ref
         self._api = api.apart()
-        self._elector = Elector(self._api, ref, identity, terms, vouch=self._answers)
+        self._elector = Elector(self._api, ref, identity, terms, vouch=self._answers, seen=self._numbers_seen)
+        self._seen: Callable[[], Iterable[int]] = _nothing_seen
         self._stuck = stuck
         self._answered = steady()
         self._home: asyncio.AbstractEventLoop | None = None
@@ -58,11 +63,13 @@ class Lease:
         """The identity of the leader, as last seen; empty if there is none."""
         return self._elector.holder
 
-    async def acquire(self) -> int:
+    async def acquire(self, seen: Callable[[], Iterable[int]] = _nothing_seen) -> int:
         """Waits until this contender leads; the fencing number. The Lease is renewed from then on.
 
+        The number is above all earlier ones of the Lease, and above those of `seen()`, which is called in this loop.
         No error of the API server ends the wait.
         """
+        self._seen = seen
         self._home = asyncio.get_running_loop()
         self._answer()
         self._thread.start()
@@ -104,6 +111,16 @@ class Lease:
         self._acquired.set_result(await self._elector.acquire())
         await self._elector.hold(lambda: _log.warning("leadership is lost"))
         self._lost.set_result(None)
+
+    async def _numbers_seen(self) -> Iterable[int]:
+        """Asks the main event loop, whose objects no other thread reads."""
+        home = self._home
+        assert home is not None, "acquire comes first"
+
+        async def asked() -> Iterable[int]:
+            return self._seen()
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked(), home))
 
     def _answers(self) -> bool:
         """Whether the main event loop still answers. Each call asks it again."""

@@ -5,8 +5,12 @@ the record promises. A leader stops earlier than that, counted from before it se
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
+
+# Numbers above this are forged: `leaseTransitions` has 31 bits, and a leader needs a second at least.
+HIGHEST_SEEN = 1 << 30
 
 
 class Decision(Enum):
@@ -75,7 +79,7 @@ def decide(view: View, now: float, terms: Terms) -> Decision:
     if view.leading is None:
         return Decision.ACQUIRE if _free(view, now, terms) else Decision.WAIT
     record = view.record
-    # A deleted Lease starts again at the first fencing number, so this leadership is over.
+    # The next leader of a deleted Lease takes a number above all that it sees, which may be this one: it is over.
     if record is None or record.holder != view.identity or record.transitions != view.leading.fencing:
         return Decision.LOST
     if not holds(view, now, terms):
@@ -95,6 +99,15 @@ def _free(view: View, now: float, terms: Terms) -> bool:
         return True
     # The holder counts on the duration of its record. A record without one promises our own.
     return now - view.seen >= max(record.duration, terms.duration if record.duration <= 0 else 0.0)
+
+
+def next_number(last: int, seen: Iterable[int]) -> int:
+    """The fencing number of a new leadership: above the Lease's last one, and above what earlier leaders have written.
+
+    `seen` matters where the Lease was deleted, or restored from a backup. A number that is too large to be honest does
+    not count: tenants may forge it, and the Lease's count has an end.
+    """
+    return max((last, *(number for number in seen if number <= HIGHEST_SEEN))) + 1
 
 
 def observe(view: View, record: Record | None, now: float) -> View:

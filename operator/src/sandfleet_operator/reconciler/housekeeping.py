@@ -23,9 +23,10 @@ from sandfleet_operator.plan.sandbox.actions import EnsureKeys, EnsurePolicy, Re
 from sandfleet_operator.plan.sandbox.dependencies import is_in_place
 from sandfleet_operator.reconciler.apply import Applier
 
-# Kinds and selectors of the objects that need default deny. Pools count: the policy comes before the first warm pod.
-INHABITANTS = {CODE_SANDBOX: "", SANDBOX_POOL: "", POD: names.SANDBOX_SELECTOR}
-# Seconds for which the policy stays after the last sandbox of a namespace.
+# Kinds and selectors of the objects that need default deny and keys. Templates and pools count: the fleet starts the
+# first pod of a claim only in a namespace that is closed.
+INHABITANTS = {CODE_SANDBOX: "", SANDBOX_TEMPLATE: "", SANDBOX_POOL: "", POD: names.SANDBOX_SELECTOR}
+# Seconds for which the policy stays after the last of them.
 EMPTY_SECONDS = 30.0
 
 
@@ -70,7 +71,7 @@ class Housekeeper:
             await self._applier.apply(RemovePolicy(namespace, names.class_policy(name)))
 
     async def namespace(self, namespace: str) -> float | None:
-        """Keeps default deny and the keys in place while the namespace has sandboxes or pools, and then removes them.
+        """Keeps default deny and the keys in place while the namespace has one of INHABITANTS, and then removes them.
 
         Returns the seconds until the next look; None: only an event starts it.
         """

@@ -32,7 +32,8 @@ def keys_of(kind: Kind, obj: Json, store: Store) -> Iterator[Key]:
     elif kind == NETWORK_POLICY:
         yield from _of_policy(namespace, name, obj)
     elif kind == SANDBOX_TEMPLATE:
-        yield from (Key("template", namespace, name), *_on_template(namespace, name, store))
+        yield from (Key("template", namespace, name), Key("namespace", namespace))
+        yield from _on_template(namespace, name, store)
     elif kind == SANDBOX_POOL:
         yield from (Key("namespace", namespace), *_waiting_for(namespace, name, store))
     elif kind == NODE:

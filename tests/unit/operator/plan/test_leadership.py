@@ -3,7 +3,19 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandfleet_operator.plan.leadership import Decision, Leading, Record, Terms, View, decide, holds, observe, pause
+from sandfleet_operator.plan.leadership import (
+    HIGHEST_SEEN,
+    Decision,
+    Leading,
+    Record,
+    Terms,
+    View,
+    decide,
+    holds,
+    next_number,
+    observe,
+    pause,
+)
 
 TERMS = Terms(duration=15.0, renew_deadline=10.0)
 NO_LEASE = None
@@ -96,3 +108,14 @@ def test_a_takeover_comes_after_the_earlier_leader_has_stopped(offset, sent, del
     follower = View("them", MINE, seen + offset)
     if decide(follower, now + offset, TERMS) is Decision.ACQUIRE:
         assert not holds(leader, now, TERMS)
+
+
+@given(
+    st.integers(0, HIGHEST_SEEN),
+    st.lists(st.integers(0, HIGHEST_SEEN)),
+    st.lists(st.integers(min_value=HIGHEST_SEEN + 1)),
+)
+def test_a_number_is_above_all_honest_ones_and_fits_the_lease(last, honest, forged):
+    number = next_number(last, [*forged, *honest])
+    assert number > max([last, *honest])
+    assert number <= HIGHEST_SEEN + 1 < 1 << 31

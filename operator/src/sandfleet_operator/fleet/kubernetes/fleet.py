@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sandfleet_api.fleet.v1 import fleet_pb2
@@ -24,6 +24,7 @@ from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.kubernetes import adoption
 from sandfleet_operator.fleet.kubernetes.adoption import LeaderTerm
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, new_name
@@ -110,6 +111,18 @@ class KubernetesFleet:
     async def follow(self) -> None:
         """Keeps the store fresh until it is cancelled, also while another one leads."""
         await self._reflectors.follow()
+
+    async def numbers_seen(self) -> Callable[[], Sequence[int]]:
+        """Waits for the first list; the function gives the fencing numbers that earlier leaders have left on claims."""
+        await self._reflectors.synced()
+        return self._numbers
+
+    def _numbers(self) -> Sequence[int]:
+        found = (
+            obj["metadata"].get("annotations") or {} for kind in (POD, CODE_SANDBOX) for obj in self._store.all(kind)
+        )
+        records = (adoption.record_on(annotations) for annotations in found if names.CLAIM in annotations)
+        return [record.number for record in records if record is not None]
 
     async def lead(self, fencing: int) -> None:
         """Takes over what exists, then serves until it is cancelled. Raises KubeError if the takeover fails."""

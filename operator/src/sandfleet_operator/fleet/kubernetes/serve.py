@@ -125,7 +125,7 @@ async def _serve(options: Options, assemble: Assemble) -> None:
         kubernetes = assemble(kube, signing, options.settings, lease)
         server, port = await listen(kube, signing, options, kubernetes)
         _LOG.info("listening on port %d", port)
-        work = (signing.run(rotate_every=ROTATE_EVERY), kubernetes.follow(), _lead(kubernetes, lease), ended.wait())
+        work = (signing.run(rotate_every=ROTATE_EVERY), kubernetes.follow(), lead(kubernetes, lease), ended.wait())
         tasks = [asyncio.create_task(one) for one in work]
         # An unforeseen failure ends the process: otherwise keys would grow stale unseen, and claims wait in vain.
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -167,9 +167,10 @@ def assembled(
     )
 
 
-async def _lead(kubernetes: KubernetesFleet, lease: Lease) -> None:
+async def lead(kubernetes: KubernetesFleet, lease: Lease) -> None:
     """Ends with leadership."""
-    number = await lease.acquire()
+    # A Lease that was deleted, as by an uninstall, counts on above the claims that are still there.
+    number = await lease.acquire(await kubernetes.numbers_seen())
     _LOG.info("leading, with fencing number %d", number)
     async with asyncio.TaskGroup() as group:
         working = group.create_task(kubernetes.lead(number))

@@ -3,15 +3,97 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from typing import Annotated
 
+from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.template import Contract, Retention
 from sandfleet_operator.api.limits import Limits
+from sandfleet_operator.api.table import as_type, at, decode, number, unreadable
+from sandfleet_operator.api.validate import MAX_LEASE, check_envs, check_labels, trace_parent
 from sandfleet_operator.api.values import Claim, RequestKey
 
 NAME_DIGITS = 20
 MAX_RECORD = 192 << 10
+MAX_TEXT = 256
+# Of a Lease's leaseTransitions.
+MAX_FENCING = (1 << 31) - 1
+# Seconds since the epoch: the year 5138.
+MAX_TIME = 1e11
+MAX_LIMIT = (1 << 63) - 1
+# Names of CodeSandboxes and volume claims.
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+def _text(value: object, path: str) -> str:
+    text = as_type(value, str, path)
+    if len(text) > MAX_TEXT:
+        raise unreadable(path, f"it is longer than {MAX_TEXT} characters")
+    _check_unicode(text, path)
+    return text
+
+
+def _name(value: object, path: str) -> str:
+    text = as_type(value, str, path)
+    if text and not NAME.fullmatch(text):
+        raise unreadable(path, f"{text[:40]!r} is not the name of an object")
+    return text
+
+
+def _within(least: float, most: float, value: object, path: str) -> float:
+    found = number(value, path)
+    # A comparison with NaN is false.
+    if not least <= found <= most:
+        raise unreadable(path, f"{found:g} is not between {least:g} and {most:g}")
+    return found
+
+
+def _fencing(value: object, path: str) -> int:
+    return int(_within(0, MAX_FENCING, as_type(value, int, path), path))
+
+
+def _contract(value: object, path: str) -> str:
+    text = as_type(value, str, path)
+    if text not in {one.value for one in Contract}:
+        raise unreadable(path, f"{text[:40]!r} is no contract")
+    return text
+
+
+def _labels(value: object, path: str) -> dict[str, str]:
+    labels = {key: as_type(one, str, f"{path}.{key}") for key, one in as_type(value, dict, path).items()}
+    check_labels(labels, doing="read the labels of a claim")
+    return labels
+
+
+def _envs(value: object, path: str) -> dict[str, str]:
+    envs = {key: as_type(one, str, f"{path}.{key}") for key, one in as_type(value, dict, path).items()}
+    check_envs(envs, doing="read the environment of a claim")
+    for name, one in envs.items():
+        _check_unicode(one, f"{path}.{name}")
+    return envs
+
+
+def _check_unicode(text: str, path: str) -> None:
+    """JSON can spell half a surrogate pair, which no protocol takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise unreadable(path, "it is not Unicode text") from None
+
+
+def _limits(value: object, path: str) -> Limits:
+    given, found = as_type(value, dict, path), {}
+    for one in fields(Limits):
+        if one.name in given:
+            limit = _within(0, MAX_LIMIT, given[one.name], f"{path}.{one.name}")
+            found[one.name] = limit if one.name.endswith("timeout") else int(limit)
+    return Limits(**found)  # type: ignore[arg-type]
+
+
+_duration = partial(_within, 0.0, MAX_LEASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,29 +101,29 @@ class Record:
     """What a pod says of its claim. `lease` is infinite for a sandbox that ends with its CodeSandbox only."""
 
     # Name of the CodeSandbox.
-    object: str
-    request: str
-    holder: str
+    object: Annotated[str, at("object", _name, required=True)]
+    request: Annotated[str, at("request", _text, required=True)]
+    holder: Annotated[str, at("holder", _text, required=True)]
     # The number of the fleet that bound it; a higher one took over later.
-    fencing: int
-    at: float
-    lease: float
-    idle: float | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    envs: Mapping[str, str] = field(default_factory=dict)
-    contract: str = Contract.AUTONOMOUS.value
+    fencing: Annotated[int, at("fencing", _fencing, required=True)]
+    at: Annotated[float, at("at", partial(_within, 0.0, MAX_TIME), required=True)]
+    lease: Annotated[float, at("lease", _duration)] = math.inf
+    idle: Annotated[float | None, at("idle", _duration)] = None
+    labels: Annotated[Mapping[str, str], at("labels", _labels)] = field(default_factory=dict)
+    envs: Annotated[Mapping[str, str], at("envs", _envs)] = field(default_factory=dict)
+    contract: Annotated[str, at("contract", _contract)] = Contract.AUTONOMOUS.value
     # Whether what the template allows may be reached.
-    egress: bool = True
+    egress: Annotated[bool, at("egress")] = True
     # The workspace stays after the release.
-    keep: bool = False
+    keep: Annotated[bool, at("keep")] = False
     # Name of the volume claim of an earlier session; empty: a new workspace.
-    workspace: str = ""
-    limits: Limits = field(default_factory=Limits)
+    workspace: Annotated[str, at("workspace", _name)] = ""
+    limits: Annotated[Limits, at("limits", _limits)] = field(default_factory=Limits)
     # Of the CodeSandbox where it was there before the claim; empty: the fleet makes it.
-    uid: str = ""
-    traceparent: str = ""
+    uid: Annotated[str, at("uid", _text)] = ""
+    traceparent: Annotated[str, at("traceparent", _text)] = ""
     # The number of the fleet that took it over before it was written down; 0: it is still that of who bound it.
-    keeper: int = 0
+    keeper: Annotated[int, at("keeper", _fencing)] = 0
 
     @property
     def number(self) -> int:
@@ -81,7 +163,7 @@ def record_of(claim: Claim, fencing: int, now: float) -> Record:
         workspace=volume_of_workspace(claim.workspace_id),
         limits=claim.limits,
         uid=claim.object_uid,
-        traceparent=claim.traceparent,
+        traceparent=trace_parent(claim.traceparent),
     )
 
 
@@ -129,17 +211,11 @@ def record_text(record: Record) -> str:
 
 
 def read_record(text: str) -> Record | None:
-    """None if the text is no record: the fleet writes records, but people may break them."""
+    """None if the text is no record. The fleet writes records, but people may break or forge them: any text is safe."""
     try:
         said = json.loads(text) if len(text) <= MAX_RECORD else None
-        if not isinstance(said, dict):
-            return None
-        known = {one.name for one in fields(Record)}
-        given = {name: value for name, value in said.items() if name in known}
-        given["lease"] = math.inf if given.get("lease") is None else float(given["lease"])
-        given["limits"] = Limits(**given.get("limits", {}))
-        return Record(**given)
-    except (ValueError, TypeError):
+        return decode(Record, said, "")
+    except (ValueError, RecursionError, FleetError):
         return None
 
 

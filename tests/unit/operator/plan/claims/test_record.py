@@ -2,14 +2,21 @@
 
 import json
 import math
+from dataclasses import fields
 from pathlib import Path
 
+from hypothesis import example, given
+from hypothesis import strategies as st
 from sandfleet_operator.api.limits import Limits
-from sandfleet_operator.plan.claims.record import Record, read_record, record_text
+from sandfleet_operator.api.validate import check_claim
+from sandfleet_operator.api.values import Claim, RequestKey, Template
+from sandfleet_operator.plan.claims.record import Record, claim_of, read_record, record_of, record_text
+from sandfleet_operator.plan.claims.sandbox_object import code_sandbox
 
 # Written by the release before the fields of the custom resources were renamed: one with every field, one with the
 # least.
 GOLDEN = Path(__file__).parent / "golden/records.json"
+HIGHEST = Limits(**dict.fromkeys((one.name for one in fields(Limits)), 1 << 63))
 
 
 def test_records_of_an_earlier_release_are_read_and_written_unchanged():
@@ -46,3 +53,66 @@ def test_records_of_an_earlier_release_are_read_and_written_unchanged():
     assert read_record(least) == Record(object="claim-2", request="r2", holder="bob", fencing=1, at=1.0, lease=math.inf)
     # A later fleet tests for the text that an earlier one wrote.
     assert [record_text(read_record(text)) for text in (full, least)] == [full, least]
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(min_value=1 << 1024, max_value=1 << 1025)
+    | st.floats()
+    | st.text(st.characters(codec=None, exclude_categories=()), max_size=8)
+    | st.sampled_from(["h", "autonomous", "claim-1", "x" * 300, "\ud800", "a/b", ".."]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+FULL = json.loads(json.loads(GOLDEN.read_text())[0])
+
+
+@given(name=st.sampled_from(sorted(FULL)), value=JSON)
+@example("holder", ["h"])
+@example("fencing", "x")
+@example("fencing", True)
+@example("fencing", 1 << 40)
+@example("lease", math.nan)
+@example("lease", math.inf)
+@example("lease", -1)
+@example("at", 1 << 1024)
+@example("idle", math.nan)
+@example("object", "../secrets")
+@example("labels", {"app": 1})
+@example("labels", {"app": "\ud800"})
+@example("envs", {"A": "\ud800"})
+@example("limits", {"processes": "many"})
+@example("limits", {"max_timeout": math.nan})
+@example("contract", "whatever")
+def test_a_record_with_any_value_in_a_field_is_unreadable_or_has_the_types_of_a_record(name, value):
+    record = read_record(json.dumps({**FULL, name: value}))
+    if record is not None:
+        assert read_record(record_text(record)) == record
+        check_claim(claim_of(record, "team/fast"), Template(limits=HIGHEST))
+        json.dumps(code_sandbox("team", "p", "u", record, template="t", pool="", memory_reserve=0)).encode()
+        assert record.fencing + record.keeper >= 0
+        assert record.holder + record.request + record.uid + record.workspace
+
+
+@given(st.text() | JSON.map(json.dumps))
+@example("[" * 100_000)
+@example('{"a":' * 20_000)
+@example("1" * 5000)
+def test_any_text_is_a_record_or_none(text):
+    assert read_record(text) is None or isinstance(read_record(text), Record)
+
+
+def test_what_a_caller_may_claim_can_be_read_back():
+    claim = Claim(
+        key=RequestKey("u" * 256, "r" * 64),
+        labels={"app": "x"},
+        envs={"A": "\u2028\x00"[:1]},
+        lease=math.inf,
+        object_uid="u-1",
+        traceparent="x" * 5000,
+    )
+    record = record_of(claim, 1, 1.0)
+    assert record.traceparent == ""
+    assert read_record(record_text(record)) == record
