@@ -48,7 +48,7 @@ class Executors:
 
     # What operator and fleet ask: executors.contact.Contacts.
 
-    async def contact(self, executor: Executor, *, isolation: Isolation, first: bool) -> ExecutorDescription:  # noqa: ARG002 - certificates are not pretended
+    async def contact(self, executor: Executor, *, isolation: Isolation, first: bool) -> ExecutorDescription:
         await asyncio.sleep(ANSWER)
         self._pod(executor)
         return self._description(executor, isolation)

@@ -1,7 +1,7 @@
 """The control plane's processes on a cluster in memory: each leads by its Lease, crashes at any write, and comes back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol, TypeVar
 
 from sandfleet_operator.api import kube
@@ -57,7 +57,7 @@ class Process:
         self.kube.fault = self._fault
         ref, identity = Ref(LEASE, SYSTEM, self.name), f"{self.name}-{number}"
         now = asyncio.get_running_loop().time
-        self.elector = Elector(self.kube, ref, identity, clock=now, wall=world.clock)
+        self.elector = Elector(self.kube, ref, identity, clock=now, wall=world.clock, seen=self.numbers)
         self._calls: set[asyncio.Task[object]] = set()
 
     def _fault(self, write: Write) -> Before | After | None:
@@ -98,6 +98,10 @@ class Process:
                 raise
             raise GoneError(self.name) from None
 
+    async def numbers(self) -> Iterable[int]:
+        """The fencing numbers that earlier leaders have left on objects."""
+        return ()
+
     async def follow(self) -> None:
         raise NotImplementedError
 
@@ -124,6 +128,9 @@ class FleetProcess(Process):
             listens=has_address,
         )
         self.api = KubernetesFleetApi(self.kube, world, world.credentials, self.fleet)  # type: ignore[arg-type]
+
+    async def numbers(self) -> Iterable[int]:
+        return (await self.fleet.numbers_seen())()
 
     async def follow(self) -> None:
         await self.fleet.follow()
@@ -164,7 +171,7 @@ class OperatorProcess(Process):
             except KubeError:
                 await asyncio.sleep(0.1)
 
-    async def lead(self, number: int) -> None:  # noqa: ARG002 - it asks the elector
+    async def lead(self, number: int) -> None:
         await self.operator.run()
 
     async def close(self) -> None:

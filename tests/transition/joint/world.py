@@ -134,7 +134,7 @@ class World:
 
     # What users may do: each one what it has made itself.
 
-    async def authorize(self, caller: Caller, verb: str, namespace: str, name: str, subresource: str = "") -> None:  # noqa: ARG002 - all rights come together
+    async def authorize(self, caller: Caller, verb: str, namespace: str, name: str, subresource: str = "") -> None:
         owner = self.owners.get(Ref(CODE_SANDBOX, namespace, name))
         if owner not in {None, caller.username}:
             raise ClaimReason.FORBIDDEN.error(f"cannot {verb} {name}: it is not {caller.username}'s")
@@ -240,9 +240,7 @@ class World:
 
     async def use(self, session: Session) -> bool:
         """Gets access again, and runs code. Whether an executor took it. Raises FleetError."""
-        request = fleet_pb2.GetRequest(
-            sandbox_id=f"{session.ref.namespace}/{session.ref.name}", with_access=True
-        )
+        request = fleet_pb2.GetRequest(sandbox_id=f"{session.ref.namespace}/{session.ref.name}", with_access=True)
         found = await self.ask(lambda leader: leader.api.get(Caller(session.user), request))
         return self._run(session, found.access.token)
 
@@ -270,7 +268,9 @@ class World:
     # What a test sees.
 
     def there(self, kind: Kind, namespace: str) -> dict[str, Json]:
-        return {ref.name: obj for ref, obj in self.cluster.objects.items() if (ref.kind, ref.namespace) == (kind, namespace)}
+        return {
+            ref.name: obj for ref, obj in self.cluster.objects.items() if (ref.kind, ref.namespace) == (kind, namespace)
+        }
 
     def status(self, ref: Ref) -> Json:
         return (self.cluster.objects.get(ref) or {}).get("status") or {}
