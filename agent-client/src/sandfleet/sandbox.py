@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
+from sandfleet._arguments import checked
+from sandfleet._calls import Opening, also_by_id
 from sandfleet.values.options import (
     DEFAULT_LEASE,
     DEFAULT_RPC_TIMEOUT,
@@ -12,7 +14,6 @@ from sandfleet.values.options import (
     ContextOptions,
     CreateOptions,
     ListenOptions,
-    check_names,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +35,58 @@ if TYPE_CHECKING:
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
+Made = TypeVar("Made", bound="AsyncSandbox")
+
 # What a sandbox needs is imported at its first use: gRPC and protobuf cost more than all the rest of the client.
+
+
+async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, options: CreateOptions) -> Made:
+    from sandfleet._fleets.claim import claim_request
+    from sandfleet._fleets.discovery import default_fleet, default_isolation
+    from sandfleet.values.sandbox import Isolation
+
+    isolation = Isolation(options.get("isolation") or default_isolation())
+    request = claim_request(template, options, isolation)
+    fleet = fleet or await default_fleet(
+        isolation=isolation, pool=options.get("pool", ""), namespace=options.get("namespace")
+    )
+    rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
+    link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
+    keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
+    return cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
+
+
+async def _connect(
+    cls: type[Made],
+    sandbox_id: str,
+    fleet: AsyncFleet | None,
+    rpc_timeout: float,
+    options: tuple[float | None, bool | None, bool | Autosave],
+) -> Made:
+    from sandfleet._fleets.discovery import find_sandbox
+
+    link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
+    lease, keep_alive, autosave = options
+    return cls(link, lease=lease, bound=None, keep_alive=keep_alive, autosave=autosave)
+
+
+@checked
+async def _kill(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> bool:
+    """End the sandbox of this id with everything in it, wherever `connect` finds it. Returns whether it existed."""
+    from sandfleet._fleets.discovery import kill_sandbox
+
+    return await kill_sandbox(sandbox_id, fleet=fleet)
+
+
+@checked
+async def _get_info(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> SandboxInfo:
+    """Describe the sandbox of this id, wherever `connect` finds it; without its executor's part if that is not ready.
+
+    Raises SandboxEnded.
+    """
+    from sandfleet._fleets.discovery import describe_sandbox
+
+    return await describe_sandbox(sandbox_id, fleet=fleet)
 
 
 class AsyncSandbox:
@@ -70,6 +122,9 @@ class AsyncSandbox:
         self._interpreter = Interpreter(link, autosave)
         if keep_alive:
             self._lease.start()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.sandbox_id}, {self._link.state})"
 
     @cached_property
     def commands(self) -> AsyncCommands:
@@ -113,10 +168,14 @@ class AsyncSandbox:
         return Forwards(self._link)
 
     @classmethod
-    async def create(
+    @checked
+    def create(
         cls, template: str = "", *, fleet: AsyncFleet | None = None, **options: Unpack[CreateOptions]
-    ) -> Self:
+    ) -> Opening[Self]:
         """Claim a sandbox: a warm one if the fleet has one.
+
+        The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
+
 
         template  the sandbox's template; "" means the pool's, or "python" without a pool.
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
@@ -127,22 +186,11 @@ class AsyncSandbox:
         Raises ClaimError when the fleet has none in time (its reason says why), AccessDenied, AuthenticationError,
         InvalidArgument, UnavailableError when no fleet answers.
         """
-        from sandfleet._fleets.claim import claim_request
-        from sandfleet._fleets.discovery import default_fleet, default_isolation
-
-        check_names(options, CreateOptions, "create")
-        isolation = options.get("isolation") or default_isolation()
-        request = claim_request(template, options, isolation)
-        fleet = fleet or await default_fleet(
-            isolation=isolation, pool=options.get("pool", ""), namespace=options.get("namespace")
-        )
-        rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
-        link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
-        keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
-        return cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
+        return Opening(_create(cls, template, fleet, options))
 
     @classmethod
-    async def connect(
+    @checked
+    def connect(
         cls,
         sandbox_id: str,
         *,
@@ -151,7 +199,7 @@ class AsyncSandbox:
         autosave: bool | Autosave = False,
         fleet: AsyncFleet | None = None,
         rpc_timeout: float = DEFAULT_RPC_TIMEOUT,
-    ) -> Self:
+    ) -> Opening[Self]:
         """Use an existing sandbox, also one that another process created.
 
         timeout  the lease that renewals ask for, in seconds; None means as at the claim. Connecting does not renew it.
@@ -162,12 +210,10 @@ class AsyncSandbox:
         Raises SandboxEnded when there is no such sandbox, PreconditionFailed when it is not ready (the reason says
         why), AccessDenied, UnavailableError when no fleet is found.
         """
-        from sandfleet._fleets.discovery import find_sandbox
-
-        link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
-        return cls(link, lease=timeout, bound=None, keep_alive=keep_alive, autosave=autosave)
+        return Opening(_connect(cls, sandbox_id, fleet, rpc_timeout, (timeout, keep_alive, autosave)))
 
     @classmethod
+    @checked
     async def list(
         cls, label_selector: str = "", *, namespace: str | None = None, fleet: AsyncFleet | None = None
     ) -> list[SandboxInfo]:
@@ -190,6 +236,7 @@ class AsyncSandbox:
         """How the claim was served: `warm` or not, and the state of `egress`. None after `connect`."""
         return self._bound
 
+    @checked
     async def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
         """Run one cell and return its outcome, whatever the code does.
 
@@ -201,10 +248,10 @@ class AsyncSandbox:
         """
         from sandfleet.resources.contexts import Cell, Listeners
 
-        check_names(options, CodeOptions, "run_code")
         listeners = Listeners(options.get("on_stdout"), options.get("on_stderr"), options.get("on_result"))
         return await self._interpreter.run(Cell.of(code, options), listeners)
 
+    @checked
     async def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:
         """Follow a cell from its start to its end, and return its outcome as `run_code` does.
 
@@ -215,17 +262,17 @@ class AsyncSandbox:
         """
         from sandfleet.resources.contexts import Listeners
 
-        check_names(listeners, ListenOptions, "attach")
         return await self._interpreter.attach(execution_id, Listeners(**listeners))
 
+    @checked
     async def create_context(self, context_id: str | None = None, **options: Unpack[ContextOptions]) -> Context:
         """Start another interpreter; None generates its id. `options` are in `ContextOptions`: language, cwd, …
 
         Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
         """
-        check_names(options, ContextOptions, "create_context")
         return await self._interpreter.create(context_id, options)
 
+    @checked
     async def fork_context(
         self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
     ) -> tuple[Context, ...]:
@@ -239,17 +286,20 @@ class AsyncSandbox:
         return await self._interpreter.fork(context, count, context_ids)
 
     async def list_contexts(self) -> tuple[Context, ...]:
-        """List the contexts."""
+        """List the contexts, the default one first if no cell has used it yet."""
         return await self._interpreter.contexts()
 
+    @checked
     async def restart_context(self, context: str | Context = "default") -> Context:
         """End the interpreter of a context and start a new one. Raises NotFoundError."""
         return await self._interpreter.restart(context)
 
+    @checked
     async def delete_context(self, context: str | Context) -> None:
         """End a context with all its processes. Deleting a context that does not exist is no error."""
         await self._interpreter.delete(context)
 
+    @checked
     async def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
         """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
         return await self._interpreter.interrupt(context, grace=grace)
@@ -262,8 +312,12 @@ class AsyncSandbox:
     async def __aexit__(self, *_: object) -> None:
         await (self.kill() if self._bound else self.close())
 
+    @also_by_id(_kill)
     async def kill(self) -> bool:
-        """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error."""
+        """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error.
+
+        The class has the same call by id: `Sandbox.kill(sandbox_id)`, with `fleet=` as `connect` has it.
+        """
         try:
             return await self._link.release()
         finally:
@@ -275,6 +329,7 @@ class AsyncSandbox:
         await self._forwards.close()
         await self._link.close()
 
+    @checked
     async def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> AsyncForward:
         """Forward a TCP port of this machine to a port of the sandbox, until `close` or the end of this object.
 
@@ -288,14 +343,20 @@ class AsyncSandbox:
         """
         return await self._forwards.open(port, local_port=local_port, on_error=on_error)
 
+    @checked
     async def get_host(self, port: int) -> str:
         """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
         return await self._forwards.host(port)
 
+    @also_by_id(_get_info)
     async def get_info(self) -> SandboxInfo:
-        """Describe the sandbox, its isolation included. Raises SandboxEnded."""
+        """Describe the sandbox, its isolation included. Raises SandboxEnded.
+
+        The class has the same call by id: `Sandbox.get_info(sandbox_id)`, with `fleet=` as `connect` has it.
+        """
         return await self._link.info()
 
+    @checked
     async def wait_for_egress(self, timeout: float = 30.0) -> bool:
         """Wait at most `timeout` seconds until the sandbox reaches what its template allows; return whether it does.
 
@@ -306,6 +367,7 @@ class AsyncSandbox:
 
         return await wait_until_open(self._link, timeout)
 
+    @checked
     async def set_timeout(self, timeout: float) -> SandboxInfo:
         """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""
         self._lease.seconds = timeout
@@ -317,6 +379,7 @@ class AsyncSandbox:
 
         return await ask(self._link)
 
+    @checked
     async def watch_usage(self, interval: float = 1.0) -> AsyncIterator[SandboxUsage]:
         """Yield what the sandbox and each of its running executions use, until the sandbox ends.
 

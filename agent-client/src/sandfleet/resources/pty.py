@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
+from sandfleet._arguments import checked
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.events import EventCollector, Output
@@ -13,6 +14,7 @@ from sandfleet._wire.stream import COMMANDS, ExecutionStream
 from sandfleet.resources.commands import AsyncCommandHandle, Command
 from sandfleet.resources.contexts import Listeners
 from sandfleet.values.execution import CommandOutput, Stream
+from sandfleet.values.options import FileText
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Link
@@ -34,6 +36,9 @@ class AsyncPtyHandle:
         self._link = link
         self._handle = AsyncCommandHandle(link, stream, Listeners(None, None), None)
 
+    def __repr__(self) -> str:
+        return repr(self._handle).replace("AsyncCommandHandle", type(self).__name__, 1)
+
     @property
     def execution_id(self) -> str:
         """The command's id."""
@@ -48,6 +53,7 @@ class AsyncPtyHandle:
             if piece.data:
                 return piece.data
 
+    @checked
     async def send(self, data: str | bytes) -> None:
         """Type into the terminal: Ctrl-C is byte 3, Ctrl-D byte 4, Enter byte 13. Returns when it has taken everything.
 
@@ -55,6 +61,7 @@ class AsyncPtyHandle:
         """
         await self._handle.send_stdin(data)
 
+    @checked
     async def resize(self, rows: int, cols: int) -> None:
         """Set the terminal's size; its foreground programs get SIGWINCH.
 
@@ -63,6 +70,7 @@ class AsyncPtyHandle:
         request = api.process.ResizeRequest(execution_id=self.execution_id, rows=rows, cols=cols)
         await self._link.unary(lambda c: c.process.Resize, request, idempotent=True)
 
+    @checked
     async def signal(self, number: int) -> bool:
         """Send a signal to the command. Returns whether it was still running.
 
@@ -74,6 +82,7 @@ class AsyncPtyHandle:
         """Kill the command with all its processes. Returns whether it was still running."""
         return await self._handle.kill()
 
+    @checked
     async def wait(self, *, check: bool = False) -> CommandResult:
         """Read to the end and return the result, without the output. `check` raises CommandFailed unless it is ok."""
         return await self._handle.wait(check=check)
@@ -86,13 +95,14 @@ class AsyncPty:
         """Use `sandbox.pty`."""
         self._link = link
 
+    @checked
     async def create(
         self,
         *,
         rows: int = 24,
         cols: int = 80,
         command: Command | None = None,
-        cwd: str = "",
+        cwd: FileText = "",
         envs: Mapping[str, str] | None = None,
         term: str = "",
         timeout: float | None = None,
@@ -118,12 +128,32 @@ class AsyncPty:
             timeout=convert.seconds(timeout),
             pty=api.process.Pty(rows=rows, cols=cols, term=term),
         )
-        collector = EventCollector(request.execution_id)
-        # A terminal may run for days: its output is passed on, not stored.
-        collector.outputs = {stream: _Passing(stream) for stream in Stream}
-        stream = ExecutionStream(self._link, collector, timeout, COMMANDS)
+        stream = ExecutionStream(self._link, _passing_on(request.execution_id), timeout, COMMANDS)
         await stream.open(request)
         return AsyncPtyHandle(self._link, stream)
+
+    @checked
+    async def connect(self, execution_id: str, *, rows: int = 0, cols: int = 0) -> AsyncPtyHandle:
+        """Use a terminal that this or another process created, from the oldest output that is still stored.
+
+        rows, cols  its new size, which makes full-screen programs draw anew; 0 and 0 leave the size as it is.
+
+        Raises NotFoundError when no terminal has the id, PreconditionFailed when the command has no terminal,
+        InvalidArgument.
+        """
+        stream = ExecutionStream(self._link, _passing_on(execution_id), None, COMMANDS)
+        await stream.attach()
+        handle = AsyncPtyHandle(self._link, stream)
+        if rows or cols:
+            await handle.resize(rows, cols)
+        return handle
+
+
+def _passing_on(execution_id: str) -> EventCollector:
+    """Make a collector that stores no output: a terminal may run for days."""
+    collector = EventCollector(execution_id)
+    collector.outputs = {stream: _Passing(stream) for stream in Stream}
+    return collector
 
 
 class _Passing(Output):

@@ -128,7 +128,7 @@ def rollback(message: api.common.ExecutionFinished) -> Rollback | None:
 def error(message: api.common.ExecutionError) -> values.ExecutionError:
     """Read an exception of the user's code."""
     frames = tuple(values.Frame(part.file, part.line, part.function, part.source) for part in message.frames[:200])
-    return values.ExecutionError(message.name, message.value, message.traceback, frames)
+    return values.ExecutionError(message.name, message.value, message.traceback, frames, message.dropped_bytes)
 
 
 def result(message: api.common.Result) -> values.Result:
@@ -213,7 +213,7 @@ def notices(started: api.common.ExecutionStarted) -> tuple[Notice, ...]:
 
 def command(message: api.process.RunningCommand) -> values.RunningCommand:
     """Read a running command."""
-    return values.RunningCommand(message.execution_id, _names(message.argv), moment(message.started))
+    return values.RunningCommand(message.execution_id, _names(message.argv), moment(message.started), pid=message.pid)
 
 
 def file_info(message: api.filesystem.FileInfo) -> values.FileInfo:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from contextlib import suppress
 
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
@@ -16,6 +15,7 @@ from sandfleet_operator.plan.claims.record import Record, retention
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.volume import kept_patch
 from sandfleet_operator.plan.sandbox.observed import pod_of, volume_of
+from sandfleet_operator.plan.sandbox.unreadable import named_workspaces
 from sandfleet_operator.plan.sandbox.workspaces import User, is_kept, users
 
 # Of a PersistentVolumeClaim.
@@ -67,11 +67,15 @@ class Workspaces:
             objects = (await self._kube.list(CODE_SANDBOX, namespace)).items
             pods = (await self._kube.list(POD, namespace, names.SANDBOX_SELECTOR)).items
         sandboxes: list[CodeSandbox] = []
+        unreadable: list[User] = []
         for obj in objects:
-            # One of an older schema that cannot be read has no pod either.
-            with suppress(FleetError):
+            try:
                 sandboxes.append(code_sandbox(obj))
-        return users(name, sandboxes, [pod_of(one) for one in pods if one["metadata"]["name"] != besides])
+            except FleetError:
+                if name in named_workspaces(obj):
+                    unreadable.append(User(f"CodeSandbox {obj['metadata']['name']}, which cannot be read"))
+        found = users(name, sandboxes, [pod_of(one) for one in pods if one["metadata"]["name"] != besides])
+        return [*unreadable, *found]
 
 
 async def settle(writer: Writer, pod: Ref, record: Record, owner: Meta) -> None:
