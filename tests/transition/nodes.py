@@ -1,4 +1,4 @@
-"""A cluster that checks its own invariants, with the nodes that start and end its pods, for the worlds of these tests."""
+"""A cluster that checks its own invariants, and the nodes that start and end its pods."""
 
 import asyncio
 from collections.abc import Callable

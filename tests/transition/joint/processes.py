@@ -1,4 +1,4 @@
-"""The control plane's processes on a cluster in memory: each leads by its Lease, crashes at any write, and comes back."""
+"""The control plane's processes on a cluster in memory: each leads by its Lease, may crash, and comes back."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
