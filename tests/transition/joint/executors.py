@@ -84,7 +84,11 @@ class Executors:
             kernel="",
             session_id=known.session_id if known else "",
             executor_version="1",
+            lease_left=self._lease_left(known),
         )
+
+    def _lease_left(self, known: Session | None) -> float | None:
+        return known.lease_ends - asyncio.get_running_loop().time() if known and known.lease_ends else None
 
     def _pod(self, executor: Executor) -> Json:
         """The pod at this address. Raises ContactError."""
