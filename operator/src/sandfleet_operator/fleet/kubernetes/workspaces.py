@@ -15,7 +15,7 @@ from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.record import Record, retention
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.volume import kept_patch
-from sandfleet_operator.plan.sandbox.observed import pod_of, volume_of
+from sandfleet_operator.plan.sandbox.observed import Pod, pod_of, volume_of
 from sandfleet_operator.plan.sandbox.workspaces import User, is_kept, users
 
 # Of a PersistentVolumeClaim.
@@ -71,7 +71,11 @@ class Workspaces:
             # One of an older schema that cannot be read has no pod either.
             with suppress(FleetError):
                 sandboxes.append(code_sandbox(obj))
-        return users(name, sandboxes, [pod_of(one) for one in pods if one["metadata"]["name"] != besides])
+        others: list[Pod] = []
+        for obj in pods:
+            with suppress(FleetError):
+                others.append(pod_of(obj))
+        return users(name, sandboxes, [one for one in others if one.name != besides])
 
 
 async def settle(writer: Writer, pod: Ref, record: Record, owner: Meta) -> None:
