@@ -157,7 +157,7 @@ class Writer:
         return self.source.imports[name]
 
 
-PORTAL = ("Relay", "iterate", "run")
+PORTAL = ("Relay", "iterate", "run", "unwrap")
 
 
 def is_mirrored(name: str) -> bool:
@@ -175,7 +175,8 @@ class Call:
     listening: bool
 
     def write(self) -> None:
-        decorators = [ast.unparse(decorator) for decorator in self.node.decorator_list]
+        # The async call checks the arguments.
+        decorators = [said for said in map(ast.unparse, self.node.decorator_list) if said != "checked"]
         wrapped = self.wrapped_class()
         self.writer.emit(0, "")
         for decorator in decorators:
@@ -270,7 +271,8 @@ class Call:
         used = words(ast.unparse(argument.annotation)) if argument.annotation else set()
         for name, attribute in UNWRAPPED.items():
             if name in used:
-                return f"{argument.arg}.{attribute} if {argument.arg} else None"
+                self.writer.runtime.add("unwrap")
+                return f"unwrap({argument.arg}, {attribute!r})"
         return f"relay.wrap({argument.arg})" if used & CALLBACKS else argument.arg
 
     def body(self) -> list[str]:

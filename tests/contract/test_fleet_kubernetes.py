@@ -240,6 +240,20 @@ async def test_an_id_that_is_none_is_refused(world, sandbox):
     assert (await world.refusal(InvalidArgument, sandbox=sandbox)).reason == "InvalidId"
 
 
+async def test_a_release_deletes_no_sandbox_that_got_the_name_meanwhile(world):
+    world.kube.allowed |= {("alice", "delete", "team", "one")}
+    await world.add()
+    ref = Ref(CODE_SANDBOX, "team", "one")
+
+    def another(write):
+        if write.verb == "delete":
+            world.kube.cluster.edit(ref, lambda obj: obj["metadata"].update(uid="another"))
+
+    world.kube.fault = another
+    assert not await world.fleet().release("team/one")
+    assert world.kube.cluster.objects[ref]["metadata"]["uid"] == "another"
+
+
 async def test_what_people_made_has_no_lease_and_is_released_by_its_deletion(world):
     await world.add()
     fleet = world.fleet()

@@ -45,8 +45,8 @@ async def world():
         await server.stop(0)
 
 
-def request(request_id="r1", **fields):
-    return fleet_pb2.ClaimRequest(request_id=request_id, namespace="team", **fields)
+def request(request_id="r1", namespace="team", **fields):
+    return fleet_pb2.ClaimRequest(request_id=request_id, namespace=namespace, **fields)
 
 
 async def claimed(world, asked=None, metadata=ALICE):
@@ -88,6 +88,23 @@ async def test_the_same_request_of_another_caller_is_another_claim(world):
     first = await claimed(world)
     second = await claimed(world, metadata=(("authorization", "Bearer bob"),))
     assert first.sandbox.sandbox_uid != second.sandbox.sandbox_uid
+
+
+async def test_the_same_request_id_in_another_pool_or_namespace_is_another_claim(world):
+    await world.cluster.add(pool_object("other", 1))
+    await world.kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rivals"}})
+    await world.cluster.isolate("rivals")
+    for made in (template_object(), pool_object()):
+        made["metadata"]["namespace"] = "rivals"
+        await world.cluster.add(made)
+    world.kube.allowed |= {("alice", verb, "rivals", name) for verb, _, name in RIGHTS}
+    asked = (request(), request(pool="other"), request(namespace="rivals"))
+    bounds = [await claimed(world, one) for one in asked]
+    places = [bound.sandbox.sandbox_id.partition("/")[0] + "/" + bound.sandbox.pool for bound in bounds]
+    assert places == ["team/fast", "team/other", "rivals/fast"]
+    await world.cluster.until(lambda: len(world.cluster.objects()) == 3)
+    again = [await claimed(world, one) for one in asked]
+    assert [one.sandbox.sandbox_uid for one in again] == [one.sandbox.sandbox_uid for one in bounds]
 
 
 async def test_what_the_template_allows_is_opened_by_the_claim_unless_it_wants_nothing(world):

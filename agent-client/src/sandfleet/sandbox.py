@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from sandfleet._arguments import checked
 from sandfleet.values.options import (
     DEFAULT_LEASE,
     DEFAULT_RPC_TIMEOUT,
@@ -12,7 +13,6 @@ from sandfleet.values.options import (
     ContextOptions,
     CreateOptions,
     ListenOptions,
-    check_names,
 )
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ class AsyncSandbox:
         return Forwards(self._link)
 
     @classmethod
+    @checked
     async def create(
         cls, template: str = "", *, fleet: AsyncFleet | None = None, **options: Unpack[CreateOptions]
     ) -> Self:
@@ -129,9 +130,9 @@ class AsyncSandbox:
         """
         from sandfleet._fleets.claim import claim_request
         from sandfleet._fleets.discovery import default_fleet, default_isolation
+        from sandfleet.values.sandbox import Isolation
 
-        check_names(options, CreateOptions, "create")
-        isolation = options.get("isolation") or default_isolation()
+        isolation = Isolation(options.get("isolation") or default_isolation())
         request = claim_request(template, options, isolation)
         fleet = fleet or await default_fleet(
             isolation=isolation, pool=options.get("pool", ""), namespace=options.get("namespace")
@@ -142,6 +143,7 @@ class AsyncSandbox:
         return cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
 
     @classmethod
+    @checked
     async def connect(
         cls,
         sandbox_id: str,
@@ -168,6 +170,7 @@ class AsyncSandbox:
         return cls(link, lease=timeout, bound=None, keep_alive=keep_alive, autosave=autosave)
 
     @classmethod
+    @checked
     async def list(
         cls, label_selector: str = "", *, namespace: str | None = None, fleet: AsyncFleet | None = None
     ) -> list[SandboxInfo]:
@@ -190,6 +193,7 @@ class AsyncSandbox:
         """How the claim was served: `warm` or not, and the state of `egress`. None after `connect`."""
         return self._bound
 
+    @checked
     async def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
         """Run one cell and return its outcome, whatever the code does.
 
@@ -201,10 +205,10 @@ class AsyncSandbox:
         """
         from sandfleet.resources.contexts import Cell, Listeners
 
-        check_names(options, CodeOptions, "run_code")
         listeners = Listeners(options.get("on_stdout"), options.get("on_stderr"), options.get("on_result"))
         return await self._interpreter.run(Cell.of(code, options), listeners)
 
+    @checked
     async def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:
         """Follow a cell from its start to its end, and return its outcome as `run_code` does.
 
@@ -215,17 +219,17 @@ class AsyncSandbox:
         """
         from sandfleet.resources.contexts import Listeners
 
-        check_names(listeners, ListenOptions, "attach")
         return await self._interpreter.attach(execution_id, Listeners(**listeners))
 
+    @checked
     async def create_context(self, context_id: str | None = None, **options: Unpack[ContextOptions]) -> Context:
         """Start another interpreter; None generates its id. `options` are in `ContextOptions`: language, cwd, …
 
         Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
         """
-        check_names(options, ContextOptions, "create_context")
         return await self._interpreter.create(context_id, options)
 
+    @checked
     async def fork_context(
         self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
     ) -> tuple[Context, ...]:
@@ -242,14 +246,17 @@ class AsyncSandbox:
         """List the contexts."""
         return await self._interpreter.contexts()
 
+    @checked
     async def restart_context(self, context: str | Context = "default") -> Context:
         """End the interpreter of a context and start a new one. Raises NotFoundError."""
         return await self._interpreter.restart(context)
 
+    @checked
     async def delete_context(self, context: str | Context) -> None:
         """End a context with all its processes. Deleting a context that does not exist is no error."""
         await self._interpreter.delete(context)
 
+    @checked
     async def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
         """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
         return await self._interpreter.interrupt(context, grace=grace)
@@ -275,6 +282,7 @@ class AsyncSandbox:
         await self._forwards.close()
         await self._link.close()
 
+    @checked
     async def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> AsyncForward:
         """Forward a TCP port of this machine to a port of the sandbox, until `close` or the end of this object.
 
@@ -288,6 +296,7 @@ class AsyncSandbox:
         """
         return await self._forwards.open(port, local_port=local_port, on_error=on_error)
 
+    @checked
     async def get_host(self, port: int) -> str:
         """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
         return await self._forwards.host(port)
@@ -296,6 +305,7 @@ class AsyncSandbox:
         """Describe the sandbox, its isolation included. Raises SandboxEnded."""
         return await self._link.info()
 
+    @checked
     async def wait_for_egress(self, timeout: float = 30.0) -> bool:
         """Wait at most `timeout` seconds until the sandbox reaches what its template allows; return whether it does.
 
@@ -306,6 +316,7 @@ class AsyncSandbox:
 
         return await wait_until_open(self._link, timeout)
 
+    @checked
     async def set_timeout(self, timeout: float) -> SandboxInfo:
         """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""
         self._lease.seconds = timeout
@@ -317,6 +328,7 @@ class AsyncSandbox:
 
         return await ask(self._link)
 
+    @checked
     async def watch_usage(self, interval: float = 1.0) -> AsyncIterator[SandboxUsage]:
         """Yield what the sandbox and each of its running executions use, until the sandbox ends.
 

@@ -183,3 +183,16 @@ async def test_two_sandboxes_run_alike(sandbox, context, neighbour):
         for _ in range(2)
     ]
     assert seeds[0] != seeds[1]
+
+
+@pytest.mark.parametrize("size", [100_000, 5 << 20])
+async def test_the_value_of_an_error_is_exact_up_to_megabytes(sandbox, context, size):
+    """Frameworks pass final answers through it."""
+    ran = await sandbox.run_code(f"raise ValueError('é' + ''.join(map(str, range({size}))))", context=context)
+    value = "é" + "".join(map(str, range(size)))
+    assert (ran.error.value == value[: len(ran.error.value)], ran.error.truncated) == (
+        True,
+        max(0, len(value.encode()) - (8 << 20)),
+    )
+    again = await sandbox.attach(ran.execution_id)
+    assert again.error == ran.error

@@ -157,7 +157,7 @@ class Context:
             else:
                 outcome.results.append(parts)
         elif header["event"] == "error":
-            outcome.error = header
+            outcome.error = header | {"value": frame.payload.decode() or header["value"]}
         else:
             outcome.status, outcome.cpu, outcome.peak = header["status"], header["cpu"], header["peak"]
 

@@ -15,7 +15,7 @@ TEMPLATE = Template()
 
 
 def a_claim(request_id="r1", **changes):
-    return replace(Claim(key=RequestKey("uid:1000", request_id)), **changes)
+    return replace(Claim(key=RequestKey("uid:1000", request_id, "python")), **changes)
 
 
 def a_waiting(number=1, *, claim=None, **changes):

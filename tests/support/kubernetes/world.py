@@ -135,10 +135,10 @@ class World:
         with suppress(asyncio.CancelledError):
             await self._kubelet
 
-    async def isolate(self):
+    async def isolate(self, namespace=TEAM):
         """The operator's part: what has to be there before anything is started."""
-        await self.kube.apply(default_deny(TEAM, SETTINGS))
-        await self.kube.apply(keys_config_map(TEAM, "{}"))
+        await self.kube.apply(default_deny(namespace, SETTINGS))
+        await self.kube.apply(keys_config_map(namespace, "{}"))
 
     async def add(self, *objects):
         for obj in objects:
@@ -192,7 +192,7 @@ class World:
 
     async def claim(self, fleet, request="r1", pool="fast", within=10.0, **fields):
         watch = fleet.fleet.claim(
-            Claim(key=RequestKey("alice", request), pool=f"{TEAM}/{pool}", max_wait=within, **fields)
+            Claim(key=RequestKey("alice", request, f"{TEAM}/{pool}"), pool=f"{TEAM}/{pool}", max_wait=within, **fields)
         )
         try:
             async with asyncio.timeout(within):

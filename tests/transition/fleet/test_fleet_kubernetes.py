@@ -42,7 +42,7 @@ async def test_a_claim_is_one_write_before_the_answer_and_its_object_follows(wor
     sandbox = await world.claim(fleet, labels={"app": "agent"}, envs={"A": "b"})
     assert [write.verb for write in kube.writes[before : before + 1]] == ["patch"]
     assert fleet.pretended.opened[sandbox.sandbox_uid][0] == "r1"
-    name = object_name(RequestKey("alice", "r1"))
+    name = object_name(RequestKey("alice", "r1", f"{TEAM}/fast"))
     await world.until(lambda: any(owners(pod) == [("CodeSandbox", name)] for pod in world.pods("claimed")))
     (made,) = world.objects()
     pod = next(one for one in world.pods("claimed"))
@@ -175,6 +175,18 @@ async def test_the_next_fleet_takes_over_from_a_killed_one(world):
     assert len(world.pods()) == 3
     assert await second.fleet.release(again.sandbox_id)
     await world.until(lambda: len(world.pods()) == 2 and not world.objects())
+
+
+async def test_an_ended_request_is_refused_by_the_fleet_that_saw_its_end_and_served_by_the_next(world):
+    first = await world.fleet()
+    sandbox = await world.claim(first)
+    await first.fleet.release(sandbox.sandbox_id)
+    with pytest.raises(FleetError, match="ended: Released"):
+        await world.claim(first)
+    await world.until(lambda: not world.objects())
+    await world.kill(first)
+    second = await world.fleet()
+    assert (await world.claim(second)).sandbox_id != sandbox.sandbox_id
 
 
 async def test_the_next_fleet_completes_a_claim_without_an_object(world):
@@ -378,6 +390,9 @@ async def test_one_request_at_two_fleets_keeps_the_leaders_pod(world):
     (pod,) = world.pods("claimed")
     assert f"{TEAM}/{pod['metadata']['name']}" == kept.sandbox_id
     await world.until(
-        lambda: owners(world.pods("claimed")[0]) == [("CodeSandbox", object_name(RequestKey("alice", "r1")))]
+        lambda: (
+            owners(world.pods("claimed")[0])
+            == [("CodeSandbox", object_name(RequestKey("alice", "r1", f"{TEAM}/fast")))]
+        )
     )
     assert leading.session_of(f"{TEAM}/{world.objects()[0]['metadata']['name']}").sandbox_id == kept.sandbox_id

@@ -104,7 +104,7 @@ async def test_a_late_undo_does_not_undo_a_claim_that_the_next_fleet_has_answere
     await full(world, first)
     late.holds = takes_a_pod
     first.pretended.open = lambda *_: asyncio.Event().wait()
-    watch = first.fleet.claim(Claim(key=RequestKey("alice", "r1"), pool=f"{TEAM}/fast", max_wait=10.0))
+    watch = first.fleet.claim(Claim(key=RequestKey("alice", "r1", f"{TEAM}/fast"), pool=f"{TEAM}/fast", max_wait=10.0))
     await world.until(lambda: world.pods("claimed"))
     sandbox = next(one for one in first.scheduler.inventory.all() if one.claim)
     await world.until(lambda: first._backend.run(sandbox.sandbox_id).claimed)

@@ -186,7 +186,9 @@ class Story:
     async def _bound(self, fleet, request):
         """As the service does it."""
         check_serving(fleet)
-        watch = fleet.fleet.claim(Claim(key=RequestKey("alice", request), pool=f"{TEAM}/fast", max_wait=MAX_WAIT))
+        watch = fleet.fleet.claim(
+            Claim(key=RequestKey("alice", request, f"{TEAM}/fast"), pool=f"{TEAM}/fast", max_wait=MAX_WAIT)
+        )
         try:
             while isinstance(news := await watch.next(), Queued):
                 check_serving(fleet)
@@ -346,7 +348,7 @@ def check_serving(fleet):
 
 
 def object_of(request):
-    return object_name(RequestKey("alice", request))
+    return object_name(RequestKey("alice", request, f"{TEAM}/fast"))
 
 
 def request_of(pod):

@@ -226,4 +226,4 @@ async def test_a_users_codesandbox_passes_its_limits_to_the_executor(world):
 
 
 def _key():
-    return RequestKey("alice", "r1")
+    return RequestKey("alice", "r1", f"{TEAM}/fast")

@@ -76,7 +76,7 @@ def test_a_stored_pod_says_which_claim_it_serves():
     annotations = stored("claim-annotations.json")
     assert pod.annotations[names.CLAIM] == annotations[names.CLAIM]
     assert annotations[names.BOUND_POD] == f"{pod.name}/{pod.uid}"
-    assert read_record(pod.annotations[names.CLAIM]).key == RequestKey("alice", "r1")
+    assert read_record(pod.annotations[names.CLAIM]).key("team/fast") == RequestKey("alice", "r1", "team/fast")
     assert pod.labels[names.STATE] == "claimed"
 
 
@@ -126,7 +126,7 @@ async def test_a_fleet_takes_over_stored_pods():
         fleet = await world.fleet(number=2)
         key = f"{TEAM}/{claimed['metadata']['name']}"
         assert fleet.scheduler.inventory.get(key).state is State.CLAIMED
-        assert fleet.scheduler.inventory.of_session(RequestKey("alice", "r1")).sandbox_id == key
+        assert fleet.scheduler.inventory.of_session(RequestKey("alice", "r1", "team/fast")).sandbox_id == key
         await world.until(lambda: len(world.objects()) == 1)
         (made,) = world.objects()
         record = read_record(claimed["metadata"]["annotations"][names.CLAIM])

@@ -7,8 +7,9 @@ import os
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from sandfleet._arguments import checked
 from sandfleet._fleets import claim, cluster, embedded, watch
 from sandfleet._fleets.connection import FleetConnection
 from sandfleet._wire import api
@@ -17,11 +18,12 @@ from sandfleet._wire.link import Link
 from sandfleet._wire.status import to_fleet_error
 from sandfleet.errors import SandboxEnded
 from sandfleet.observe import tracing
+from sandfleet.values.sandbox import Isolation
 
 if TYPE_CHECKING:
     from sandfleet._fleets.cluster import Place
     from sandfleet.values.fleet import Bound, OnQueued, PoolInfo, SandboxChange
-    from sandfleet.values.sandbox import Isolation, SandboxInfo
+    from sandfleet.values.sandbox import SandboxInfo
 
 _RPC_TIMEOUT = 30.0
 # How long a call other than a claim waits for a fleet that is away, in seconds.
@@ -45,6 +47,7 @@ class AsyncFleet:
         self._namespace = namespace
 
     @classmethod
+    @checked
     async def connect(
         cls,
         address: str | None = None,
@@ -52,7 +55,7 @@ class AsyncFleet:
         namespace: str | None = None,
         pool_size: int | None = None,
         max_sandboxes: int | None = None,
-        isolation: Isolation | None = None,
+        isolation: Isolation | Literal["none", "namespace", "gvisor"] | None = None,
         ca_file: str | None = None,
         token_file: str | None = None,
     ) -> Self:
@@ -73,7 +76,7 @@ class AsyncFleet:
         found = address or os.environ.get("SANDFLEET_ADDRESS")
         if ca_file or token_file:
             return await cls._of_named(found or "", ca_file or "", token_file or "", namespace)
-        options = (pool_size, max_sandboxes, isolation)
+        options = (pool_size, max_sandboxes, Isolation(isolation) if isolation else None)
         chosen = options == (None, None, None) and cluster.is_chosen(asked=namespace is not None)
         if found == cluster.KUBERNETES or (not found and chosen):
             return await cls._of_cluster(namespace)
@@ -123,12 +126,14 @@ class AsyncFleet:
         """Close the connection. Sandboxes, and an embedded fleet, keep running."""
         await self._connection.close()
 
+    @checked
     async def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:
         """List the pools of a namespace, by name: None means the fleet's, "" all of them."""
         request = api.fleet.ListPoolsRequest(namespace=self._in(namespace))
         answer = await self._call("ListPools", request, _RPC_TIMEOUT)
         return tuple(map(convert.pool, answer.pools))
 
+    @checked
     async def watch(self, label_selector: str = "", *, namespace: str | None = None) -> AsyncIterator[SandboxChange]:
         """Yield changes of sandboxes: first each existing sandbox, then `synced`, then every change, without end.
 
@@ -151,6 +156,7 @@ class AsyncFleet:
                 return found
             request.page_token = page.next_page_token
 
+    @checked
     async def list(self, label_selector: str = "", *, namespace: str | None = None) -> list[SandboxInfo]:
         """List sandboxes whose labels match "key=value,key2=value2". Raises InvalidArgument.
 
@@ -158,10 +164,12 @@ class AsyncFleet:
         """
         return await self.list_within(label_selector, _RPC_TIMEOUT, namespace)
 
+    @checked
     async def get(self, sandbox_id: str) -> SandboxInfo:
         """Describe a sandbox. Raises SandboxEnded."""
         return await self.get_within(sandbox_id, _RPC_TIMEOUT)
 
+    @checked
     async def release(self, sandbox_id: str) -> bool:
         """End a sandbox. Returns whether it existed; releasing an ended sandbox is no error."""
         request = api.fleet.ReleaseRequest(sandbox_id=sandbox_id)

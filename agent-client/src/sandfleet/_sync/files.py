@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from sandfleet._sync.watch import FileWatch
-    from sandfleet.resources.files.files import AsyncFiles, Data, Format, PathLike
+    from sandfleet.resources.files.blocks import Data
+    from sandfleet.resources.files.files import AsyncFiles, Format, PathLike
     from sandfleet.values.files import FileInfo, Found, Match, OnProgress, Transfer
+    from sandfleet.values.options import FileText
 
 
 class Files:
@@ -71,13 +73,15 @@ class Files:
         answer = run(self._async.read(path, format=format, offset=offset, length=length, limit=limit))
         return iterate(answer) if isinstance(answer, AsyncIterator) else answer
 
-    def write(self, path: PathLike, data: Data, *, mode: int = 0) -> FileInfo:
+    def write(self, path: PathLike, data: Data, *, mode: int = 0, on_progress: OnProgress | None = None) -> FileInfo:
         """Write a whole file: it replaces the old one when it is complete. Missing parent directories are created.
 
-        data  text (as UTF-8), bytes, or an iterable of bytes.
-        mode  permission bits; 0 means 0644 for a new file, else the old file's.
+        data         text (as UTF-8), bytes, a file object of either, or an iterable of pieces of either.
+        mode         permission bits; 0 means 0644 for a new file, else the old file's.
+        on_progress  called with the bytes that were sent.
         """
-        return run(self._async.write(path, data, mode=mode))
+        relay = Relay()
+        return run(self._async.write(path, data, mode=mode, on_progress=relay.wrap(on_progress)), relay)
 
     def list(self, path: PathLike = ".", *, depth: int = 1) -> tuple[FileInfo, ...]:
         """List a directory by name, down to `depth` levels. Raises LimitReached above 100,000 entries."""
@@ -138,7 +142,7 @@ class Files:
         relay = Relay()
         return run(self._async.download(path, local, limit=limit, on_progress=relay.wrap(on_progress)), relay)
 
-    def glob(self, pattern: str | bytes, path: PathLike = ".", *, max_matches: int = 1000) -> Found[FileInfo]:
+    def glob(self, pattern: FileText | bytes, path: PathLike = ".", *, max_matches: int = 1000) -> Found[FileInfo]:
         """Find files by a pattern of their names: `*`, `?` and `[…]` within a name, `**` for any number of directories.
 
         Relative to `path`. Hidden names match only if the pattern has the dot; symlinks are not followed. The search is
@@ -148,12 +152,12 @@ class Files:
 
     def search(
         self,
-        pattern: str | bytes,
+        pattern: FileText | bytes,
         path: PathLike = ".",
         *,
         regex: bool = False,
         ignore_case: bool = False,
-        include: str | bytes = "**",
+        include: FileText | bytes = "**",
         max_matches: int = 1000,
     ) -> Found[Match]:
         """Find lines of files that contain a text, or match a regular expression (RE2's: no look-around).

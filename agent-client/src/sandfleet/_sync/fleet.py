@@ -9,7 +9,7 @@ from sandfleet._sync.portal import iterate, run
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
-    from typing import Self
+    from typing import Literal, Self
 
     from sandfleet._fleets.fleet import AsyncFleet
     from sandfleet.values.fleet import PoolInfo, SandboxChange
@@ -30,7 +30,7 @@ class Fleet:
         namespace: str | None = None,
         pool_size: int | None = None,
         max_sandboxes: int | None = None,
-        isolation: Isolation | None = None,
+        isolation: Isolation | Literal["none", "namespace", "gvisor"] | None = None,
         ca_file: str | None = None,
         token_file: str | None = None,
     ) -> Self:

@@ -52,9 +52,12 @@ class Relay:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
     def wrap(self, callback: Callable[[Value], object] | None) -> Callable[[Value], object] | None:
-        """Make an async callback, which runs the given one in the caller's thread."""
-        if callback is None:
-            return None
+        """Make an async callback, which runs the given one in the caller's thread.
+
+        What cannot be called stays as it is: the async call accepts None and refuses the rest.
+        """
+        if not callable(callback):
+            return callback
 
         import asyncio
         from concurrent.futures import Future
@@ -120,6 +123,11 @@ async def _telling(work: Coroutine[Any, Any, Answer], over: threading.Event) -> 
         return await work
     finally:
         over.set()
+
+
+def unwrap(value: Any, attribute: str) -> Any:
+    """Return the async object in a sync one; anything else as it is, which the async call accepts or refuses."""
+    return getattr(value, attribute, value)
 
 
 def iterate(items: AsyncIterator[Value], relay: Relay | None = None) -> Iterator[Value]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sandfleet.resources.commands import Command
     from sandfleet.resources.pty import AsyncPty, AsyncPtyHandle
     from sandfleet.values.execution import CommandResult
+    from sandfleet.values.options import FileText
 
 
 class PtyHandle:
@@ -75,7 +76,7 @@ class Pty:
         rows: int = 24,
         cols: int = 80,
         command: Command | None = None,
-        cwd: str = "",
+        cwd: FileText = "",
         envs: Mapping[str, str] | None = None,
         term: str = "",
         timeout: float | None = None,

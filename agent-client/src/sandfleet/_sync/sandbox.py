@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from sandfleet._sync.portal import Relay, iterate, run
+from sandfleet._sync.portal import Relay, iterate, run, unwrap
 from sandfleet.values.options import DEFAULT_RPC_TIMEOUT
 
 if TYPE_CHECKING:
@@ -98,10 +98,7 @@ class Sandbox:
 
         relay = Relay()
         return cls(
-            run(
-                AsyncSandbox.create(template, fleet=fleet.as_async if fleet else None, **relay.wrap_options(options)),
-                relay,
-            )
+            run(AsyncSandbox.create(template, fleet=unwrap(fleet, "as_async"), **relay.wrap_options(options)), relay)
         )
 
     @classmethod
@@ -134,7 +131,7 @@ class Sandbox:
                     timeout=timeout,
                     keep_alive=keep_alive,
                     autosave=autosave,
-                    fleet=fleet.as_async if fleet else None,
+                    fleet=unwrap(fleet, "as_async"),
                     rpc_timeout=rpc_timeout,
                 )
             )
@@ -151,7 +148,7 @@ class Sandbox:
         """
         from sandfleet.sandbox import AsyncSandbox
 
-        return run(AsyncSandbox.list(label_selector, namespace=namespace, fleet=fleet.as_async if fleet else None))
+        return run(AsyncSandbox.list(label_selector, namespace=namespace, fleet=unwrap(fleet, "as_async")))
 
     @property
     def sandbox_id(self) -> str:

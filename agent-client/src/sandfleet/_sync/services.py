@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Literal
 
+    from sandfleet.resources.commands import Command
     from sandfleet.resources.services import AsyncServices
+    from sandfleet.values.options import AnyNumber
     from sandfleet.values.services import Applied, LogPiece, Probe, RestartPolicy, Service, ServiceSpec
 
 
@@ -24,7 +26,7 @@ class Services:
     def start(
         self,
         name: str,
-        cmd: str | Sequence[str | bytes] | None = None,
+        cmd: Command | None = None,
         *,
         cwd: str = "",
         envs: Mapping[str, str] | None = None,
@@ -104,7 +106,7 @@ class Services:
     ) -> str | Iterator[LogPiece]: ...
 
     def logs(
-        self, name: str, *, follow: bool = False, tail: int | None = None, offset: int | None = None
+        self, name: str, *, follow: bool = False, tail: AnyNumber | None = None, offset: AnyNumber | None = None
     ) -> str | Iterator[LogPiece]:
         """Read the log of a service: its standard output and error in the order of writing.
 

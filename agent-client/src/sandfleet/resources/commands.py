@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
+from sandfleet._arguments import checked
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.events import EventCollector
@@ -16,7 +17,7 @@ from sandfleet.errors import CommandFailed, InvalidArgument, NotFoundError, Sand
 from sandfleet.observe import tracing
 from sandfleet.resources.contexts import Listeners
 from sandfleet.values.execution import CommandOutput, CommandResult, Stream
-from sandfleet.values.options import RunOptions, check_names
+from sandfleet.values.options import FileText, RunOptions
 
 if TYPE_CHECKING:
     from sandfleet._wire.events import Piece
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _INPUT_CHUNK = 1024 * 1024
 _SIGKILL = 9
 
-Command = str | Sequence[str | bytes]
+Command = FileText | Sequence[FileText | bytes]
 
 
 class AsyncCommandHandle:
@@ -81,6 +82,7 @@ class AsyncCommandHandle:
                 if waited.done():
                     self._next = None
 
+    @checked
     async def wait(self, *, check: bool = False) -> CommandResult:
         """Read to the end and return the result, with all output. `check` raises CommandFailed unless it is ok."""
         async for _ in self:
@@ -94,6 +96,7 @@ class AsyncCommandHandle:
         """Kill the command with all its processes. Returns whether it was still running."""
         return await self.signal(_SIGKILL)
 
+    @checked
     async def signal(self, number: int) -> bool:
         """Send a signal to the command. Returns whether it was still running.
 
@@ -106,6 +109,7 @@ class AsyncCommandHandle:
             return False
         return True
 
+    @checked
     async def send_stdin(self, data: str | bytes) -> None:
         """Write to the command's standard input; returns when the pipe has taken everything.
 
@@ -150,6 +154,7 @@ class AsyncCommands:
     async def run(
         self, cmd: Command, *, background: bool, check: bool = False, **options: Unpack[RunOptions]
     ) -> CommandResult | AsyncCommandHandle: ...
+    @checked
     async def run(
         self, cmd: Command, *, background: bool = False, check: bool = False, **options: Unpack[RunOptions]
     ) -> CommandResult | AsyncCommandHandle:
@@ -162,7 +167,6 @@ class AsyncCommands:
 
         Raises only before the command is accepted, as `run_code` does. Cancelling the call kills the command.
         """
-        check_names(options, RunOptions, "run")
         if options.get("stdin") is True and not background:
             raise InvalidArgument("cannot leave stdin open without background=True: only a handle can write to it")
         if background and check:
@@ -173,6 +177,7 @@ class AsyncCommands:
             return await self._start(request, listeners, options)
         return await self._run(request, listeners, options, check=check)
 
+    @checked
     async def connect(
         self, execution_id: str, *, on_stdout: OnText | None = None, on_stderr: OnText | None = None
     ) -> AsyncCommandHandle:

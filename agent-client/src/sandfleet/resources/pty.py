@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
+from sandfleet._arguments import checked
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.events import EventCollector, Output
@@ -13,6 +14,7 @@ from sandfleet._wire.stream import COMMANDS, ExecutionStream
 from sandfleet.resources.commands import AsyncCommandHandle, Command
 from sandfleet.resources.contexts import Listeners
 from sandfleet.values.execution import CommandOutput, Stream
+from sandfleet.values.options import FileText
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Link
@@ -48,6 +50,7 @@ class AsyncPtyHandle:
             if piece.data:
                 return piece.data
 
+    @checked
     async def send(self, data: str | bytes) -> None:
         """Type into the terminal: Ctrl-C is byte 3, Ctrl-D byte 4, Enter byte 13. Returns when it has taken everything.
 
@@ -55,6 +58,7 @@ class AsyncPtyHandle:
         """
         await self._handle.send_stdin(data)
 
+    @checked
     async def resize(self, rows: int, cols: int) -> None:
         """Set the terminal's size; its foreground programs get SIGWINCH.
 
@@ -63,6 +67,7 @@ class AsyncPtyHandle:
         request = api.process.ResizeRequest(execution_id=self.execution_id, rows=rows, cols=cols)
         await self._link.unary(lambda c: c.process.Resize, request, idempotent=True)
 
+    @checked
     async def signal(self, number: int) -> bool:
         """Send a signal to the command. Returns whether it was still running.
 
@@ -74,6 +79,7 @@ class AsyncPtyHandle:
         """Kill the command with all its processes. Returns whether it was still running."""
         return await self._handle.kill()
 
+    @checked
     async def wait(self, *, check: bool = False) -> CommandResult:
         """Read to the end and return the result, without the output. `check` raises CommandFailed unless it is ok."""
         return await self._handle.wait(check=check)
@@ -86,13 +92,14 @@ class AsyncPty:
         """Use `sandbox.pty`."""
         self._link = link
 
+    @checked
     async def create(
         self,
         *,
         rows: int = 24,
         cols: int = 80,
         command: Command | None = None,
-        cwd: str = "",
+        cwd: FileText = "",
         envs: Mapping[str, str] | None = None,
         term: str = "",
         timeout: float | None = None,

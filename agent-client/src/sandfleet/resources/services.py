@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, overload
 
+from sandfleet._arguments import check_request, checked
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert import services as convert_services
 from sandfleet._wire.link import receive
 from sandfleet._wire.status import detail, to_error
 from sandfleet.errors import InvalidArgument, ProtocolError, ServiceNotReadyError, UnavailableError
+from sandfleet.values.options import AnyNumber
 from sandfleet.values.services import ServiceSpec
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
+    from sandfleet.resources.commands import Command
     from sandfleet.values.services import Applied, LogPiece, Probe, RestartPolicy, Service
 
 # An executor stores less of a log than this, in bytes.
@@ -33,10 +36,11 @@ class AsyncServices:
         """Use `sandbox.services`."""
         self._link = link
 
+    @checked
     async def start(
         self,
         name: str,
-        cmd: str | Sequence[str | bytes] | None = None,
+        cmd: Command | None = None,
         *,
         cwd: str = "",
         envs: Mapping[str, str] | None = None,
@@ -73,6 +77,7 @@ class AsyncServices:
         request = api.service.ServiceManagerServiceStartRequest(names=[name])
         await self._link.unary(lambda c: c.services.Start, request, idempotent=True)
 
+    @checked
     async def apply(self, services: Iterable[ServiceSpec], *, keep_others: bool = False) -> Applied:
         """Declare all services of the session: start new ones, restart changed ones, stop and forget all others.
 
@@ -80,7 +85,10 @@ class AsyncServices:
 
         Applying the same services twice changes nothing. Raises the errors of `start`, after which nothing has changed.
         """
-        messages = [convert_services.spec_message(spec) for spec in services]
+        wished = list(services)
+        for spec in wished:
+            check_request(spec, ServiceSpec, "apply")
+        messages = [convert_services.spec_message(spec) for spec in wished]
         request = api.service.ApplyRequest(services=messages, keep_others=keep_others)
         return convert_services.applied(await self._link.unary(lambda c: c.services.Apply, request, idempotent=True))
 
@@ -90,6 +98,7 @@ class AsyncServices:
         answer = await self._link.unary(lambda c: c.services.List, request, idempotent=True)
         return tuple(map(convert_services.service, answer.services))
 
+    @checked
     async def wait_ready(self, name: str, timeout: float = 60.0) -> Service:
         """Wait until a service is ready.
 
@@ -106,6 +115,7 @@ class AsyncServices:
             return found
         raise ServiceNotReadyError(found, answer.log_tail[-_MOST_HELD:].decode("utf-8", "replace"))
 
+    @checked
     async def stop(self, *names: str) -> None:
         """Stop services, in the reverse order of their start, and wait until they have ended. They stay declared.
 
@@ -119,6 +129,7 @@ class AsyncServices:
         """Stop all services, the template's too, and wait until they have ended. They stay declared."""
         await self._stop(())
 
+    @checked
     async def restart(self, name: str) -> None:
         """Stop a service and start it again, also an ended one. Returns without waiting for it.
 
@@ -138,8 +149,9 @@ class AsyncServices:
     async def logs(
         self, name: str, *, follow: bool, tail: int | None = None, offset: int | None = None
     ) -> str | AsyncIterator[LogPiece]: ...
+    @checked
     async def logs(
-        self, name: str, *, follow: bool = False, tail: int | None = None, offset: int | None = None
+        self, name: str, *, follow: bool = False, tail: AnyNumber | None = None, offset: AnyNumber | None = None
     ) -> str | AsyncIterator[LogPiece]:
         """Read the log of a service: its standard output and error in the order of writing.
 

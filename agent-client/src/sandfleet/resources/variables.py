@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sandfleet._arguments import checked
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert import variables as convert_variables
@@ -36,6 +37,7 @@ class AsyncStates:
         """The automatic saves of the sandbox's contexts; None without them."""
         return self._interpreter.autosave
 
+    @checked
     async def save(
         self,
         name: str | None = None,
@@ -65,6 +67,7 @@ class AsyncStates:
         answer = await self._link.unary(lambda c: c.interpreter.SaveState, request, timeout=self._patience(timeout))
         return convert_variables.saved(answer)
 
+    @checked
     async def restore(
         self, name: str | None = None, *, context: str | Context = "default", timeout: float | None = None
     ) -> StateRestored:
@@ -81,6 +84,7 @@ class AsyncStates:
         answer = await self._link.unary(lambda c: c.interpreter.RestoreState, request, timeout=self._patience(timeout))
         return convert_variables.restored(answer)
 
+    @checked
     async def resume(self, context: str | Context = "default") -> StateRestored | None:
         """Create a context again on a new executor, with the variables of its newest automatic save.
 
@@ -94,6 +98,7 @@ class AsyncStates:
         answer = await self._link.unary(lambda c: c.interpreter.ListStates, request, idempotent=True)
         return tuple(convert.saved_state(message) for message in answer.states)
 
+    @checked
     async def delete(self, name: str) -> None:
         """Delete a saved state. Deleting a state that does not exist is no error."""
         request = api.interpreter.DeleteStateRequest(name=name)

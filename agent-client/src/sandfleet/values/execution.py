@@ -109,13 +109,15 @@ class Frame:
 class ExecutionError:
     """An exception that the code raised: exact class name, str() of it, and the traceback as Python prints it.
 
-    A shell's `name` is ExitCode or SyntaxError.
+    `value` is exact up to 8 MiB of UTF-8; `truncated` counts the bytes that are missing at its end. A traceback above
+    64 KiB lacks its middle. A shell's `name` is ExitCode or SyntaxError.
     """
 
     name: str
     value: str
     traceback: str = ""
     frames: tuple[Frame, ...] = ()
+    truncated: int = 0
 
 
 @dataclass(frozen=True, slots=True)

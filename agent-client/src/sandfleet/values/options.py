@@ -6,7 +6,7 @@ A call takes them as keyword arguments: `sandbox.run_code("x", timeout=5)`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 if TYPE_CHECKING:
     from sandfleet.values.execution import Context, OnResult, OnText
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from sandfleet.values.rollback import OnFailure
     from sandfleet.values.sandbox import Isolation, Limits
     from sandfleet.values.variables import Autosave
+
+# Text that names a file, or goes to a program as its argument: it may have bytes that are no UTF-8 (`os.fsdecode`).
+FileText = Annotated[str, "file"]
+# A number whose call says itself which ones it takes.
+AnyNumber = Annotated[int, "any"]
 
 # Seconds.
 DEFAULT_LEASE = 300.0
@@ -51,21 +56,22 @@ class CreateOptions(TypedDict, total=False):
     keep_alive      True renews the lease until `close`, False never; None means while used as a context manager.
     autosave        save the variables of Python contexts after each cell: they come back after a crash, or on another
                     executor.
-    request_id      the same id gives the same sandbox; None generates one.
+    request_id      the same id, for the same namespace and pool, gives the same sandbox while that lives; None
+                    generates one.
     rpc_timeout     seconds for one call over the network, 30 by default.
     """
 
     pool: str
     namespace: str | None
     name: str
-    contract: str
+    contract: Literal["", "autonomous", "brokered", "reviewed"]
     egress: Egress | None
     timeout: float
     idle_timeout: float | None
     envs: Mapping[str, str] | None
     labels: Mapping[str, str] | None
     limits: Limits | None
-    isolation: Isolation | None
+    isolation: Isolation | Literal["none", "namespace", "gvisor"] | None
     workspace_id: str
     keep_workspace: bool
     max_wait: float
@@ -109,7 +115,7 @@ class CodeOptions(ListenOptions, total=False):
     envs: Mapping[str, str] | None
     output_limit: int | None
     execution_id: str | None
-    on_failure: str | OnFailure
+    on_failure: OnFailure | Literal["keep", "rollback"]
 
 
 class ContextOptions(TypedDict, total=False):
@@ -141,7 +147,7 @@ class RunOptions(TypedDict, total=False):
     execution_id  1 to 64 characters of [A-Za-z0-9._-], unique in the sandbox; None generates one.
     """
 
-    cwd: str
+    cwd: FileText
     envs: Mapping[str, str] | None
     timeout: float | None
     stdin: bytes | str | bool | None
@@ -150,9 +156,3 @@ class RunOptions(TypedDict, total=False):
     on_stderr: OnText | None
     output_limit: int | None
     execution_id: str | None
-
-
-def check_names(options: Mapping[str, object], kind: type, call: str) -> None:
-    """Raise TypeError for a keyword argument that a call does not take, as Python does."""
-    if unknown := options.keys() - kind.__annotations__.keys():
-        raise TypeError(f"{call}() got an unexpected keyword argument {min(unknown)!r}")

@@ -45,6 +45,8 @@ class ClaimReason(StrEnum):
     """No released sandbox has left a workspace of this id."""
     SANDBOX_NOT_FOUND = "SandboxNotFound"
     """There is no such sandbox, or it has ended; the message says why."""
+    SANDBOX_UNREADABLE = "SandboxUnreadable"
+    """The fleet cannot read the CodeSandbox: a newer release or a person wrote it. Lists and watches leave it out."""
     WORKSPACE_BUSY = "WorkspaceBusy"
     """Another sandbox uses the workspace."""
     WORKSPACE_EPHEMERAL = "WorkspaceEphemeral"

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Literal
 
 from sandfleet.values import _show
+from sandfleet.values.options import FileText
 
 RestartPolicy = Literal["always", "on-failure", "never"]
 
@@ -28,7 +29,7 @@ class Probe:
     port: int = 0
     path: str = "/"
     status: int = 0
-    command: str | Sequence[str | bytes] = ""
+    command: FileText | Sequence[FileText | bytes] = ""
     interval: float = 1.0
     timeout: float = 1.0
     successes: int = 1
@@ -64,7 +65,7 @@ def http(
 
 
 def exec_(
-    command: str | Sequence[str | bytes],
+    command: FileText | Sequence[FileText | bytes],
     *,
     interval: float = 1.0,
     timeout: float = 1.0,
@@ -91,8 +92,8 @@ class ServiceSpec:
     """
 
     name: str
-    cmd: str | Sequence[str | bytes]
-    cwd: str = ""
+    cmd: FileText | Sequence[FileText | bytes]
+    cwd: FileText = ""
     envs: Mapping[str, str] = field(default_factory=dict)
     ready: Probe | None = None
     live: Probe | None = None

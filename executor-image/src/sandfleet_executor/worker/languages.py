@@ -2,10 +2,10 @@
 
 To add a language: a room beside `python` and `bash` whose module has `run(control, options)`, and a line in
 `LANGUAGES`. `run` serves cells on the control socket until it ends: it takes the request {"op":"execute","cell","envs"}
-with the source as payload, writes output to descriptors 1 and 2, and answers {"event":"error",…} if the cell failed,
-then {"event":"done","status","cpu", "peak","written"} (python/context.py and bash/context.py are the two examples;
-frames are in base/frames.py). The contract tests of all languages take their cells from the table in
-tests/contract/executor/languages.py.
+with the source as payload, writes output to descriptors 1 and 2, and answers {"event":"error",…} if the cell failed
+(the error's value stands in the header, or is the payload), then {"event":"done","status","cpu","peak","written"}.
+The examples are python/context.py and bash/context.py; frames are in base/frames.py. The contract tests of all
+languages take their cells from the table in tests/contract/executor/languages.py.
 """
 
 import importlib

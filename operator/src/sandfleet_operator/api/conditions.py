@@ -75,6 +75,11 @@ class PoolReason(Word):
         "The template is not valid; the message names the field.",
         "Correct the template; the pool then fills without further action.",
     )
+    UNREADABLE = (
+        "Unreadable",
+        "The fleet cannot read the pool: a newer release or a person wrote it. The message names the field. The pool starts and hands out nothing.",
+        "Upgrade the fleet to the release that wrote the pool, or correct the field.",
+    )
     STARTS_FAIL = (
         "StartsFail",
         "Sandboxes end before they are warm, do not answer, or are refused by the API server; the message says which. The fleet tries again after growing pauses.",
@@ -155,6 +160,11 @@ class Reason(Word):
         "InvalidSpec",
         "The sandbox's own spec is not valid; the message names the field.",
         "Delete the sandbox and create it again with a valid spec.",
+    )
+    UNREADABLE = (
+        "Unreadable",
+        "The operator cannot read the object: a newer release or a person wrote it. The message names the field. The operator starts nothing for it and does not follow its pod; a pod that runs goes on.",
+        "Upgrade the operator to the release that wrote the object, or correct the field. Then the operator goes on by itself.",
     )
     INLINE_NOT_ALLOWED = (
         "InlineNotAllowed",

@@ -148,6 +148,12 @@ class ClaimReason(Enum):
         "There is no such sandbox, or it has ended; the message says why.",
         "Claim a new one.",
     )
+    SANDBOX_UNREADABLE = (
+        "SandboxUnreadable",
+        Code.FAILED_PRECONDITION,
+        "The fleet cannot read the CodeSandbox: a newer release or a person wrote it. Lists and watches leave it out.",
+        "Upgrade the fleet, or correct the field that the message names.",
+    )
     WORKSPACE_BUSY = (
         "WorkspaceBusy",
         Code.FAILED_PRECONDITION,

@@ -35,10 +35,12 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """What makes a claim the same claim: the caller, and the id that the caller made."""
+    """What makes a claim the same claim: the caller, the id that the caller made, and the pool that it was made for."""
 
     holder: str
     request_id: str
+    # As the claim names it; on Kubernetes NAMESPACE/NAME.
+    pool: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

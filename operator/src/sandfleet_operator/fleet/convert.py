@@ -55,7 +55,7 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
     lease, longest = seconds(request, "lease"), seconds(request, "max_wait")
     name = request.template or Template().name
     return Claim(
-        key=RequestKey(holder, request.request_id),
+        key=RequestKey(holder, request.request_id, name),
         pool=name,
         labels=dict(request.labels),
         envs=dict(request.envs),

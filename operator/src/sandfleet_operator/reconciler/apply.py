@@ -111,6 +111,14 @@ class Applier:
         ref = Ref(CODE_SANDBOX, meta.namespace, meta.name)
         self._store.put(CODE_SANDBOX, await self._kube.merge(ref, patch, "status"))
 
+    async def write_conditions(self, obj: Json, conditions: list[Json]) -> None:
+        """Writes the conditions of a CodeSandbox over this version of it. Raises Conflict if there is a newer one."""
+        meta = obj["metadata"]
+        status = {"conditions": conditions, "fencing": self.fencing()}
+        patch = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
+        ref = Ref(CODE_SANDBOX, meta["namespace"], meta["name"])
+        self._store.put(CODE_SANDBOX, await self._kube.merge(ref, patch, "status"))
+
     async def look(self, ref: Ref) -> Json | None:
         """The current object, read past all caches; None if there is none."""
         try:

@@ -22,10 +22,12 @@ from sandfleet_operator.api.kube import (
     Forbidden,
     Invalid,
     Json,
+    NotFound,
     Ref,
 )
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.unreadable import Unreadable
 from sandfleet_operator.executors.services import ServiceWatch
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.sandbox import status as conditions
@@ -48,6 +50,7 @@ from sandfleet_operator.plan.sandbox.observed import (
     volume_of,
 )
 from sandfleet_operator.plan.sandbox.plan import plan as decide
+from sandfleet_operator.plan.sandbox.unreadable import named_workspaces, unreadable_conditions
 from sandfleet_operator.plan.sandbox.workspaces import is_before, users
 from sandfleet_operator.reconciler.apply import Applier, RefusedError, reason_of
 
@@ -118,6 +121,7 @@ class Reconciler:
         self._wake = wake
         self._paused = paused
         self._clock = clock
+        self.unreadable = Unreadable()
         # By the sandbox's uid.
         self._contacts: dict[str, Contact] = {}
         self._troubles: dict[str, Trouble] = {}
@@ -139,8 +143,8 @@ class Reconciler:
                 return None
             try:
                 sandbox = code_sandbox(obj)
-            except FleetError:
-                # The schema refuses unreadable objects, but an older operator may meet newer fields.
+            except FleetError as error:
+                await self._say_unreadable(obj, error)
                 return None
             seen = await self._observe(sandbox)
             plan = decide(seen, self._clock(), self._settings)
@@ -155,6 +159,16 @@ class Reconciler:
                 # The decision was based on an older version of the object.
                 await self._applier.look(ref)
         return 0.0
+
+    async def _say_unreadable(self, obj: Json, error: FleetError) -> None:
+        """The schema refuses unreadable objects, but an older operator may meet newer fields."""
+        self.unreadable.note(CODE_SANDBOX, obj, error)
+        if "deletionTimestamp" in obj["metadata"]:
+            return
+        conditions = unreadable_conditions(obj, error.problem.message, self._clock())
+        if conditions is not None:
+            with suppress(Invalid, NotFound):
+                await self._applier.write_conditions(obj, conditions)
 
     def forget(self, uid: str) -> None:
         """The sandbox is gone."""
@@ -252,7 +266,15 @@ class Reconciler:
         pods = [pod_of(one) for one in readable]
         # A pod of the sandbox's own name is waited for in any case.
         found = users(volume.name, others, [one for one in pods if one.name != mine.meta.name])
-        return tuple(one.name for one in found)
+        return (*(one.name for one in found), *self._unreadable_users(namespace, volume.name))
+
+    def _unreadable_users(self, namespace: str, volume: str) -> Iterator[str]:
+        for obj in self._store.all(CODE_SANDBOX, namespace):
+            try:
+                code_sandbox(obj)
+            except FleetError:
+                if volume in named_workspaces(obj):
+                    yield f"CodeSandbox {obj['metadata']['name']}, which cannot be read"
 
     def _sandboxes(self, namespace: str) -> Iterator[CodeSandbox]:
         for obj in self._store.all(CODE_SANDBOX, namespace):

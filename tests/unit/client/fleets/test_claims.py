@@ -203,7 +203,7 @@ async def test_on_one_machine_a_fleet_that_is_gone_does_not_come_back(monkeypatc
 async def test_an_unknown_egress_is_refused_before_anything_is_sent(fake: FakeFleet) -> None:
     with pytest.raises(errors.InvalidArgument, match="not 'all'") as caught:
         await AsyncSandbox.create(pool="fast", egress="all")  # type: ignore[arg-type]
-    assert caught.value.reason == "InvalidEgress"
+    assert caught.value.subject == "egress"
     assert fake.calls == []
 
 

@@ -1,6 +1,7 @@
 """Files against a scripted executor."""
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -47,7 +48,13 @@ async def stream() -> AsyncIterator[bytes]:
         (b"", b""),
         (b"z" * 2_500_000, b"z" * 2_500_000),
         ([b"a", b"b"], b"ab"),
+        (["ä", b"b"], "äb".encode()),
+        (io.BytesIO(b"1\n2\n"), b"1\n2\n"),
+        (io.StringIO("ä\nb"), "ä\nb".encode()),
+        (io.BytesIO(b"z" * 2_500_000), b"z" * 2_500_000),
+        ((b"12345678\n" for _ in range(100_000)), b"12345678\n" * 100_000),
     ],
+    ids=lambda value: type(value).__name__,
 )
 async def test_text_bytes_and_iterables_are_written(
     fake: FakeFleet, sandbox: AsyncSandbox, data: files.Data, written: bytes
@@ -62,6 +69,42 @@ async def test_generators_are_written_as_they_come(fake: FakeFleet, sandbox: Asy
     await sandbox.files.write("f", pieces())
     await sandbox.files.write("g", stream())
     assert fake.files == {b"f": b"aaabbb", b"g": b"aaabbb"}
+
+
+class AsyncFile:
+    """As aiofiles gives them."""
+
+    def __init__(self, text: str) -> None:
+        self._file = io.StringIO(text)
+
+    async def read(self, size: int) -> str:
+        return self._file.read(size)
+
+
+async def test_open_files_are_sent_in_blocks_with_progress(
+    fake: FakeFleet, sandbox: AsyncSandbox, tmp_path: Path
+) -> None:
+    local = tmp_path / "lines"
+    local.write_text("1234567ä\n" * 100_000)
+    seen: list[int] = []
+    with local.open() as as_text, local.open("rb") as as_bytes, local.open("rb", buffering=0) as raw:
+        for file in (as_text, as_bytes, raw, AsyncFile(local.read_text())):
+            seen.clear()
+            await sandbox.files.write("f", file, on_progress=lambda progress: seen.append(progress.bytes))
+            assert fake.files[b"f"] == local.read_bytes()
+            assert seen == sorted(seen)
+            assert (seen[-1], len(seen) <= 4) == (1_000_000, True)
+
+
+@pytest.mark.parametrize(
+    "data", [[1], [None], iter([b"a", 3]), ["\ud800"], io.StringIO("\ud800")], ids=lambda data: type(data).__name__
+)
+async def test_pieces_that_are_neither_text_nor_bytes_are_refused(
+    fake: FakeFleet, sandbox: AsyncSandbox, data: files.Data
+) -> None:
+    with pytest.raises(InvalidArgument, match="cannot write a piece of data: it h"):
+        await sandbox.files.write("f", data)
+    assert fake.files == {}
 
 
 async def test_a_generator_that_raises_writes_nothing(fake: FakeFleet, sandbox: AsyncSandbox) -> None:

@@ -128,7 +128,7 @@ def rollback(message: api.common.ExecutionFinished) -> Rollback | None:
 def error(message: api.common.ExecutionError) -> values.ExecutionError:
     """Read an exception of the user's code."""
     frames = tuple(values.Frame(part.file, part.line, part.function, part.source) for part in message.frames[:200])
-    return values.ExecutionError(message.name, message.value, message.traceback, frames)
+    return values.ExecutionError(message.name, message.value, message.traceback, frames, message.dropped_bytes)
 
 
 def result(message: api.common.Result) -> values.Result:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
+from sandfleet._arguments import checked
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.link import receive_within, within
@@ -15,19 +16,19 @@ from sandfleet._wire.status import to_error
 from sandfleet.errors import FileError, FileNotFound, InvalidArgument, IsADirectory, LimitReached, ProtocolError
 from sandfleet.observe import tracing
 from sandfleet.resources.files import transfer
+from sandfleet.resources.files.blocks import Data, blocks
 from sandfleet.resources.files.transfer import server_rejected_upload
 from sandfleet.resources.files.watch import AsyncFileWatch
 from sandfleet.values.files import Progress, Transfer
+from sandfleet.values.options import FileText
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
     from sandfleet.values.files import FileInfo, Found, Match, OnProgress
 
-PathLike = str | bytes | os.PathLike[str]
-Data = str | bytes | bytearray | memoryview | Iterable[bytes] | AsyncIterable[bytes]
+PathLike = FileText | bytes | os.PathLike[str]
 Format = Literal["text", "bytes", "stream"]
 
-_CHUNK = 1024 * 1024
 _ENTRIES_LIMIT = 100_000
 _PAGE = 10_000
 DEFAULT_READ_LIMIT = 256 * 1024 * 1024
@@ -67,6 +68,7 @@ class AsyncFiles:
     async def read(
         self, path: PathLike, *, format: Format, offset: int = 0, length: int | None = None, limit: int = ...
     ) -> str | bytes | AsyncIterator[bytes]: ...
+    @checked
     async def read(
         self,
         path: PathLike,
@@ -83,28 +85,32 @@ class AsyncFiles:
 
         Raises FileNotFound, IsADirectory, …; FileError (reason NotText) for text that is no UTF-8; LimitReached.
         """
-        if format not in ("text", "bytes", "stream"):
-            raise InvalidArgument(f"cannot read as {format!r}: formats are text, bytes and stream")
         chunks = await self._open_read(path, offset, length)
         if format == "stream":
             return chunks
         data = await _join(chunks, path, limit)
         return data if format == "bytes" else _decode(data, path)
 
-    async def write(self, path: PathLike, data: Data, *, mode: int = 0) -> FileInfo:
+    @checked
+    async def write(
+        self, path: PathLike, data: Data, *, mode: int = 0, on_progress: OnProgress | None = None
+    ) -> FileInfo:
         """Write a whole file: it replaces the old one when it is complete. Missing parent directories are created.
 
-        data  text (as UTF-8), bytes, or an iterable of bytes.
-        mode  permission bits; 0 means 0644 for a new file, else the old file's.
+        data         text (as UTF-8), bytes, a file object of either, or an iterable of pieces of either.
+        mode         permission bits; 0 means 0644 for a new file, else the old file's.
+        on_progress  called with the bytes that were sent.
         """
+        progress = _Counting(on_progress)
         header = api.filesystem.WriteHeader(path=os.fsencode(path), mode=mode)
 
         async def attempt(connection: Connection) -> api.filesystem.WriteResponse:
             call = connection.filesystem.Write(None, metadata=connection.metadata())
+            progress.bytes = 0
             patience = self._link.rpc_timeout
             try:
                 await call.write(api.filesystem.WriteRequest(header=header))
-                await _send(call, _chunks(data), patience)
+                await _send(call, progress.count(blocks(data)), patience)
                 await call.done_writing()
             except (api.aio.UsageError, asyncio.InvalidStateError):
                 # The server has answered already; its status gives the reason.
@@ -116,8 +122,11 @@ class AsyncFiles:
 
         again = isinstance(data, (str, bytes, bytearray, memoryview))
         with tracing.call(*tracing.rpc(api.filesystem.WriteRequest.DESCRIPTOR)):
-            return convert.file_info((await self._link.run(attempt, resend=again)).info)
+            written = await self._link.run(attempt, resend=again)
+        await progress.end()
+        return convert.file_info(written.info)
 
+    @checked
     async def list(self, path: PathLike = ".", *, depth: int = 1) -> tuple[FileInfo, ...]:
         """List a directory by name, down to `depth` levels. Raises LimitReached above 100,000 entries."""
         entries: list[FileInfo] = []
@@ -133,6 +142,7 @@ class AsyncFiles:
             if not (token := page.next_page_token) or not page.entries:
                 return tuple(entries)
 
+    @checked
     async def exists(self, path: PathLike) -> bool:
         """Return whether a path exists. A dangling symlink exists."""
         try:
@@ -141,17 +151,20 @@ class AsyncFiles:
             return False
         return True
 
+    @checked
     async def get_info(self, path: PathLike) -> FileInfo:
         """Describe a file, directory or symlink; a symlink at the end of the path is not followed."""
         request = api.filesystem.StatRequest(path=os.fsencode(path))
         answer = await self._link.unary(lambda c: c.filesystem.Stat, request, idempotent=True)
         return convert.file_info(answer.info)
 
+    @checked
     async def make_dir(self, path: PathLike) -> bool:
         """Create a directory and its parents. Returns whether it is new."""
         request = api.filesystem.MakeDirRequest(path=os.fsencode(path))
         return (await self._link.unary(lambda c: c.filesystem.MakeDir, request, idempotent=True)).created
 
+    @checked
     async def rename(self, source: PathLike, target: PathLike, *, overwrite: bool = False) -> FileInfo:
         """Move a file or directory; the target's parents are created. Raises FileExists unless `overwrite`."""
         request = api.filesystem.MoveRequest(
@@ -159,11 +172,13 @@ class AsyncFiles:
         )
         return convert.file_info((await self._link.unary(lambda c: c.filesystem.Move, request)).info)
 
+    @checked
     async def remove(self, path: PathLike, *, recursive: bool = False) -> None:
         """Remove a file, a symlink or a directory. Raises DirectoryNotEmpty unless `recursive`."""
         request = api.filesystem.RemoveRequest(path=os.fsencode(path), recursive=recursive)
         await self._link.unary(lambda c: c.filesystem.Remove, request)
 
+    @checked
     async def upload(
         self, local: PathLike, path: PathLike, *, mode: int = 0, on_progress: OnProgress | None = None
     ) -> Transfer:
@@ -179,11 +194,11 @@ class AsyncFiles:
         source = os.fsencode(local)
         if await asyncio.to_thread(os.path.isdir, source):
             return await transfer.upload(self._link, source, os.fsencode(path), on_progress)
-        progress = _Counting(on_progress)
-        info = await self.write(path, progress.count(_read_local(Path(os.fsdecode(local)))), mode=mode)
-        await progress.end()
+        with await asyncio.to_thread(Path(os.fsdecode(local)).open, "rb") as file:
+            info = await self.write(path, file, mode=mode, on_progress=on_progress)
         return Transfer(files=1, bytes=info.size)
 
+    @checked
     async def download(
         self,
         path: PathLike,
@@ -220,7 +235,10 @@ class AsyncFiles:
         await progress.end()
         return Transfer(files=1, bytes=progress.bytes)
 
-    async def glob(self, pattern: str | bytes, path: PathLike = ".", *, max_matches: int = 1000) -> Found[FileInfo]:
+    @checked
+    async def glob(
+        self, pattern: FileText | bytes, path: PathLike = ".", *, max_matches: int = 1000
+    ) -> Found[FileInfo]:
         """Find files by a pattern of their names: `*`, `?` and `[…]` within a name, `**` for any number of directories.
 
         Relative to `path`. Hidden names match only if the pattern has the dot; symlinks are not followed. The search is
@@ -229,14 +247,15 @@ class AsyncFiles:
         _check_matches(max_matches)
         return await transfer.glob(self._link, os.fsencode(pattern), os.fsencode(path), max_matches)
 
+    @checked
     async def search(
         self,
-        pattern: str | bytes,
+        pattern: FileText | bytes,
         path: PathLike = ".",
         *,
         regex: bool = False,
         ignore_case: bool = False,
-        include: str | bytes = "**",
+        include: FileText | bytes = "**",
         max_matches: int = 1000,
     ) -> Found[Match]:
         """Find lines of files that contain a text, or match a regular expression (RE2's: no look-around).
@@ -257,6 +276,7 @@ class AsyncFiles:
         )
         return await transfer.search(self._link, request)
 
+    @checked
     async def watch_dir(self, path: PathLike = ".", *, recursive: bool = False) -> AsyncFileWatch:
         """Watch a directory of /workspace: changes after this call are events, until the watch is stopped.
 
@@ -362,30 +382,3 @@ async def _send(
             if rejected():
                 return
         await call.write(api.filesystem.WriteRequest(end=api.filesystem.WriteEnd(size=size)))
-
-
-async def _chunks(data: Data) -> AsyncIterator[bytes]:
-    if isinstance(data, str):
-        data = data.encode()
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), _CHUNK):
-            yield bytes(view[start : start + _CHUNK])
-        return
-    pieces = data if isinstance(data, AsyncIterable) else _in_thread(data)
-    async for piece in pieces:
-        for start in range(0, len(piece), _CHUNK):
-            yield piece[start : start + _CHUNK]
-
-
-async def _in_thread(data: Iterable[bytes]) -> AsyncIterator[bytes]:
-    # An iterable may block, as a file does.
-    iterator = iter(data)
-    while (piece := await asyncio.to_thread(next, iterator, None)) is not None:
-        yield piece
-
-
-async def _read_local(path: Path) -> AsyncIterator[bytes]:
-    with await asyncio.to_thread(path.open, "rb") as file:
-        while chunk := await asyncio.to_thread(file.read, _CHUNK):
-            yield chunk

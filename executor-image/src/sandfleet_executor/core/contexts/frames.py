@@ -9,6 +9,8 @@ from sandfleet_executor.core.executions.events import Error, Frame, Result
 MAX_PARTS = 64
 MAX_FRAMES = 200
 MAX_TEXT = 256 << 10
+# The value of an error, in bytes.
+MAX_VALUE = 8 << 20
 MAX_MIME_NAME = 256
 # What the API's fields hold.
 MAX_LINE = 1 << 31
@@ -37,7 +39,7 @@ def parse(header: Mapping[str, Any], payload: bytes) -> Result | Error | Done:
             case "result":
                 return _result(header, payload)
             case "error":
-                return _error(header)
+                return _error(header, payload)
             case "done":
                 return _done(header)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -57,12 +59,14 @@ def _result(header: Mapping[str, Any], payload: bytes) -> Result:
     return Result(tuple(parts), header["main"] is True, _count(header["dropped"]))
 
 
-def _error(header: Mapping[str, Any]) -> Error:
+def _error(header: Mapping[str, Any], payload: bytes) -> Error:
     frames = tuple(
         Frame(_text(each["file"]), _count(each["line"], MAX_LINE), _text(each["function"]), _text(each["source"]))
         for each in header["frames"][:MAX_FRAMES]
     )
-    return Error(_text(header["name"]), _text(header["value"]), _text(header["traceback"]), frames)
+    value = payload[:MAX_VALUE].decode("utf-8", "replace") or _text(header["value"])
+    left_out = _count(header.get("left_out", 0))
+    return Error(_text(header["name"]), value, _text(header["traceback"]), frames, left_out)
 
 
 def _done(header: Mapping[str, Any]) -> Done:

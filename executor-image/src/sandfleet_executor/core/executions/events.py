@@ -85,6 +85,8 @@ class Error:
     value: str
     traceback: str
     frames: tuple[Frame, ...] = ()
+    # Bytes of the value that are missing at its end.
+    left_out: int = 0
 
     @property
     def size(self) -> int:

@@ -197,7 +197,9 @@ async def streamed(stream: Stream, after: int = 0, seen: int = 0) -> AsyncIterat
 
 def error(value: Error) -> pb.ExecutionError:
     frames = [pb.Frame(file=f.file, line=f.line, function=f.function, source=f.source) for f in value.frames]
-    return pb.ExecutionError(name=value.name, value=value.value, traceback=value.traceback, frames=frames)
+    return pb.ExecutionError(
+        name=value.name, value=value.value, traceback=value.traceback, frames=frames, dropped_bytes=value.left_out
+    )
 
 
 def limits_wish(message: pb.Limits) -> Mapping[str, float]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import IPython
 
-MAX_VALUE_BYTES = 64 << 10
+# Programs read the value: it is exact up to this.
+MAX_VALUE_BYTES = 8 << 20
 MAX_TRACEBACK_BYTES = 64 << 10
 MAX_NAME_BYTES = 256
 MAX_FRAMES = 32
@@ -28,9 +29,12 @@ class Reporter:
         self._not_under = tuple(folder.rstrip("/") + "/" for folder in not_under)
 
     def describe(self, error: BaseException) -> dict[str, Any]:
-        """Name, value, traceback and the frames of the user's code, each within a limit, without lone surrogates."""
+        """Name, value, traceback and the frames of the user's code, each within a limit, without lone surrogates.
+
+        `left_out` counts the bytes of the value that are missing at its end.
+        """
         # First: the traceback module would swallow the interrupt of a __str__ that does not end.
-        value = value_of(error)
+        value, left_out = head(value_of(error), MAX_VALUE_BYTES)
         if isinstance(error, KeyboardInterrupt):
             # The exception that was being handled is left out: it may have such a __str__ too, and the user waits.
             error.__suppress_context__ = True
@@ -44,7 +48,8 @@ class Reporter:
             text, frames = f"<cannot format the traceback: {type(failure).__name__}>", []
         return {
             "name": cut(type(error).__name__, MAX_NAME_BYTES),
-            "value": cut(value, MAX_VALUE_BYTES),
+            "value": value,
+            "left_out": left_out,
             "traceback": cut(text, MAX_TRACEBACK_BYTES),
             "frames": frames,
         }
@@ -69,7 +74,7 @@ class Reporter:
 def bare(error: BaseException) -> dict[str, Any]:
     """An error described by its name alone."""
     name = type(error).__name__
-    return {"name": name, "value": "", "traceback": name + "\n", "frames": []}
+    return {"name": name, "value": "", "left_out": 0, "traceback": name + "\n", "frames": []}
 
 
 def value_of(error: BaseException) -> str:
@@ -81,6 +86,13 @@ def value_of(error: BaseException) -> str:
         raise
     except BaseException as failure:  # noqa: BLE001 user code
         return f"<cannot show the value: __str__ raised {type(failure).__name__}>"
+
+
+def head(text: str, limit: int) -> tuple[str, int]:
+    """The first `limit` bytes of a text in UTF-8, at most, and how many more there are."""
+    data = text.encode("utf-8", "backslashreplace")
+    kept = data[:limit].decode("utf-8", "ignore")
+    return kept, len(data) - len(kept.encode()) if len(data) > limit else 0
 
 
 def cut(text: str, limit: int) -> str:

@@ -62,7 +62,9 @@ class Outbox:
         """Sends the last frames of the cell."""
         with self._lock:
             if error is not None:
-                self._send({"event": "error", **error}, b"", hold=True)
+                # The value may be larger than a header.
+                value = error["value"].encode("utf-8", "backslashreplace")
+                self._send({"event": "error", **error, "value": ""}, value, hold=True)
             self._open = False
             self._send({"event": "done", **done}, b"")
 

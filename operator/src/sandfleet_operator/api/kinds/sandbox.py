@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated
 
+from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Condition, Meta, meta_of, part
 from sandfleet_operator.api.kinds.template import (
     Contract,
@@ -137,6 +138,14 @@ def code_sandbox(value: object) -> CodeSandbox:
         raise unreadable("spec", "exactly one of templateRef and inline has to be there")
     status = decode(SandboxStatus, part(value, "status"), "status")
     return CodeSandbox(meta=meta_of(value), spec=spec, status=status)
+
+
+def by_metadata(value: object) -> CodeSandbox:
+    """Of an object that is gone: the rest need not be readable. Raises FleetError."""
+    try:
+        return code_sandbox(value)
+    except FleetError:
+        return CodeSandbox(meta=meta_of(value), spec=SandboxSpec())
 
 
 def status_json(status: SandboxStatus) -> Json:

@@ -9,7 +9,7 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kinds.template import Retention
-from sandfleet_operator.api.kube import CODE_SANDBOX, NotFound, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, Conflict, NotFound, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
@@ -81,9 +81,12 @@ class KubernetesFleetApi:
         if size > MAX_ENVS_JSON // 2:
             why = f"the environment of {size} characters is larger than {MAX_ENVS_JSON // 2}"
             raise ClaimReason.INVALID_ENVIRONMENT.error(f"cannot claim: {why}")
-        egress = request.egress != fleet_pb2.EGRESS_NONE
         return replace(
-            _with_workspace(claim, recipe), pool=recipe.name, contract=request.contract or AUTONOMOUS, egress=egress
+            _with_workspace(claim, recipe),
+            key=replace(claim.key, pool=recipe.name),
+            pool=recipe.name,
+            contract=request.contract or AUTONOMOUS,
+            egress=request.egress != fleet_pb2.EGRESS_NONE,
         )
 
     async def _on_free_workspace(self, namespace: str, claim: Claim) -> Claim:
@@ -112,8 +115,16 @@ class KubernetesFleetApi:
             released = await self._kubernetes.fleet.release(known.sandbox_id)
         else:
             # kubectl made it, or its claim is over.
-            released = await self._kube.delete(Ref(CODE_SANDBOX, namespace, name))
+            released = await self._delete_found(Ref(CODE_SANDBOX, namespace, name))
         return fleet_pb2.ReleaseResponse(released=released)
+
+    async def _delete_found(self, ref: Ref) -> bool:
+        """Deletes exactly the object that has the name now, not one that gets it meanwhile."""
+        try:
+            found = await self._kube.get(ref)
+            return await self._kube.delete(ref, uid=found["metadata"]["uid"])
+        except (NotFound, Conflict):
+            return False
 
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:
         namespace, name = feed.parse_id(request.sandbox_id, doing="renew the lease")
@@ -155,7 +166,7 @@ class KubernetesFleetApi:
         parse_selector(request.label_selector)
         await self._reviews.authorize(caller, "list", request.namespace, "")
         found = (await self._kube.list(CODE_SANDBOX, request.namespace or None, request.label_selector)).items
-        ordered = sorted((code_sandbox(one) for one in found), key=feed.sandbox_id)
+        ordered = sorted(self._kubernetes.feed.readable(found), key=feed.sandbox_id)
         rest = [one for one in ordered if feed.sandbox_id(one) > request.page_token]
         size = convert.page_size(request)
         following = feed.sandbox_id(rest[size - 1]) if len(rest) > size else ""
@@ -208,6 +219,10 @@ class KubernetesFleetApi:
             identity = f"{namespace}/{name}"
             text = f"cannot get sandbox {identity}: there is no CodeSandbox {name} in namespace {namespace}"
             raise ClaimReason.SANDBOX_NOT_FOUND.error(text, identity) from error
+        except FleetError as error:
+            identity = f"{namespace}/{name}"
+            text = f"cannot get sandbox {identity}: {error.problem.message}"
+            raise ClaimReason.SANDBOX_UNREADABLE.error(text, identity) from error
 
     def _object_access(self, caller: Caller, sandbox: CodeSandbox) -> fleet_pb2.Access:
         endpoint = feed.endpoint(sandbox)

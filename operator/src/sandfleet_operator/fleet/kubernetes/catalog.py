@@ -152,14 +152,13 @@ class Catalog:
     def _of_pool(self, obj: Mapping[str, Any]) -> Recipe | None:
         try:
             pool = sandbox_pool(obj)
-        except FleetError:
-            # The schema refuses these; one of an older schema serves no claims.
-            return None
+        except FleetError as error:
+            return _unreadable(obj, error)
         return None if pool.meta.deleting else self._recipe(pool)
 
     def _of_template(self, namespace: str, name: str) -> Recipe | None:
         found = self._template(namespace, name)
-        if found is None:
+        if found is None or isinstance(found, FleetError):
             return None
         spec = PoolSpec(template=name, replicas=0)
         return self._recipe(SandboxPool(meta=Meta(namespace=namespace, name="", uid=""), spec=spec), found.meta)
@@ -169,7 +168,8 @@ class Catalog:
         template = self._template(namespace, pool.spec.template)
         wanted = self._wanted(template)
         known = wanted if isinstance(wanted, Effective) else None
-        closed, why = (self._closed(namespace, template), "") if isinstance(wanted, Effective) else wanted
+        readable = None if isinstance(template, FleetError) else template
+        closed, why = (self._closed(namespace, readable), "") if isinstance(wanted, Effective) else wanted
         return Recipe(
             namespace=namespace,
             pool=pool.meta.name,
@@ -183,10 +183,12 @@ class Catalog:
             why=why,
         )
 
-    def _wanted(self, template: SandboxTemplate | None) -> Effective | tuple[str, str]:
+    def _wanted(self, template: SandboxTemplate | FleetError | None) -> Effective | tuple[str, str]:
         """Or the reason why there can be none, and the words for it."""
         if template is None:
             return PoolReason.TEMPLATE_NOT_FOUND.value, ""
+        if isinstance(template, FleetError):
+            return PoolReason.TEMPLATE_INVALID.value, template.problem.message
         wanted = effective(template.spec, SandboxSpec(template=template.meta.name), self._settings)
         return (PoolReason.TEMPLATE_INVALID.value, wanted.message) if isinstance(wanted, Refusal) else wanted
 
@@ -205,12 +207,31 @@ class Catalog:
         found = self.recipe(pool_name(namespace, "", template))
         return found.wanted.egress if found and found.wanted else Egress()
 
-    def _template(self, namespace: str, name: str) -> SandboxTemplate | None:
+    def _template(self, namespace: str, name: str) -> SandboxTemplate | FleetError | None:
+        """The error where it cannot be read."""
         obj = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, name))
         try:
             return sandbox_template(obj) if obj else None
-        except FleetError:
-            return None
+        except FleetError as error:
+            return error
+
+
+def _unreadable(obj: Mapping[str, Any], error: FleetError) -> Recipe | None:
+    """A pool that nothing can be made from; its status says why."""
+    meta = obj["metadata"]
+    if "deletionTimestamp" in meta:
+        return None
+    owner = Meta(namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], generation=meta.get("generation", 0))
+    return Recipe(
+        namespace=owner.namespace,
+        pool=owner.name,
+        template=referred(obj, "templateRef"),
+        spec=PoolSpec(template="", replicas=0),
+        owner_kind="SandboxPool",
+        owner=owner,
+        closed=PoolReason.UNREADABLE.value,
+        why=error.problem.message,
+    )
 
 
 def _missing(reason: ClaimReason, why: str, subject: str) -> FleetError:

@@ -66,9 +66,10 @@ class DeclaredClaims:
 def claim_of(sandbox: CodeSandbox) -> Claim:
     """What it asks for. Its sandbox ends with it, not with a lease."""
     spec, meta = sandbox.spec, sandbox.meta
+    pool = f"{meta.namespace}/{spec.pool}"
     return Claim(
-        key=RequestKey(OBJECT_HOLDER, meta.uid),
-        pool=f"{meta.namespace}/{spec.pool}",
+        key=RequestKey(OBJECT_HOLDER, meta.uid, pool),
+        pool=pool,
         labels=meta.labels,
         envs=spec.envs,
         lease=math.inf,

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -12,11 +12,12 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kinds.meta import Condition
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, by_metadata, code_sandbox
 from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.kube import CODE_SANDBOX, Json, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.unreadable import Unreadable
 from sandfleet_operator.fleet.kubernetes.catalog import key_of
 from sandfleet_operator.plan.pods.egress_probe import Known, ReachState
 
@@ -157,12 +158,16 @@ class _Reader:
 
 
 class SandboxFeed:
-    """`describe` says how callers see a CodeSandbox."""
+    """`describe` says how callers see a CodeSandbox. Unreadable ones are left out."""
 
     def __init__(self, store: Store, describe: Callable[[CodeSandbox], fleet_pb2.Sandbox]) -> None:
         self._store = store
         self._describe = describe
         self._readers: set[_Reader] = set()
+        self.unreadable = Unreadable()
+
+    def readable(self, objects: Iterable[Json]) -> list[CodeSandbox]:
+        return list(self.unreadable.readable(CODE_SANDBOX, objects, code_sandbox))
 
     def say(self, obj: Json, *, gone: bool) -> None:
         for reader in self._readers:
@@ -204,12 +209,9 @@ class SandboxFeed:
         for obj, gone in news.values():
             if namespace and obj["metadata"]["namespace"] != namespace:
                 continue
-            try:
-                sandbox = code_sandbox(obj)
-            except FleetError:
-                continue
-            if not matches(sandbox.meta.labels):
-                continue
-            message = self._describe(sandbox)
-            found.append(fleet_pb2.WatchResponse(removed=message) if gone else fleet_pb2.WatchResponse(changed=message))
+            for sandbox in self.unreadable.readable(CODE_SANDBOX, [obj], by_metadata if gone else code_sandbox):
+                if not matches(sandbox.meta.labels):
+                    continue
+                said = self._describe(sandbox)
+                found.append(fleet_pb2.WatchResponse(removed=said) if gone else fleet_pb2.WatchResponse(changed=said))
         return found

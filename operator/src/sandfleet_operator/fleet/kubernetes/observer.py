@@ -7,7 +7,7 @@ from functools import partial
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, by_metadata, code_sandbox
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NETWORK_POLICY,
@@ -198,11 +198,11 @@ class Observer:
     def _complete(self, found: Found) -> None:
         """A claim that was not written down yet: its fleet ended after it had bound the pod."""
         key, pod, record = found.key, found.pod, found.record
-        if self._scheduler.inventory.of_session(record.key) is not None:
+        made_of = (pool_of_pod(found.ref.namespace, pod), pod.labels.get(names.TEMPLATE, ""))
+        if self._scheduler.inventory.of_session(record.key(made_of[0])) is not None:
             # Its caller has another one by now.
             self._writer.discard_later(found.ref, pod.uid, record)
             return
-        made_of = (pool_of_pod(found.ref.namespace, pod), pod.labels.get(names.TEMPLATE, ""))
         self._adopt_session(key, (key, pod.uid), record, made_of)
         sandbox = self._scheduler.inventory.get(key)
         if sandbox is not None:
@@ -236,8 +236,9 @@ class Observer:
     def sandbox(self, obj: Json, *, gone: bool) -> None:
         name = key_of(obj)
         try:
-            sandbox = code_sandbox(obj)
+            sandbox = by_metadata(obj) if gone else code_sandbox(obj)
         except FleetError:
+            # The feed logs it, and the operator says so in its status.
             return
         if gone or adoption.is_over(sandbox):
             self._ended(name, sandbox, gone=gone)

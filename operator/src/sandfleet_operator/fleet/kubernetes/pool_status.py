@@ -100,7 +100,8 @@ class PoolStatuses:
         assert recipe.owner is not None
         wanted = self.sizes.last(recipe.name)
         target = wanted.warm if wanted else recipe.spec.replicas
-        reason = _reason(level, capped=wanted is not None and wanted.capped)
+        # A closed pool hands nothing out, even while it has its number of warm sandboxes.
+        reason = recipe.closed or _reason(level, capped=wanted is not None and wanted.capped)
         good = reason in {PoolReason.FILLED.value, PoolReason.REPLACING.value}
         ready = Condition(
             type=READY,

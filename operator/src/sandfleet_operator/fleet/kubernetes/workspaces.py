@@ -16,6 +16,7 @@ from sandfleet_operator.plan.claims.record import Record, retention
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.volume import kept_patch
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of, volume_of
+from sandfleet_operator.plan.sandbox.unreadable import named_workspaces
 from sandfleet_operator.plan.sandbox.workspaces import User, is_kept, users
 
 # Of a PersistentVolumeClaim.
@@ -67,15 +68,18 @@ class Workspaces:
             objects = (await self._kube.list(CODE_SANDBOX, namespace)).items
             pods = (await self._kube.list(POD, namespace, names.SANDBOX_SELECTOR)).items
         sandboxes: list[CodeSandbox] = []
+        unreadable: list[User] = []
         for obj in objects:
-            # One of an older schema that cannot be read has no pod either.
-            with suppress(FleetError):
+            try:
                 sandboxes.append(code_sandbox(obj))
+            except FleetError:
+                if name in named_workspaces(obj):
+                    unreadable.append(User(f"CodeSandbox {obj['metadata']['name']}, which cannot be read"))
         others: list[Pod] = []
         for obj in pods:
             with suppress(FleetError):
                 others.append(pod_of(obj))
-        return users(name, sandboxes, [one for one in others if one.name != besides])
+        return [*unreadable, *users(name, sandboxes, [one for one in others if one.name != besides])]
 
 
 async def settle(writer: Writer, pod: Ref, record: Record, owner: Meta) -> None:

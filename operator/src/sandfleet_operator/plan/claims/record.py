@@ -130,14 +130,14 @@ class Record:
         """Of the last fleet that had it."""
         return max(self.fencing, self.keeper)
 
-    @property
-    def key(self) -> RequestKey:
-        return RequestKey(self.holder, self.request)
+    def key(self, pool: str) -> RequestKey:
+        """`pool` is NAMESPACE/NAME, of the pod."""
+        return RequestKey(self.holder, self.request, pool)
 
 
 def object_name(key: RequestKey) -> str:
     """Of the CodeSandbox: the same request has the same name, so that of two bindings of it one is refused."""
-    said = json.dumps([key.holder, key.request_id])
+    said = json.dumps([key.holder, key.request_id, key.pool])
     return f"claim-{hashlib.sha256(said.encode()).hexdigest()[:NAME_DIGITS]}"
 
 
@@ -170,7 +170,7 @@ def record_of(claim: Claim, fencing: int, now: float) -> Record:
 def claim_of(record: Record, pool: str) -> Claim:
     """The claim again, after a restart. `pool` is NAMESPACE/NAME."""
     return Claim(
-        key=record.key,
+        key=record.key(pool),
         pool=pool,
         labels=record.labels,
         envs=record.envs,

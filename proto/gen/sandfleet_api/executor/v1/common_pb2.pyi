@@ -99,16 +99,18 @@ class Frame(_message.Message):
     def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., function: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
 
 class ExecutionError(_message.Message):
-    __slots__ = ("name", "value", "traceback", "frames")
+    __slots__ = ("name", "value", "traceback", "frames", "dropped_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     TRACEBACK_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: str
     traceback: str
     frames: _containers.RepeatedCompositeFieldContainer[Frame]
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., traceback: _Optional[str] = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ...) -> None: ...
+    dropped_bytes: int
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., traceback: _Optional[str] = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., dropped_bytes: _Optional[int] = ...) -> None: ...
 
 class MimePart(_message.Message):
     __slots__ = ("mime_type", "data")

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sandfleet_executor.core.contexts.frames import MAX_FRAMES, MAX_PARTS, MAX_TEXT, BadFrame, Done, parse
+from sandfleet_executor.core.contexts.frames import MAX_FRAMES, MAX_PARTS, MAX_TEXT, MAX_VALUE, BadFrame, Done, parse
 from sandfleet_executor.core.executions.events import Error, Frame, Result
 from sandfleet_executor.servicers.convert import common as convert
 
@@ -136,3 +136,11 @@ def test_everything_is_bounded():
     frame = {"file": "f", "line": 1, "function": "f", "source": ""}
     long = parse(error(value="x" * (MAX_TEXT + 1), frames=[frame] * 1000), b"")
     assert (len(long.value), len(long.frames)) == (MAX_TEXT, MAX_FRAMES)
+    assert len(parse(error(), b"x" * (MAX_VALUE + 1)).value) == MAX_VALUE
+
+
+def test_a_value_may_come_as_payload_with_the_count_of_what_is_missing():
+    said = parse(error(value="", left_out=7), b"va\xfflue")
+    assert (said.value, said.left_out) == ("va\ufffdlue", 7)
+    with pytest.raises(BadFrame):
+        parse(error(left_out=-1), b"")

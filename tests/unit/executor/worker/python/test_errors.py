@@ -149,14 +149,13 @@ def test_lone_surrogates_do_not_break_the_frame(context):
     assert context.run("'\\ud83d'").text == "'\\ud83d'"
 
 
-def test_a_huge_value_is_cut_in_the_middle_with_a_count(context):
-    outcome = context.run("raise ValueError('a' * 300_000 + 'end')")
-    value = outcome.error["value"]
-    assert len(value) < 66_000
-    assert value.startswith("aaa")
-    assert value.endswith("end")
-    assert f"{300_003 - (64 << 10)} bytes left out" in value
+@pytest.mark.parametrize(("more", "left_out"), [(0, 0), (1, 2), (1000, 2000)])
+def test_a_value_is_exact_up_to_its_limit_and_the_rest_is_counted(context, more, left_out):
+    most = errors.MAX_VALUE_BYTES // 2
+    outcome = context.run(f"raise ValueError('é' * {most + more})")
+    assert (outcome.error["value"], outcome.error["left_out"]) == ("é" * most, left_out)
     assert len(outcome.error["traceback"]) < 66_000
+    assert "bytes left out" in outcome.error["traceback"]
 
 
 def test_the_report_of_endless_recursion_is_limited(context):
@@ -182,10 +181,16 @@ def test_the_report_of_thousands_of_chained_exceptions_is_limited(context):
 
 def test_the_largest_error_fits_into_a_frame():
     # Six bytes of JSON a byte of text is the most that the escapes cost.
-    text = errors.cut("\x00" * (1 << 20), errors.MAX_VALUE_BYTES)
+    text = errors.cut("\x00" * (1 << 20), errors.MAX_TRACEBACK_BYTES)
     field = errors.cut("\x00" * 5000, errors.MAX_FRAME_FIELD_BYTES)
     frame = {"file": field, "line": 10**9, "function": field, "source": field}
-    report = {"event": "error", "name": field, "value": text, "traceback": text, "frames": [frame] * errors.MAX_FRAMES}
+    report = {
+        "event": "error",
+        "name": field,
+        "left_out": 10**9,
+        "traceback": text,
+        "frames": [frame] * errors.MAX_FRAMES,
+    }
     assert len(json.dumps(report)) < frames.MAX_HEADER_BYTES
 
 

@@ -106,7 +106,7 @@ def test_any_text_is_a_record_or_none(text):
 
 def test_what_a_caller_may_claim_can_be_read_back():
     claim = Claim(
-        key=RequestKey("u" * 256, "r" * 64),
+        key=RequestKey("u" * 256, "r" * 64, "n" * 63),
         labels={"app": "x"},
         envs={"A": "\u2028\x00"[:1]},
         lease=math.inf,
