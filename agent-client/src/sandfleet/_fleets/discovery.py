@@ -63,9 +63,12 @@ async def find_fleet_of(sandbox_id: str) -> AsyncFleet:
     namespace, slash, _ = sandbox_id.partition("/")
     if slash:
         return await _of_cluster(namespace)
-    for address in await asyncio.to_thread(_addresses):
+    named = os.environ.get("SANDFLEET_ADDRESS")
+    # Where the only fleet that is asked does not answer, nothing is known.
+    passed_over = (SandboxEnded,) if named else (SandboxEnded, UnavailableError, RpcTimeout)
+    for address in [named] if named else await asyncio.to_thread(_addresses):
         candidate = _at(address)
-        with suppress(SandboxEnded, UnavailableError, RpcTimeout):
+        with suppress(*passed_over):
             await candidate.get_within(sandbox_id, _LOOK_TIMEOUT)
             return candidate
     why = "no fleet has it"
@@ -100,6 +103,8 @@ async def list_sandboxes(label_selector: str, *, namespace: str | None, fleet: A
     """List the sandboxes of a fleet, else of the cluster that the environment names, else of all on this machine."""
     if fleet is None and not os.environ.get("SANDFLEET_ADDRESS") and cluster.is_chosen(asked=namespace is not None):
         fleet = await _of_cluster(namespace)
+    elif fleet is None and (named := os.environ.get("SANDFLEET_ADDRESS")):
+        fleet = _at(named)
     if fleet is not None:
         return await fleet.list(label_selector, namespace=namespace)
     found: list[SandboxInfo] = []
@@ -128,8 +133,6 @@ async def _of_cluster(namespace: str | None) -> AsyncFleet:
 
 
 def _addresses() -> list[str]:
-    """Return where to look for sandboxes: the named fleet, else this process's and then all others of this user."""
-    if named := os.environ.get("SANDFLEET_ADDRESS"):
-        return [named]
+    """Return where to look for sandboxes: in this process's fleet, and then in all others of this user."""
     own = embedded.running()
     return ([own] if own else []) + embedded.other_fleets()
