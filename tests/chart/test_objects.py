@@ -181,7 +181,7 @@ def test_the_custom_resources_are_the_sources_and_stay_at_uninstall() -> None:
 
 
 def test_a_release_of_another_name_has_it_in_all_names_but_the_contracts_with_the_processes() -> None:
-    fixed = {"sandfleet-signing", "sandfleet-ca", "sandfleet-operator", "sandfleet-fleet"}
+    fixed = {"sandfleet-signing", "sandfleet-ca", "sandfleet-fleet"}
     objects = rendered('fullnameOverride="box"', "crds.enabled=false")
     assert {one["metadata"]["name"] for one in objects if not one["metadata"]["name"].startswith("box-")} == fixed
 
