@@ -340,7 +340,7 @@ async def test_a_busy_api_server_fails_no_claim_and_the_pool_says_why_it_waits(w
     await world.until(lambda: sum(map(creates_a_pod, kube.writes)) >= 3)
     await world.until(lambda: pool_condition(world).get("reason") == "ApiServerFailed")
     assert "too many requests" in pool_condition(world)["message"]
-    key = RequestKey("alice", "r4")
+    key = RequestKey("alice", "r4", f"{TEAM}/fast")
     assert fleet.scheduler.why_not(key).reason == "ApiServerFailed"
     assert [one.done() for one in waiting] == [False] * 5
     state["busy"] = False
