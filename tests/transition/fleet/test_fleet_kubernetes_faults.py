@@ -353,7 +353,7 @@ async def test_a_claim_on_a_full_quota_fails_at_its_own_longest_wait_and_names_t
     kube = world.client()
     kube.fault = lambda write: forbidden("cannot create it: exceeded quota: team") if creates_a_pod(write) else None
     fleet = await world.fleet(kube)
-    watch = fleet.fleet.claim(Claim(key=RequestKey("alice", "r1"), pool=f"{TEAM}/fast", max_wait=1.0))
+    watch = fleet.fleet.claim(Claim(key=RequestKey("alice", "r1", f"{TEAM}/fast"), pool=f"{TEAM}/fast", max_wait=1.0))
     with pytest.raises(FleetError) as caught:
         while isinstance(await watch.next(), Queued):
             pass
