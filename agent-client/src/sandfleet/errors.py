@@ -161,7 +161,7 @@ class FilePermission(FileError, PermissionError):
 
 
 class InvalidPath(FileError, ValueError):
-    """The path is malformed or leads outside of /workspace and /tmp."""
+    """The path is malformed, or leads to /, /proc, /sys or /dev."""
 
 
 class DirectoryNotEmpty(FileError):

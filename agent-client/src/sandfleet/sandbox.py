@@ -135,7 +135,7 @@ class AsyncSandbox:
 
     @cached_property
     def files(self) -> AsyncFiles:
-        """Files below /workspace and /tmp."""
+        """Files of the sandbox."""
         from sandfleet.resources.files.files import AsyncFiles
 
         return AsyncFiles(self._link)

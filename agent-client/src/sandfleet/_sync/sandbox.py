@@ -76,7 +76,7 @@ class Sandbox:
 
     @cached_property
     def files(self) -> Files:
-        """Files below /workspace and /tmp."""
+        """Files of the sandbox."""
         from sandfleet._sync.files import Files
 
         return Files(self._async.files)

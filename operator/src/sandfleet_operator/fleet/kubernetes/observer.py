@@ -21,7 +21,7 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.values import Isolation, Sandbox, State
 from sandfleet_operator.cluster.kube_api import KubeApi
-from sandfleet_operator.cluster.reflector import Reflector
+from sandfleet_operator.cluster.reflector import Keep, Reflector, whole
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.fleet.driver import FleetDriver
@@ -34,20 +34,22 @@ from sandfleet_operator.fleet.kubernetes.egress import EgressChecks
 from sandfleet_operator.fleet.kubernetes.unrecorded_claims import Found, UnrecordedClaims
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.record import Record, object_of
-from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods import names, openings
 from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 
 WATCHED: dict[Kind, str] = {
-    NETWORK_POLICY: SANDBOX_SELECTOR,
+    # Those of others, too: they may open a sandbox.
+    NETWORK_POLICY: "",
     SANDBOX_TEMPLATE: "",
     SANDBOX_POOL: "",
     NODE: "",
     CODE_SANDBOX: "",
     POD: SANDBOX_SELECTOR,
 }
-
+# What is remembered of an object, where that is less than all of it.
+KEPT: dict[Kind, Keep] = {NETWORK_POLICY: openings.kept}
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class Reflectors:
         self, kube: KubeApi, store: Store, saw: Callable[[Kind, bool, Json], None], namespaces: Sequence[str]
     ) -> None:
         self._reflectors = [
-            Reflector(kube, store, kind, saw, namespace=namespace, selector=selector)
+            Reflector(kube, store, kind, saw, namespace=namespace, selector=selector, keep=KEPT.get(kind, whole))
             for kind, selector in WATCHED.items()
             for namespace in ((namespaces or (None,)) if kind.namespaced else (None,))
         ]
