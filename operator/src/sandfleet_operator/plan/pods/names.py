@@ -40,6 +40,8 @@ CLAIM = f"{GROUP}/claim"
 # Annotation of a pod: whether a cluster autoscaler may end it to free its node. A session is not to end for that; a warm
 # pod is, as its directories would otherwise keep its node for ever.
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+# When the lease of a claim's CodeSandbox ends, in seconds since the epoch, once it was renewed.
+LEASE_EXPIRES = f"{GROUP}/lease-expires"
 # Annotation of a workspace's volume claim: what happens to it when its CodeSandbox is deleted.
 RETENTION = f"{GROUP}/retention"
 # Labels of a pod that only the control plane sets.
