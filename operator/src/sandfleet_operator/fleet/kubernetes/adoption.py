@@ -14,6 +14,9 @@ from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.sandbox.observed import Pod
 from sandfleet_operator.plan.sandbox.status import holds
 
+# Of a fencing number.
+MAX_DIGITS = 10
+
 
 class Fate(Enum):
     """What is done with a pod that the scheduler does not know."""
@@ -57,6 +60,13 @@ def fate(pod: Pod, record: Record | None, here: LeaderTerm) -> Fate:
         # Of who leads now: this fleet's time is over.
         return Fate.LEAVE
     return Fate.REMOVE if over or record.number < here.served or is_late(record, here) else Fate.SESSION
+
+
+def served_of(text: str, fencing: int) -> int:
+    """The highest number of a fleet that finished its takeover, from the Lease's annotation; 0 if it says no such."""
+    number = int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0
+    # Of a number that is not below our own, all claims that are not recorded yet would be ended as forgotten ones.
+    return number if number < fencing else 0
 
 
 def is_in_reach(pod: Pod) -> bool:

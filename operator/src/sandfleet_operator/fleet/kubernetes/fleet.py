@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 
-from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
@@ -39,7 +38,6 @@ from sandfleet_operator.plan.claims.lease_end import lease_end_patch
 from sandfleet_operator.plan.claims.record import object_of
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
-from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -134,7 +132,7 @@ class KubernetesFleet:
         # The watches may be behind the last write of the previous leader.
         await self._reflectors.refresh()
         lease = await self._kube.get(self._lease)
-        served = int((lease["metadata"].get("annotations") or {}).get(SERVED, "0"))
+        served = adoption.served_of(str((lease["metadata"].get("annotations") or {}).get(SERVED, "")), fencing)
         term = self._observer.term = LeaderTerm(fencing, served, serving=False)
         self.fleet.begin()
         await self._upkeep.begin()
@@ -159,10 +157,7 @@ class KubernetesFleet:
     # What the watches show.
 
     def _saw(self, kind: Kind, gone: bool, obj: Json) -> None:
-        try:
-            self._see(kind, gone, obj)
-        except (ImpossibleEventError, FleetError) as error:
-            _LOG.error("cannot take in %s %s: %s", kind, obj["metadata"].get("name"), error)
+        self._store.intake.take(kind, obj, lambda: self._see(kind, gone, obj))
 
     def _see(self, kind: Kind, gone: bool, obj: Json) -> None:
         if kind == CODE_SANDBOX:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
@@ -115,10 +116,10 @@ class Observer:
     async def take_over(self) -> None:
         """Adopts everything that the store has."""
         for obj in list(self._store.all(POD)):
-            self.pod(obj, gone=False)
+            self._store.intake.take(POD, obj, partial(self.pod, obj, gone=False))
         await self.unrecorded.settled()
         for obj in list(self._store.all(CODE_SANDBOX)):
-            self.sandbox(obj, gone=False)
+            self._store.intake.take(CODE_SANDBOX, obj, partial(self.sandbox, obj, gone=False))
 
     async def close(self) -> None:
         self._declared.close()
