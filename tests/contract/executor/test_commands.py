@@ -156,6 +156,30 @@ async def test_a_single_argument_that_linux_does_not_take_is_an_exit_code(sandbo
     result = await sandbox.commands.run(["echo", "x" * 200_000])
     assert (result.exit_code, result.outcome) == (126, Outcome.ERROR)
     assert "Argument list too long" in result.stderr
+    assert "131071 bytes in one argument" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(16, 64 << 10), (1, (128 << 10) - 1), (14, (128 << 10) - 1), (1000, 1)], ids=str
+)
+async def test_arguments_are_taken_as_far_as_the_kernel_takes_them(sandbox, count, size):
+    program = "import sys; print(len(sys.argv) - 1, {len(word) for word in sys.argv[1:]})"
+    result = await sandbox.commands.run(["python3", "-c", program, *["x" * size] * count])
+    assert result.stdout == f"{count} {{{size}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda s: s.commands.run(["true", *["x" * (64 << 10)] * 32]), "larger than 2097152 bytes"),
+        (lambda s: s.commands.run("true #" + "x" * (2 << 20)), "larger than 2097152 bytes"),
+        (lambda s: s.commands.run("true", envs={"A": "x" * (256 << 10)}), "larger than 262144 bytes"),
+        (lambda s: s.run_code("#" + "x" * (8 << 20)), "larger than 8388608 bytes"),
+    ],
+)
+async def test_what_is_above_a_limit_is_refused_by_naming_it(sandbox, call, why):
+    with pytest.raises(InvalidArgument, match=why):
+        await call(sandbox)
 
 
 async def test_output_that_is_no_utf_8_is_kept_as_bytes(sandbox):

@@ -19,6 +19,7 @@ NOT_EXECUTABLE = 126
 SHELL = "/bin/bash"
 # Linux takes single arguments up to 128 KiB; a longer shell line is passed as a file.
 LONGEST_ARGUMENT = 120 * 1024
+TOO_LONG = "Linux takes up to 131071 bytes in one argument or variable, and 2 MiB in all; use stdin or a file"
 
 
 class NoFolderError(OSError):
@@ -53,6 +54,8 @@ class Supervisor:
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             message = f"{error.strerror}: {os.fsdecode(error.filename or '')}"
+            if error.errno == errno.E2BIG:
+                message += f" ({TOO_LONG})"
             end: dict[str, Any] = {"event": "failed", "code": code, "message": message}
             if isinstance(error, NoFolderError):
                 end |= {"code": NOT_EXECUTABLE, "folder": True}
