@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def main() -> int:
-    """Run the command line. Ctrl-C never shows a traceback: before the first command and after the last it just ends."""
+    """Run the command line. Ctrl-C never shows a traceback: before and after the command it just ends."""
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

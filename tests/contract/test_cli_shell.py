@@ -96,8 +96,9 @@ def person(*words, **options):
 
 def test_a_shell_without_an_id_is_in_a_fresh_sandbox_that_ends_with_it(fleet):
     with person("shell") as one:
+        one.sees(rb"\$ ")
         one.types("echo $((6*7))\r")
-        one.sees(rb"\n42\r")
+        one.sees(rb"\r42\r\n")
         one.types("exit 3\r")
         assert one.ends() == 3
 

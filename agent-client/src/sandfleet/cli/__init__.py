@@ -117,7 +117,7 @@ def in_full(words: list[str]) -> list[str]:
 
 
 def _cut(words: list[str]) -> tuple[list[str], list[str]]:
-    """Cut off the command that `exec` or `shell` runs, or a script's arguments: argparse would drop the command's own --."""
+    """Cut off the command that `exec` or `shell` runs, or a script's arguments: argparse would drop their own --."""
     if not _takes_command(words) or "--" not in words:
         return words, []
     place = words.index("--")

@@ -1,4 +1,4 @@
-"""Ctrl-C while code runs in a sandbox: the first one interrupts the code, whose last output is shown; a second leaves."""
+"""Ctrl-C while code runs in a sandbox: the first interrupts it, and its last output is shown; a second leaves."""
 
 from __future__ import annotations
 
