@@ -51,9 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_missing()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:2] == ["completion", "--words"]:
-        from sandfleet.cli.completion import complete
-
-        return complete(words[2:])
+        return int(import_module("sandfleet.cli.completion").complete(words[2:]))
     words, behind = _cut(in_full(words))
     try:
         options = _parsed(words)

@@ -82,6 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _action(actions, "ps", "list the commands that are running in a sandbox", "print a JSON array").add_argument(
         "sandbox", metavar="ID"
     )
+    _add_exec(actions)
+
+
+def _add_exec(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     execute = _action(actions, "exec", "run a command in a sandbox", "print only one JSON object, at the end")
     execute.add_argument("-i", "--stdin", action="store_true", help="pass standard input to the command")
     execute.add_argument("--cwd", default="", metavar="DIR", help="working directory, relative to /workspace")
