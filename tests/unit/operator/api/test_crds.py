@@ -33,6 +33,7 @@ NEVER_THE_OWNERS = {
     "priorityClassName",
     "packages",
     "packagesTimeoutSeconds",
+    "startTimeoutSeconds",
     "services",
     "networkClosure",
 }

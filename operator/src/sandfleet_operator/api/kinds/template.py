@@ -161,6 +161,8 @@ class TemplateSpec:
     # As Kubernetes writes them.
     tolerations: Annotated[tuple[Mapping[str, object], ...], at("tolerations", listed(raw))] = ()
     priority_class: Annotated[str, at("priorityClassName")] = ""
+    # Seconds that a pod of a pool or of a claim has from its creation until its executor answers.
+    start_timeout: Annotated[float, at("startTimeoutSeconds", whole)] = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,8 @@ class KubernetesFleet:
             lost=self._pod_lost,
             unbound=self._sandbox_unbound,
         )
-        self.scheduler = Scheduler([], LIMITS, new_id=new_name)
+        limits = replace(LIMITS, max_waiting_per_namespace=settings.max_waiting_per_namespace)
+        self.scheduler = Scheduler([], limits, new_id=new_name)
         self.executors = executors(store)
         self.fleet = FleetDriver(self.scheduler, self._backend, self.executors, clock)
         self.egresses = EgressChecks(
