@@ -98,6 +98,9 @@ class Operator:
 
     def saw(self, kind: Kind, deleted: bool, obj: Json) -> None:
         """Takes an event of a watch. Ignores unchanged nodes, and namespaces that are not ours to watch."""
+        self.store.intake.take(kind, obj, lambda: self._see(kind, deleted, obj))
+
+    def _see(self, kind: Kind, deleted: bool, obj: Json) -> None:
         places = self._settings.watch_namespaces
         if places and kind.namespaced and obj["metadata"].get("namespace") not in places:
             return
@@ -175,8 +178,11 @@ class Operator:
         self.queue.add(Key("sandbox", whom.namespace, whom.name))
 
     def _wake(self, kind: Kind, obj: Json) -> None:
-        for key in keys_of(kind, obj, self.store):
-            self.queue.add(key)
+        def woken() -> None:
+            for key in keys_of(kind, obj, self.store):
+                self.queue.add(key)
+
+        self.store.intake.take(kind, obj, woken)
 
     def _is_busy(self, namespace: str) -> bool:
         return self.queue.is_busy(lambda key: key.what == "sandbox" and key.namespace == namespace)

@@ -262,7 +262,8 @@ class Reconciler:
             return ()
         namespace = mine.meta.namespace
         others = [one for one in self._sandboxes(namespace) if one.meta.uid != mine.meta.uid and is_before(one, mine)]
-        pods = [pod_of(one) for one in await self._applier.pods(namespace)]
+        readable = (one for one in await self._applier.pods(namespace) if self._store.intake.is_readable(POD, one))
+        pods = [pod_of(one) for one in readable]
         # A pod of the sandbox's own name is waited for in any case.
         found = users(volume.name, others, [one for one in pods if one.name != mine.meta.name])
         return (*(one.name for one in found), *self._unreadable_users(namespace, volume.name))

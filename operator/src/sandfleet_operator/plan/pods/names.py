@@ -37,6 +37,8 @@ TRACEPARENT = f"{GROUP}/traceparent"
 BOUND_POD = f"{GROUP}/bound-pod"
 # Annotation of a claimed pod and of its CodeSandbox: the record of the claim, see plan/claims/record.py.
 CLAIM = f"{GROUP}/claim"
+# When the lease of a claim's CodeSandbox ends, in seconds since the epoch, once it was renewed.
+LEASE_EXPIRES = f"{GROUP}/lease-expires"
 # Annotation of a workspace's volume claim: what happens to it when its CodeSandbox is deleted.
 RETENTION = f"{GROUP}/retention"
 # Labels of a pod that only the control plane sets.

@@ -29,6 +29,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class AskLease:
+    """Ask the executor what is left of its lease. Followed by lease_told, unless no executor answers."""
+
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
 class DropWorkspace:
     """Remove this workspace: no claim can ask for it again."""
 
@@ -50,7 +57,7 @@ class Gone:
     sandbox: Sandbox
 
 
-Action = Start | Bind | Stop | DropWorkspace | Answer | Gone
+Action = Start | Bind | Stop | AskLease | DropWorkspace | Answer | Gone
 
 
 @dataclass(frozen=True, slots=True)

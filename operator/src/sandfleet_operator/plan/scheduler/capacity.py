@@ -109,3 +109,8 @@ class Capacity:
         # The executor ends itself first; one that is being replaced has none that could.
         grace = self._limits.lease_grace if sandbox.state is State.CLAIMED else 0.0
         return now >= sandbox.lease_expires + grace
+
+    def lease_is_doubtful(self, sandbox: Sandbox, now: float) -> bool:
+        """Whether an earlier leader may have renewed the lease, and the executor still has time to say so."""
+        asked = sandbox.lease_asked
+        return not sandbox.lease_known and (asked is None or now < asked + self._limits.lease_patience)

@@ -108,6 +108,11 @@ class PoolQueues:
             self._waiting[namespace_of(waiting.claim.pool)] -= 1
         return waiting
 
+    def start_timeout(self, pool: str) -> float | None:
+        """Of the pool's own; None if it has none."""
+        state = self._states.get(pool)
+        return state.pool.start_timeout if state else None
+
     def waiting_beside(self, pool: str) -> int:
         """Claims that wait in the pool's namespace."""
         return self._waiting[namespace_of(pool)]

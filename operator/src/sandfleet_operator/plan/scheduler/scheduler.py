@@ -6,9 +6,10 @@ from dataclasses import replace
 from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
+from sandfleet_operator.api.validate import MAX_LEASE
 from sandfleet_operator.api.values import Claim, Exit, RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
-from sandfleet_operator.plan.scheduler.actions import Action, Answer
+from sandfleet_operator.plan.scheduler.actions import Action, Answer, AskLease
 from sandfleet_operator.plan.scheduler.admission import admit
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import (
@@ -142,9 +143,25 @@ class Scheduler:
 
     def renew(self, sandbox_id: str, lease: float, now: float) -> Sandbox:
         """The executor has taken a new lease. Raises FleetError if the session has ended meanwhile."""
-        sandbox = replace(self.session(sandbox_id, now), lease_expires=now + lease)
+        sandbox = self._with_lease(self.session(sandbox_id, now), now + lease)
         self.inventory.put(sandbox)
         return sandbox
+
+    def lease_told(self, sandbox_id: str, left: float | None, now: float) -> list[Action]:
+        """What is left of a lease that an earlier leader may have renewed, by the executor's word; None: it has none.
+
+        The executor is not trusted: its word counts up to the longest lease that a claim may have.
+        """
+        sandbox = self.inventory.get(sandbox_id)
+        if sandbox is None or sandbox.lease_known or sandbox.lease_expires is None:
+            return []
+        expires = sandbox.lease_expires if left is None else now + max(0.0, min(left, MAX_LEASE))
+        self.inventory.put(self._with_lease(sandbox, expires))
+        return []
+
+    @staticmethod
+    def _with_lease(sandbox: Sandbox, expires: float) -> Sandbox:
+        return replace(sandbox, lease_expires=expires, lease_known=True, lease_asked=None)
 
     def discard(self, sandbox_id: str, reason: str, now: float) -> list[Action]:
         """A warm sandbox is not fit to be claimed any more."""
@@ -253,21 +270,28 @@ class Scheduler:
             if now >= waiting.deadline and not self._queues.is_binding(waiting):
                 actions += self._transitions.refuse(waiting, self._overdue(waiting), now)
         for sandbox in self.inventory.all():
-            timeout = self._start_timeout(sandbox)
+            timeout = self._queues.start_timeout(sandbox.pool) or self.limits.start_timeout
             if self.capacity.start_is_overdue(sandbox, timeout, now):
                 why = f"cannot start a sandbox: not ready within {timeout:g} s"
                 actions += self._transitions.apply(
                     sandbox, lifecycle.unfit(sandbox, ClaimReason.START_TIMEOUT.problem(why)), now
                 )
             elif self.capacity.lease_is_over(sandbox, now):
-                actions += self._transitions.apply(
-                    sandbox, lifecycle.ended(sandbox, EndReason.LEASE_EXPIRED.value), now
-                )
+                actions += self._lease_over(sandbox, now)
         for state in self._queues.all():
             if state.trouble is not None and state.trouble.is_stale(now):
                 state.trouble = None
             actions += self._cycle.run(state.pool.name, now)
         return actions
+
+    def _lease_over(self, sandbox: Sandbox, now: float) -> list[Action]:
+        """Ends the sandbox, unless an earlier leader may have renewed its lease: then its executor is asked first."""
+        if not self.capacity.lease_is_doubtful(sandbox, now):
+            return self._transitions.apply(sandbox, lifecycle.ended(sandbox, EndReason.LEASE_EXPIRED.value), now)
+        if sandbox.lease_asked is not None:
+            return []
+        self.inventory.put(replace(sandbox, lease_asked=now))
+        return [AskLease(sandbox)]
 
     # Queries.
 
@@ -275,11 +299,15 @@ class Scheduler:
         """A claimed sandbox. Raises FleetError with NOT_FOUND."""
         sandbox = self.inventory.get(sandbox_id)
         live = sandbox is not None and sandbox.bound and sandbox.state is not State.ENDED
-        if sandbox is not None and live and (sandbox.lease_expires is None or now < sandbox.lease_expires):
+        if sandbox is not None and live and self._has_time(sandbox, now):
             return sandbox
         reason = EndReason.LEASE_EXPIRED.value if live else self._transitions.ended_sandboxes.get(sandbox_id)
         why = f"it ended: {reason}" if reason else "there is none of that id"
         raise ClaimReason.SANDBOX_NOT_FOUND.error(f"cannot find sandbox {sandbox_id[:80]!r}: {why}", sandbox_id[:80])
+
+    def _has_time(self, sandbox: Sandbox, now: float) -> bool:
+        expires = sandbox.lease_expires
+        return expires is None or now < expires or self.capacity.lease_is_doubtful(sandbox, now)
 
     def standings(self, now: float, only: RequestKey | None = None) -> dict[RequestKey, Queued]:
         """The standing of each waiting claim, or of one of them."""
@@ -292,11 +320,6 @@ class Scheduler:
     def _apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
         """The step and its pool's next cycle."""
         return [*self._transitions.apply(sandbox, step, now), *self._cycle.run(sandbox.pool, now)]
-
-    def _start_timeout(self, sandbox: Sandbox) -> float:
-        state = self._queues.get(sandbox.pool)
-        own = state.pool.start_timeout if state else None
-        return self.limits.start_timeout if own is None else own
 
     def _overdue(self, waiting: Waiting) -> Problem:
         state = self._queues.get(waiting.claim.pool)
