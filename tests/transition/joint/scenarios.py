@@ -22,7 +22,7 @@ from sandfleet_operator.api.kube import (
     TooManyRequests,
 )
 from sandfleet_operator.plan.pods import names
-from support.fakes.kube_memory import Before, Write
+from support.fakes.kube_memory import After, Before, Write
 from transition.joint.processes import Process
 from transition.joint.world import World
 from transition.nodes import ended, evicted
@@ -52,8 +52,25 @@ async def an_ordinary_day(world: World) -> None:
     world.edit_pod(sessions[0].ref, lambda pod: ended(pod, 1))
     world.edit_pod(sessions[3].ref, evicted)
     for session in (sessions[0], *sessions[3:]):
-        await world.until_used(session)
+        if not session.over:
+            await world.until_used(session)
     await world.release(sessions[1])
+
+
+def crash(world: World, number: int, *, done: bool) -> None:
+    """The process that does the write with this number, from now on, ends with it."""
+    left = [number]
+
+    def ends(process: Process, write: Write) -> Before | After | None:
+        if write.ref.kind == LEASE:
+            return None
+        left[0] -= 1
+        if left[0]:
+            return None
+        world.slot_of(process).crash()
+        return (After if done else Before)(asyncio.CancelledError())
+
+    world.faults.append(ends)
 
 
 async def an_annotation_of_any_content(world: World) -> None:
