@@ -56,7 +56,7 @@ async def story(what, place):
         await here.kill(fleet)
         await here.until(lambda: here.pods("warm"))
         leader = await here.fleet()
-        # The takeover waits for nothing, and for nobody's object.
+        # The takeover waits for no object.
         assert leader.scheduler.inventory.of_session(bystander.claim.key) is not None
         assert (await here.claim(leader, "bystander")).sandbox_id == bystander.sandbox_id
         await here.claim(leader, "yet-another")

@@ -15,7 +15,8 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
 from sandfleet_operator.plan.sandbox import dependencies, restarts
 from sandfleet_operator.plan.sandbox.actions import DeletePod, Plan, SandboxAction
-from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume, is_unrecorded
+from sandfleet_operator.plan.sandbox.binding import is_unrecorded
+from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume
 from sandfleet_operator.plan.sandbox.pod import RoundInput, correction, pod_round, refused_left
 from sandfleet_operator.plan.sandbox.service_status import with_services
 from sandfleet_operator.plan.sandbox.status import Finding, Findings, condition, holds, with_conditions
