@@ -23,13 +23,33 @@ if TYPE_CHECKING:
     from sandfleet._sync.sandbox import Sandbox as Sandbox
     from sandfleet._sync.watch import FileWatch as FileWatch
     from sandfleet.codeact import CodeActAgent as CodeActAgent
+    from sandfleet.errors import AccessDenied as AccessDenied
+    from sandfleet.errors import AlreadyExistsError as AlreadyExistsError
+    from sandfleet.errors import AuthenticationError as AuthenticationError
     from sandfleet.errors import ClaimError as ClaimError
     from sandfleet.errors import CommandFailed as CommandFailed
+    from sandfleet.errors import DirectoryNotEmpty as DirectoryNotEmpty
+    from sandfleet.errors import ExecutionFailed as ExecutionFailed
     from sandfleet.errors import FileError as FileError
+    from sandfleet.errors import FileExists as FileExists
+    from sandfleet.errors import FileNotFound as FileNotFound
+    from sandfleet.errors import FilePermission as FilePermission
+    from sandfleet.errors import InvalidArgument as InvalidArgument
+    from sandfleet.errors import InvalidPath as InvalidPath
+    from sandfleet.errors import IsADirectory as IsADirectory
+    from sandfleet.errors import LimitReached as LimitReached
+    from sandfleet.errors import NoSpace as NoSpace
+    from sandfleet.errors import NotADirectory as NotADirectory
+    from sandfleet.errors import NotARegularFile as NotARegularFile
+    from sandfleet.errors import NotFoundError as NotFoundError
+    from sandfleet.errors import PreconditionFailed as PreconditionFailed
+    from sandfleet.errors import ProtocolError as ProtocolError
+    from sandfleet.errors import RpcTimeout as RpcTimeout
     from sandfleet.errors import SandboxEnded as SandboxEnded
     from sandfleet.errors import SandboxError as SandboxError
     from sandfleet.errors import SandfleetError as SandfleetError
     from sandfleet.errors import ServiceNotReadyError as ServiceNotReadyError
+    from sandfleet.errors import TooManyLinks as TooManyLinks
     from sandfleet.errors import TransferIncomplete as TransferIncomplete
     from sandfleet.errors import UnavailableError as UnavailableError
     from sandfleet.resources.commands import AsyncCommandHandle as AsyncCommandHandle
@@ -95,13 +115,33 @@ _HOMES = {
     "_sync.watch": ("FileWatch",),
     "codeact": ("CodeActAgent",),
     "errors": (
+        "AccessDenied",
+        "AlreadyExistsError",
+        "AuthenticationError",
         "ClaimError",
         "CommandFailed",
+        "DirectoryNotEmpty",
+        "ExecutionFailed",
         "FileError",
+        "FileExists",
+        "FileNotFound",
+        "FilePermission",
+        "InvalidArgument",
+        "InvalidPath",
+        "IsADirectory",
+        "LimitReached",
+        "NoSpace",
+        "NotADirectory",
+        "NotARegularFile",
+        "NotFoundError",
+        "PreconditionFailed",
+        "ProtocolError",
+        "RpcTimeout",
         "SandboxEnded",
         "SandboxError",
         "SandfleetError",
         "ServiceNotReadyError",
+        "TooManyLinks",
         "TransferIncomplete",
         "UnavailableError",
     ),

@@ -86,6 +86,8 @@ class _Signature:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        # A method's own object.
+        self._skipped = int(function.__code__.co_varnames[:1] in (("self",), ("cls",)))
         self._positional: tuple[tuple[str, Kind], ...] | None = None
         self._rest: Kind | None = None
         self._named: dict[str, Kind] = {}
@@ -93,11 +95,12 @@ class _Signature:
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         positional = self._positional if self._positional is not None else self._read()
-        for (name, kind), value in zip(positional, args[1:], strict=False):
+        given = args[self._skipped :]
+        for (name, kind), value in zip(positional, given, strict=False):
             if problem := _problem(kind, name, value):
                 _refuse(self._function.__name__, name, problem)
         if self._rest is not None:
-            for value in args[1 + len(positional) :]:
+            for value in given[len(positional) :]:
                 if problem := _problem(self._rest, "each of them", value):
                     _refuse(self._function.__name__, "", problem)
         for name, value in kwargs.items():
@@ -114,7 +117,7 @@ class _Signature:
     def _read(self) -> tuple[tuple[str, Kind], ...]:
         names = _Names(self._function.__globals__)
         positional: list[tuple[str, Kind]] = []
-        for parameter in list(inspect.signature(self._function).parameters.values())[1:]:
+        for parameter in list(inspect.signature(self._function).parameters.values())[self._skipped :]:
             if parameter.kind is parameter.VAR_KEYWORD:
                 [options] = typing.get_args(names.type_of(parameter.annotation))
                 self._named |= dict(_fields(options))

@@ -27,38 +27,56 @@ SandfleetError                  .reason .retryable .message .subject
 │   ├── NoSpace
 │   └── TransferIncomplete      a tree was copied only in part; .transfer says which
 ├── ServiceNotReadyError        a service is not ready; .service says why, .log has its last lines of output
-└── CommandFailed               a command with `check=True` ended with another exit code than 0; .result
+├── CommandFailed               a command with `check=True` ended with another exit code than 0; .result
+└── ExecutionFailed             `raise_for_error` of an execution that did not end well; .execution
 
-A failure of the code in a sandbox is never an error here: it is the `outcome` of an `Execution` or `CommandResult`.
+A failure of the code in a sandbox is an error here only on request (`check=True`, `raise_for_error`): otherwise it is
+the `outcome` of an `Execution` or `CommandResult`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+# Those that a value raises by itself stand beside it.
+from sandfleet.values.execution import CommandFailed, ExecutionFailed
+from sandfleet.values.root import SandfleetError
+
 if TYPE_CHECKING:
-    from sandfleet.values.execution import CommandResult
     from sandfleet.values.files import Transfer
     from sandfleet.values.services import Service
 
-
-class SandfleetError(Exception):
-    """Root of all errors of the client.
-
-    reason     one word in CamelCase for programs; "" if there is none.
-    retryable  whether the same call may succeed later without a change.
-    subject    the path or id that the error is about; "" if there is none.
-    """
-
-    def __init__(self, message: str, *, reason: str = "", retryable: bool = False, subject: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.reason = reason
-        self.retryable = retryable
-        self.subject = subject
-
-    def __str__(self) -> str:
-        return self.message
+__all__ = [
+    "AccessDenied",
+    "AlreadyExistsError",
+    "AuthenticationError",
+    "ClaimError",
+    "CommandFailed",
+    "DirectoryNotEmpty",
+    "ExecutionFailed",
+    "FileError",
+    "FileExists",
+    "FileNotFound",
+    "FilePermission",
+    "InvalidArgument",
+    "InvalidPath",
+    "IsADirectory",
+    "LimitReached",
+    "NoSpace",
+    "NotADirectory",
+    "NotARegularFile",
+    "NotFoundError",
+    "PreconditionFailed",
+    "ProtocolError",
+    "RpcTimeout",
+    "SandboxEnded",
+    "SandboxError",
+    "SandfleetError",
+    "ServiceNotReadyError",
+    "TooManyLinks",
+    "TransferIncomplete",
+    "UnavailableError",
+]
 
 
 class SandboxError(SandfleetError):
@@ -143,7 +161,7 @@ class FilePermission(FileError, PermissionError):
 
 
 class InvalidPath(FileError, ValueError):
-    """The path is malformed or leads outside of /workspace and /tmp."""
+    """The path is malformed, or leads to /, /proc, /sys or /dev."""
 
 
 class DirectoryNotEmpty(FileError):
@@ -170,16 +188,6 @@ class TransferIncomplete(FileError):
         self.transfer = transfer
         # The arguments with which pickle calls the class.
         self.args = (message, transfer)
-
-
-class CommandFailed(SandfleetError):
-    """A command with `check=True` ended with another exit code than 0."""
-
-    def __init__(self, message: str, result: CommandResult) -> None:
-        super().__init__(message, reason=result.reason)
-        self.result = result
-        # The arguments with which pickle calls the class.
-        self.args = (message, result)
 
 
 class ServiceNotReadyError(SandfleetError):

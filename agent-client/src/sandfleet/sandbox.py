@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from sandfleet._arguments import checked
+from sandfleet._calls import Opening, also_by_id
 from sandfleet.values.options import (
     DEFAULT_LEASE,
     DEFAULT_RPC_TIMEOUT,
@@ -34,7 +35,58 @@ if TYPE_CHECKING:
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
+Made = TypeVar("Made", bound="AsyncSandbox")
+
 # What a sandbox needs is imported at its first use: gRPC and protobuf cost more than all the rest of the client.
+
+
+async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, options: CreateOptions) -> Made:
+    from sandfleet._fleets.claim import claim_request
+    from sandfleet._fleets.discovery import default_fleet, default_isolation
+    from sandfleet.values.sandbox import Isolation
+
+    isolation = Isolation(options.get("isolation") or default_isolation())
+    request = claim_request(template, options, isolation)
+    fleet = fleet or await default_fleet(
+        isolation=isolation, pool=options.get("pool", ""), namespace=options.get("namespace")
+    )
+    rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
+    link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
+    keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
+    return cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
+
+
+async def _connect(
+    cls: type[Made],
+    sandbox_id: str,
+    fleet: AsyncFleet | None,
+    rpc_timeout: float,
+    options: tuple[float | None, bool | None, bool | Autosave],
+) -> Made:
+    from sandfleet._fleets.discovery import find_sandbox
+
+    link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
+    lease, keep_alive, autosave = options
+    return cls(link, lease=lease, bound=None, keep_alive=keep_alive, autosave=autosave)
+
+
+@checked
+async def _kill(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> bool:
+    """End the sandbox of this id with everything in it, wherever `connect` finds it. Returns whether it existed."""
+    from sandfleet._fleets.discovery import kill_sandbox
+
+    return await kill_sandbox(sandbox_id, fleet=fleet)
+
+
+@checked
+async def _get_info(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> SandboxInfo:
+    """Describe the sandbox of this id, wherever `connect` finds it; without its executor's part if that is not ready.
+
+    Raises SandboxEnded.
+    """
+    from sandfleet._fleets.discovery import describe_sandbox
+
+    return await describe_sandbox(sandbox_id, fleet=fleet)
 
 
 class AsyncSandbox:
@@ -71,6 +123,9 @@ class AsyncSandbox:
         if keep_alive:
             self._lease.start()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.sandbox_id}, {self._link.state})"
+
     @cached_property
     def commands(self) -> AsyncCommands:
         """Programs that end by themselves."""
@@ -80,7 +135,7 @@ class AsyncSandbox:
 
     @cached_property
     def files(self) -> AsyncFiles:
-        """Files below /workspace and /tmp."""
+        """Files of the sandbox."""
         from sandfleet.resources.files.files import AsyncFiles
 
         return AsyncFiles(self._link)
@@ -114,10 +169,13 @@ class AsyncSandbox:
 
     @classmethod
     @checked
-    async def create(
+    def create(
         cls, template: str = "", *, fleet: AsyncFleet | None = None, **options: Unpack[CreateOptions]
-    ) -> Self:
+    ) -> Opening[Self]:
         """Claim a sandbox: a warm one if the fleet has one.
+
+        The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
+
 
         template  the sandbox's template; "" means the pool's, or "python" without a pool.
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
@@ -128,23 +186,11 @@ class AsyncSandbox:
         Raises ClaimError when the fleet has none in time (its reason says why), AccessDenied, AuthenticationError,
         InvalidArgument, UnavailableError when no fleet answers.
         """
-        from sandfleet._fleets.claim import claim_request
-        from sandfleet._fleets.discovery import default_fleet, default_isolation
-        from sandfleet.values.sandbox import Isolation
-
-        isolation = Isolation(options.get("isolation") or default_isolation())
-        request = claim_request(template, options, isolation)
-        fleet = fleet or await default_fleet(
-            isolation=isolation, pool=options.get("pool", ""), namespace=options.get("namespace")
-        )
-        rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
-        link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
-        keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
-        return cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
+        return Opening(_create(cls, template, fleet, options))
 
     @classmethod
     @checked
-    async def connect(
+    def connect(
         cls,
         sandbox_id: str,
         *,
@@ -153,7 +199,7 @@ class AsyncSandbox:
         autosave: bool | Autosave = False,
         fleet: AsyncFleet | None = None,
         rpc_timeout: float = DEFAULT_RPC_TIMEOUT,
-    ) -> Self:
+    ) -> Opening[Self]:
         """Use an existing sandbox, also one that another process created.
 
         timeout  the lease that renewals ask for, in seconds; None means as at the claim. Connecting does not renew it.
@@ -164,10 +210,7 @@ class AsyncSandbox:
         Raises SandboxEnded when there is no such sandbox, PreconditionFailed when it is not ready (the reason says
         why), AccessDenied, UnavailableError when no fleet is found.
         """
-        from sandfleet._fleets.discovery import find_sandbox
-
-        link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
-        return cls(link, lease=timeout, bound=None, keep_alive=keep_alive, autosave=autosave)
+        return Opening(_connect(cls, sandbox_id, fleet, rpc_timeout, (timeout, keep_alive, autosave)))
 
     @classmethod
     @checked
@@ -243,7 +286,7 @@ class AsyncSandbox:
         return await self._interpreter.fork(context, count, context_ids)
 
     async def list_contexts(self) -> tuple[Context, ...]:
-        """List the contexts."""
+        """List the contexts, the default one first if no cell has used it yet."""
         return await self._interpreter.contexts()
 
     @checked
@@ -269,8 +312,12 @@ class AsyncSandbox:
     async def __aexit__(self, *_: object) -> None:
         await (self.kill() if self._bound else self.close())
 
+    @also_by_id(_kill)
     async def kill(self) -> bool:
-        """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error."""
+        """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error.
+
+        The class has the same call by id: `Sandbox.kill(sandbox_id)`, with `fleet=` as `connect` has it.
+        """
         try:
             return await self._link.release()
         finally:
@@ -301,8 +348,12 @@ class AsyncSandbox:
         """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
         return await self._forwards.host(port)
 
+    @also_by_id(_get_info)
     async def get_info(self) -> SandboxInfo:
-        """Describe the sandbox, its isolation included. Raises SandboxEnded."""
+        """Describe the sandbox, its isolation included. Raises SandboxEnded.
+
+        The class has the same call by id: `Sandbox.get_info(sandbox_id)`, with `fleet=` as `connect` has it.
+        """
         return await self._link.info()
 
     @checked

@@ -109,7 +109,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     store = await asyncio.to_thread(open_store, config.state_dir)
     session = Session(config, group, watcher, Executions(store, convert.stored), workspace_fd)
     meter = SandboxMeter(session)
-    roots = Roots(workspace_fd, session.namespaces.tmp_fd)
+    roots = Roots(workspace_fd, session.namespaces.tmp_fd, session.namespaces.system_fd)
     threads = FileThreads(config.user_id)
     verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time)
     server = grpc.aio.server(

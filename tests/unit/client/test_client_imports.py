@@ -53,11 +53,11 @@ def test_the_lists_of_lazy_names_are_what_type_checkers_see() -> None:
 
 def test_a_repr_is_one_short_line() -> None:
     failed = Execution("e", Outcome.ERROR, error=ExecutionError("ValueError", "a\nb" * 500))
-    assert repr(failed).startswith("Execution(error, ValueError: a ba b")
+    assert repr(failed).startswith("Execution(e, error, ValueError: a ba b")
     assert len(repr(failed)) < 120
     assert (
         repr(Execution("e", Outcome.OK, results=(Result({"text/plain": "42"}, is_main_result=True),)))
-        == "Execution(ok, 42)"
+        == "Execution(e, ok, 42)"
     )
 
 

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from sandfleet._fleets import cluster, embedded
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet._wire.link import Link
-from sandfleet.errors import RpcTimeout, SandboxEnded, UnavailableError
+from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, UnavailableError
 from sandfleet.values.sandbox import Isolation
 
 if TYPE_CHECKING:
@@ -70,6 +70,30 @@ async def find_fleet_of(sandbox_id: str) -> AsyncFleet:
             return candidate
     why = "no fleet has it"
     raise SandboxEnded(f"cannot connect to sandbox {sandbox_id!r}: {why}", reason="SandboxNotFound", subject=sandbox_id)
+
+
+async def kill_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None) -> bool:
+    """End a sandbox by its id; return whether it existed."""
+    try:
+        fleet = fleet or await find_fleet_of(sandbox_id)
+    except SandboxEnded:
+        return False
+    return await fleet.release(sandbox_id)
+
+
+async def describe_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None) -> SandboxInfo:
+    """Describe a sandbox by its id; only what the fleet knows if its executor is not ready. Raises SandboxEnded."""
+    fleet = fleet or await find_fleet_of(sandbox_id)
+    try:
+        link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=_LOOK_TIMEOUT)
+    except (PreconditionFailed, RpcTimeout):
+        return await fleet.get(sandbox_id)
+    try:
+        return await link.info()
+    except (UnavailableError, RpcTimeout):
+        return await fleet.get(sandbox_id)
+    finally:
+        await link.close()
 
 
 async def list_sandboxes(label_selector: str, *, namespace: str | None, fleet: AsyncFleet | None) -> list[SandboxInfo]:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from sandfleet._arguments import checked
+from sandfleet._calls import Opening
 from sandfleet._fleets import claim, cluster, embedded, watch
 from sandfleet._fleets.connection import FleetConnection
 from sandfleet._wire import api
@@ -48,7 +49,7 @@ class AsyncFleet:
 
     @classmethod
     @checked
-    async def connect(
+    def connect(
         cls,
         address: str | None = None,
         *,
@@ -58,7 +59,7 @@ class AsyncFleet:
         isolation: Isolation | Literal["none", "namespace", "gvisor"] | None = None,
         ca_file: str | None = None,
         token_file: str | None = None,
-    ) -> Self:
+    ) -> Opening[Self]:
         """Connect to a fleet: at `address`, else as the environment says (see `Sandbox.create`), else this process's
         own.
 
@@ -75,8 +76,16 @@ class AsyncFleet:
         """
         found = address or os.environ.get("SANDFLEET_ADDRESS")
         if ca_file or token_file:
-            return await cls._of_named(found or "", ca_file or "", token_file or "", namespace)
-        options = (pool_size, max_sandboxes, Isolation(isolation) if isolation else None)
+            return Opening(cls._of_named(found or "", ca_file or "", token_file or "", namespace))
+        return Opening(
+            cls._of_address(found, namespace, (pool_size, max_sandboxes, Isolation(isolation) if isolation else None))
+        )
+
+    @classmethod
+    async def _of_address(
+        cls, found: str | None, namespace: str | None, options: tuple[int | None, int | None, Isolation | None]
+    ) -> Self:
+        """Connect to the fleet at an address, else to the environment's, else to this process's own."""
         chosen = options == (None, None, None) and cluster.is_chosen(asked=namespace is not None)
         if found == cluster.KUBERNETES or (not found and chosen):
             return await cls._of_cluster(namespace)
@@ -103,6 +112,9 @@ class AsyncFleet:
 
         where = namespace or cluster.sandbox_namespace(ask_kubectl=False)
         return cls(address, find(address), namespace=where, find=find)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address})"
 
     @property
     def address(self) -> str:

@@ -26,6 +26,9 @@ class CommandHandle:
         self._async = original
         self._relay = relay
 
+    def __repr__(self) -> str:
+        return repr(self._async).removeprefix("Async")
+
     @property
     def execution_id(self) -> str:
         """The command's id."""
@@ -119,6 +122,13 @@ class Commands:
             relay,
         )
 
+    def kill(self, command: str | int) -> bool:
+        """Kill a running command with all its processes, by its id or its process id (see `list`).
+
+        Returns whether it was running; killing a command that has ended is no error.
+        """
+        return run(self._async.kill(command))
+
     def list(self) -> tuple[RunningCommand, ...]:
-        """List the commands that are running."""
+        """List the commands that are running, with their process ids inside the sandbox."""
         return run(self._async.list())

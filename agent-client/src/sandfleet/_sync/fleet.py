@@ -64,6 +64,9 @@ class Fleet:
             )
         )
 
+    def __repr__(self) -> str:
+        return repr(self.as_async).removeprefix("Async")
+
     @property
     def address(self) -> str:
         """The fleet's address: "unix:/path" or "host:port"."""

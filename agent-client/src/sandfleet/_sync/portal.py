@@ -6,7 +6,10 @@ import os
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from sandfleet.errors import SandfleetError
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,6 +19,9 @@ Answer = TypeVar("Answer")
 Value = TypeVar("Value")
 Options = TypeVar("Options")
 
+# Modules whose lines in a traceback say nothing to a caller: of this bridge always, of the client in its own errors.
+_BRIDGE = ("asyncio.", "concurrent.", "threading", "sandfleet._sync.")
+_CLIENT = ("sandfleet.", "grpc.")
 # How long a cancelled call may take to end, in seconds.
 _END = 2.0
 
@@ -111,11 +117,35 @@ def run(work: Coroutine[Any, Any, Answer], relay: Relay | None = None) -> Answer
     answer = asyncio.run_coroutine_threadsafe(_telling(work, over), loop)
     try:
         return relay.serve(answer) if relay else answer.result()
-    except BaseException:  # KeyboardInterrupt too: the caller waits no longer.
+    except BaseException as error:  # noqa: BLE001  KeyboardInterrupt too: the caller waits no longer
         if answer.cancel():
             # Let its end (an interrupt of the execution) finish before the caller closes things.
             over.wait(_END)
-        raise
+        raise shortened(error)  # noqa: B904  its cause stays as it is, unless it is hidden
+
+
+def shortened(error: BaseException) -> BaseException:
+    """Take what the event loop, gRPC and the async client did out of the traceback; callbacks' own lines stay.
+
+    The gRPC error behind a typed one is not shown either; it stays in `__context__`.
+    """
+    own = isinstance(error, SandfleetError | KeyboardInterrupt)
+    if own:
+        error.__cause__ = None
+    hidden = (*_BRIDGE, *_CLIENT) if own else _BRIDGE
+    return error.with_traceback(_without(hidden, error.__traceback__))
+
+
+def _without(hidden: tuple[str, ...], trace: TracebackType | None) -> TracebackType | None:
+    kept = []
+    while trace is not None:
+        if not str(trace.tb_frame.f_globals.get("__name__", "")).startswith(hidden):
+            kept.append(trace)
+        trace = trace.tb_next
+    rest: TracebackType | None = None
+    for each in reversed(kept):
+        rest = TracebackType(rest, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return rest
 
 
 async def _telling(work: Coroutine[Any, Any, Answer], over: threading.Event) -> Answer:

@@ -26,6 +26,9 @@ class PtyHandle:
     def __init__(self, original: AsyncPtyHandle) -> None:
         self._async = original
 
+    def __repr__(self) -> str:
+        return repr(self._async).removeprefix("Async")
+
     @property
     def execution_id(self) -> str:
         """The command's id."""
@@ -106,3 +109,13 @@ class Pty:
                 )
             )
         )
+
+    def connect(self, execution_id: str, *, rows: int = 0, cols: int = 0) -> PtyHandle:
+        """Use a terminal that this or another process created, from the oldest output that is still stored.
+
+        rows, cols  its new size, which makes full-screen programs draw anew; 0 and 0 leave the size as it is.
+
+        Raises NotFoundError when no terminal has the id, PreconditionFailed when the command has no terminal,
+        InvalidArgument.
+        """
+        return PtyHandle(run(self._async.connect(execution_id, rows=rows, cols=cols)))

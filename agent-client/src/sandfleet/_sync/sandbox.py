@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from sandfleet._calls import also_by_id
 from sandfleet._sync.portal import Relay, iterate, run, unwrap
 from sandfleet.values.options import DEFAULT_RPC_TIMEOUT
 
@@ -30,6 +31,23 @@ if TYPE_CHECKING:
     from sandfleet.values.variables import Autosave
 
 
+def _kill(sandbox_id: str, *, fleet: Fleet | None = None) -> bool:
+    """End the sandbox of this id with everything in it, wherever `connect` finds it. Returns whether it existed."""
+    from sandfleet.sandbox import _kill as original
+
+    return run(original(sandbox_id, fleet=unwrap(fleet, "as_async")))
+
+
+def _get_info(sandbox_id: str, *, fleet: Fleet | None = None) -> SandboxInfo:
+    """Describe the sandbox of this id, wherever `connect` finds it; without its executor's part if that is not ready.
+
+    Raises SandboxEnded.
+    """
+    from sandfleet.sandbox import _get_info as original
+
+    return run(original(sandbox_id, fleet=unwrap(fleet, "as_async")))
+
+
 class Sandbox:
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
@@ -46,6 +64,9 @@ class Sandbox:
     def __init__(self, original: AsyncSandbox) -> None:
         self._async = original
 
+    def __repr__(self) -> str:
+        return repr(self._async).removeprefix("Async")
+
     @cached_property
     def commands(self) -> Commands:
         """Programs that end by themselves."""
@@ -55,7 +76,7 @@ class Sandbox:
 
     @cached_property
     def files(self) -> Files:
-        """Files below /workspace and /tmp."""
+        """Files of the sandbox."""
         from sandfleet._sync.files import Files
 
         return Files(self._async.files)
@@ -84,6 +105,9 @@ class Sandbox:
     @classmethod
     def create(cls, template: str = "", *, fleet: Fleet | None = None, **options: Unpack[CreateOptions]) -> Self:
         """Claim a sandbox: a warm one if the fleet has one.
+
+        The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
+
 
         template  the sandbox's template; "" means the pool's, or "python" without a pool.
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
@@ -203,7 +227,7 @@ class Sandbox:
         return run(self._async.fork_context(context, count, context_ids=context_ids))
 
     def list_contexts(self) -> tuple[Context, ...]:
-        """List the contexts."""
+        """List the contexts, the default one first if no cell has used it yet."""
         return run(self._async.list_contexts())
 
     def restart_context(self, context: str | Context = "default") -> Context:
@@ -225,8 +249,12 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         return run(self._async.__aexit__(*_))
 
+    @also_by_id(_kill)
     def kill(self) -> bool:
-        """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error."""
+        """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error.
+
+        The class has the same call by id: `Sandbox.kill(sandbox_id)`, with `fleet=` as `connect` has it.
+        """
         return run(self._async.kill())
 
     def close(self) -> None:
@@ -252,8 +280,12 @@ class Sandbox:
         """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
         return run(self._async.get_host(port))
 
+    @also_by_id(_get_info)
     def get_info(self) -> SandboxInfo:
-        """Describe the sandbox, its isolation included. Raises SandboxEnded."""
+        """Describe the sandbox, its isolation included. Raises SandboxEnded.
+
+        The class has the same call by id: `Sandbox.get_info(sandbox_id)`, with `fleet=` as `connect` has it.
+        """
         return run(self._async.get_info())
 
     def wait_for_egress(self, timeout: float = 30.0) -> bool:

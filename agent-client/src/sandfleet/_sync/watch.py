@@ -14,13 +14,18 @@ if TYPE_CHECKING:
 
 
 class FileWatch:
-    """The changes below a directory since `watch_dir` returned. Iterate over it; `stop` it in the end.
+    """The changes below a directory since `watch_dir` returned. Iterate over it, or poll it; `stop` it in the end.
+
+    An iteration waits for the next change, `get_new_events` returns those that are there.
 
     When the connection breaks, the watch reconnects and gives an OVERFLOW event: changes in between may be missing.
     """
 
     def __init__(self, original: AsyncFileWatch) -> None:
         self._async = original
+
+    def __repr__(self) -> str:
+        return repr(self._async).removeprefix("Async")
 
     @property
     def path(self) -> str:
@@ -29,6 +34,10 @@ class FileWatch:
 
     def __iter__(self) -> Iterator[FileEvent]:
         return iterate(self._async)
+
+    def get_new_events(self, timeout: float = 0.0) -> list[FileEvent]:
+        """Return the changes since the last call or iteration; waits at most `timeout` seconds for the first one."""
+        return run(self._async.get_new_events(timeout))
 
     def stop(self) -> None:
         """End the watch; an iteration over it ends."""

@@ -126,6 +126,13 @@ class Link:
         """The uid of the executor's current incarnation."""
         return self._connection.uid
 
+    @property
+    def state(self) -> str:
+        """What this client knows of the sandbox: "open", "closed", or "ended" with the reason."""
+        if self._ended is not None:
+            return f"ended: {self._ended.reason}" if self._ended.reason else "ended"
+        return "closed" if self._closed else "open"
+
     async def connection(self) -> Connection:
         """Return the connection to use now, with a token that lives long enough. Raises SandboxEnded."""
         self._check_open()

@@ -13,7 +13,7 @@ from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.events import EventCollector
 from sandfleet._wire.stream import COMMANDS, ExecutionStream
-from sandfleet.errors import CommandFailed, InvalidArgument, NotFoundError, SandfleetError
+from sandfleet.errors import InvalidArgument, NotFoundError, SandfleetError
 from sandfleet.observe import tracing
 from sandfleet.resources.contexts import Listeners
 from sandfleet.values.execution import CommandOutput, CommandResult, Stream
@@ -47,6 +47,10 @@ class AsyncCommandHandle:
         self._pieces = stream.pieces()
         self._turn = asyncio.Lock()
         self._next: asyncio.Future[Piece] | None = None
+
+    def __repr__(self) -> str:
+        ending = self._stream.collector.ending
+        return f"{type(self).__name__}({self.execution_id}, {ending.outcome if ending else 'running'})"
 
     @property
     def execution_id(self) -> str:
@@ -90,7 +94,8 @@ class AsyncCommandHandle:
         if self._feeding is not None:
             # The command has ended and will not read the rest.
             self._feeding.cancel()
-        return _checked(result_of(self._stream.collector), check=check)
+        result = result_of(self._stream.collector)
+        return result.raise_for_error() if check else result
 
     async def kill(self) -> bool:
         """Kill the command with all its processes. Returns whether it was still running."""
@@ -102,12 +107,7 @@ class AsyncCommandHandle:
 
         Raises InvalidArgument (no such signal).
         """
-        request = api.process.SignalRequest(execution_id=self.execution_id, signal=number)
-        try:
-            await self._link.unary(lambda c: c.process.Signal, request)
-        except NotFoundError:
-            return False
-        return True
+        return await _signal(self._link, self.execution_id, number)
 
     @checked
     async def send_stdin(self, data: str | bytes) -> None:
@@ -193,8 +193,19 @@ class AsyncCommands:
         await stream.attach()
         return AsyncCommandHandle(self._link, stream, Listeners(on_stdout, on_stderr), None)
 
+    @checked
+    async def kill(self, command: str | int) -> bool:
+        """Kill a running command with all its processes, by its id or its process id (see `list`).
+
+        Returns whether it was running; killing a command that has ended is no error.
+        """
+        if isinstance(command, str):
+            return await _signal(self._link, command, _SIGKILL)
+        found = [each.execution_id for each in await self.list() if each.pid == command]
+        return await _signal(self._link, found[0], _SIGKILL) if found else False
+
     async def list(self) -> tuple[RunningCommand, ...]:
-        """List the commands that are running."""
+        """List the commands that are running, with their process ids inside the sandbox."""
         answer = await self._link.unary(lambda c: c.process.List, api.process.ListRequest(), idempotent=True)
         return tuple(convert.command(message) for message in answer.commands)
 
@@ -222,7 +233,16 @@ class AsyncCommands:
                 raise
             span.set("process.exit.code", result.exit_code)
             span.conclude(result.outcome, result.reason, handle.spans)
-        return _checked(result, check=check)
+        return result.raise_for_error() if check else result
+
+
+async def _signal(link: Link, execution_id: str, number: int) -> bool:
+    request = api.process.SignalRequest(execution_id=execution_id, signal=number)
+    try:
+        await link.unary(lambda c: c.process.Signal, request)
+    except NotFoundError:
+        return False
+    return True
 
 
 def _start_request(cmd: Command, options: RunOptions) -> api.process.StartRequest:
@@ -268,13 +288,4 @@ def result_of(collector: EventCollector) -> CommandResult:
         stdout_bytes=out.data,
         stderr_bytes=err.data,
         notices=convert.notices(collector.started) if collector.started else (),
-    )
-
-
-def _checked(result: CommandResult, *, check: bool) -> CommandResult:
-    if not check or result.ok:
-        return result
-    last = (result.stderr or result.stdout).strip().rpartition("\n")[2][:200] or result.message
-    raise CommandFailed(
-        f"cannot go on: the command ended with exit code {result.exit_code} ({result.outcome}): {last}", result
     )

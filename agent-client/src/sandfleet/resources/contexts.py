@@ -272,7 +272,11 @@ class Interpreter:
         """List the contexts."""
         request = api.interpreter.ListContextsRequest()
         answer = await self._link.unary(lambda c: c.interpreter.ListContexts, request, idempotent=True)
-        return tuple(convert.context(message) for message in answer.contexts)
+        found = tuple(convert.context(message) for message in answer.contexts)
+        # The executor makes it with its first cell.
+        if any(context.context_id == DEFAULT_CONTEXT for context in found):
+            return found
+        return (Context(DEFAULT_CONTEXT, "python", "idle", generation=0, executions=0), *found)
 
     async def restart(self, context: str | Context) -> Context:
         """Start a new interpreter in a context."""

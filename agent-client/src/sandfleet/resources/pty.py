@@ -36,6 +36,9 @@ class AsyncPtyHandle:
         self._link = link
         self._handle = AsyncCommandHandle(link, stream, Listeners(None, None), None)
 
+    def __repr__(self) -> str:
+        return repr(self._handle).replace("AsyncCommandHandle", type(self).__name__, 1)
+
     @property
     def execution_id(self) -> str:
         """The command's id."""
@@ -125,12 +128,32 @@ class AsyncPty:
             timeout=convert.seconds(timeout),
             pty=api.process.Pty(rows=rows, cols=cols, term=term),
         )
-        collector = EventCollector(request.execution_id)
-        # A terminal may run for days: its output is passed on, not stored.
-        collector.outputs = {stream: _Passing(stream) for stream in Stream}
-        stream = ExecutionStream(self._link, collector, timeout, COMMANDS)
+        stream = ExecutionStream(self._link, _passing_on(request.execution_id), timeout, COMMANDS)
         await stream.open(request)
         return AsyncPtyHandle(self._link, stream)
+
+    @checked
+    async def connect(self, execution_id: str, *, rows: int = 0, cols: int = 0) -> AsyncPtyHandle:
+        """Use a terminal that this or another process created, from the oldest output that is still stored.
+
+        rows, cols  its new size, which makes full-screen programs draw anew; 0 and 0 leave the size as it is.
+
+        Raises NotFoundError when no terminal has the id, PreconditionFailed when the command has no terminal,
+        InvalidArgument.
+        """
+        stream = ExecutionStream(self._link, _passing_on(execution_id), None, COMMANDS)
+        await stream.attach()
+        handle = AsyncPtyHandle(self._link, stream)
+        if rows or cols:
+            await handle.resize(rows, cols)
+        return handle
+
+
+def _passing_on(execution_id: str) -> EventCollector:
+    """Make a collector that stores no output: a terminal may run for days."""
+    collector = EventCollector(execution_id)
+    collector.outputs = {stream: _Passing(stream) for stream in Stream}
+    return collector
 
 
 class _Passing(Output):

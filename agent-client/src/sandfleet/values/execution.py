@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Self
 
 from sandfleet.values import _show
 from sandfleet.values.environment import Notice
 from sandfleet.values.rollback import Rollback
+from sandfleet.values.root import SandfleetError
 from sandfleet.values.variables import Autosaved
 
 MimeParts = Mapping[str, "str | bytes"]
@@ -110,7 +112,8 @@ class ExecutionError:
     """An exception that the code raised: exact class name, str() of it, and the traceback as Python prints it.
 
     `value` is exact up to 8 MiB of UTF-8; `truncated` counts the bytes that are missing at its end. A traceback above
-    64 KiB lacks its middle. A shell's `name` is ExitCode or SyntaxError.
+    64 KiB lacks its middle. A shell's `name` is ExitCode or SyntaxError. `print(error)` shows
+    the traceback.
     """
 
     name: str
@@ -118,6 +121,17 @@ class ExecutionError:
     traceback: str = ""
     frames: tuple[Frame, ...] = ()
     truncated: int = 0
+
+    @property
+    def summary(self) -> str:
+        """Name and value in one line, as the last line of a traceback."""
+        return f"{self.name}: {self.value}" if self.value else self.name
+
+    def __repr__(self) -> str:
+        return _show.short("ExecutionError", self.summary)
+
+    def __str__(self) -> str:
+        return self.traceback.rstrip() or self.summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +218,8 @@ class Execution:
     lost, restored   what earlier cells left and is lost: "variables" ("variables: a, b"), "processes", "tmp"; and what
                      came back, in words.
     notices          facts about the sandbox, told in a context's first cell: "PackagesNotInstalled".
+
+    `print(execution)` shows what a terminal would: output, results and the error.
     """
 
     execution_id: str
@@ -242,8 +258,17 @@ class Execution:
         """Whether the variables of earlier cells are lost."""
         return "variables" in self.lost
 
+    def raise_for_error(self) -> Self:
+        """Return the execution if it is ok. Raises ExecutionFailed, with the code's traceback as a note."""
+        if self.ok:
+            return self
+        raise ExecutionFailed(f"cannot go on: {self._why()}", self)
+
     def __repr__(self) -> str:
-        return _show.short("Execution", self.outcome, self._summary())
+        return _show.short("Execution", self.execution_id, self.outcome, self._summary())
+
+    def __str__(self) -> str:
+        return "\n".join(text.rstrip("\n") for text in self._texts()) or repr(self)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Show output, results and error in Jupyter.
@@ -256,13 +281,18 @@ class Execution:
 
     def _summary(self) -> str:
         if self.error is not None:
-            return f"{self.error.name}: {self.error.value}"
+            return self.error.summary
         return self.text or self.message or self.logs.stdout
+
+    def _why(self) -> str:
+        if self.error is not None:
+            return f"the code raised {self.error.summary}"
+        return f"the execution ended with the outcome {self.outcome}: {self.message}"
 
     def _texts(self) -> list[str]:
         texts = [self.logs.stdout, self.logs.stderr, *(result.text or repr(result) for result in self.results)]
         if self.error is not None:
-            texts.append(self.error.traceback or self._summary())
+            texts.append(str(self.error))
         elif not self.ok:
             texts.append(f"{self.outcome}: {self.message}")
         return [text for text in texts if text]
@@ -300,8 +330,43 @@ class CommandResult:
         """Whether it ended by itself with exit code 0."""
         return self.outcome is Outcome.OK
 
+    def raise_for_error(self) -> Self:
+        """Return the result if it is ok. Raises CommandFailed."""
+        if self.ok:
+            return self
+        last = (self.stderr or self.stdout).strip().rpartition("\n")[2][:200] or self.message
+        why = f"the command ended with exit code {self.exit_code} ({self.outcome}): {last}"
+        raise CommandFailed(f"cannot go on: {why}", self)
+
     def __repr__(self) -> str:
-        return _show.short("CommandResult", self.outcome, f"exit code {self.exit_code}", self.stdout or self.stderr)
+        shown = self.stdout or self.stderr
+        return _show.short("CommandResult", self.execution_id, self.outcome, f"exit code {self.exit_code}", shown)
+
+    def __str__(self) -> str:
+        ended = "" if self.ok else f"{self.outcome}, exit code {self.exit_code}: {self.message}".rstrip(": ")
+        return "\n".join(text.rstrip("\n") for text in (self.stdout, self.stderr, ended) if text) or repr(self)
+
+
+class CommandFailed(SandfleetError):
+    """A command with `check=True` ended with another exit code than 0."""
+
+    def __init__(self, message: str, result: CommandResult) -> None:
+        super().__init__(message, reason=result.reason)
+        self.result = result
+        # The arguments with which pickle calls the class.
+        self.args = (message, result)
+
+
+class ExecutionFailed(SandfleetError):
+    """An execution did not end well, and `raise_for_error` was called."""
+
+    def __init__(self, message: str, execution: Execution) -> None:
+        super().__init__(message, reason=execution.reason)
+        self.execution = execution
+        # The arguments with which pickle calls the class.
+        self.args = (message, execution)
+        if execution.error is not None and execution.error.traceback:
+            self.add_note(f"In the sandbox:\n{execution.error.traceback.rstrip()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,17 +381,22 @@ class CommandOutput:
 
 @dataclass(frozen=True, slots=True)
 class RunningCommand:
-    """A command that is running now."""
+    """A command that is running now. `pid` is its process id inside the sandbox; 0 before its program has started."""
 
     execution_id: str
     argv: tuple[str, ...]
     started: datetime | None
+    pid: int = 0
+
+    def __repr__(self) -> str:
+        return _show.short("RunningCommand", self.execution_id, f"process {self.pid}", " ".join(self.argv))
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """A live interpreter. `state` is idle, busy or ended; `generation` counts from 1.
 
+    The default context is there from the start: its interpreter, and generation 1, begin with its first cell.
     `copied_cell`: the cell whose state is kept as a copy; 0 without one.
     """
 
@@ -337,3 +407,6 @@ class Context:
     executions: int
     copied_cell: int = 0
     autosaved: Autosaved | None = None
+
+    def __repr__(self) -> str:
+        return _show.short("Context", self.context_id, self.language, self.state)

@@ -119,6 +119,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
                 execution_id=command.execution.id,
                 argv=shown_argv(command.request),
                 started=convert.timestamp(int(command.request.started * 1e9)),
+                pid=await command.pid(),
             )
             for command in self._session.commands()
         ]

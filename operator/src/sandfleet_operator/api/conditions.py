@@ -23,9 +23,12 @@ class ConditionType(Enum):
     POD_SCHEDULED = "PodScheduled", "The sandbox has a pod, and the pod has a node."
     ISOLATED = (
         "Isolated",
-        "Before any user code ran, the default-deny policy and the egress policy existed, and the executor proved its identity and its runtime.",
+        "Before any user code ran, the default-deny policy and the egress policy existed, and the executor proved its identity and its runtime. No NetworkPolicy of others opens the sandbox.",
     )
-    READY = "Ready", "The sandbox can run code: its pod belongs to it, Isolated is True and the executor answers."
+    READY = (
+        "Ready",
+        "The sandbox can run code: its pod belongs to it, its isolation was proved and the executor answers. Isolated is True, or its reason is OpenedByOthers and the template's networkClosure is not Required.",
+    )
     SUSPENDED = "Suspended", "operatingMode is Suspended and the pod is gone. The workspace is kept."
     EXPIRED = "Expired", "The sandbox has ended for good. It gets no further pod."
     DEGRADED = "Degraded", "The sandbox has a problem that the operator cannot repair alone. It may still run."
@@ -64,6 +67,11 @@ class PoolReason(Word):
         "PolicyMissing",
         "The namespace lacks its default-deny policy, the template's egress policy or the keys for tokens. Until they exist, the fleet starts and hands out no sandbox.",
         "Wait for the operator to create them. If it does not, check that it runs, and read its log for this namespace.",
+    )
+    OPENED_BY_OTHERS = (
+        "OpenedByOthers",
+        "NetworkPolicies that are not Sandfleet's open the template's sandboxes, and networkClosure of the template is Required. Until they are gone, the fleet starts and hands out no sandbox. The message names them.",
+        "Delete these policies, or let their podSelector leave out pods with the label sandfleet.io/component=sandbox.",
     )
     TEMPLATE_NOT_FOUND = (
         "TemplateNotFound",
@@ -286,6 +294,11 @@ class Reason(Word):
         "PolicyInPlace",
         "The policies exist; the executor has not proved its runtime yet.",
         "No action is needed.",
+    )
+    OPENED_BY_OTHERS = (
+        "OpenedByOthers",
+        "NetworkPolicies that are not Sandfleet's select the sandbox and allow traffic. Policies add up, so the sandbox is more open than its template says. The message names them.",
+        "Delete these policies, or let their podSelector leave out pods with the label sandfleet.io/component=sandbox. The sandbox is not handed out meanwhile if networkClosure of its template is Required.",
     )
     EXECUTOR_IDENTITY_INVALID = (
         "ExecutorIdentityInvalid",

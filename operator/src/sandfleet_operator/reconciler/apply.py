@@ -38,7 +38,6 @@ from sandfleet_operator.plan.sandbox.actions import (
     SandboxAction,
 )
 
-
 _LOG = logging.getLogger(__name__)
 
 

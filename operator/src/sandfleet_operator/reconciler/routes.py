@@ -16,6 +16,7 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.openings import is_ours
 from sandfleet_operator.plan.sandbox.observed import owners_of
 from sandfleet_operator.reconciler.reconcile import Key
 
@@ -31,7 +32,7 @@ def keys_of(kind: Kind, obj: Json, store: Store) -> Iterator[Key]:
     elif kind == PERSISTENT_VOLUME_CLAIM:
         yield from _sandboxes_of(namespace, obj)
     elif kind == NETWORK_POLICY:
-        yield from _of_policy(namespace, name, obj)
+        yield from _of_policy(namespace, name, obj, store)
     elif kind == SANDBOX_TEMPLATE:
         yield from (Key("template", namespace, name), Key("namespace", namespace))
         yield from _on_template(namespace, name, store)
@@ -70,7 +71,10 @@ def _sandboxes_of(namespace: str, obj: Json) -> Iterator[Key]:
         yield Key("sandbox", namespace, name)
 
 
-def _of_policy(namespace: str, name: str, obj: Json) -> Iterator[Key]:
+def _of_policy(namespace: str, name: str, obj: Json, store: Store) -> Iterator[Key]:
+    """A policy of others may open any sandbox of its namespace."""
+    if not is_ours(obj):
+        yield from (Key("sandbox", namespace, one["metadata"]["name"]) for one in store.all(CODE_SANDBOX, namespace))
     if name == names.DEFAULT_DENY:
         yield Key("namespace", namespace)
     for owner in owners_of(obj):

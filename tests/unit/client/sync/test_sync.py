@@ -13,6 +13,7 @@ from functools import cached_property
 
 import pytest
 from sandfleet import Fleet, Sandbox
+from sandfleet._calls import OwnOrById
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet._sync import portal
 from sandfleet._sync.commands import CommandHandle, Commands
@@ -62,10 +63,12 @@ def described(member: object) -> tuple[str, str | None]:
             function = member.fget
         case cached_property():
             function = member.func
+        case OwnOrById():
+            function = member.__wrapped__
         case _:
             function = getattr(member, "__func__", member)
     assert callable(function)
-    return f"{kind} {inspect.signature(function)}".replace("Async", ""), words
+    return f"{kind} {inspect.signature(function)}".replace("Async", "").replace("Opening[Self]", "Self"), words
 
 
 @pytest.mark.parametrize(("original", "mirror"), PAIRS)

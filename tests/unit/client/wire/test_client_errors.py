@@ -35,7 +35,7 @@ def test_every_error_has_the_one_root_and_stands_in_the_tree_of_the_docstring(ki
 
 
 # These are made of what they tell.
-OF_VALUES = {errors.CommandFailed, errors.ServiceNotReadyError, errors.TransferIncomplete}
+OF_VALUES = {errors.CommandFailed, errors.ExecutionFailed, errors.ServiceNotReadyError, errors.TransferIncomplete}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind not in OF_VALUES])

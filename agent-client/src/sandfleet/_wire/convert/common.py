@@ -213,7 +213,7 @@ def notices(started: api.common.ExecutionStarted) -> tuple[Notice, ...]:
 
 def command(message: api.process.RunningCommand) -> values.RunningCommand:
     """Read a running command."""
-    return values.RunningCommand(message.execution_id, _names(message.argv), moment(message.started))
+    return values.RunningCommand(message.execution_id, _names(message.argv), moment(message.started), pid=message.pid)
 
 
 def file_info(message: api.filesystem.FileInfo) -> values.FileInfo:

@@ -6,8 +6,10 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sandfleet._arguments import checked
 from sandfleet._wire import api
 from sandfleet._wire.convert.enums import values_of
 from sandfleet._wire.link import receive, receive_within
@@ -20,12 +22,16 @@ if TYPE_CHECKING:
 
 # Of one message: an executor sends 256.
 _EVENTS_LIMIT = 10_000
+# What the executor has sent arrives within this time, in seconds.
+_ARRIVED = 0.05
 # Codes of a broken connection.
 _BROKEN = {"UNAVAILABLE", "INTERNAL", "UNKNOWN", "CANCELLED"}
 
 
 class AsyncFileWatch:
-    """The changes below a directory since `watch_dir` returned. Iterate over it; `stop` it in the end.
+    """The changes below a directory since `watch_dir` returned. Iterate over it, or poll it; `stop` it in the end.
+
+    An iteration waits for the next change, `get_new_events` returns those that are there.
 
     When the connection breaks, the watch reconnects and gives an OVERFLOW event: changes in between may be missing.
     """
@@ -41,6 +47,9 @@ class AsyncFileWatch:
         self._stopped = False
         self._sequence = 0
         self._path = ""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._path}, {'stopped' if self._stopped else 'watching'})"
 
     @property
     def path(self) -> str:
@@ -69,6 +78,18 @@ class AsyncFileWatch:
                 raise StopAsyncIteration
             await self._fill()
         return self._events.popleft()
+
+    @checked
+    async def get_new_events(self, timeout: float = 0.0) -> list[FileEvent]:
+        """Return the changes since the last call or iteration; waits at most `timeout` seconds for the first one."""
+        # Without a timeout: what has arrived is read, and the rest is not waited for.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(timeout, _ARRIVED)):
+                while not self._events and not self._stopped:
+                    await self._fill()
+        found = list(self._events)
+        self._events.clear()
+        return found
 
     async def stop(self) -> None:
         """End the watch; an iteration over it ends."""

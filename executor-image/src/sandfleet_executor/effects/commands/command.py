@@ -23,6 +23,8 @@ from sandfleet_executor.effects.namespace.namespace import Namespace
 from sandfleet_executor.worker.base.frames import Frame, FrameError
 
 MAX_FAILURE_TEXT = 4096
+# How long the process id of a program that is starting may take, in seconds.
+PID_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Command:
         self._pumps: list[Pump] = []
         self._stdin = -1
         self._writing = asyncio.Lock()
+        self._pid: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # The terminal exists, or it is certain that it will not.
         self._begun = asyncio.Event()
 
@@ -138,6 +141,15 @@ class Command:
                         raise
                     raise InputClosedError from error
 
+    async def pid(self) -> int:
+        """The program's process id in the session namespace; 0 before it runs.
+
+        The supervisor tells it after the start, when the program may have written already.
+        """
+        if self._child:
+            await asyncio.wait((self._pid,), timeout=PID_SECONDS)
+        return self._pid.result() if self._pid.done() else 0
+
     async def resize(self, rows: int, cols: int) -> None:
         """Of its terminal. Raises NoTerminalError."""
         if self.request.terminal:
@@ -179,7 +191,7 @@ class Command:
         """The supervisor. Raises NamespaceError."""
         request = self.request
         envs = request.envs | self._meter.trace.environment()
-        header = {"cwd": os.fsdecode(request.cwd), "envs": envs, "shell": request.shell}
+        header = {"cwd": os.fsdecode(request.cwd), "envs": envs, "shell": request.shell, "tell": True}
         if request.terminal:
             return await self._start_in_terminal(namespace, header, request.terminal)
         inherited: list[int] = []
@@ -229,6 +241,8 @@ class Command:
     def on_frame(self, frame: Frame) -> None:
         header = frame.header
         match header["event"]:
+            case "running":
+                self._set_pid(int(header["pid"]))
             case "exited":
                 self._meter.cpu_seconds = max(self._meter.cpu_seconds, float(header["cpu"]))
                 self._meter.sample(int(header["peak"]), 1)
@@ -248,7 +262,12 @@ class Command:
         self._count_written(ended.written)
         self._set_end(Ended(128 + signal.SIGKILL, signal.SIGKILL, memory=ended.memory))
 
+    def _set_pid(self, pid: int) -> None:
+        if not self._pid.done():
+            self._pid.set_result(pid)
+
     def _set_end(self, end: Ended) -> None:
+        self._set_pid(0)
         if not self._end.done():
             self._end.set_result(end)
 

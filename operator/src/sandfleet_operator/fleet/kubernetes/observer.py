@@ -22,7 +22,7 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.values import Isolation, Sandbox, State
 from sandfleet_operator.cluster.kube_api import KubeApi
-from sandfleet_operator.cluster.reflector import Reflector
+from sandfleet_operator.cluster.reflector import Keep, Reflector, whole
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.fleet.driver import FleetDriver
@@ -35,20 +35,23 @@ from sandfleet_operator.fleet.kubernetes.egress import EgressChecks
 from sandfleet_operator.fleet.kubernetes.unrecorded_claims import Found, UnrecordedClaims
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.record import Record, object_of
-from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods import names, openings
 from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
 from sandfleet_operator.plan.pods.podspec import PodState
+from sandfleet_operator.plan.sandbox.binding import Binding, binding_of, claims_own, has_begun, pod_names
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 
 WATCHED: dict[Kind, str] = {
-    NETWORK_POLICY: SANDBOX_SELECTOR,
+    # Those of others, too: they may open a sandbox.
+    NETWORK_POLICY: "",
     SANDBOX_TEMPLATE: "",
     SANDBOX_POOL: "",
     NODE: "",
     CODE_SANDBOX: "",
     POD: SANDBOX_SELECTOR,
 }
-
+# What is remembered of an object, where that is less than all of it.
+KEPT: dict[Kind, Keep] = {NETWORK_POLICY: openings.kept}
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,7 +63,7 @@ class Reflectors:
         self, kube: KubeApi, store: Store, saw: Callable[[Kind, bool, Json], None], namespaces: Sequence[str]
     ) -> None:
         self._reflectors = [
-            Reflector(kube, store, kind, saw, namespace=namespace, selector=selector)
+            Reflector(kube, store, kind, saw, namespace=namespace, selector=selector, keep=KEPT.get(kind, whole))
             for kind, selector in WATCHED.items()
             for namespace in ((namespaces or (None,)) if kind.namespaced else (None,))
         ]
@@ -106,6 +109,8 @@ class Observer:
         self.term: LeaderTerm | None = None
         # CodeSandbox → the scheduler's id of the sandbox that serves it.
         self._sessions: dict[str, str] = {}
+        # UID of a CodeSandbox → the claimed pod that it owns.
+        self._owned: dict[str, str] = {}
         self.unrecorded = UnrecordedClaims(store, writer, take=self._complete, left=self.look_at_sandbox)
         self._declared = DeclaredClaims(driver)
         self._background = BackgroundTasks()
@@ -145,6 +150,8 @@ class Observer:
             return
         pod = pod_of(obj)
         record = adoption.record_on(pod.annotations)
+        if record is not None and pod.owner:
+            self._owned[pod.owner] = pod.name
         match adoption.fate(pod, record, self.term):
             case Fate.WARM:
                 self._adopt_warm(key, pod, obj)
@@ -242,10 +249,23 @@ class Observer:
             return
         if gone or adoption.is_over(sandbox):
             self._ended(name, sandbox, gone=gone)
-        elif adoption.wants_pool(sandbox):
+            return
+        binding = self._binding(sandbox)
+        if adoption.wants_pool(sandbox, binding):
             self._declared.ask(name, sandbox)
-        elif names.BOUND_POD in sandbox.meta.annotations:
-            self._bound(name, sandbox)
+        elif binding is not None:
+            self._bound(name, sandbox, binding)
+
+    def _binding(self, sandbox: CodeSandbox) -> Binding | None:
+        meta = sandbox.meta
+        owned = self._owned.get(meta.uid)
+        places = (*pod_names(sandbox), *((owned,) if owned else ()))
+        found = (self._store.get(Ref(POD, meta.namespace, place)) for place in places)
+        return binding_of(sandbox, (pod_of(one) for one in found if one is not None))
+
+    def _is_of(self, sandbox: CodeSandbox, known: Sandbox, binding: Binding | None) -> bool:
+        run = self._backend.run(known.sandbox_uid)
+        return adoption.is_of(sandbox, known, binding, run.object if run else None)
 
     def _ended(self, name: str, sandbox: CodeSandbox, *, gone: bool) -> None:
         self._declared.drop(name)
@@ -254,11 +274,12 @@ class Observer:
         known = self.session_of(name)
         if known is None:
             self._sessions.pop(name, None)
-        elif adoption.is_of(sandbox, known):
+        elif self._is_of(sandbox, known, self._binding(sandbox)):
             del self._sessions[name]
             self._backend.removed(known.sandbox_uid, reason)
-        record = adoption.record_on(sandbox.meta.annotations)
-        if not gone and not sandbox.meta.deleting and record is not None and not record.uid:
+        if gone:
+            self._owned.pop(sandbox.meta.uid, None)
+        elif not sandbox.meta.deleting and claims_own(sandbox) is not None:
             # Only the fleet removes an object that the fleet has made.
             self._remove_object(sandbox)
 
@@ -271,30 +292,27 @@ class Observer:
         if obj is not None:
             self.sandbox(obj, gone=False)
 
-    def _bound(self, name: str, sandbox: CodeSandbox) -> None:
-        record = adoption.record_on(sandbox.meta.annotations)
-        if record is None:
-            return
-        namespace, spec = sandbox.meta.namespace, sandbox.spec
-        pod_name, _, pod_uid = sandbox.meta.annotations[names.BOUND_POD].partition("/")
-        key = f"{namespace}/{pod_name}"
+    def _bound(self, name: str, sandbox: CodeSandbox, binding: Binding) -> None:
+        namespace, spec, record = sandbox.meta.namespace, sandbox.spec, binding.record
+        key = f"{namespace}/{binding.pod}"
         serves = adoption.incarnation(sandbox)
         known = self._scheduler.inventory.get(self._sessions.get(name, key))
-        if known is not None and not adoption.is_of(sandbox, known):
+        if known is not None and not self._is_of(sandbox, known, binding):
             # Of a fleet that was deposed: whose object stays is settled where ours is written.
             return
         if known is None and key in self.unrecorded:
             return
-        if known is None and self.term is not None and adoption.is_late(record, self.term):
+        late = self.term is not None and adoption.is_late(record, self.term) and not has_begun(sandbox.status)
+        if known is None and self.term is not None and late:
             if record.number < self.term.fencing:
                 self._remove_object(sandbox)
         elif known is None:
             pool = pool_name(namespace, spec.pool, spec.template)
-            first = self._store.get(Ref(POD, namespace, pod_name))
-            alive = first is not None and first["metadata"]["uid"] == pod_uid
-            present = adoption.present(sandbox, first_is_alive=alive)
+            first = self._store.get(Ref(POD, namespace, binding.pod))
+            alive = first is not None and first["metadata"]["uid"] == binding.pod_uid
+            present = adoption.present(sandbox, binding, first_is_alive=alive)
             self._adopt_session(key, present, record, (pool, spec.template), sandbox.meta)
-        elif known.state is State.RECOVERING and serves and sandbox.status.pod_uid != pod_uid:
+        elif known.state is State.RECOVERING and serves and sandbox.status.pod_uid != binding.pod_uid:
             self._backend.know(serves, sandbox.status.pod_uid, record, sandbox.meta)
             self._driver.do(self._scheduler.recovered(known.sandbox_id, serves, self._clock()))
             self._background.begin(self._reopened(known.sandbox_id), f"open {name}")

@@ -80,7 +80,7 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "namespace": request.namespace,
         "name": request.name,
-        "labels": {**names.copied(request.labels, settings.copied_labels), **own_labels(request)},
+        "labels": pod_labels(request, settings),
         "annotations": annotations,
     }
     if request.owner is not None:
@@ -92,6 +92,10 @@ def spec_hash(wanted: Effective, settings: Settings) -> str:
     """A hash of the values that pods are made from. Sandboxes of a template that change no value share one hash."""
     anonymous = PodRequest(namespace="", name="", wanted=wanted)
     return hashlib.sha256(json.dumps(_spec(anonymous, settings), sort_keys=True).encode()).hexdigest()[:32]
+
+
+def pod_labels(request: PodRequest, settings: Settings) -> dict[str, str]:
+    return {**names.copied(request.labels, settings.copied_labels), **own_labels(request)}
 
 
 def own_labels(request: PodRequest) -> dict[str, str]:

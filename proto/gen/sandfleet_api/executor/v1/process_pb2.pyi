@@ -123,14 +123,16 @@ class ResizeResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class RunningCommand(_message.Message):
-    __slots__ = ("execution_id", "argv", "started")
+    __slots__ = ("execution_id", "argv", "started", "pid")
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     ARGV_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     argv: _containers.RepeatedScalarFieldContainer[bytes]
     started: _timestamp_pb2.Timestamp
-    def __init__(self, execution_id: _Optional[str] = ..., argv: _Optional[_Iterable[bytes]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    pid: int
+    def __init__(self, execution_id: _Optional[str] = ..., argv: _Optional[_Iterable[bytes]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class ListRequest(_message.Message):
     __slots__ = ()

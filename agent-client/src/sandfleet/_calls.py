@@ -1,0 +1,81 @@
+"""Two shapes of a call: awaited or entered with `async with`; of an object, or of its class by id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from types import MethodType, TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+
+
+class _Entered(Protocol):
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> object: ...
+
+
+Opened = TypeVar("Opened", bound=_Entered)
+Owner = TypeVar("Owner")
+Answer = TypeVar("Answer")
+Named = TypeVar("Named")
+Own = ParamSpec("Own")
+ById = ParamSpec("ById")
+
+
+class Opening(Coroutine[Any, Any, Opened], Generic[Opened]):
+    """The answer of a call that opens something: `await` it, or enter it at once with `async with`.
+
+    It is a coroutine, so `asyncio.create_task` and `asyncio.run` take it as well.
+    """
+
+    def __init__(self, call: Coroutine[Any, Any, Opened]) -> None:
+        self._call = call
+        self._opened: Opened | None = None
+
+    def send(self, value: Any, /) -> Any:
+        """As of any coroutine."""
+        return self._call.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As of any coroutine."""
+        return self._call.throw(*error)
+
+    def close(self) -> None:
+        """As of any coroutine."""
+        self._call.close()
+
+    def __await__(self) -> Generator[Any, Any, Opened]:
+        return self._call.__await__()
+
+    async def __aenter__(self) -> Opened:
+        self._opened = await self._call
+        return await self._opened.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, error, trace)
+
+
+class OwnOrById(Generic[Owner, Own, Answer, ById, Named]):
+    """A call of an object, which its class takes with an id: `sandbox.kill()`, `Sandbox.kill("sb-1")`."""
+
+    def __init__(self, own: Callable[Concatenate[Owner, Own], Answer], by_id: Callable[ById, Named]) -> None:
+        self.__doc__ = own.__doc__
+        self.__wrapped__ = own
+        self._by_id = by_id
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Callable[ById, Named]: ...
+    @overload
+    def __get__(self, instance: Owner, owner: type) -> Callable[Own, Answer]: ...
+    def __get__(self, instance: Owner | None, owner: type) -> Callable[ById, Named] | Callable[Own, Answer]:
+        return self._by_id if instance is None else MethodType(self.__wrapped__, instance)
+
+
+def also_by_id(
+    by_id: Callable[ById, Named],
+) -> Callable[[Callable[Concatenate[Owner, Own], Answer]], OwnOrById[Owner, Own, Answer, ById, Named]]:
+    """Give the class of a method a call of the same name that takes an id."""
+    return lambda own: OwnOrById(own, by_id)

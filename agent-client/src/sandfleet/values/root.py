@@ -1,0 +1,27 @@
+"""The root of all errors, below the values so that a value can raise one."""
+
+from __future__ import annotations
+
+
+class SandfleetError(Exception):
+    """Root of all errors of the client.
+
+    reason     one word in CamelCase for programs; "" if there is none.
+    retryable  whether the same call may succeed later without a change.
+    subject    the path or id that the error is about; "" if there is none.
+    """
+
+    def __init__(self, message: str, *, reason: str = "", retryable: bool = False, subject: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.retryable = retryable
+        self.subject = subject
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __repr__(self) -> str:
+        known = {"reason": self.reason, "subject": self.subject}
+        named = "".join(f", {name}={value!r}" for name, value in known.items() if value)
+        return f"{type(self).__name__}({self.message!r}{named})"
