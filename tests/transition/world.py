@@ -83,6 +83,8 @@ class World:
         # Count of the writes of the scenario that this one starts with.
         self.begun = 0
         self.lives = 0
+        # No operator runs, and none is started.
+        self.away = False
         self.greeted: list[Greet] = []
         self.asked: list[AskServices] = []
         # The services that executors report; None: executors are silent.
@@ -123,6 +125,8 @@ class World:
 
     async def _operate(self) -> None:
         while True:
+            while self.away:
+                await asyncio.sleep(START_AGAIN)
             self.lives += 1
             self._life = asyncio.create_task(self._live(self.lives))
             await asyncio.wait([self._life])
@@ -163,7 +167,8 @@ class World:
 
         return fault
 
-    def end_operator(self) -> None:
+    def end_operator(self, *, away: bool = False) -> None:
+        self.away = away
         if self._life:
             self._life.cancel()
 

@@ -32,7 +32,7 @@ from sandfleet_operator.executors.services import ServiceWatch
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.sandbox import status as conditions
 from sandfleet_operator.plan.sandbox.actions import EnsureKeys, EnsurePolicy, Greet, Plan, SandboxAction
-from sandfleet_operator.plan.sandbox.binding import binding_of, claims_own, current_pod, current_uid, pod_names
+from sandfleet_operator.plan.sandbox.binding import binding_of, claims_own, current_pod, current_uid, pod_names, told
 from sandfleet_operator.plan.sandbox.dependencies import is_own, volume_claim_name
 from sandfleet_operator.plan.sandbox.observed import (
     Contact,
@@ -219,7 +219,7 @@ class Reconciler:
         # Another pod does not prove that the recorded one is gone.
         if pod is not None and (not current or pod.uid == current):
             return pod, False
-        if not current and claims_own(sandbox) is None:
+        if not current and told(sandbox) is None:
             return pod, False
         # A cache is no reason to start another pod: ask the API server.
         pods = [pod_of(found) for ref in refs if (found := await self._applier.look(ref))]

@@ -106,7 +106,7 @@ class BindingStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxStatus:
-    """Status of a CodeSandbox. The fleet writes `binding`, and the operator everything else."""
+    """Status of a CodeSandbox. The fleet writes `binding` at the claim, and the operator everything else."""
 
     conditions: Annotated[tuple[Condition, ...], at("conditions")] = ()
     observed_generation: Annotated[int, at("observedGeneration")] = 0
@@ -129,7 +129,6 @@ class SandboxStatus:
     services: Annotated[tuple[ServiceStatus, ...], at("services", empty="null")] = ()
     # "N/M": N of M services are ready or completed; empty without services.
     services_ready: Annotated[str, at("servicesReady", empty="null")] = ""
-    # The operator only hands it on.
     binding: Annotated[BindingStatus | None, at("binding", empty="left out")] = None
     # The fencing number of the leader that wrote this.
     fencing: Annotated[int, at("fencing")] = 0

@@ -15,6 +15,7 @@ from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
+    PERSISTENT_VOLUME_CLAIM,
     POD,
     AlreadyExists,
     Conflict,
@@ -47,7 +48,7 @@ from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_p
 from sandfleet_operator.plan.pods.volume import workspace_claim
 from sandfleet_operator.plan.sandbox.binding import Binding, settled_binding, told
 from sandfleet_operator.plan.sandbox.dependencies import annotated
-from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
+from sandfleet_operator.plan.sandbox.observed import Pod, owner_of, pod_of
 
 # Seconds for which a claim asks after a write whose reply was lost, before it fails.
 SETTLE_SECONDS = 10.0
@@ -215,11 +216,18 @@ class KubernetesBackend:
             return
         async with run.lock:
             try:
-                await self._create_volume(recipe, run)
-            except AlreadyExists:
-                return
+                await self._complete_volume(recipe, run)
             except (KubeError, NotLeadingError) as error:
                 self._not_started(run, str(error))
+
+    async def _complete_volume(self, recipe: Recipe, run: Run) -> None:
+        try:
+            await self._create_volume(recipe, run)
+        except AlreadyExists:
+            ref = Ref(PERSISTENT_VOLUME_CLAIM, run.ref.namespace, names.workspace_claim_name(run.ref.name))
+            if owner_of(await self._kube.get(ref), "Pod") != run.uid:
+                # Another account made it while the pod had none, and would have the files of its next session.
+                self._not_started(run, f"volume claim {ref.name} does not belong to it")
 
     async def _create_volume(self, recipe: Recipe, run: Run) -> None:
         self._writer.fencing()

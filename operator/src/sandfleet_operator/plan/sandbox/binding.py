@@ -140,10 +140,11 @@ def pod_names(sandbox: CodeSandbox) -> tuple[str, ...]:
 def current_pod(sandbox: CodeSandbox, pods: Iterable[P]) -> P | None:
     """The pod of the sandbox among these, whatever has been lost of what points to it; else the one of its own name."""
     there = list(pods)
-    current = current_uid(sandbox, binding_of(sandbox, there))
+    meta, binding = sandbox.meta, binding_of(sandbox, there)
+    current, bound = current_uid(sandbox, binding), binding.pod_uid if binding else ""
 
-    def order(pod: P) -> tuple[bool, bool, bool]:
-        return (pod.uid == current, pod.owner == sandbox.meta.uid, pod.name == sandbox.status.pod)
+    def order(pod: P) -> tuple[bool, ...]:
+        return pod.uid == current, pod.owner == meta.uid, pod.uid == bound, pod.name == sandbox.status.pod
 
-    mine = [one for one in there if (current and one.uid == current) or one.owner == sandbox.meta.uid]
-    return max(mine, key=order) if mine else next((one for one in there if one.name == sandbox.meta.name), None)
+    mine = [one for one in there if one.uid == current or one.owner == meta.uid or (one.uid == bound and not one.owner)]
+    return max(mine, key=order) if mine else next((one for one in there if one.name == meta.name), None)

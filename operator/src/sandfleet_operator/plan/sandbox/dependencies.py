@@ -186,12 +186,12 @@ def volume(seen: Observed, wanted: Effective) -> VolumeRound:
 def _of_another(seen: Observed, found: Volume) -> Finding | None:
     """Why a volume claim of the right name is not this sandbox's; None if it may be."""
     meta, of = seen.sandbox.meta, found.labels.get(names.SANDBOX, "")
-    if found.owner == meta.uid:
+    if found.owner == meta.uid or seen.sandbox.spec.workspace.claim_name:
         return None
     if found.pod_owner:
         why = f"volume claim {found.name} belongs to a pod that waits for a claim"
         return Finding(Reason.WORKSPACE_IN_USE, why)
-    if of != meta.name and not seen.sandbox.spec.workspace.claim_name:
+    if of != meta.name:
         whose = f"the workspace of sandbox {of}" if of else "no workspace of a sandbox"
         return Finding(Reason.WORKSPACE_IN_USE, f"volume claim {found.name} has this sandbox's name, and is {whose}")
     return None
