@@ -284,9 +284,10 @@ def test_a_backup_is_refused_until_its_keys_are_removed(sites: tuple[Site, Site]
     site, free = sites
     api, tenant = site.cluster.api, site.acting(TENANT)
     for kind, name, keys in (
-        ("CodeSandbox", "mine", {names.BOUND_POD, names.CLAIM}),
         ("PersistentVolumeClaim", "workspace-warm-1", {names.COMPONENT, names.SANDBOX, names.RETENTION}),
         ("Pod", "warm-1", {names.COMPONENT, names.SANDBOX, names.STATE, names.POOL}),
+        # Last, because its volume claim goes with it.
+        ("CodeSandbox", "mine", {names.BOUND_POD, names.CLAIM}),
     ):
         exported = json.loads(site.as_tenant("get", kind, name, "-o", "json"))
         restored = _restored(exported)

@@ -130,9 +130,9 @@ class ProtocolError(SandboxError):
 class ClaimError(SandboxError):
     """The fleet gave no sandbox; `reason` says why.
 
-    Retryable: SandboxLimit, PoolEmpty, ColdStart, PolicyMissing, StartsFail. Not retryable: TemplateNotFound,
-    TemplateInvalid, WorkspaceBusy, WorkspaceNotFound, WorkspaceEphemeral, IsolationUnavailable, ClaimEnded. The fleet
-    may give other reasons.
+    Retryable: SandboxLimit, QuotaExceeded, PoolEmpty, ColdStart, PolicyMissing, StartsFail, ApiServerFailed,
+    CreationForbidden. Not retryable: TemplateNotFound, TemplateInvalid, WorkspaceBusy, WorkspaceNotFound,
+    WorkspaceEphemeral, IsolationUnavailable, ClaimEnded. The fleet may give other reasons.
     """
 
 

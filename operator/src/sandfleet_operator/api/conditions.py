@@ -90,8 +90,8 @@ class PoolReason(Word):
     )
     STARTS_FAIL = (
         "StartsFail",
-        "Sandboxes end before they are warm, do not answer, or are refused by the API server; the message says which. The fleet tries again after growing pauses.",
-        "Read the message: usually a quota, an image, or a node without room or without the runtime. `kubectl describe pod -l sandfleet.io/pool=NAME` has the details.",
+        "Sandboxes end before they are warm, do not answer, or have a pod that the API server calls invalid; the message says which. The fleet tries again after growing pauses.",
+        "Read the message: usually an image, or a node without room or without the runtime. `kubectl describe pod -l sandfleet.io/pool=NAME` has the details.",
     )
     UNSCHEDULABLE = (
         "Unschedulable",
@@ -123,9 +123,19 @@ class PoolReason(Word):
         "targetHitRate needs more warm sandboxes than maxWarm allows, so the pool misses its target.",
         "Raise maxWarm, shorten the start time, or lower targetHitRate.",
     )
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        "A ResourceQuota of the namespace is used up; the message names it. The fleet tries one start at a time after growing pauses, and claims wait.",
+        "Raise the quota, release sandboxes, or lower the requests in the template.",
+    )
+    CREATION_FORBIDDEN = (
+        "CreationForbidden",
+        "Rights, an admission policy or the end of the namespace keep the fleet from creating pods or volumes; the message has the API server's words. Claims wait.",
+        "Correct the policy or the rights; the fleet then continues on its own.",
+    )
     API_SERVER_FAILED = (
         "ApiServerFailed",
-        "The API server does not answer the fleet, or tells it to wait. Running sessions are not affected.",
+        "The API server does not answer the fleet, or tells it to wait. Claims wait; running sessions are not affected.",
         "Repair the API server; the fleet then continues on its own.",
     )
 

@@ -1,5 +1,6 @@
 """What a fleet does with pods and CodeSandboxes that it finds: values in, a decision out."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -110,9 +111,21 @@ def warm(pod: Pod, key: str, *, pool: str, template: str, revision: str, isolati
 
 
 def session(
-    record: Record, key: str, uid_key: str, *, pool: str, template: str, isolation: Isolation, now: float, running: bool
+    record: Record,
+    key: str,
+    uid_key: str,
+    *,
+    pool: str,
+    template: str,
+    isolation: Isolation,
+    now: float,
+    running: bool,
+    lease_end: float | None,
 ) -> Sandbox:
-    """A claim goes on. Its lease begins anew here: only the executor knows the last renewal, and ends by it."""
+    """A claim goes on, with the end of its lease as last written down; where there is none, the lease begins anew.
+
+    Only the executor knows the last renewal. It is asked before the session ends.
+    """
     claim = claim_of(record, pool)
     return Sandbox(
         sandbox_id=key,
@@ -128,7 +141,8 @@ def session(
         claim=claim,
         warm=not claim.workspace_id,
         bound=True,
-        lease_expires=now + record.lease,
+        lease_expires=now + record.lease if lease_end is None or math.isinf(record.lease) else lease_end,
+        lease_known=math.isinf(record.lease),
     )
 
 

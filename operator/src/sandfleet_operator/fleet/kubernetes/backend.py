@@ -17,21 +17,23 @@ from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     PERSISTENT_VOLUME_CLAIM,
     POD,
-    AlreadyExists,
+    Cause,
     Conflict,
     Invalid,
     Json,
     KubeError,
+    NotCreated,
     NotFound,
     Ref,
 )
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Exit, Sandbox
+from sandfleet_operator.cluster.creation import create
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.store import Store
-from sandfleet_operator.fleet.backend import Event, Exited, Ready, Removed, TakenError
+from sandfleet_operator.fleet.backend import Event, Exited, Made, NotMade, Ready, Removed, TakenError
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, key_of
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, settle
 from sandfleet_operator.fleet.kubernetes.writer import RefusedError, Writer
@@ -188,26 +190,26 @@ class KubernetesBackend:
         async with run.lock:
             own_ids = await self._user_namespaces(recipe.wanted.runtime_class)
             manifest = warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
-            try:
-                made = await self._create(run.ref, manifest)
-                run.uid = made["metadata"]["uid"]
-                if not (workspace or recipe.wanted.workspace.ephemeral):
-                    await self._create_volume(recipe, run)
-            except (KubeError, NotLeadingError) as error:
-                self._not_started(run, str(error))
+            made = await self._create(manifest)
+            if isinstance(made, NotCreated):
+                self._not_made(run, made)
                 return
+            run.uid = made["metadata"]["uid"]
+            if not (workspace or recipe.wanted.workspace.ephemeral):
+                volume = await self._create(warm_volume(recipe, run.ref.name, run.uid))
+                if isinstance(volume, NotCreated):
+                    self._not_made(run, volume)
+                    return
             self._store.put(POD, made)
+            self._events.put_nowait(Made(run.key))
         self.saw_pod(self._store.get(run.ref) or made, gone=False)
 
-    async def _create(self, ref: Ref, manifest: Json) -> Json:
-        self._writer.fencing()
+    async def _create(self, manifest: Json) -> Json | NotCreated:
         try:
-            return await self._kube.create(manifest)
-        except KubeError as error:
-            if not error.unsettled:
-                raise
-            # It may exist: the name is unique.
-            return await self._kube.get(ref)
+            self._writer.fencing()
+        except NotLeadingError as error:
+            return NotCreated(Cause.BUSY, str(error))
+        return await create(self._kube, manifest)
 
     async def complete(self, sandbox: Sandbox) -> None:
         """Makes the volume of a warm pod whose fleet ended before it made the volume."""
@@ -215,27 +217,31 @@ class KubernetesBackend:
         if run is None or recipe is None or recipe.wanted is None:
             return
         async with run.lock:
-            try:
-                await self._complete_volume(recipe, run)
-            except (KubeError, NotLeadingError) as error:
-                self._not_started(run, str(error))
+            made = await self._create(warm_volume(recipe, run.ref.name, run.uid))
+            if isinstance(made, NotCreated) and made.exists:
+                await self._check_volume(run)
+            elif isinstance(made, NotCreated):
+                self._not_made(run, made)
 
-    async def _complete_volume(self, recipe: Recipe, run: Run) -> None:
+    async def _check_volume(self, run: Run) -> None:
+        """Of a volume claim that was there: another account may have made it, and would have the session's files."""
+        ref = Ref(PERSISTENT_VOLUME_CLAIM, run.ref.namespace, names.workspace_claim_name(run.ref.name))
         try:
-            await self._create_volume(recipe, run)
-        except AlreadyExists:
-            ref = Ref(PERSISTENT_VOLUME_CLAIM, run.ref.namespace, names.workspace_claim_name(run.ref.name))
-            if owner_of(await self._kube.get(ref), "Pod") != run.uid:
-                # Another account made it while the pod had none, and would have the files of its next session.
-                self._not_started(run, f"volume claim {ref.name} does not belong to it")
-
-    async def _create_volume(self, recipe: Recipe, run: Run) -> None:
-        self._writer.fencing()
-        await self._kube.create(warm_volume(recipe, run.ref.name, run.uid))
+            found = await self._writer.look(ref)
+        except NotLeadingError:
+            return
+        if found is None or owner_of(found, "Pod") != run.uid:
+            self._not_started(run, f"volume claim {ref.name} does not belong to it")
 
     def _not_started(self, run: Run, why: str) -> None:
+        self._never_ran(run, Exited(run.key, Exit(message=why)))
+
+    def _not_made(self, run: Run, why: NotCreated) -> None:
+        self._never_ran(run, NotMade(run.key, why))
+
+    def _never_ran(self, run: Run, event: Event) -> None:
         if self._runs.pop(run.key, None) is not None:
-            self._events.put_nowait(Exited(run.key, Exit(message=why)))
+            self._events.put_nowait(event)
         if run.uid:
             self._writer.discard_later(run.ref, run.uid, None)
 

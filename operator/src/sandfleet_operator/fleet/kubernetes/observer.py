@@ -34,6 +34,7 @@ from sandfleet_operator.fleet.kubernetes.declared_claims import DeclaredClaims
 from sandfleet_operator.fleet.kubernetes.egress import EgressChecks
 from sandfleet_operator.fleet.kubernetes.unrecorded_claims import Found, UnrecordedClaims
 from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.plan.claims.lease_end import lease_end
 from sandfleet_operator.plan.claims.record import Record, object_of
 from sandfleet_operator.plan.pods import names, openings
 from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
@@ -213,7 +214,7 @@ class Observer:
         self._adopt_session(key, (key, pod.uid), record, made_of)
         sandbox = self._scheduler.inventory.get(key)
         if sandbox is not None:
-            self._background.begin(self._reopened(key), f"open {key}")
+            self._background.begin(self._reopened(key, ask=True), f"open {key}")
             self._background.begin(self._backend.record(sandbox), f"write down {key}")
 
     def _adopt_session(
@@ -237,6 +238,7 @@ class Observer:
             isolation=isolation,
             now=self._clock(),
             running=bool(pod_uid),
+            lease_end=lease_end(owner.annotations, self._clock()) if owner else None,
         )
         self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
 
@@ -320,8 +322,13 @@ class Observer:
             self._sessions.setdefault(name, known.sandbox_id)
         self._egresses.look(name, spec.egress)
 
-    async def _reopened(self, sandbox_id: str) -> None:
-        """Its lease and environment, as far as the executor has none of this claim."""
+    async def _reopened(self, sandbox_id: str, *, ask: bool = False) -> None:
+        """Its lease and environment, as far as the executor has none of this claim.
+
+        `ask`: an earlier leader may have renewed the lease.
+        """
+        if ask:
+            await self._driver.learn_lease(sandbox_id)
         sandbox = self._scheduler.inventory.get(sandbox_id)
         if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
             await self._driver.reopen(sandbox)
