@@ -14,6 +14,7 @@ from sandfleet_operator.api import kube
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Json, Kind, Ref
 from sandfleet_operator.executors.contact import Unreachable
+from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.actions import AskServices, Greet
 from sandfleet_operator.plan.sandbox.observed import Contact
 from sandfleet_operator.reconciler.operator import WATCHED, Operator
@@ -275,8 +276,8 @@ def _timeless(obj: Json) -> Json:
 
 def _plain(value: Any) -> Any:
     """The object without times, addresses and counters of the operator's restarts."""
-    # The binding names a pod that may be gone, by its UID.
-    dropped = {"lastTransitionTime", "time", "fencing", "address", "podIP", "binding"}
+    # What binds names a pod that may be gone, by its UID.
+    dropped = {"lastTransitionTime", "time", "fencing", "address", "podIP", "binding", names.BOUND_POD, names.CLAIM}
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items() if name not in dropped}
     if isinstance(value, list):

@@ -137,7 +137,8 @@ class Applier:
     async def pods(self, namespace: str, sandbox: str = "") -> list[Json]:
         """The current sandbox pods of this namespace, or of one sandbox, read past all caches."""
         selector = f"{names.SANDBOX_SELECTOR},{names.SANDBOX}={sandbox}" if sandbox else names.SANDBOX_SELECTOR
-        return list((await self._kube.list(POD, namespace, selector)).items)
+        found = (await self._kube.list(POD, namespace, selector)).items
+        return [one for one in found if not self._store.is_buried(one)]
 
     async def _create(self, kind: Kind, manifest: Json) -> None:
         try:

@@ -265,9 +265,10 @@ class Observer:
         found = (self._store.get(Ref(POD, meta.namespace, place)) for place in places)
         return binding_of(sandbox, (pod_of(one) for one in found if one is not None))
 
-    def _is_of(self, sandbox: CodeSandbox, known: Sandbox, binding: Binding | None) -> bool:
+    def is_of(self, sandbox: CodeSandbox, known: Sandbox) -> bool:
+        """Whether it is the CodeSandbox of this very session."""
         run = self._backend.run(known.sandbox_uid)
-        return adoption.is_of(sandbox, known, binding, run.object if run else None)
+        return adoption.is_of(sandbox, known, self._binding(sandbox), run.object if run else None)
 
     def _ended(self, name: str, sandbox: CodeSandbox, *, gone: bool) -> None:
         self._declared.drop(name)
@@ -276,7 +277,7 @@ class Observer:
         known = self.session_of(name)
         if known is None:
             self._sessions.pop(name, None)
-        elif self._is_of(sandbox, known, self._binding(sandbox)):
+        elif self.is_of(sandbox, known):
             del self._sessions[name]
             self._backend.removed(known.sandbox_uid, reason)
         if gone:
@@ -299,7 +300,7 @@ class Observer:
         key = f"{namespace}/{binding.pod}"
         serves = adoption.incarnation(sandbox)
         known = self._scheduler.inventory.get(self._sessions.get(name, key))
-        if known is not None and not self._is_of(sandbox, known, binding):
+        if known is not None and not self.is_of(sandbox, known):
             # Of a fleet that was deposed: whose object stays is settled where ours is written.
             return
         if known is None and key in self.unrecorded:
