@@ -4,7 +4,7 @@ import json
 
 import pytest
 from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, Ref
-from sandfleet_operator.plan.claims.record import object_name, read_record, record_text
+from sandfleet_operator.plan.claims.record import object_name, read_record
 from sandfleet_operator.plan.pods import names
 from support.kubernetes.world import TEAM, World, pool_object, sandbox_object, template_object
 
@@ -237,7 +237,12 @@ async def test_a_volume_claim_that_was_there_before_its_warm_pod_is_not_used(wor
     await world.until(lambda: Ref(POD, TEAM, pod["name"]) not in world.cluster.objects)
 
 
-def test_the_text_of_a_binding_is_the_text_of_its_record():
-    """A test operation of a later patch compares texts."""
-    text = record_text(read_record('{"object":"a","request":"r","holder":"h","fencing":1,"at":1.0}'))
-    assert record_text(read_record(text)) == text
+async def test_a_claim_with_a_large_environment_is_settled_and_keeps_it(world):
+    fleet = await world.fleet()
+    envs = {f"NAME_{number}": "ü" * 500 for number in range(60)}
+    mine = await world.claim(fleet, envs=envs)
+    made = await settled(world, mine)
+    assert len(made["status"]["binding"]["claim"]) < 32768
+    await world.kill(fleet)
+    leader = await world.fleet()
+    assert leader.session_of(f"{TEAM}/{made['metadata']['name']}").claim.envs == envs

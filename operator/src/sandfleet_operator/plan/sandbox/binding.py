@@ -15,6 +15,9 @@ from sandfleet_operator.plan.claims.record import Record, read_record, record_te
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
 
+# Characters of a claim in the status, as the schema says.
+MAX_CLAIM = 32768
+
 
 class BoundPod(Protocol):
     """What of a pod tells whose it is."""
@@ -46,8 +49,11 @@ class Binding:
 
     @property
     def status(self) -> BindingStatus:
-        """As it stands in the CodeSandbox's status."""
-        return BindingStatus(pod=self.pod, pod_uid=self.pod_uid, claim=record_text(self.record))
+        """As it stands in the CodeSandbox's status. A long environment is in its spec alone."""
+        text = record_text(self.record)
+        if len(text) > MAX_CLAIM:
+            text = record_text(replace(self.record, envs={}))
+        return BindingStatus(pod=self.pod, pod_uid=self.pod_uid, claim=text)
 
 
 def binding_of(sandbox: CodeSandbox, pods: Iterable[BoundPod] = ()) -> Binding | None:
@@ -62,7 +68,7 @@ def settled_binding(sandbox: CodeSandbox) -> Binding | None:
     record = read_record(said.claim) if said else None
     if said is None or record is None or not (said.pod and said.pod_uid and _is_about(record, sandbox)):
         return None
-    return Binding(said.pod, said.pod_uid, record)
+    return Binding(said.pod, said.pod_uid, record if record.envs else replace(record, envs=sandbox.spec.envs))
 
 
 def _proved(sandbox: CodeSandbox, pod: BoundPod) -> Binding | None:
