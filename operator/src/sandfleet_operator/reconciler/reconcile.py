@@ -214,7 +214,7 @@ class Reconciler:
         pods = [pod_of(found) for ref in refs if (found := self._store.get(ref))]
         current = current_uid(sandbox, binding_of(sandbox, pods))
         if not any(pod.uid == current for pod in pods):
-            pods += self._owned_pods(sandbox)
+            pods += _owned_pods(self._store, sandbox)
         pod = current_pod(sandbox, pods)
         # Another pod does not prove that the recorded one is gone.
         if pod is not None and (not current or pod.uid == current):
@@ -227,12 +227,6 @@ class Reconciler:
         pods += [pod_of(one) for one in labelled if self._store.intake.is_readable(POD, one)]
         pod = current_pod(sandbox, pods)
         return pod, pod is None
-
-    def _owned_pods(self, sandbox: CodeSandbox) -> Iterator[Pod]:
-        """Pods that belong to the sandbox, under any name."""
-        for obj in self._store.all(POD, sandbox.meta.namespace):
-            if owner_of(obj) == sandbox.meta.uid:
-                yield pod_of(obj)
 
     def _template(self, sandbox: CodeSandbox) -> tuple[SandboxTemplate | None, str]:
         name = sandbox.spec.template
@@ -399,3 +393,10 @@ class Reconciler:
             if self._greetings.get(meta.uid, ("",))[0] == action.pod_uid:
                 del self._greetings[meta.uid]
             self._wake(Key("sandbox", meta.namespace, meta.name))
+
+
+def _owned_pods(store: Store, sandbox: CodeSandbox) -> Iterator[Pod]:
+    """Pods that belong to the sandbox, under any name."""
+    for obj in store.all(POD, sandbox.meta.namespace):
+        if owner_of(obj) == sandbox.meta.uid:
+            yield pod_of(obj)

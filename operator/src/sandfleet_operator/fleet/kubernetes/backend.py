@@ -15,7 +15,6 @@ from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
-    PERSISTENT_VOLUME_CLAIM,
     POD,
     Cause,
     Conflict,
@@ -35,7 +34,7 @@ from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.backend import Event, Exited, Made, NotMade, Ready, Removed, TakenError
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, key_of
-from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, settle
+from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, has_own_volume, settle
 from sandfleet_operator.fleet.kubernetes.writer import RefusedError, Writer
 from sandfleet_operator.plan.claims.patches import claim_patch
 from sandfleet_operator.plan.claims.record import (
@@ -50,7 +49,7 @@ from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_p
 from sandfleet_operator.plan.pods.volume import workspace_claim
 from sandfleet_operator.plan.sandbox.binding import Binding, settled_binding, told
 from sandfleet_operator.plan.sandbox.dependencies import annotated
-from sandfleet_operator.plan.sandbox.observed import Pod, owner_of, pod_of
+from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 
 # Seconds for which a claim asks after a write whose reply was lost, before it fails.
 SETTLE_SECONDS = 10.0
@@ -219,19 +218,11 @@ class KubernetesBackend:
         async with run.lock:
             made = await self._create(warm_volume(recipe, run.ref.name, run.uid))
             if isinstance(made, NotCreated) and made.exists:
-                await self._check_volume(run)
+                # Another account may have made it, and would have the files of the next session.
+                if not await has_own_volume(self._writer, run.ref, run.uid):
+                    self._not_started(run, "the volume claim of its name does not belong to it")
             elif isinstance(made, NotCreated):
                 self._not_made(run, made)
-
-    async def _check_volume(self, run: Run) -> None:
-        """Of a volume claim that was there: another account may have made it, and would have the session's files."""
-        ref = Ref(PERSISTENT_VOLUME_CLAIM, run.ref.namespace, names.workspace_claim_name(run.ref.name))
-        try:
-            found = await self._writer.look(ref)
-        except NotLeadingError:
-            return
-        if found is None or owner_of(found, "Pod") != run.uid:
-            self._not_started(run, f"volume claim {ref.name} does not belong to it")
 
     def _not_started(self, run: Run, why: str) -> None:
         self._never_ran(run, Exited(run.key, Exit(message=why)))
@@ -338,20 +329,10 @@ class KubernetesBackend:
             self.removed(run.key, EndReason.CLAIM_SUPERSEDED.value)
             return
         run.object = owner
-        # The pod last: the next leader goes on with what is left to write as long as the pod has no owner.
-        binding = Binding(run.ref.name, run.uid, record)
-        await settle(self._writer, owner, binding, self._workspace_of(run))
-        await self._writer.bind(owner, binding)
-        await self._writer.own_pod(run.ref, run.uid, record, owner)
+        await settle(self._writer, owner, Binding(run.ref.name, run.uid, record), _workspace_of(self._store, run))
         if self._store.has_gone(owner.uid):
             # It was deleted before this fleet knew that it had made it.
             self.removed(run.key, EndReason.RELEASED.value)
-
-    def _workspace_of(self, run: Run) -> str:
-        """Name of its volume claim; empty if its workspace is a directory of the pod."""
-        found = self._store.get(run.ref)
-        own = names.workspace_claim_name(run.ref.name)
-        return pod_of(found).workspace_claim if found and found["metadata"]["uid"] == run.uid else own
 
     async def stop(self, sandbox_uid: str) -> None:
         run = self._runs.get(sandbox_uid)
@@ -388,12 +369,8 @@ class KubernetesBackend:
         if not sandbox.bound or sandbox.claim is None:
             return
         ref = Ref(CODE_SANDBOX, sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
-        found = self._store.get(ref)
-        if found is None:
-            return
-        try:
-            made = code_sandbox(found)
-        except FleetError:
+        made = _parsed(self._store.get(ref))
+        if made is None:
             return
         if sandbox.claim.object_uid == made.meta.uid and settled_binding(made) is None:
             self._unbound(ref)
@@ -412,6 +389,21 @@ class KubernetesBackend:
 def has_address(pod: Pod) -> bool:
     """Its container was given to the node's runtime, and is about to listen."""
     return bool(pod.address) and not pod.waiting
+
+
+def _parsed(obj: Json | None) -> CodeSandbox | None:
+    """None where there is none that can be read."""
+    try:
+        return code_sandbox(obj) if obj else None
+    except FleetError:
+        return None
+
+
+def _workspace_of(store: Store, run: Run) -> str:
+    """Name of its volume claim; empty if its workspace is a directory of the pod."""
+    found = store.get(run.ref)
+    own = names.workspace_claim_name(run.ref.name)
+    return pod_of(found).workspace_claim if found and found["metadata"]["uid"] == run.uid else own
 
 
 def _ends_with(sandbox: Sandbox, made: CodeSandbox) -> bool:

@@ -12,12 +12,13 @@ from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, KubeError, NotFound, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.record import retention
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.volume import kept_patch
 from sandfleet_operator.plan.sandbox.binding import Binding
-from sandfleet_operator.plan.sandbox.observed import Pod, owners_of, pod_of, volume_of
+from sandfleet_operator.plan.sandbox.observed import Pod, owner_of, owners_of, pod_of, volume_of
 from sandfleet_operator.plan.sandbox.unreadable import named_workspaces
 from sandfleet_operator.plan.sandbox.workspaces import User, is_kept, users
 
@@ -88,14 +89,32 @@ class Workspaces:
         return [*unreadable, *users(name, sandboxes, [one for one in others if one.name != besides])]
 
 
-async def settle(writer: Writer, owner: Meta, binding: Binding, name: str) -> None:
+async def has_own_volume(writer: Writer, pod: Ref, pod_uid: str) -> bool:
+    """Whether the volume claim of a warm pod's name was made for it; true for a fleet that leads no more."""
+    try:
+        found = await writer.look(Ref(PERSISTENT_VOLUME_CLAIM, pod.namespace, names.workspace_claim_name(pod.name)))
+    except NotLeadingError:
+        return True
+    return found is not None and owner_of(found, "Pod") == pod_uid
+
+
+async def settle(writer: Writer, owner: Meta, binding: Binding, workspace: str) -> None:
+    """Writes down to which CodeSandbox a claimed pod and its workspace belong. Raises NotLeadingError.
+
+    The pod last: the next leader goes on with what is left to write as long as the pod has no owner.
+    """
+    if workspace:
+        await _settle_workspace(writer, owner, binding, workspace)
+    await writer.bind(owner, binding)
+    await writer.own_pod(Ref(POD, owner.namespace, binding.pod), binding.pod_uid, binding.record, owner)
+
+
+async def _settle_workspace(writer: Writer, owner: Meta, binding: Binding, name: str) -> None:
     """Gives the workspace `name` to its CodeSandbox, to go with it or to stay. Raises NotLeadingError.
 
     Until then, as when a release comes early, a new workspace goes with its pod and an earlier one stays. A workspace
     that belongs to another pod or sandbox is left alone.
     """
-    if not name:
-        return
     ref = Ref(PERSISTENT_VOLUME_CLAIM, owner.namespace, name)
     for _ in range(SETTLE_TRIES):
         found = await writer.look(ref)

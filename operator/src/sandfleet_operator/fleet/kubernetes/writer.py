@@ -142,7 +142,7 @@ class Writer:
         )
         give_up = asyncio.get_running_loop().time() + MAKE_ROOM
         # Whether an object that is there already may be of our own making: by a write whose reply was lost, or by the
-        # fleet that had the claim before. Any other one was made by somebody else, whatever it says.
+        # fleet that had the claim before. Any other one is a tenant's, whatever it says.
         lost = [record.keeper > 0]
         while True:
             made = await self._insist(f"create {ref}", lambda: self._made(manifest, lost))
