@@ -99,9 +99,6 @@ def test_the_workspace_of_a_claim_is_not_taken_by_its_name(settled):
     async def go() -> None:
         async with World() as world:
             await scenarios.claimed_without_operator(world, settled=settled)
-            with world.by_hand():
-                # As if the garbage collector had not come to it yet.
-                world.cluster.edit(WARM_CLAIM, lambda obj: obj["metadata"].pop("ownerReferences"))
             await world.make_sandbox(WARM)
             world.away = False
             await asyncio.sleep(60)
