@@ -39,6 +39,12 @@ def pods(*values: str) -> dict[str, dict]:
     return found | {one["metadata"]["labels"]["app.kubernetes.io/component"]: one for one in named(objects, "Pod")}
 
 
+def test_the_runtime_class_has_the_overhead_of_the_values() -> None:
+    made = rendered("runtimeClass.create=true", 'runtimeClass.overhead={"memory":"64Mi","cpu":"20m"}')
+    (runtime,) = named(made, "RuntimeClass")
+    assert runtime["overhead"] == {"podFixed": {"memory": "64Mi", "cpu": "20m"}}
+
+
 @pytest.mark.parametrize("values", [(), FULL], ids=["as it comes", "with everything"])
 @pytest.mark.parametrize("component", ["operator", "fleet", "test"])
 def test_every_pod_passes_restricted_and_cannot_write_its_root(values: tuple[str, ...], component: str) -> None:

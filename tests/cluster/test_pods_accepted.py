@@ -10,12 +10,15 @@ from cluster.harness.api import ApiError, path_of
 from cluster.harness.testing import Cluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sandfleet_operator.api.kinds.placement import PREFERRED, REQUIRED
+from sandfleet_operator.api.kinds.template import sandbox_template
 from sandfleet_operator.plan.pods.merge import Effective, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, own_egress, template_egress
 from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_pod
 from sandfleet_operator.plan.pods.restricted import restricted_violations, violations
 from sandfleet_operator.plan.pods.volume import workspace_claim
-from support.operator.builders import SETTINGS, a_sandbox, a_sandbox_template, a_spec, a_template, opens, pairs
+from support.operator.builders import IMAGE, SETTINGS, a_sandbox, a_sandbox_template, a_spec, a_template, opens, pairs
+from support.operator.crd_strategies import an_object
 from support.operator.pod_violations import ALL, Worse
 
 Json = dict[str, Any]
@@ -24,6 +27,39 @@ EACH = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip
 WANTED = pairs().map(lambda pair: effective(*pair, SETTINGS)).filter(lambda result: isinstance(result, Effective))
+
+
+ZONE = "topology.kubernetes.io/zone"
+AN_EXPRESSION = {"key": "app", "operator": "NotIn", "values": ["noisy", ""]}
+ELSEWHERE = {
+    "topologyKey": ZONE,
+    "labelSelector": {"matchLabels": {"app": "cache"}, "matchExpressions": [AN_EXPRESSION]},
+}
+PODS = {
+    REQUIRED: [ELSEWHERE, {"topologyKey": ZONE}],
+    PREFERRED: [{"weight": 100, "podAffinityTerm": {"topologyKey": ZONE}}],
+}
+NODES = [
+    {"key": "gpu", "operator": "DoesNotExist"}, {"key": "disk", "operator": "Exists"}, {"key": ZONE, "operator": "In", "values": ["a", "b"]},
+    {"key": "cores", "operator": "Gt", "values": ["8"]}, {"key": "age", "operator": "Lt", "values": ["-1"]},
+]  # fmt: skip
+EVERY_PLACEMENT = {
+    "affinity": {
+        "nodeAffinity": {
+            REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": NODES}]},
+            PREFERRED: [{"weight": 1, "preference": {"matchExpressions": NODES[:1]}}],
+        },
+        "podAffinity": PODS,
+        "podAntiAffinity": PODS,
+    },
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Honor"},
+        {"maxSkew": 3, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway"},
+    ],
+    "podAnnotations": {"prometheus.io/scrape": "false", "Example.com/Cost_Center": "a\nb ü"},
+    "nodeSelector": {"disk": "fast"},
+    "tolerations": [{"key": "sandboxes", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}],
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -90,6 +126,35 @@ def agree(cluster: Cluster, pod: Json) -> None:
     refused = 'violates PodSecurity "restricted' in answer or "Forbidden: when `hostUsers` is false" in answer
     assert refused == bool(found), (answer, found)
     assert not answer or found, answer
+
+
+OVERHEAD = {"cpu": "20m", "memory": "48Mi"}
+
+
+def test_a_pod_with_every_field_of_placement_is_accepted_with_its_runtimes_overhead(
+    cluster: Cluster, guarded: str
+) -> None:
+    name = f"overhead-{guarded}"
+    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}}
+    cluster.api.call(
+        "POST", path_of("RuntimeClass"), {**runtime, "handler": "runsc", "overhead": {"podFixed": OVERHEAD}}
+    )
+    try:
+        template = sandbox_template(
+            an_object("SandboxTemplate", {"image": IMAGE, "runtimeClassName": name, **EVERY_PLACEMENT})
+        ).spec
+        wanted = effective(template, a_spec(), SETTINGS)
+        assert isinstance(wanted, Effective), wanted
+        pod = a_pod(guarded, wanted)
+        stored = tried(cluster, pod)
+        assert violations(stored) == ()
+        assert stored["spec"]["overhead"] == OVERHEAD
+        # The API server has dropped no field and changed none.
+        for field in ("affinity", "topologySpreadConstraints", "nodeSelector"):
+            assert stored["spec"][field] == pod["spec"][field]
+        assert stored["metadata"]["annotations"] == pod["metadata"]["annotations"]
+    finally:
+        cluster.api.call("DELETE", f"{path_of('RuntimeClass')}/{name}")
 
 
 def test_policies_are_accepted(cluster: Cluster, guarded: str) -> None:

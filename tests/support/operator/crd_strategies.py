@@ -198,7 +198,8 @@ def _texts(schema: Json) -> Values:
             pattern = LABEL if "Label" in rule else SUBDOMAIN
             return st.from_regex(pattern, fullmatch=True) | st.just("a" * 63)
     text = st.sampled_from(HOSTILE) | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-    return text.map(lambda one: one[:most]) | st.sampled_from(LABEL_KEYS).map(lambda one: one[:most])
+    found = text.map(lambda one: one[:most]) | st.sampled_from(LABEL_KEYS).map(lambda one: one[:most])
+    return found.filter(lambda one: len(one) >= schema.get("minLength", 0))
 
 
 def _longest(texts: Values, most: int) -> Values:

@@ -55,6 +55,19 @@ async def test_a_claim_is_one_write_before_the_answer_and_its_object_follows(wor
     assert (record.object, record.fencing, record.holder) == (name, 1, "alice")
 
 
+async def test_the_write_that_claims_a_pod_keeps_its_node_from_being_removed(world):
+    kube = world.client()
+    fleet = await world.fleet(kube)
+    await world.until(lambda: len(world.pods("warm")) == 2)
+    assert {pod["metadata"]["annotations"][names.SAFE_TO_EVICT] for pod in world.pods("warm")} == {"true"}
+    before = len(kube.writes)
+    await world.claim(fleet)
+    (pod,) = world.pods("claimed")
+    assert pod["metadata"]["annotations"][names.SAFE_TO_EVICT] == "false"
+    pods_patched = [one for one in kube.writes[before:] if one.verb == "patch" and one.ref == ref_of(pod)]
+    assert len(pods_patched) == 1
+
+
 async def test_a_release_leaves_nothing_and_the_pool_is_full_again(world):
     fleet = await world.fleet()
     sandbox = await world.claim(fleet)

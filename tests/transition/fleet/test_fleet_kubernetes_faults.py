@@ -340,7 +340,7 @@ async def test_a_busy_api_server_fails_no_claim_and_the_pool_says_why_it_waits(w
     await world.until(lambda: sum(map(creates_a_pod, kube.writes)) >= 3)
     await world.until(lambda: pool_condition(world).get("reason") == "ApiServerFailed")
     assert "too many requests" in pool_condition(world)["message"]
-    key = RequestKey("alice", "r4")
+    key = RequestKey("alice", "r4", f"{TEAM}/fast")
     assert fleet.scheduler.why_not(key).reason == "ApiServerFailed"
     assert [one.done() for one in waiting] == [False] * 5
     state["busy"] = False
@@ -353,7 +353,7 @@ async def test_a_claim_on_a_full_quota_fails_at_its_own_longest_wait_and_names_t
     kube = world.client()
     kube.fault = lambda write: forbidden("cannot create it: exceeded quota: team") if creates_a_pod(write) else None
     fleet = await world.fleet(kube)
-    watch = fleet.fleet.claim(Claim(key=RequestKey("alice", "r1"), pool=f"{TEAM}/fast", max_wait=1.0))
+    watch = fleet.fleet.claim(Claim(key=RequestKey("alice", "r1", f"{TEAM}/fast"), pool=f"{TEAM}/fast", max_wait=1.0))
     with pytest.raises(FleetError) as caught:
         while isinstance(await watch.next(), Queued):
             pass

@@ -210,8 +210,10 @@ class World:
         if (space, bound.sandbox.pool) != (namespace, pool):
             self.went_wrong(f"{user} asked for {namespace}/{pool} and got {ref} of {bound.sandbox.pool}")
         self.owners[ref] = user
-        session = self.sessions.setdefault(ref, Session(user, ref, 0.0))
-        session.until = self.now() + lease
+        session = self.sessions.get(ref)
+        if session is None or session.over or session.until < self.now():
+            # After a change of leader an id that has ended begins anew.
+            session = self.sessions[ref] = Session(user, ref, self.now() + lease)
         self._run(session, bound.access.token)
         return session
 
@@ -290,7 +292,7 @@ class World:
     def edit_pod(self, ref: Ref, change: Callable[[Json], None]) -> None:
         """A pod ends, is evicted, …: what was not written down before may end with it."""
         session = self.sessions.get(ref)
-        if session is not None and ref not in self.cluster.objects:
+        if session is not None and not self.status(ref).get("podUID"):
             session.over = "not written down"
         if (pod := self.pod_of(ref)) is not None:
             self.cluster.edit(pod, change)
@@ -344,6 +346,7 @@ class World:
         for session in list(self.sessions.values()):
             if not session.over and session.until > self.now() + 10:
                 await self.until_used(session, within=max(10.0, min(400.0, session.until - self.now())))
+                await self.until(lambda ref=session.ref: ref in self.cluster.objects, f"written down: {session.ref}")
 
     def left(self) -> list[str]:
         """What a cluster without sandboxes, pools and templates still has of ours."""

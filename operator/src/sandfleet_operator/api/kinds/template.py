@@ -8,6 +8,7 @@ from typing import Annotated, get_type_hints
 from sandfleet_operator.api.kinds import services as declared
 from sandfleet_operator.api.kinds.meta import Meta, meta_of, part
 from sandfleet_operator.api.kinds.packages import DEFAULT_SECONDS
+from sandfleet_operator.api.kinds.placement import Affinity, Spread
 from sandfleet_operator.api.limits import TEMPLATE_LIMITS, Limits
 from sandfleet_operator.api.table import (
     at,
@@ -160,6 +161,9 @@ class TemplateSpec:
     node_selector: Annotated[Mapping[str, str], at("nodeSelector")] = field(default_factory=dict)
     # As Kubernetes writes them.
     tolerations: Annotated[tuple[Mapping[str, object], ...], at("tolerations", listed(raw))] = ()
+    affinity: Annotated[Affinity, at("affinity")] = field(default_factory=Affinity)
+    spread: Annotated[tuple[Spread, ...], at("topologySpreadConstraints")] = ()
+    pod_annotations: Annotated[Mapping[str, str], at("podAnnotations")] = field(default_factory=dict)
     priority_class: Annotated[str, at("priorityClassName")] = ""
 
 

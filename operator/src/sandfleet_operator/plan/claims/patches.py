@@ -18,7 +18,7 @@ def claim_patch(pod_uid: str, record: Record, egress_class: str, copied: Mapping
     labels = {names.SANDBOX: record.object, **copied}
     if egress_class and record.egress:
         labels[names.EGRESS_CLASS] = egress_class
-    annotations = {names.CLAIM: record_text(record)}
+    annotations = {names.CLAIM: record_text(record), names.SAFE_TO_EVICT: "false"}
     if trace := trace_parent(record.traceparent):
         annotations[names.TRACEPARENT] = trace
     return [

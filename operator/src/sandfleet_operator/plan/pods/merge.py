@@ -174,7 +174,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         check_egress(template.egress)
         check_services(template.services)
         check_packages(template.packages, template.packages_timeout)
-        check_placement(template.node_selector, template.tolerations)
+        check_placement(template)
     except FleetError as error:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {error.problem.message}") from None
     for name, value in _numbers(template.requests).items():

@@ -37,6 +37,9 @@ TRACEPARENT = f"{GROUP}/traceparent"
 BOUND_POD = f"{GROUP}/bound-pod"
 # Annotation of a claimed pod and of its CodeSandbox: the record of the claim, see plan/claims/record.py.
 CLAIM = f"{GROUP}/claim"
+# Annotation of a pod: whether a cluster autoscaler may end it to free its node. It may end a warm pod, whose
+# directories would otherwise keep the node for ever, but no session.
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 # When the lease of a claim's CodeSandbox ends, in seconds since the epoch, once it was renewed.
 LEASE_EXPIRES = f"{GROUP}/lease-expires"
 # Annotation of a workspace's volume claim: what happens to it when its CodeSandbox is deleted.
@@ -46,7 +49,7 @@ OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, E
 # The metadata of control: the chart's ValidatingAdmissionPolicy lets only the control plane write it. Of COMPONENT only
 # SANDBOX_COMPONENT counts. TRACEPARENT is not in it, because owners of sandboxes may write it.
 CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
-CONTROL_ANNOTATIONS = frozenset({SPEC_HASH, SERVICES, BOUND_POD, CLAIM, RETENTION})
+CONTROL_ANNOTATIONS = frozenset({SPEC_HASH, SERVICES, BOUND_POD, CLAIM, LEASE_EXPIRES, RETENTION})
 
 DEFAULT_DENY = "sandfleet-default-deny"
 CLASS_POLICY, OWN_POLICY = "sandfleet-egress-", "sandfleet-own-egress-"

@@ -15,6 +15,7 @@ from sandfleet_operator.api.validate import trace_parent
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import allows_nothing
 from sandfleet_operator.plan.pods.merge import Effective
+from sandfleet_operator.plan.pods.placement import fields_of as placement_of
 
 CONTAINER = "executor"
 USER_ID = 1000
@@ -72,7 +73,11 @@ class PodRequest:
 def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
     """The manifest. A warm pod's lease and idle timeout start with its claim."""
     spec = _spec(request, settings)
-    annotations = {names.SPEC_HASH: spec_hash(request.wanted, settings)}
+    annotations = {
+        **request.wanted.pod_annotations,
+        names.SPEC_HASH: spec_hash(request.wanted, settings),
+        names.SAFE_TO_EVICT: "false" if request.state is PodState.CLAIMED else "true",
+    }
     if trace := trace_parent(request.traceparent):
         annotations[names.TRACEPARENT] = trace
     if request.wanted.services:
@@ -91,7 +96,10 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
 def spec_hash(wanted: Effective, settings: Settings) -> str:
     """A hash of the values that pods are made from. Sandboxes of a template that change no value share one hash."""
     anonymous = PodRequest(namespace="", name="", wanted=wanted)
-    return hashlib.sha256(json.dumps(_spec(anonymous, settings), sort_keys=True).encode()).hexdigest()[:32]
+    made: dict[str, Any] = _spec(anonymous, settings)
+    if wanted.pod_annotations:
+        made = {"annotations": dict(wanted.pod_annotations), "spec": made}
+    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def pod_labels(request: PodRequest, settings: Settings) -> dict[str, str]:
@@ -140,12 +148,8 @@ def _spec(request: PodRequest, settings: Settings) -> dict[str, Any]:
     }
     if request.user_namespace:
         spec["hostUsers"] = False
-    placement = {
-        "imagePullSecrets": [{"name": name} for name in wanted.image_pull_secrets],
-        "nodeSelector": dict(wanted.node_selector),
-        "tolerations": [dict(toleration) for toleration in wanted.tolerations],
-        "priorityClassName": wanted.priority_class,
-    }
+    secrets = [{"name": name} for name in wanted.image_pull_secrets]
+    placement = {"imagePullSecrets": secrets, **placement_of(wanted, wanted.template)}
     return spec | {key: value for key, value in placement.items() if value}
 
 

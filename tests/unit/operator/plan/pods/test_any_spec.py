@@ -9,10 +9,12 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.kinds.placement import PREFERRED, REQUIRED
 from sandfleet_operator.api.kinds.sandbox import code_sandbox
 from sandfleet_operator.api.kinds.template import Resources, TemplateSpec, sandbox_template
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.table import table
+from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import first_outside
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
 from sandfleet_operator.plan.pods.podspec import PodRequest, sandbox_pod
@@ -41,6 +43,13 @@ USUAL = {
     ),
     "spec.packages": st.just(["pandas>=2", "own[x]==1.*; python_version>'3'"]),
     "spec.tolerations": st.just([{"key": "sandboxes", "operator": "Exists"}]),
+    "spec.affinity": st.just(
+        {"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}]}}
+    ),
+    "spec.topologySpreadConstraints": st.just(
+        [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    ),
+    "spec.podAnnotations": st.just({"example.com/team": "a"}),
 }
 NAMED = {"always": frozenset({"spec.templateRef"}), "never": frozenset({"spec.inline"})}
 INLINE = {"always": frozenset({"spec.inline"}), "never": frozenset({"spec.templateRef", "spec.poolRef"})}
@@ -156,6 +165,7 @@ def within(result: Effective, allowed: TemplateSpec) -> None:
     assert result.contract in allowed.contracts
     assert not first_outside(result.egress, allowed.egress)
     same = ("image", "runtime_class", "node_selector", "tolerations", "priority_class", "secret_envs")
+    same += ("affinity", "spread", "pod_annotations")
     assert {name: getattr(result, name) for name in same} == {name: getattr(allowed, name) for name in same}
 
 
@@ -188,6 +198,32 @@ def test_any_spec_gives_a_pod_or_a_status_that_says_why_not(written, wish) -> No
         is_told(ready.message)
 
 
+RESERVED = (
+    names.SAFE_TO_EVICT, names.CLAIM, names.SPEC_HASH, "kubernetes.io/x", "seccomp.security.alpha.kubernetes.io/pod", "x.k8s.io/y",
+    "k8s.v1.cni.cncf.io/networks", "cni.projectcalico.org/ipAddrs", "sidecar.istio.io/inject", "io.cilium.io/x", "CNI.ProjectCalico.org/x",
+)  # fmt: skip
+
+
+def nodes_with(*expressions: tuple[str, ...]) -> dict:
+    said = [
+        {"key": key, "operator": how, **({"values": values} if values else {})} for key, how, *values in expressions
+    ]
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": said}]}}}}
+
+
+def near(selector: dict | None, key: str = "zone") -> dict:
+    term = {"topologyKey": key, **({} if selector is None else {"labelSelector": selector})}
+    return {"affinity": {"podAffinity": {REQUIRED: [term]}}}
+
+
+def spread(**changes: object) -> dict:
+    return {
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **changes}
+        ]
+    }
+
+
 PLACEMENTS = [
     ({"nodeSelector": {"a b": "c"}}, "cannot place pods: 'a b' is no label key"),
     ({"nodeSelector": {"a..b/c": "d"}}, "cannot place pods: 'a..b/c' is no label key"),
@@ -196,6 +232,30 @@ PLACEMENTS = [
     ({"tolerations": [{"operator": "Exists"}, {"key": "a", "operator": "Exists", "value": "b"}]}, "cannot place pods: tolerations[1] has a value, which operator Exists does not compare"),
     ({"tolerations": [{"key": "a", "tolerationSeconds": 5}]}, "cannot place pods: tolerations[0] has tolerationSeconds, which only effect NoExecute may have"),
     ({"tolerations": [{"key": "-a", "operator": "Exists"}]}, "cannot place pods: '-a' is no label key"),
+    (nodes_with(), "cannot place pods: a term of the node affinity has no expression"),
+    (nodes_with(("a b", "Exists")), "cannot place pods: 'a b' is no label key"),
+    (nodes_with(("a", "In")), "cannot place pods: the expression on 'a' has no values, which operator In needs"),
+    (nodes_with(("a", "Exists", "b")), "cannot place pods: the expression on 'a' has values, which operator Exists does not compare"),
+    (nodes_with(("a", "Gt", "1", "2")), "cannot place pods: the expression on 'a' has operator Gt, which needs one whole number"),
+    (nodes_with(("a", "Lt", "x")), "cannot place pods: the expression on 'a' has operator Lt, which needs one whole number"),
+    (nodes_with(("a", "In", "$(B)")), "cannot place pods: the value '$(B)' of label 'a' is not at most 63"),
+    ({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}}, "cannot place pods: the required node affinity has no term"),
+    ({"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 101, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]}}}, "cannot place pods: the weight 101 of a preference is not from 1 to 100"),
+    (near({"matchLabels": {names.STATE: "warm"}}), "cannot place pods: label 'sandfleet.io/state' is the control plane's"),
+    (near({"matchLabels": {names.MANAGED_BY: "sandfleet"}}), "cannot place pods: label 'app.kubernetes.io/managed-by' is the control plane's"),
+    (near({"matchExpressions": [{"key": "x.sandfleet.io/y", "operator": "Exists"}]}), "cannot place pods: label 'x.sandfleet.io/y' is the control plane's"),
+    (near({"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}), "cannot place pods: the expression on 'a' has operator Gt, which only a node's labels have"),
+    (near({"matchLabels": {"a": "b c"}}), "cannot place pods: the value 'b c' of label 'a' is not at most 63"),
+    (near(None, key="a b"), "cannot place pods: 'a b' is no label key"),
+    (spread(topologyKey="-"), "cannot place pods: '-' is no label key"),
+    (spread(maxSkew=0), "cannot place pods: topologySpreadConstraints[0] has a maxSkew or minDomains below 1"),
+    (spread(minDomains=2, whenUnsatisfiable="ScheduleAnyway"), "cannot place pods: topologySpreadConstraints[0] has minDomains, which only whenUnsatisfiable DoNotSchedule may have"),
+    ({"topologySpreadConstraints": spread()["topologySpreadConstraints"] * 2}, "cannot place pods: topologySpreadConstraints[1] has the topologyKey and whenUnsatisfiable of one before it"),
+    *(({"podAnnotations": {key: "x"}}, f"cannot annotate pods: {key[:100]!r} is Kubernetes' or Sandfleet's, or changes what isolates the pod") for key in RESERVED),
+    *(({"podAnnotations": {key: "x"}}, f"cannot annotate pods: {key!r} has no domain") for key in ("team", "dev.gvisor.flag.network", "io.katacontainers.config.hypervisor.path")),
+    ({"podAnnotations": {"a b/c": "x"}}, "cannot annotate pods: 'a b/c' is no label key"),
+    ({"podAnnotations": {"a.example/c": "x\0"}}, "cannot annotate pods: the value of 'a.example/c' has control characters"),
+    ({"podAnnotations": {f"a.example/{number}": "x" * 4096 for number in range(4)}}, "cannot annotate pods: 16428 bytes of them are more than 16384"),
 ]  # fmt: skip
 
 
@@ -206,6 +266,18 @@ def test_an_invalid_placement_is_the_templates_mistake(more, message) -> None:
         template, code_sandbox(an_object("CodeSandbox", {"templateRef": {"name": "python"}})).spec, SETTINGS
     )
     assert (refusal.reason, refusal.message.startswith(f"cannot use the template: {message}")) == (Reason.TEMPLATE_INVALID, True), refusal.message  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [
+    nodes_with(("a", "In", "b", "")), nodes_with(("topology.kubernetes.io/zone", "NotIn", "a"), ("b", "DoesNotExist"), ("c", "Gt", "-5")),
+    near(None), near({}), near({"matchLabels": {"app.kubernetes.io/name": "cache"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}),
+    spread(), spread(minDomains=2, nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor"), {"podAnnotations": {"prometheus.io/scrape": "true", "a.example/b": "", "a.example/c": "x\ny ü"}},
+])  # fmt: skip
+def test_a_valid_affinity_spread_or_annotation_is_accepted(more) -> None:
+    template = sandbox_template(an_object("SandboxTemplate", {"image": IMAGE, **more})).spec
+    found = effective(template, code_sandbox(an_object("CodeSandbox", {"templateRef": {"name": "a"}})).spec, SETTINGS)
+    assert isinstance(found, Effective), found
+    assert violations(sandbox_pod(PodRequest(namespace="team-a", name="a", wanted=found), SETTINGS)) == ()
 
 
 @pytest.mark.parametrize("toleration", [

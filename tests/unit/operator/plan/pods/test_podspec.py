@@ -11,14 +11,23 @@ from hypothesis import strategies as st
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.services import parse
 from sandfleet_executor.core.session import bwrap
-from sandfleet_operator.api.kinds.template import Egress, Retention, SecretEnv, Workspace, sandbox_template
+from sandfleet_operator.api.kinds.placement import PREFERRED, REQUIRED
+from sandfleet_operator.api.kinds.template import (
+    Egress,
+    Retention,
+    SecretEnv,
+    TemplateSpec,
+    Workspace,
+    sandbox_template,
+)
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.pods.names import bounded, class_policy, own_policy
 from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, literal, sandbox_pod, spec_hash
 from sandfleet_operator.plan.pods.restricted import violations
 from sandfleet_operator.plan.pods.volume import READ_WRITE_ONCE_POD, workspace_claim
-from support.operator.builders import GIB, MIB, SETTINGS, a_meta, a_spec, a_template, opens, pairs
+from support.operator.builders import GIB, IMAGE, MIB, SETTINGS, a_meta, a_spec, a_template, opens, pairs
+from support.operator.crd_strategies import an_object
 
 GOLDEN = Path(__file__).parent / "golden" / "pod.json"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -97,6 +106,53 @@ def test_a_warm_pod_has_no_end_and_no_owner_yet() -> None:
     assert (told(pod)["lease"], told(pod)["idle_timeout"]) == (None, None)
     assert pod["metadata"]["labels"]["sandfleet.io/state"] == "warm"
     assert "ownerReferences" not in pod["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("state", "safe"), [(PodState.WARM, "true"), (PodState.CLAIMED, "false"), (PodState.RETIRING, "true")]
+)
+def test_only_a_session_keeps_its_node_from_being_removed(state, safe) -> None:
+    assert a_pod(state=state)["metadata"]["annotations"][names.SAFE_TO_EVICT] == safe
+
+
+OWN = {"matchLabels": {"sandfleet.io/component": "sandbox", "sandfleet.io/template": "python"}}
+OTHERS = {"matchLabels": {"app": "cache"}}
+ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+PLACED = {
+    "affinity": {
+        "nodeAffinity": {
+            REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}]},
+            PREFERRED: [{"weight": 7, "preference": {"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["8"]}]}}],
+        },
+        "podAffinity": {REQUIRED: [{"topologyKey": ZONE, "labelSelector": OTHERS}]},
+        "podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {"topologyKey": HOST}}]},
+    },
+    "topologySpreadConstraints": [
+        {"maxSkew": 2, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 3, "nodeTaintsPolicy": "Honor"}
+    ],
+    "podAnnotations": {"example.com/team": "a"},
+}  # fmt: skip
+
+
+def placed(**changes: object) -> TemplateSpec:
+    return sandbox_template(an_object("SandboxTemplate", {"image": IMAGE, **PLACED, **changes})).spec
+
+
+def test_a_pod_is_placed_as_its_template_says_and_beside_the_templates_own_sandboxes() -> None:
+    pod = a_pod(wanted=wanted(placed()))
+    expected = json.loads(json.dumps(PLACED))
+    expected["affinity"]["podAntiAffinity"][PREFERRED][0]["podAffinityTerm"]["labelSelector"] = OWN
+    expected["topologySpreadConstraints"][0]["labelSelector"] = OWN
+    assert pod["spec"]["affinity"] == expected["affinity"]
+    assert pod["spec"]["topologySpreadConstraints"] == expected["topologySpreadConstraints"]
+    assert OWN["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert pod["metadata"]["annotations"]["example.com/team"] == "a"
+
+
+@pytest.mark.parametrize("changed", [{"affinity": {}}, {"topologySpreadConstraints": []}, {"podAnnotations": {}}])
+def test_another_placement_is_another_revision(changed) -> None:
+    hashes = {a_pod(wanted=wanted(one))["metadata"]["annotations"][names.SPEC_HASH] for one in (placed(), placed(**changed))}  # fmt: skip
+    assert len(hashes) == 2
 
 
 LABELS = [
