@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from cluster.harness.testing import Probe, probe_pod
-from cluster.operators import Sandboxes, operator, template
+from cluster.harness.testing import probe_pod
+from cluster.operators import Sandboxes, operator, python, template
 
 OTHERS = "allow-all"
 
@@ -25,36 +25,35 @@ def work(executor_image, kinds, tmp_path):
         yield made
 
 
-def probe_in(cluster, namespace):
-    """A pod that is no sandbox, to dial from."""
-    cluster.run_pod(probe_pod(namespace, "dialler", ["serve", "7000"]))
-    probe = Probe(cluster.api.get("Pod", "dialler", namespace)["status"]["podIP"])
-
-    def answers():
-        try:
-            return probe.heard() is not None
-        except OSError:
-            return False
-
-    cluster.api.wait("the probe", answers, 30)
-    return probe
+DIAL = """
+import socket
+try:
+    socket.create_connection(TARGET, 2).close()
+    print("open")
+except OSError:
+    print("closed")
+"""
 
 
 def test_isolated_names_the_policy_that_opens_the_sandbox(work, new_namespace):
     api, cluster = work.cluster.api, work.cluster
+    server = cluster.run_pod(probe_pod(new_namespace(), "server", ["serve", "7000", "tcp:8080"]))
     work.create("demo")
-    status = work.ready("demo")
-    probe, target = probe_in(cluster, new_namespace()), f"tcp:{status['address']}"
-    assert not probe.dial([target])[target]
+    work.ready("demo")
+
+    def reaches():
+        target = repr((server["status"]["podIP"], 8080))
+        return python(cluster, work.pod("demo"), DIAL.replace("TARGET", target)).strip() == "open"
+
+    assert not reaches()
     api.create(opening(work.namespace))
-    message = work.wait("demo", "OpenedByOthers", "Isolated")
-    assert OTHERS in message
+    assert OTHERS in work.wait("demo", "OpenedByOthers", "Isolated")
     assert work.said("demo")[0] == "True"
-    # It is the truth: a pod of another namespace reaches the executor's port now.
-    api.wait("the port to be open", lambda: probe.dial([target])[target], 30)
+    # It is the truth: code in the sandbox reaches a pod of another namespace now.
+    api.wait("the sandbox to be open", reaches, 30)
     api.delete("NetworkPolicy", OTHERS, work.namespace)
     work.wait("demo", "Isolated", "Isolated")
-    api.wait("the port to be closed", lambda: not probe.dial([target])[target], 30)
+    api.wait("the sandbox to be closed", lambda: not reaches(), 30)
 
 
 def test_where_the_template_demands_closure_nothing_starts_until_the_policy_is_gone(work):
