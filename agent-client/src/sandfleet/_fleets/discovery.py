@@ -52,6 +52,11 @@ async def default_fleet(*, isolation: Isolation, pool: str = "", namespace: str 
     return _at(await asyncio.to_thread(embedded.start_or_join, isolation))
 
 
+def is_named(*, pool: str = "", namespace: str | None = None) -> bool:
+    """Return whether a new sandbox is of a fleet that the environment or the call names, not of this process's own."""
+    return bool(os.environ.get("SANDFLEET_ADDRESS")) or cluster.is_chosen(asked=bool(pool or namespace))
+
+
 async def find_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None, rpc_timeout: float) -> Link:
     """Open a sandbox of the given fleet, or search the fleets for it. Raises SandboxEnded, PreconditionFailed."""
     fleet = fleet or await find_fleet_of(sandbox_id)
@@ -63,9 +68,12 @@ async def find_fleet_of(sandbox_id: str) -> AsyncFleet:
     namespace, slash, _ = sandbox_id.partition("/")
     if slash:
         return await _of_cluster(namespace)
-    for address in await asyncio.to_thread(_addresses):
+    # Where the only fleet that is asked does not answer, nothing is known.
+    named = bool(os.environ.get("SANDFLEET_ADDRESS"))
+    passed_over = (SandboxEnded,) if named else (SandboxEnded, UnavailableError, RpcTimeout)
+    for address in await asyncio.to_thread(addresses):
         candidate = _at(address)
-        with suppress(SandboxEnded, UnavailableError, RpcTimeout):
+        with suppress(*passed_over):
             await candidate.get_within(sandbox_id, _LOOK_TIMEOUT)
             return candidate
     why = "no fleet has it"
@@ -100,10 +108,12 @@ async def list_sandboxes(label_selector: str, *, namespace: str | None, fleet: A
     """List the sandboxes of a fleet, else of the cluster that the environment names, else of all on this machine."""
     if fleet is None and not os.environ.get("SANDFLEET_ADDRESS") and cluster.is_chosen(asked=namespace is not None):
         fleet = await _of_cluster(namespace)
+    elif fleet is None and (named := os.environ.get("SANDFLEET_ADDRESS")):
+        fleet = _at(named)
     if fleet is not None:
         return await fleet.list(label_selector, namespace=namespace)
     found: list[SandboxInfo] = []
-    for address in await asyncio.to_thread(_addresses):
+    for address in await asyncio.to_thread(addresses):
         with suppress(UnavailableError, RpcTimeout):
             found += await _at(address).list_within(label_selector, _LOOK_TIMEOUT)
     return found
@@ -127,7 +137,7 @@ async def _of_cluster(namespace: str | None) -> AsyncFleet:
     return _shared.setdefault(key, found)
 
 
-def _addresses() -> list[str]:
+def addresses() -> list[str]:
     """Return where to look for sandboxes: the named fleet, else this process's and then all others of this user."""
     if named := os.environ.get("SANDFLEET_ADDRESS"):
         return [named]

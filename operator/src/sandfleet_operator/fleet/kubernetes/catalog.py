@@ -50,6 +50,8 @@ class Recipe:
     closed: str = ""
     # What is wrong with the template, for people.
     why: str = ""
+    # Seconds; None where there is no template.
+    start_timeout: float | None = None
 
     @property
     def name(self) -> str:
@@ -147,6 +149,7 @@ class Catalog:
             target_warm=recipe.spec.replicas,
             most=recipe.spec.max_size,
             max_starting=recipe.spec.max_starting,
+            start_timeout=recipe.start_timeout,
             revision=recipe.revision,
             closed=recipe.closed,
         )
@@ -183,6 +186,7 @@ class Catalog:
             revision=spec_hash(known, self._settings) if known else "",
             closed=closed,
             why=why,
+            start_timeout=template.spec.start_timeout if isinstance(template, SandboxTemplate) else None,
         )
 
     def _wanted(self, template: SandboxTemplate | FleetError | None) -> Effective | tuple[str, str]:
