@@ -43,7 +43,7 @@ def test_isolated_names_the_policy_that_opens_the_sandbox(work, new_namespace):
 
     def reaches():
         target = repr((server["status"]["podIP"], 8080))
-        return python(cluster, work.pod("demo"), DIAL.replace("TARGET", target)).strip() == "open"
+        return python(work, "demo", DIAL.replace("TARGET", target)).strip() == "open"
 
     assert not reaches()
     api.create(opening(work.namespace))
