@@ -22,6 +22,7 @@ from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.cluster.elector import steady
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import LeadershipLostError, Lease
+from sandfleet_operator.cluster.probes import Probes, Standing
 from sandfleet_operator.executors.contact import Contacts
 from sandfleet_operator.executors.handshake import Greeter
 from sandfleet_operator.executors.services import asked_by
@@ -74,6 +75,7 @@ async def serve(settings: Settings, namespace: str, health_port: int, greet: Gre
     identity = f"{name or socket.gethostname()}_{secrets.token_hex(4)}"
     lease = Lease(kube, Ref(LEASE, namespace, LEASE_NAME), identity)
     health = Health(steady, Ref(POD, namespace, name) if name else None)
+    probes = Probes(lambda: health.alive, lambda: _standing(health, lease))
     operator = Operator(
         kube,
         settings,
@@ -89,7 +91,7 @@ async def serve(settings: Settings, namespace: str, health_port: int, greet: Gre
             # Kopf handles SIGTERM and SIGINT and ends its watches. Then the rest is cancelled.
             watching = group.create_task(watch(operator, health, settings, namespace))
             rest = [
-                group.create_task(health.serve(health_port)),
+                group.create_task(probes.serve(health_port)),
                 group.create_task(health.beat(kube)),
                 group.create_task(_lead(operator, lease, signing, health)),
             ]
@@ -100,6 +102,11 @@ async def serve(settings: Settings, namespace: str, health_port: int, greet: Gre
         await operator.close()
         await _leave(lease, kube)
     return 0
+
+
+def _standing(health: Health, lease: Lease) -> Standing:
+    number = lease.fencing
+    return Standing(ready=health.ready, leads=number is not None, leader=lease.holder, fencing=number)
 
 
 async def _lead(operator: Operator, lease: Lease, signing: Signing, health: Health) -> None:
