@@ -22,7 +22,6 @@ from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.cluster.elector import steady
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import LeadershipLostError, Lease
-from sandfleet_operator.cluster.probes import Probes, Standing
 from sandfleet_operator.executors.contact import Contacts
 from sandfleet_operator.executors.handshake import Greeter
 from sandfleet_operator.executors.services import asked_by
@@ -31,6 +30,7 @@ from sandfleet_operator.reconciler.health import Health
 from sandfleet_operator.reconciler.kopf_watch import watch
 from sandfleet_operator.reconciler.operator import Operator
 from sandfleet_operator.reconciler.reconcile import Greeter as Greet
+from sandfleet_operator.telemetry.probes import Probes, Standing
 
 MANAGER = "sandfleet-operator"
 LEASE_NAME = "sandfleet-operator"

@@ -16,7 +16,6 @@ from sandfleet_operator.cluster.clock import SteadyClock, wall_clock
 from sandfleet_operator.cluster.kube import connect
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import LeadershipLostError, Lease
-from sandfleet_operator.cluster.probes import Probes, Standing
 from sandfleet_operator.cluster.reviews import REVIEW_KINDS, Reviews
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.executors.contact import Contacts, Credentials
@@ -28,6 +27,7 @@ from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.plan.sandbox.observed import Pod
+from sandfleet_operator.telemetry.probes import Probes, Standing
 
 SERVICE = "sandfleet-fleet"
 PORT = 8443

@@ -6,11 +6,11 @@ import socket
 import threading
 
 import pytest
-from sandfleet_operator.cluster import probes as module
-from sandfleet_operator.cluster.probes import Probes, Standing
 from sandfleet_operator.fleet.kubernetes.serve import standing
 from sandfleet_operator.reconciler.health import Health
 from sandfleet_operator.reconciler.run import _standing
+from sandfleet_operator.telemetry import probes as module
+from sandfleet_operator.telemetry.probes import Probes, Standing
 
 LEADS = Standing(ready=True, leads=True, leader="fleet-0_1", fencing=3)
 STANDBY = Standing(ready=True, leads=False, leader="fleet-0_1")
