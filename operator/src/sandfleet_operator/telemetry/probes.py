@@ -27,7 +27,10 @@ class Standing:
 
 
 class Probes:
-    """`/healthz`: the process lives. `/readyz`: it leads or could take over. `/leadz`: it leads. Each says who leads."""
+    """`/healthz`: the process lives. `/readyz`: it leads or could take over. `/leadz`: it leads.
+
+    Each answer names the leader.
+    """
 
     def __init__(self, alive: Callable[[], bool], standing: Callable[[], Standing]) -> None:
         self._alive = alive
