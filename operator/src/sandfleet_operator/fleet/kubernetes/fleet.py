@@ -195,7 +195,7 @@ class KubernetesFleet:
         assert sandbox.lease_expires is not None
         ref = Ref(CODE_SANDBOX, sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
         found = self._store.get(ref)
-        if found is None or not adoption.is_of(code_sandbox(found), sandbox):
+        if found is None or not self._observer.is_of(code_sandbox(found), sandbox):
             return False
         return await self._writer.patch(ref, lease_end_patch(found["metadata"]["uid"], sandbox.lease_expires))
 
