@@ -267,8 +267,8 @@ def filled(release: Release) -> tuple[Json, ...]:
     )
 
 
-def fill(release: Release) -> None:
-    """As the processes do: the very ConfigMap that they apply, a merge patch of the Secret, and the Leases."""
+def fill(release: Release, **more: Json) -> None:
+    """As the processes do: the very ConfigMap that they apply, a merge patch of the Secret, and the Leases (`more`: metadata)."""
     api, namespace = release.cluster.api, release.namespace
     material = Material(Authority.new(time.time()), KeyRing((TokenKey.new(time.time()),)), "")
     path = path_of("ConfigMap", namespace, "sandfleet-ca")
@@ -283,7 +283,7 @@ def fill(release: Release) -> None:
     api.call("PATCH", f"{path}?fieldManager=process", change, "application/merge-patch+json")
     for name in LEASES:
         metadata = {"namespace": namespace, "name": name}
-        api.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": LED})
+        api.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata | more, "spec": LED})
 
 
 @pytest.mark.parametrize("how", [(), ("--server-side=false",)], ids=["server-side", "client-side"])
@@ -308,6 +308,25 @@ def test_an_uninstall_keeps_the_keys_and_the_leases_for_the_next_install(release
     release.install(*STILL)
     assert api.get("Secret", "sandfleet-signing", namespace)["data"] == secret
     assert [api.get("Lease", name, namespace)["spec"] for name in LEASES] == [LED, LED]
+
+
+def test_leases_that_helm_made_outlive_an_upgrade_a_rollback_and_an_uninstall(release: Release):
+    release.install(*STILL)
+    mine = {"meta.helm.sh/release-name": release.name, "meta.helm.sh/release-namespace": release.namespace}
+    fill(release, labels={"app.kubernetes.io/managed-by": "Helm"}, annotations=mine)
+
+    def specs() -> list[Json]:
+        return [release.cluster.api.get("Lease", name, release.namespace)["spec"] for name in LEASES]
+
+    release.upgrade(*STILL)
+    assert {one["metadata"]["name"] for one in named(release.objects(), "Lease")} == set(LEASES)
+    assert specs() == [LED, LED]
+    # The first revision has no Leases: without the policy Helm would delete them.
+    release.helm("rollback", release.name, "1", "--namespace", release.namespace)
+    assert specs() == [LED, LED]
+    release.upgrade(*STILL)
+    release.uninstall()
+    assert specs() == [LED, LED]
 
 
 def everything(cluster: Cluster, namespace: str) -> set[str]:
