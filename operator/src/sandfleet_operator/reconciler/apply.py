@@ -22,6 +22,7 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
+from sandfleet_operator.cluster.revisions import Revisions
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import keys_config_map
@@ -33,6 +34,7 @@ from sandfleet_operator.plan.sandbox.actions import (
     DeletePod,
     EnsureKeys,
     EnsurePolicy,
+    EnsureRevision,
     RemovePolicy,
     SandboxAction,
 )
@@ -59,6 +61,7 @@ class Applier:
         self._leading = leading
         # Namespace → the keys published there.
         self._published: dict[str, str] = {}
+        self.revisions = Revisions(kube)
 
     def fencing(self) -> int:
         """The fencing number; called before each write. Raises NotLeadingError."""
@@ -87,6 +90,8 @@ class Applier:
                 await self._delete(Ref(NETWORK_POLICY, action.namespace, action.name))
             case EnsureKeys():
                 await self._publish(action.namespace)
+            case EnsureRevision():
+                await self.revisions.ensure(dict(action.manifest))
             case CreateVolume():
                 await self._create(PERSISTENT_VOLUME_CLAIM, dict(action.manifest))
             case AdjustVolume():

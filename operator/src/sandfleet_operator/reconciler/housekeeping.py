@@ -7,6 +7,7 @@ from sandfleet_operator.api.kinds.template import Retention, sandbox_template
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     CONFIG_MAP,
+    CONTROLLER_REVISION,
     NETWORK_POLICY,
     PERSISTENT_VOLUME_CLAIM,
     POD,
@@ -15,6 +16,7 @@ from sandfleet_operator.api.kube import (
     Ref,
 )
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.api.times import parse_time
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
@@ -28,6 +30,8 @@ from sandfleet_operator.reconciler.apply import Applier
 INHABITANTS = {CODE_SANDBOX: "", SANDBOX_TEMPLATE: "", SANDBOX_POOL: "", POD: names.SANDBOX_SELECTOR}
 # Seconds for which the policy stays after the last of them.
 EMPTY_SECONDS = 30.0
+# Seconds for which a kept spec of a template stays unused: the fleet makes it before the first pod.
+REVISION_SECONDS = 600.0
 
 
 class Housekeeper:
@@ -102,6 +106,26 @@ class Housekeeper:
             if self._store.get(ref) is None and await self._applier.look(ref) is None:
                 self._applier.fencing()
                 await self._kube.delete(Ref(PERSISTENT_VOLUME_CLAIM, meta["namespace"], meta["name"]), uid=meta["uid"])
+
+    async def remove_revisions(self) -> None:
+        """Deletes kept specs of templates that no sandbox, pod or template has any more."""
+        used: set[tuple[str, object]] = set()
+        for template in self._store.all(SANDBOX_TEMPLATE):
+            manifest = self._applier.revisions.of(template)
+            used.add((manifest["metadata"]["namespace"], manifest["metadata"]["name"]))
+        for sandbox in self._store.all(CODE_SANDBOX):
+            # Also of one that cannot be read.
+            used.add((sandbox["metadata"]["namespace"], (sandbox.get("status") or {}).get("templateRevision")))
+        for pod in self._store.all(POD):
+            meta = pod["metadata"]
+            used.add((meta["namespace"], (meta.get("annotations") or {}).get(names.TEMPLATE_REVISION)))
+        for namespace in self._settings.watch_namespaces or (None,):
+            for found in (await self._kube.list(CONTROLLER_REVISION, namespace, names.SANDBOX_SELECTOR)).items:
+                meta = found["metadata"]
+                old = parse_time(meta["creationTimestamp"], "creationTimestamp") < self._clock() - REVISION_SECONDS
+                if old and (meta["namespace"], meta["name"]) not in used:
+                    self._applier.fencing()
+                    await self._applier.revisions.remove(found)
 
     async def _leave(self, namespace: str) -> float | None:
         """Removes the keys and the policy, after the API server has confirmed that the namespace is empty."""

@@ -9,7 +9,7 @@ from typing import Protocol
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Condition, referred
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
-from sandfleet_operator.api.kinds.template import SandboxTemplate, sandbox_template
+from sandfleet_operator.api.kinds.template import SandboxTemplate, TemplateSpec, sandbox_template
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NETWORK_POLICY,
@@ -30,6 +30,7 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.unreadable import Unreadable
 from sandfleet_operator.executors.services import ServiceWatch
 from sandfleet_operator.plan.pods.merge import Refusal, effective
+from sandfleet_operator.plan.pods.revision import named_revision
 from sandfleet_operator.plan.sandbox import status as conditions
 from sandfleet_operator.plan.sandbox.actions import EnsureKeys, EnsurePolicy, Greet, Plan, SandboxAction
 from sandfleet_operator.plan.sandbox.dependencies import is_own, volume_claim_name
@@ -131,6 +132,7 @@ class Reconciler:
         self._greetings: dict[str, tuple[str, asyncio.Task[None]]] = {}
         # Parsed templates by version, because many sandboxes share one.
         self._templates: dict[Ref, tuple[Json, SandboxTemplate]] = {}
+        self._revisions = applier.revisions
 
     async def sandbox(self, key: Key) -> float | None:
         """Runs rounds until nothing is left to do; seconds until the next. Raises KubeError and NotLeadingError."""
@@ -189,11 +191,17 @@ class Reconciler:
         meta = sandbox.meta
         pod, gone = await self._pod(sandbox)
         template, problem = self._template(sandbox)
-        volume = await self._volume(Observed(sandbox=sandbox, template=template, pod=pod))
+        manifest, there, kept = await self._revision(sandbox)
+        part = Observed(sandbox=sandbox, template=template, kept=kept, pod=pod)
+        volume = await self._volume(part)
+        made_of = part.made_of
         return Observed(
             sandbox=sandbox,
             template=template,
             template_problem=problem,
+            revision=manifest,
+            revision_there=there,
+            kept=kept,
             pod=pod,
             pod_gone=gone,
             volume=volume,
@@ -203,7 +211,7 @@ class Reconciler:
             storage_problem=await self._storage_problem(sandbox, template),
             pool_problem=self._pool_problem(sandbox),
             node=self._node(pod),
-            user_namespaces=await self._cluster.user_namespaces(template.spec.runtime_class) if template else False,
+            user_namespaces=await self._cluster.user_namespaces(made_of.runtime_class) if made_of else False,
             contact=self._contacts.get(meta.uid),
             heard=self._services.heard(meta.uid),
             trouble=self._troubles.get(meta.uid),
@@ -242,6 +250,18 @@ class Reconciler:
             return None, error.problem.message
         self._templates[ref] = found, template
         return template, ""
+
+    async def _revision(self, sandbox: CodeSandbox) -> tuple[Json | None, bool, TemplateSpec | None]:
+        """What keeps the template as it is now, whether it is in place, and the spec that the sandbox has kept."""
+        namespace, name = sandbox.meta.namespace, sandbox.spec.template
+        if not name:
+            return None, False, None
+        found = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, name))
+        manifest = self._revisions.of(found) if found else None
+        named = named_revision(sandbox.status.template_revision)
+        if not named or (manifest and manifest["metadata"]["name"] == named):
+            return manifest, manifest is not None and self._revisions.has(manifest), None
+        return manifest, True, await self._revisions.read(namespace, named, name)
 
     async def _volume(self, seen: Observed) -> Volume | None:
         sandbox = seen.sandbox

@@ -29,6 +29,7 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Exit, Sandbox
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
+from sandfleet_operator.cluster.revisions import Revisions
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.backend import Event, Exited, Ready, Removed, TakenError
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, key_of
@@ -109,6 +110,7 @@ class KubernetesBackend:
         self._listens = listens
         self._clock = wall_clock
         self._workspaces = Workspaces(kube)
+        self._revisions = Revisions(kube)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[str, Run] = {}
         # Pods that this fleet wanted to end and that another fleet has.
@@ -188,6 +190,9 @@ class KubernetesBackend:
             own_ids = await self._user_namespaces(recipe.wanted.runtime_class)
             manifest = warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
             try:
+                if recipe.kept is not None and not self._revisions.has(recipe.kept):
+                    self._writer.fencing()
+                    await self._revisions.ensure(recipe.kept)
                 made = await self._create(run.ref, manifest)
                 run.uid = made["metadata"]["uid"]
                 if not (workspace or recipe.wanted.workspace.ephemeral):
@@ -420,6 +425,7 @@ def warm_pod(recipe: Recipe, name: str, workspace: str, settings: Settings, *, u
         state=PodState.WARM,
         pool=recipe.pool,
         workspace=workspace,
+        revision=recipe.kept["metadata"]["name"] if recipe.kept else "",
         user_namespace=user_namespace,
     )
     pod = sandbox_pod(request, settings)

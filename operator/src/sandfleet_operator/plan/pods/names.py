@@ -32,6 +32,8 @@ SPEC_HASH = f"{GROUP}/spec-hash"
 # Annotation of a pod: the names of its services, separated by commas; missing if it has none.
 SERVICES = f"{GROUP}/services"
 TRACEPARENT = f"{GROUP}/traceparent"
+# Annotation of a pod: the ControllerRevision that keeps the template's spec that it was made from.
+TEMPLATE_REVISION = f"{GROUP}/template-revision"
 # Annotation of a CodeSandbox: "NAME/UID" of the warm pod that the fleet has bound to it. The pod's SANDBOX label names
 # it.
 BOUND_POD = f"{GROUP}/bound-pod"

@@ -16,6 +16,7 @@ from sandfleet_operator.plan.sandbox.actions import (
     CreateVolume,
     EnsureKeys,
     EnsurePolicy,
+    EnsureRevision,
     Json,
     RemovePolicy,
     SandboxAction,
@@ -93,6 +94,13 @@ def isolation(seen: Observed, proved: Contact | None, *, policies_complete: bool
 
 def keys(seen: Observed) -> tuple[SandboxAction, ...]:
     return () if seen.keys else (EnsureKeys(seen.sandbox.meta.namespace),)
+
+
+def revision(seen: Observed) -> tuple[SandboxAction, ...]:
+    """Keeps the template's spec, until the status names one that is kept."""
+    if seen.revision is None or seen.revision_there or seen.sandbox.status.template_revision:
+        return ()
+    return (EnsureRevision(seen.revision),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +217,7 @@ def workspace_kept(seen: Observed) -> tuple[str, tuple[SandboxAction, ...]]:
         return known, ()
     if not found.pod_owner or found.deleting:
         return found.name, ()
-    of_template = seen.template.spec.workspace.retention if seen.template else None
+    of_template = seen.made_of.workspace.retention if seen.made_of else None
     retention = seen.sandbox.spec.workspace.retention or of_template or Retention.DELETE
     return found.name, _adjusted(seen, retention, found)
 
