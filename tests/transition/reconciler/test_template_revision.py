@@ -1,4 +1,4 @@
-"""A sandbox keeps the template's spec that it first ran with: edits, deletions and forgeries of the template after that."""
+"""A sandbox keeps the template's spec that it first ran with, over edits, deletions and forgeries of the template."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

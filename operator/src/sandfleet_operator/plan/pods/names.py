@@ -39,8 +39,8 @@ TEMPLATE_REVISION = f"{GROUP}/template-revision"
 BOUND_POD = f"{GROUP}/bound-pod"
 # Annotation of a claimed pod and of its CodeSandbox: the record of the claim, see plan/claims/record.py.
 CLAIM = f"{GROUP}/claim"
-# Annotation of a pod: whether a cluster autoscaler may end it to free its node. A session is not to end for that; a warm
-# pod is, as its directories would otherwise keep its node for ever.
+# Annotation of a pod: whether a cluster autoscaler may end it to free its node. It may end a warm pod, whose
+# directories would otherwise keep the node for ever, but no session.
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 # Annotation of a workspace's volume claim: what happens to it when its CodeSandbox is deleted.
 RETENTION = f"{GROUP}/retention"
