@@ -3,16 +3,21 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from sandfleet_operator.api.kinds.sandbox import SandboxSpec
 from sandfleet_operator.api.kube import CODE_SANDBOX, CONTROLLER_REVISION, POD, SANDBOX_TEMPLATE, Json, Ref, failure
 from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.merge import effective
+from sandfleet_operator.plan.pods.podspec import spec_hash
 from sandfleet_operator.plan.pods.revision import is_genuine, kept_spec, named_revision, revision_of
 from sandfleet_operator.reconciler.housekeeping import REVISION_SECONDS
 from sandfleet_operator.reconciler.operator import RESYNC_SECONDS
 from support.fakes.kube_memory import Before
-from support.operator.builders import IMAGE
+from support.operator.builders import IMAGE, SETTINGS
+from transition import builders
 from transition import world as worlds
 from transition.fake_time import run
 from transition.world import NAME, NAMESPACE, World, ended, evicted
@@ -85,7 +90,9 @@ def test_a_sandbox_comes_back_from_the_spec_that_it_had(lost: Step, ending: Step
             assert world.says("Ready")
             assert world.says("Degraded", "False")
             await ending(world)
-            await world.until(lambda: world.says("Ready") and world.status()["podUID"] != first and world.pod_of(), "back")
+            await world.until(
+                lambda: world.says("Ready") and world.status()["podUID"] != first and world.pod_of(), "back"
+            )
             assert image(world) == IMAGE
             assert world.status()["templateRevision"] == kept
             assert world.cluster.wrong == []
@@ -216,7 +223,10 @@ def test_a_spec_is_removed_when_no_sandbox_and_no_template_has_it() -> None:
     run(go())
 
 
-SPEC = {"metadata": {"namespace": NAMESPACE, "name": "python"}, "spec": {"image": IMAGE, "env": [{"name": "A", "value": "\ud800"}]}}
+SPEC = {
+    "metadata": {"namespace": NAMESPACE, "name": "python"},
+    "spec": {"image": IMAGE, "env": [{"name": "A", "value": "\ud800"}]},
+}
 
 
 def test_a_name_follows_from_the_content_alone() -> None:
@@ -232,3 +242,38 @@ def test_a_name_follows_from_the_content_alone() -> None:
 @pytest.mark.parametrize("text", ["", None, 5, ["sandfleet-a"], "sandfleet-../x", "sandfleet-" + "a" * 201, "other"])
 def test_what_names_no_revision(text: object) -> None:
     assert named_revision(text) == ""
+
+
+NOW_MADE = {"metadata": {"name": "sandfleet-python-now"}}
+HASH = spec_hash(effective(builders.TEMPLATE.spec, SandboxSpec(template="python"), SETTINGS), SETTINGS)
+LOWERED = SandboxSpec(template="python", lifetime=60.0, envs={"A": "b"})
+HASH_OF_LOWERED = spec_hash(effective(builders.TEMPLATE.spec, LOWERED, SETTINGS), SETTINGS)
+BEFORE = "sandfleet-python-before"
+# What the pod says of its spec and revision, and what the sandbox keeps.
+PINS = [
+    ("a warm pod of the template before an edit", {names.SPEC_HASH: "another", names.TEMPLATE_REVISION: BEFORE}, BEFORE),
+    ("a warm pod that an edit left as it is", {names.SPEC_HASH: HASH, names.TEMPLATE_REVISION: BEFORE}, "sandfleet-python-now"),
+    ("a pod of the operator that an edit would not change", {names.SPEC_HASH: HASH_OF_LOWERED, names.TEMPLATE_REVISION: BEFORE}, "sandfleet-python-now"),
+    ("a pod of an earlier release, of this template", {names.SPEC_HASH: HASH}, "sandfleet-python-now"),
+    ("a pod of an earlier release, of another template", {names.SPEC_HASH: "another"}, ""),
+    ("a forged annotation", {names.SPEC_HASH: "another", names.TEMPLATE_REVISION: "../secrets/x"}, ""),
+    ("no annotation", {}, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "annotations", "kept"), PINS, ids=[row[0] for row in PINS])
+def test_which_spec_a_sandbox_keeps(what: str, annotations: dict, kept: str) -> None:
+    seen = builders.observed(pod=builders.pod(annotations=annotations), revision=NOW_MADE, revision_there=True)
+    seen = builders.with_status(builders.with_spec(seen, envs={"A": "b"}, lifetime=60.0), conditions=())
+    seen = replace(seen, sandbox=replace(seen.sandbox, meta=replace(seen.sandbox.meta, created=builders.NOW)))
+    made = builders.planned(seen)
+    assert builders.ready(made) == "Ready"
+    assert made.status.template_revision == kept
+    # It is kept from now on, whatever is written on the pod.
+    forged = replace(seen, sandbox=replace(seen.sandbox, status=made.status), pod=builders.pod(annotations={names.TEMPLATE_REVISION: "sandfleet-other"}))  # fmt: skip
+    assert not kept or builders.planned(forged).status.template_revision == kept
+
+
+def test_no_spec_is_kept_before_the_pod_is_isolated() -> None:
+    seen = builders.new_pod(annotations={names.TEMPLATE_REVISION: BEFORE})
+    assert builders.planned(seen).status.template_revision == ""
