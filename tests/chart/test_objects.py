@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
-from chart.helm_chart import CHART, NAMESPACE, helm, named, rendered
+from chart.helm_chart import CHART, NAMESPACE, ROOT, helm, named, rendered
+from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.plan.pods import names
-from sandfleet_operator.plan.pods.networkpolicy import default_deny
+from sandfleet_operator.plan.pods.merge import Refusal, effective
+from sandfleet_operator.plan.pods.networkpolicy import default_deny, own_egress, template_egress
+from sandfleet_operator.plan.pods.podspec import PodRequest, keys_config_map, sandbox_pod
 from sandfleet_operator.plan.pods.restricted import restricted_violations
+from sandfleet_operator.plan.pods.volume import workspace_claim
+from support.operator.builders import SETTINGS, a_sandbox, a_sandbox_template, opens
 from support.operator.crd_schemas import CRDS
 
 FULL = (
@@ -187,7 +193,7 @@ def test_the_custom_resources_are_the_sources_and_stay_at_uninstall() -> None:
 
 
 def test_a_release_of_another_name_has_it_in_all_names_but_the_contracts_with_the_processes() -> None:
-    fixed = {"sandfleet-signing", "sandfleet-ca", "sandfleet-operator", "sandfleet-fleet"}
+    fixed = {"sandfleet-signing", "sandfleet-ca", "sandfleet-fleet"}
     objects = rendered('fullnameOverride="box"', "crds.enabled=false")
     assert {one["metadata"]["name"] for one in objects if not one["metadata"]["name"].startswith("box-")} == fixed
 
@@ -231,3 +237,22 @@ def test_the_tests_objects_are_deleted_when_it_ends() -> None:
     for one in hooks:
         policy = one["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
         assert set(policy.split(",")) == {"before-hook-creation", "hook-succeeded", "hook-failed"}
+
+
+def test_what_the_operator_makes_in_a_namespace_has_the_label_by_which_it_is_removed() -> None:
+    removal = (ROOT / "docs/howto/install.md").read_text().partition("## Remove it")[2]
+    (selector,) = set(re.findall(r"--selector (\S+)", removal))
+    key, _, value = selector.partition("=")
+    template, sandbox = a_sandbox_template(egress=opens("203.0.113.0/24")), a_sandbox()
+    settings = Settings(control_plane_namespace=NAMESPACE)
+    wanted = effective(template.spec, sandbox.spec, SETTINGS)
+    assert not isinstance(wanted, Refusal)
+    made = [
+        default_deny("team-a", settings),
+        template_egress(template, settings),
+        own_egress(sandbox, template.spec.egress, settings),
+        keys_config_map("team-a", "{}"),
+        workspace_claim("team-a", "demo", wanted, owner=None),
+        sandbox_pod(PodRequest(namespace="team-a", name="demo", wanted=wanted), SETTINGS),
+    ]
+    assert [one["metadata"]["labels"].get(key) for one in made] == [value] * len(made)

@@ -21,6 +21,9 @@ class Pretended(PodExecutors):
     async def open(self, sandbox, lease):
         pass
 
+    async def lease_left(self, _sandbox):
+        return None
+
     async def answers(self, _sandbox):
         return True
 

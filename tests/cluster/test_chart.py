@@ -24,8 +24,9 @@ from sandfleet_operator.executors.signing import Material, ca_config_map
 from sandfleet_operator.executors.tokens import KeyRing, TokenKey
 
 pytestmark = pytest.mark.usefixtures("kinds")
-# Rights and objects are the same without processes; the kinds belong to the test cluster, not to Helm.
-STILL = ("--set", "crds.enabled=false,operator.replicas=0,fleet.replicas=0")
+# Rights and objects are the same without processes; the kinds belong to the test cluster, not to Helm. The admission
+# policy of a release without named namespaces would refuse what other tests write: test_admission.py tests it.
+STILL = ("--set", "crds.enabled=false,operator.replicas=0,fleet.replicas=0,admissionPolicy.enabled=false")
 IMAGE = ("--set", "image.repository=localhost/sandfleet-operator,image.tag=dev")
 SANDBOX_IMAGE = (
     "--set",
@@ -330,7 +331,8 @@ def test_an_uninstall_leaves_nothing_but_the_keys_and_the_leases(
     release.install(
         *STILL,
         "--set",
-        f"settings.watchNamespaces={{{watched}}},runtimeClass.create=true,runtimeClass.name={release.name}",
+        f"settings.watchNamespaces={{{watched}}},runtimeClass.create=true,runtimeClass.name={release.name},"
+        "admissionPolicy.enabled=true",
     )
     fill(release)
     assert everything(cluster, watched) > before[1]

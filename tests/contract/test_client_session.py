@@ -215,13 +215,65 @@ async def test_a_killed_sandbox_has_ended_for_everybody(fleet: AsyncFleet) -> No
 
 
 async def test_a_lease_that_is_not_renewed_ends_the_sandbox(fleet: AsyncFleet) -> None:
-    sandbox = await AsyncSandbox.create(fleet=fleet, timeout=1.0)
-    with pytest.raises(SandboxEnded):
+    sandbox = await AsyncSandbox.create(fleet=fleet, timeout=1.0, keep_alive=False)
+    cut_off = await sandbox.run_code("import time; time.sleep(60)")
+    assert (cut_off.outcome, cut_off.blame, cut_off.reason) == (Outcome.INTERRUPTED, Blame.POLICY, "LeaseExpired")
+    with pytest.raises(SandboxEnded) as ended:
         while True:
             execution = await sandbox.run_code("1")
             assert execution.outcome in {Outcome.OK, Outcome.LOST}
             await asyncio.sleep(0.1)
+    for message in (cut_off.message, ended.value.message):
+        assert f"The lease of sandbox {sandbox.sandbox_id} was over" in message
+        assert "keep_alive=True" in message
+    assert ended.value.reason == "LeaseExpired"
     await sandbox.close()
+
+
+async def test_a_lease_is_renewed_while_something_runs(fleet: AsyncFleet) -> None:
+    sandbox = await AsyncSandbox.create(fleet=fleet, timeout=1.0)
+    assert (await sandbox.run_code("import time; time.sleep(2.5)")).ok
+    handle = await sandbox.commands.run("sleep 2.5; echo done", background=True)
+    assert (await handle.wait()).stdout == "done\n"
+    again = await AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet)
+    assert (await again.run_code("time.sleep(2.5); 7")).text == "7"
+    # Nothing runs now.
+    with pytest.raises(SandboxEnded):
+        while True:
+            await again.get_info()
+            await asyncio.sleep(0.1)
+    await again.close()
+    await sandbox.close()
+
+
+def test_an_embedded_fleet_keeps_a_sandbox_as_long_as_its_object_lives() -> None:
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            """
+import gc
+from sandfleet import Sandbox
+
+sandbox = Sandbox.create(timeout=1.0)
+first = now = sandbox.get_info().lease_expires
+while (now - first).total_seconds() < 2:
+    now = sandbox.get_info().lease_expires
+print(sandbox.run_code("1 + 1").text)
+sandbox_id = sandbox.sandbox_id
+del sandbox
+gc.collect()
+while sandbox_id in {one.sandbox_id for one in Sandbox.list()}:
+    pass
+print("gone")
+""",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert said.stdout.split() == ["2", "gone"]
 
 
 async def test_an_executor_killed_in_mid_execution_costs_one_lost_execution_and_no_file(

@@ -24,6 +24,7 @@ from sandfleet_operator.plan.pods.podspec import PodRequest, sandbox_pod
 from sandfleet_operator.plan.pods.volume import workspace_claim
 from sandfleet_operator.plan.sandbox.observed import OUT_OF_SERVICE
 from support.operator.builders import IMAGE, SETTINGS, a_spec, a_template
+from transition.nodes import NODE, claim_of, ended, evicted, node_answers, tainted, unheard
 from transition.service_scenarios import services_that_come_and_go
 from transition.workspace_scenarios import (
     CLAIM,
@@ -36,7 +37,7 @@ from transition.workspace_scenarios import (
     named_workspace,
     wanted_by_three,
 )
-from transition.world import NAME, NAMESPACE, NODE, World, claim_of, ended, evicted, node_answers, tainted, unheard
+from transition.world import NAME, NAMESPACE, World
 
 DENY = Ref(NETWORK_POLICY, NAMESPACE, names.DEFAULT_DENY)
 KEYS = Ref(CONFIG_MAP, NAMESPACE, names.KEYS_CONFIG_MAP)
@@ -89,7 +90,7 @@ async def node_lost(world: World) -> None:
     """The pod may still run there, until an administrator confirms that the node is off."""
     await begin(world, cold_start)
     pod = Ref(POD, NAMESPACE, NAME)
-    world.silent = True
+    world.nodes.silent = True
     since = time_text(world.clock())
     silent = {"type": "Ready", "status": "Unknown", "lastTransitionTime": since}
     world.edit_node(lambda node: node["status"].update(conditions=[silent]))
@@ -103,7 +104,7 @@ async def node_lost(world: World) -> None:
     world.edit_node(lambda node: node.update(spec={"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}))
     await world.until(lambda: world.reason() == "NodeLost", "told that the node is gone")
     world.cluster.remove(pod, 0)
-    world.silent = False
+    world.nodes.silent = False
     world.edit_node(node_answers)
     await _is_back(world, after="NodeLost")
 
@@ -326,7 +327,7 @@ async def corrected(world: World) -> None:
             waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
             pod["status"]["containerStatuses"] = [{"name": "executor", "state": {"waiting": waiting}}]
 
-    world.holds_up = cannot_be_pulled
+    world.nodes.holds_up = cannot_be_pulled
 
     async def pulls_in_vain(here: World) -> None:
         await here.make_sandbox(templateRef={"name": "wrong"})

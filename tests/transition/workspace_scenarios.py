@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, Ref
-from transition.world import NAME, NAMESPACE, World, claim_of
+from transition.nodes import claim_of
+from transition.world import NAME, NAMESPACE, World
 
 CLAIM = Ref(PERSISTENT_VOLUME_CLAIM, NAMESPACE, f"workspace-{NAME}")
 LEFT = Ref(PERSISTENT_VOLUME_CLAIM, NAMESPACE, "workspace-first")

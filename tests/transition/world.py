@@ -8,66 +8,26 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import contextmanager
-from copy import deepcopy
 from typing import Any, Self
 
 from sandfleet_operator.api import kube
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
-from sandfleet_operator.api.kube import CODE_SANDBOX, NETWORK_POLICY, POD, Json, Kind, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Json, Kind, Ref
 from sandfleet_operator.executors.contact import Unreachable
-from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.actions import AskServices, Greet
 from sandfleet_operator.plan.sandbox.observed import Contact
 from sandfleet_operator.reconciler.operator import WATCHED, Operator
-from support.fakes.kube_cluster import MemoryCluster, deleting
 from support.fakes.kube_memory import After, Before, MemoryKube, Write
 from support.operator.builders import IMAGE, SETTINGS
 from transition.fake_time import FakeLoop
+from transition.nodes import NODE, CheckedCluster, Nodes, node_answers
 
 EPOCH = 1_700_000_000.0
-NAMESPACE, NAME, NODE = "team-a", "demo", "node-1"
+NAMESPACE, NAME = "team-a", "demo"
 # Seconds.
-START_AGAIN, NODE_PAUSE, HEARTBEAT, GREETING, QUIET, PATIENCE = 1.0, 0.3, 1.0, 0.1, 65, 600
+START_AGAIN, HEARTBEAT, GREETING, QUIET, PATIENCE = 1.0, 1.0, 0.1, 65, 600
 
 Fault = Callable[[int, Write], Before | After | None]
-
-
-class CheckedCluster(MemoryCluster):
-    """Records violations of invariants at the moment they occur."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        super().__init__(clock)
-        self.wrong: list[str] = []
-        self.by_hand = False
-        # The version of the last change that was not a heartbeat.
-        self.moved = 0
-
-    def commit(self, ref: Ref, new: Json) -> Json:
-        before = ref in self.objects
-        done = super().commit(ref, new)
-        if ref.kind != kube.NODE:
-            self.moved = self.version
-        if ref.kind == POD and not before and ref in self.objects:
-            self._began(ref)
-        if ref.kind == NETWORK_POLICY and ref.name == names.DEFAULT_DENY and not self.by_hand:
-            self._opened(ref)
-        return done
-
-    def _began(self, ref: Ref) -> None:
-        if Ref(NETWORK_POLICY, ref.namespace, names.DEFAULT_DENY) not in self.objects:
-            self.wrong.append(f"{ref} began in an open namespace")
-        labels = self.objects[ref]["metadata"]["labels"]
-        own = labels.get(names.EGRESS_OWN)
-        if own and Ref(NETWORK_POLICY, ref.namespace, names.own_policy(own)) not in self.objects:
-            self.wrong.append(f"{ref} began without its egress policy")
-        claims = [claim_of(obj) for other, obj in self.objects.items() if other.kind == POD]
-        if claims.count(claim_of(self.objects[ref])) > 1:
-            self.wrong.append(f"{ref} began on a workspace that another pod has")
-
-    def _opened(self, ref: Ref) -> None:
-        pods = [other for other in self.objects if other.kind == POD and other.namespace == ref.namespace]
-        if ref not in self.objects and pods:
-            self.wrong.append(f"{ref} was taken from {pods[0]}")
 
 
 class World:
@@ -77,6 +37,7 @@ class World:
         loop = asyncio.get_running_loop()
         self.clock: Callable[[], float] = lambda: EPOCH + loop.time()
         self.cluster = CheckedCluster(self.clock)
+        self.nodes = Nodes(self.cluster)
         self.user = MemoryKube(self.cluster, "user")
         self.fault, self.lag = fault, lag
         self.writes: list[str] = []
@@ -87,16 +48,11 @@ class World:
         self.asked: list[AskServices] = []
         # The services that executors report; None: executors are silent.
         self.services: tuple[ServiceStatus, ...] | None = ()
-        # The node does nothing and reports nothing.
-        self.silent = False
-        # What the node or the scheduler says of a pod that cannot start.
-        self.holds_up: Callable[[Json], None] = lambda _pod: None
         self._life: asyncio.Task[None] | None = None
-        self._addresses = 0
 
     async def __aenter__(self) -> Self:
         await self._furnish()
-        self._tasks = [asyncio.create_task(self._operate()), asyncio.create_task(self._nodes())]
+        self._tasks = [asyncio.create_task(self._operate()), asyncio.create_task(self.nodes.run())]
         if self.lag:
             self._tasks.append(asyncio.create_task(self._heartbeats()))
         return self
@@ -148,7 +104,7 @@ class World:
         try:
             async with asyncio.TaskGroup() as group:
                 for kind, selector in WATCHED.items():
-                    group.create_task(_watch(api, kind, selector, operator))
+                    group.create_task(watch(api, kind, selector, operator))
                 group.create_task(operator.run())
         finally:
             await operator.close()
@@ -182,48 +138,11 @@ class World:
 
     # What else is in a cluster.
 
-    async def _nodes(self) -> None:
-        news = asyncio.Event()
-        self.cluster.waiting[news] = None
-        while True:
-            await news.wait()
-            news.clear()
-            await asyncio.sleep(NODE_PAUSE)
-            for ref, obj in list(self.cluster.objects.items()):
-                if ref.kind == POD and not self.silent:
-                    self._kubelet(ref, obj)
-            self.cluster.collect()
-
     async def _heartbeats(self) -> None:
         """Keeps changing an unrelated object, so that reads with a lag of changes are seconds old."""
         while True:
             await asyncio.sleep(HEARTBEAT)
             self.edit_node(lambda node: node["status"].update(beat=self.clock()))
-
-    def _kubelet(self, ref: Ref, pod: Json) -> None:
-        if deleting(pod):
-            if pod["status"]["phase"] == "Running":
-                self.cluster.edit(ref, lambda obj: ended(obj, 0))
-            else:
-                self.cluster.remove(ref, 0)
-        elif self._is_held_up(ref, pod):
-            return
-        elif not pod["spec"].get("nodeName"):
-            if Ref(kube.PERSISTENT_VOLUME_CLAIM, ref.namespace, claim_of(pod)) in self.cluster.objects:
-                self.cluster.edit(ref, lambda obj: obj["spec"].update(nodeName=NODE))
-        elif pod["status"]["phase"] == "Pending":
-            self._addresses += 1
-            self.cluster.edit(ref, lambda obj: _started(obj, f"10.0.0.{self._addresses}"))
-
-    def _is_held_up(self, ref: Ref, pod: Json) -> bool:
-        if pod["status"]["phase"] != "Pending":
-            return False
-        said = deepcopy(pod)
-        self.holds_up(said)
-        if said != pod:
-            self.cluster.edit(ref, self.holds_up)
-            return True
-        return bool(pod["status"].get("containerStatuses") or pod["status"].get("conditions"))
 
     # What a user does and sees.
 
@@ -330,59 +249,14 @@ class World:
         return dict(json.loads(text))
 
 
-async def _watch(api: MemoryKube, kind: Kind, selector: str, operator: Operator) -> None:
-    """Watches as Kopf does: a list, then the changes."""
+async def watch(api: MemoryKube, kind: Kind, selector: str, operator: Operator) -> None:
+    """Watches as Kopf does, until the watch ends: a list, then the changes."""
     listing = await api.list(kind, None, selector)
     for obj in listing.items:
         operator.saw(kind, False, obj)
     async for event in api.watch(kind, None, selector, listing.resource_version):
         if event.type != "BOOKMARK":
             operator.saw(kind, event.type == "DELETED", event.object)
-
-
-def claim_of(pod: Json) -> str:
-    volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
-    return str(volumes["workspace"]["persistentVolumeClaim"]["claimName"])
-
-
-def node_answers(node: Json) -> None:
-    node["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
-
-
-def _started(pod: Json, address: str) -> None:
-    container = {"name": "executor", "imageID": "sha256:1", "state": {"running": {}}}
-    conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
-    pod["status"] = {
-        "phase": "Running",
-        "podIP": address,
-        "conditions": conditions,
-        "containerStatuses": [container],
-    }
-
-
-def ended(pod: Json, code: int, reason: str = "Error") -> None:
-    """Writes the status of a pod whose executor has exited, as the kubelet does."""
-    status = pod["status"]
-    status["phase"] = "Failed" if code else "Succeeded"
-    status["conditions"] = [{"type": "Ready", "status": "False"}]
-    status["containerStatuses"][0]["state"] = {"terminated": {"exitCode": code, "reason": reason}}
-
-
-def unheard(pod: Json) -> None:
-    """The pod's node no longer answers."""
-    pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
-
-
-def tainted(pod: Json) -> None:
-    """Kubernetes deletes the pod, because its node does not answer."""
-    target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "no answer"}
-    pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}, target]
-
-
-def evicted(pod: Json) -> None:
-    pod["status"] |= {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}
-    pod["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
-    pod["status"]["containerStatuses"] = []
 
 
 def _timeless(obj: Json) -> Json:

@@ -130,9 +130,9 @@ class ProtocolError(SandboxError):
 class ClaimError(SandboxError):
     """The fleet gave no sandbox; `reason` says why.
 
-    Retryable: SandboxLimit, PoolEmpty, ColdStart, PolicyMissing, StartsFail. Not retryable: TemplateNotFound,
-    TemplateInvalid, WorkspaceBusy, WorkspaceNotFound, WorkspaceEphemeral, IsolationUnavailable, ClaimEnded. The fleet
-    may give other reasons.
+    Retryable: SandboxLimit, QuotaExceeded, PoolEmpty, ColdStart, PolicyMissing, StartsFail, ApiServerFailed,
+    CreationForbidden. Not retryable: TemplateNotFound, TemplateInvalid, WorkspaceBusy, WorkspaceNotFound,
+    WorkspaceEphemeral, IsolationUnavailable, ClaimEnded. The fleet may give other reasons.
     """
 
 
@@ -161,7 +161,7 @@ class FilePermission(FileError, PermissionError):
 
 
 class InvalidPath(FileError, ValueError):
-    """The path is malformed or leads outside of /workspace and /tmp."""
+    """The path is malformed, or leads to /, /proc, /sys or /dev."""
 
 
 class DirectoryNotEmpty(FileError):

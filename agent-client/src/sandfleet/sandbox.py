@@ -41,6 +41,7 @@ Made = TypeVar("Made", bound="AsyncSandbox")
 
 
 async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, options: CreateOptions) -> Made:
+    from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import claim_request
     from sandfleet._fleets.discovery import default_fleet, default_isolation
     from sandfleet.values.sandbox import Isolation
@@ -53,7 +54,11 @@ async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, opti
     rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
     keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
-    return cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
+    made = cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
+    if keep_alive is None and fleet.address == embedded.running():
+        # This process's own fleet ends with it, so the sandbox may live as long as its object.
+        link.lease.start(at_once=False)
+    return made
 
 
 async def _connect(
@@ -97,9 +102,10 @@ class AsyncSandbox:
     - the deadline of an execution (`run_code(timeout=)`, `commands.run(timeout=)`): the outcome `timeout`;
     - the time of a call over the network (`create(rpc_timeout=)`): raises `RpcTimeout`.
 
-    As a context manager it keeps its lease renewed. At the end it kills the sandbox if it created it; if it connected
-    to it, it only closes the connection. When the executor is replaced, calls continue with the new one; an execution
-    that was running ends with the outcome `lost`.
+    The lease is renewed while this object runs code or a command. As a context manager, and in this process's own
+    fleet, it is renewed as long as the object lives. At the end of a `with` block the object kills the sandbox if it
+    created it; if it connected to it, it only closes the connection. When the executor is replaced, calls continue with
+    the new one; an execution that was running ends with the outcome `lost`.
     """
 
     def __init__(
@@ -112,16 +118,17 @@ class AsyncSandbox:
         autosave: bool | Autosave = False,
     ) -> None:
         """Use `create` or `connect`."""
-        from sandfleet._wire.lease import LeaseKeeper
         from sandfleet.resources.contexts import Interpreter
 
         self._link = link
         self._bound = bound
         self._keep_alive = keep_alive
-        self._lease = LeaseKeeper(link, lease, fresh=bound is not None)
+        link.lease.lasts(lease, now=bound is not None)
         self._interpreter = Interpreter(link, autosave)
         if keep_alive:
-            self._lease.start()
+            self._link.lease.start(at_once=self._bound is None)
+        elif keep_alive is False:
+            link.lease.always = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.sandbox_id}, {self._link.state})"
@@ -135,7 +142,7 @@ class AsyncSandbox:
 
     @cached_property
     def files(self) -> AsyncFiles:
-        """Files below /workspace and /tmp."""
+        """Files of the sandbox."""
         from sandfleet.resources.files.files import AsyncFiles
 
         return AsyncFiles(self._link)
@@ -306,7 +313,7 @@ class AsyncSandbox:
 
     async def __aenter__(self) -> Self:
         if self._keep_alive is not False:
-            self._lease.start()
+            self._link.lease.start(at_once=self._bound is None)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -325,7 +332,7 @@ class AsyncSandbox:
 
     async def close(self) -> None:
         """Close the connection without ending the sandbox, and stop renewing its lease."""
-        self._lease.stop()
+        self._link.lease.stop()
         await self._forwards.close()
         await self._link.close()
 
@@ -370,8 +377,9 @@ class AsyncSandbox:
     @checked
     async def set_timeout(self, timeout: float) -> SandboxInfo:
         """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""
-        self._lease.seconds = timeout
-        return await self._link.renew(timeout)
+        renewed = await self._link.renew(timeout)
+        self._link.lease.lasts(timeout)
+        return renewed
 
     async def usage(self) -> SandboxUsage:
         """Return what the sandbox uses now and has used since its start, and its limits. Raises SandboxEnded."""

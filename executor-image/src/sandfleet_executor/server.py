@@ -22,6 +22,7 @@ from sandfleet_api.executor.v1 import (
 )
 
 from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.session.expiry import Expiry, is_use
 from sandfleet_executor.effects.access.identity import Identity
 from sandfleet_executor.effects.access.tokens import TokenVerifier
@@ -109,7 +110,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     store = await asyncio.to_thread(open_store, config.state_dir)
     session = Session(config, group, watcher, Executions(store, convert.stored), workspace_fd)
     meter = SandboxMeter(session)
-    roots = Roots(workspace_fd, session.namespaces.tmp_fd)
+    roots = Roots(workspace_fd, session.namespaces.tmp_fd, session.namespaces.system_fd)
     threads = FileThreads(config.user_id)
     verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time)
     server = grpc.aio.server(
@@ -136,7 +137,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     guarding = asyncio.create_task(meter.guard_disk())
     code = await until_over(session, watcher)
     guarding.cancel()
-    await session.close()
+    await session.close(Cause.LEASE if code == EXIT_LEASE else Cause.CLOSE)
     await server.stop(STOP_SECONDS)
     return code
 

@@ -134,7 +134,10 @@ async def test_the_session_is_opened_and_opening_it_again_renews_it(plane, fresh
     for lease in (60.0, 90.0, None):
         opened = await plane.contacts.open(whom(fresh), lease=lease, idle_timeout=30.0)
         assert opened.session_id == "ns.one"
-    assert (await plane.contacts.contact(whom(fresh), isolation=isolation(host), first=False)).session_id == "ns.one"
+        found = await plane.contacts.contact(whom(fresh), isolation=isolation(host), first=False)
+        assert found.session_id == "ns.one"
+        # The next leader asks for what is left of the lease.
+        assert found.lease_left is None if lease is None else 0 < found.lease_left <= lease
     with pytest.raises(IdentityInvalid, match="belongs to another one"):
         await plane.contacts.open(whom(fresh, session_id="ns.two"))
 

@@ -3,11 +3,11 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sandfleet_operator.api.kube import NAMESPACE, POD, Forbidden, Json, NotFound, Ref
+from support.fakes.kube_objects import copied
 
 # So many changes back can be read.
 REMEMBERED = 200
@@ -85,7 +85,7 @@ class MemoryCluster:
 
     def remove(self, ref: Ref, grace: int | None = None) -> None:
         """What a DELETE does; `grace` in seconds, None: what the pod asks for."""
-        new = deepcopy(self.objects[ref])
+        new = copied(self.objects[ref])
         metadata, seconds = new["metadata"], 0
         ended = new.get("status", {}).get("phase") in {"Succeeded", "Failed"}
         if ref.kind == POD and new["spec"].get("nodeName") and not ended:
@@ -112,9 +112,9 @@ class MemoryCluster:
 
     def edit(self, ref: Ref, change: Callable[[Json], None]) -> Json:
         """Another controller's write: any field, nothing is checked."""
-        new = deepcopy(self.found(ref))
+        new = copied(self.found(ref))
         change(new)
-        return deepcopy(self.commit(ref, new))
+        return copied(self.commit(ref, new))
 
     def kubelet(self) -> None:
         """Ends the pods that are terminating."""

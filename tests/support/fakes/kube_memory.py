@@ -2,14 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
 from sandfleet_operator.api import kube
 from sandfleet_operator.api.kube import Conflict, Event, Expired, Invalid, Json, Kind, Listing, Ref, path, ref_of
 from support.fakes.kube_cluster import Change, MemoryCluster, deleting
-from support.fakes.kube_objects import PatchError, json_patch, merge_patch, overlay, prune, selects, selects_fields
+from support.fakes.kube_objects import (
+    PatchError,
+    copied,
+    json_patch,
+    merge_patch,
+    overlay,
+    prune,
+    selects,
+    selects_fields,
+)
 
 OWN_GROUP = "sandfleet.io"
 WITH_STATUS = {
@@ -81,7 +89,7 @@ class MemoryKube:
         objects = self._seen()[1]
         if ref not in objects:
             raise kube.NotFound(404, "NotFound", f'cannot get {ref}: {ref.kind} "{ref.name}" not found')
-        return deepcopy(objects[ref])
+        return copied(objects[ref])
 
     async def list(
         self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
@@ -90,7 +98,7 @@ class MemoryKube:
         version, objects = self._seen()
         wanted, fitting = _wanted(kind, namespace, selector), selects_fields(fields)
         found = [obj for ref, obj in sorted(objects.items(), key=str) if wanted(ref, obj) and fitting(obj)]
-        return Listing(tuple(deepcopy(found)), str(version))
+        return Listing(tuple(copied(found)), str(version))
 
     def _seen(self) -> tuple[int, dict[Ref, Json]]:
         states = self.cluster.states
@@ -107,7 +115,7 @@ class MemoryKube:
             position, since = begin, cluster.version
             for ref, obj in list(cluster.objects.items()):
                 if wanted(ref, obj):
-                    yield Event("ADDED", deepcopy(obj))
+                    yield Event("ADDED", copied(obj))
         news = asyncio.Event()
         cluster.waiting[news] = None
         try:
@@ -190,7 +198,7 @@ class MemoryKube:
             path(write.ref)
         # Others get their turn, as they would during a call over the network.
         await asyncio.sleep(0)
-        write = Write(write.verb, write.ref, deepcopy(write.body), write.subresource, len(self.writes))
+        write = Write(write.verb, write.ref, copied(write.body), write.subresource, len(self.writes))
         self.writes.append(write)
         fault = self.fault(write)
         if isinstance(fault, Before):
@@ -198,10 +206,10 @@ class MemoryKube:
         done = do()
         if isinstance(fault, After):
             raise fault.error
-        return deepcopy(done)
+        return copied(done)
 
     def _create(self, ref: Ref, obj: Json) -> Json:
-        new, number = deepcopy(obj), self.cluster.number()
+        new, number = copied(obj), self.cluster.number()
         metadata = new["metadata"]
         if not ref.name and metadata.get("generateName"):
             ref = Ref(ref.kind, ref.namespace, f"{metadata['generateName']}{number:05d}")
@@ -235,7 +243,7 @@ class MemoryKube:
         if given.get("uid") or given.get("resourceVersion"):
             raise Conflict(409, "Conflict", f"cannot apply {ref}: the object with this uid does not exist")
         new = self._create(ref, obj)
-        self.cluster.applied[new["metadata"]["uid"], "", self._manager] = deepcopy(config)
+        self.cluster.applied[new["metadata"]["uid"], "", self._manager] = copied(config)
         return new
 
     def _apply_status(self, ref: Ref, obj: Json) -> Json:
@@ -248,7 +256,7 @@ class MemoryKube:
         key = old["metadata"]["uid"], subresource, self._manager
         new = overlay(prune(old, self.cluster.applied.get(key, {}), config), config)
         done = self._update(ref, {**new, "metadata": {**new["metadata"], **given}}, subresource)
-        self.cluster.applied[key] = deepcopy(config)
+        self.cluster.applied[key] = copied(config)
         return done
 
     def _update(self, ref: Ref, new: Json, subresource: str = "") -> Json:
@@ -266,7 +274,7 @@ class MemoryKube:
             new = {**_without(new, "status"), **({"status": old["status"]} if "status" in old else {})}
         system = {name: was[name] for name in SYSTEM if name in was}
         # It keeps no managedFields, whatever is asked of it.
-        new = {**deepcopy(new), "metadata": {**_without(deepcopy(new["metadata"]), *SYSTEM, "managedFields"), **system}}
+        new = {**copied(new), "metadata": {**_without(copied(new["metadata"]), *SYSTEM, "managedFields"), **system}}
         if ref.kind == kube.POD and _fixed(new["spec"]) != _fixed(old["spec"]):
             raise Invalid(422, "Invalid", f"cannot update {ref}: pod updates may not change these fields")
         if deleting(old) and set(new["metadata"].get("finalizers", ())) - set(was.get("finalizers", ())):
@@ -313,7 +321,7 @@ def _event(change: Change, since: int, kind: Kind, wanted: Callable[[Ref, Json],
         return None
     was, now = (obj is not None and wanted(change.ref, obj) for obj in (change.before, change.after))
     if now:
-        return Event("MODIFIED" if was else "ADDED", deepcopy(change.after or {}))
-    gone = deepcopy(change.before or {})
+        return Event("MODIFIED" if was else "ADDED", copied(change.after or {}))
+    gone = copied(change.before or {})
     gone.get("metadata", {})["resourceVersion"] = str(change.version)
     return Event("DELETED", gone) if was else None

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from typing import Any
 
 Json = dict[str, Any]
@@ -22,19 +21,26 @@ SETS = {"finalizers"}
 ATOMIC = {"podSelector", "namespaceSelector", "selector"}
 
 
+def copied(value: Any) -> Any:
+    """A copy of JSON, several times faster than deepcopy."""
+    if isinstance(value, dict):
+        return {key: copied(inner) for key, inner in value.items()}
+    return [copied(inner) for inner in value] if isinstance(value, list) else value
+
+
 class PatchError(Exception):
     """What a JSON patch asks for cannot be done, or one of its tests failed."""
 
 
 def json_patch(obj: Json, operations: list[Json]) -> Json:
     """RFC 6902 without move and copy."""
-    new = deepcopy(obj)
+    new = copied(obj)
     for operation in operations:
         *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
         where: Any = new
         for part in parents:
             where = _child(where, part)
-        _operate(operation["op"], where, last, deepcopy(operation.get("value")))
+        _operate(operation["op"], where, last, copied(operation.get("value")))
     return new
 
 
@@ -68,7 +74,7 @@ def _operate(op: str, where: Any, last: str, value: Any) -> None:
 def merge_patch(old: Any, patch: Any) -> Any:
     """RFC 7386."""
     if not isinstance(patch, Mapping):
-        return deepcopy(patch)
+        return copied(patch)
     new = dict(old) if isinstance(old, Mapping) else {}
     for key, value in patch.items():
         if value is None:
@@ -90,7 +96,7 @@ def overlay(old: Any, config: Any, name: str = "") -> Any:
             for item in config:
                 merged[item[key]] = overlay(merged.get(item[key]), item)
             return list(merged.values())
-    return deepcopy(config)
+    return copied(config)
 
 
 def prune(old: Any, before: Any, config: Any, name: str = "") -> Any:

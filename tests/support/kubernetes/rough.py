@@ -49,7 +49,7 @@ class RoughPretended(Pretended):
     """Executors of pods that may be gone, and that do not always do what they are asked."""
 
     def __init__(self, world):
-        super().__init__()
+        super().__init__(world.leases, world.clock)
         self._world = world
 
     async def open(self, sandbox, lease):

@@ -54,10 +54,14 @@ def sandbox_object(name="mine", pool="fast", template="python", **spec):
 
 
 class Pretended:
-    """Executors that answer everything but those of the pods in `refuses`; `reaches` says what their networks reach."""
+    """Executors that answer everything but those of the pods in `refuses`; `reaches` says what their networks reach.
 
-    def __init__(self):
+    `leases` is what the executors themselves know: it outlives the fleet that opened them.
+    """
+
+    def __init__(self, leases=None, clock=wall_clock):
         self.opened, self.refuses, self.probed = {}, {}, []
+        self.leases, self.clock = {} if leases is None else leases, clock
         self.reaches = lambda targets: [True] * len(targets)
 
     async def connect(self, sandbox, address):
@@ -68,6 +72,14 @@ class Pretended:
         if error := self.refuses.get(sandbox.sandbox_uid):
             raise error
         self.opened[sandbox.sandbox_uid] = (sandbox.claim.key.request_id, lease)
+        self.leases[sandbox.sandbox_uid] = self.clock() + lease
+
+    async def lease_left(self, sandbox):
+        await asyncio.sleep(0)
+        if error := self.refuses.get(sandbox.sandbox_uid):
+            raise error
+        end = self.leases.get(sandbox.sandbox_uid)
+        return None if end is None else max(0.0, end - self.clock())
 
     async def answers(self, sandbox):
         return True
@@ -105,6 +117,8 @@ class World:
         self.kube = MemoryKube(self.cluster, kinds=REVIEW_KINDS)
         self.nodes, self.fleets, self.numbers = nodes, [], itertools.count(1)
         self.starts = True
+        # Incarnation → when its executor's lease ends.
+        self.leases = {}
         self._kubelet = None
 
     def client(self):
@@ -147,7 +161,7 @@ class World:
                 await self.kube.apply(policy)
 
     def executors(self):
-        return Pretended()
+        return Pretended(self.leases, self.clock)
 
     async def fleet(self, kube=None, number=None, **options):
         """A fleet process that has taken over and serves."""

@@ -13,6 +13,7 @@ from sandfleet_operator.api.kube import (
     SANDBOX_POOL,
     Forbidden,
     Ref,
+    TooManyRequests,
     Unreachable,
     ref_of,
 )
@@ -22,6 +23,7 @@ from sandfleet_operator.fleet.kubernetes import unrecorded_claims as unwritten
 from sandfleet_operator.fleet.kubernetes import upkeep
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
+from sandfleet_operator.plan.scheduler.claim_queue import Queued
 from support.fakes.kube_memory import Before, MemoryKube
 from support.kubernetes.world import TEAM, World, pool_object, sandbox_object, template_object
 
@@ -211,14 +213,15 @@ async def test_the_next_fleet_creates_the_volume_of_a_pod_whose_fleet_ended(worl
     late = Late(world)
     late.holds = lambda write: write.verb == "create" and write.ref.kind == PERSISTENT_VOLUME_CLAIM
     first = await world.fleet(late)
-    await world.until(lambda: len(late.held) == 2)
+    # The second start waits until the API server has taken the first.
+    await world.until(lambda: late.held)
     await world.kill(first)
     made = {pod["metadata"]["uid"] for pod in world.pods()}
     second = await world.fleet()
     await world.until(lambda: volumes(world) == {f"workspace-{pod['metadata']['name']}" for pod in world.pods()})
     world.starts = True
     await full(world, second)
-    assert {pod["metadata"]["uid"] for pod in world.pods()} == made
+    assert made < {pod["metadata"]["uid"] for pod in world.pods()}
     await late.landed()
     assert len(volumes(world)) == 2
 
@@ -228,7 +231,8 @@ async def test_a_pod_is_replaced_when_the_next_fleet_may_not_create_its_volume(w
     late = Late(world)
     late.holds = lambda write: write.verb == "create" and write.ref.kind == PERSISTENT_VOLUME_CLAIM
     first = await world.fleet(late)
-    await world.until(lambda: len(late.held) == 2)
+    # The second start waits until the API server has taken the first.
+    await world.until(lambda: late.held)
     await world.kill(first)
     made = {pod["metadata"]["uid"] for pod in world.pods()}
     world.starts, kube = True, world.client()
@@ -316,8 +320,71 @@ async def test_a_pool_reports_the_api_servers_message_when_its_pods_are_refused(
         forbidden("exceeded quota: team") if write.verb == "create" and write.ref.kind == POD else None
     )
     await world.fleet(kube)
-    await world.until(lambda: pool_condition(world).get("reason") == "StartsFail")
+    await world.until(lambda: pool_condition(world).get("reason") == "QuotaExceeded")
     assert "exceeded quota: team" in pool_condition(world)["message"]
+
+
+# Trouble of the API server with new pods.
+
+
+def creates_a_pod(write):
+    return write.verb == "create" and write.ref.kind == POD
+
+
+async def test_a_busy_api_server_fails_no_claim_and_the_pool_says_why_it_waits(world):
+    kube, state = world.client(), {"busy": True}
+    busy = Before(TooManyRequests(429, "TooManyRequests", "cannot create it: too many requests", 1.0))
+    kube.fault = lambda write: busy if state["busy"] and creates_a_pod(write) else None
+    fleet = await world.fleet(kube)
+    waiting = [asyncio.create_task(world.claim(fleet, f"r{number}", within=30.0)) for number in range(5)]
+    await world.until(lambda: sum(map(creates_a_pod, kube.writes)) >= 3)
+    await world.until(lambda: pool_condition(world).get("reason") == "ApiServerFailed")
+    assert "too many requests" in pool_condition(world)["message"]
+    key = RequestKey("alice", "r4", f"{TEAM}/fast")
+    assert fleet.scheduler.why_not(key).reason == "ApiServerFailed"
+    assert [one.done() for one in waiting] == [False] * 5
+    state["busy"] = False
+    answered = await asyncio.gather(*waiting)
+    assert len({one.sandbox_id for one in answered}) == 5
+    await world.until(lambda: pool_condition(world).get("reason") == "Filled")
+
+
+async def test_a_claim_on_a_full_quota_fails_at_its_own_longest_wait_and_names_the_quota(world):
+    kube = world.client()
+    kube.fault = lambda write: forbidden("cannot create it: exceeded quota: team") if creates_a_pod(write) else None
+    fleet = await world.fleet(kube)
+    watch = fleet.fleet.claim(Claim(key=RequestKey("alice", "r1", f"{TEAM}/fast"), pool=f"{TEAM}/fast", max_wait=1.0))
+    with pytest.raises(FleetError) as caught:
+        while isinstance(await watch.next(), Queued):
+            pass
+    watch.leave()
+    problem = caught.value.problem
+    assert (problem.code, problem.reason) == (Code.RESOURCE_EXHAUSTED, "QuotaExceeded")
+    assert "exceeded quota: team" in problem.message
+
+
+async def test_a_full_quota_is_asked_once_in_a_round_whatever_the_pool_wants(world):
+    await world.kube.merge(Ref(SANDBOX_POOL, TEAM, "fast"), {"spec": {"replicas": 200}})
+    kube = world.client()
+    kube.fault = lambda write: forbidden("cannot create it: exceeded quota: team") if creates_a_pod(write) else None
+    fleet = await world.fleet(kube)
+    await world.until(lambda: sum(map(creates_a_pod, kube.writes)) == 3)
+    (state,) = [one for one in fleet.scheduler._queues.all() if one.pool.name == f"{TEAM}/fast"]
+    assert state.trouble.rounds >= 2
+
+
+async def test_a_pod_whose_volume_is_refused_is_removed_and_its_claim_waits(world):
+    kube = world.client()
+    kube.fault, met = first_times(
+        2,
+        lambda write: write.verb == "create" and write.ref.kind == PERSISTENT_VOLUME_CLAIM,
+        forbidden("cannot create it: exceeded quota: storage"),
+    )
+    fleet = await world.fleet(kube)
+    assert (await world.claim(fleet)).bound
+    await full(world, fleet)
+    assert len(met) == 2
+    await world.until(lambda: len(world.pods()) == 3 == len(volumes(world)))
 
 
 # What pods are made as.

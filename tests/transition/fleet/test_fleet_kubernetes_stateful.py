@@ -369,7 +369,7 @@ async def _story(plan):
 
 def _play(plan):
     errors, loose = Errors(), []
-    logger = logging.getLogger("sandfleet_operator.fleet")
+    logger = logging.getLogger("sandfleet_operator")
     logger.addHandler(errors)
     try:
         with (

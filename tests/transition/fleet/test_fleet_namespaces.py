@@ -10,7 +10,7 @@ from sandfleet_operator.plan.sandbox.observed import Contact
 from sandfleet_operator.reconciler import housekeeping
 from sandfleet_operator.reconciler.operator import WATCHED, Operator
 from support.kubernetes.world import SETTINGS, TEAM, World, template_object
-from transition.world import _watch
+from transition.world import watch
 
 DENY = Ref(NETWORK_POLICY, TEAM, names.DEFAULT_DENY)
 
@@ -38,7 +38,7 @@ class OpenWorld(World):
         operator = Operator(
             api, SETTINGS, greet=greet, ask=answer, keys=lambda: "{}", leading=lambda: 1, clock=self.clock
         )
-        tasks = [asyncio.create_task(_watch(api, kind, selector, operator)) for kind, selector in WATCHED.items()]
+        tasks = [asyncio.create_task(watch(api, kind, selector, operator)) for kind, selector in WATCHED.items()]
         tasks.append(asyncio.create_task(operator.run()))
         yield operator
         for task in tasks:

@@ -9,6 +9,7 @@ from sandfleet_operator.cluster.lease import Lease
 from sandfleet_operator.plan.claims.record import read_record
 from sandfleet_operator.plan.leadership import HIGHEST_SEEN, Terms
 from sandfleet_operator.plan.pods import names
+from support.fakes.kube_memory import Before
 from support.kubernetes.world import LEASE_REF, TEAM, World, pool_object, sandbox_object, template_object
 
 QUICK = Terms(duration=5.0, renew_deadline=4.0)
@@ -37,12 +38,13 @@ async def test_the_numbers_of_a_new_lease_are_above_those_of_earlier_claims(worl
     first = await world.fleet(kube, number=7)
     await world.until(lambda: first.scheduler.summary("team/fast").warm == 2)
     kube.fault = lambda write: (
-        Unreachable(0, "Reset", "the connection is gone")
+        Before(Unreachable(0, "ConnectionFailed", "cannot write: connection refused"))
         if write.verb == "create" and write.ref.kind == CODE_SANDBOX
         else None
     )
     claimed = await world.claim(first)
     await world.kill(first)
+    assert not world.objects()
     async with reinstalled(world) as (lease, second):
         assert lease.fencing == 8
         # The claim of before is not left for ever: its session goes on, and ends with its lease.

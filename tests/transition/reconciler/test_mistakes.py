@@ -120,7 +120,7 @@ def node_with(is_so: Callable[[dict], bool], say: Callable[[dict], None]) -> Cal
     """The report of the kubelet or the scheduler on such pods."""
 
     def setting(here: World) -> None:
-        here.holds_up = lambda pod: say(pod) if is_so(pod) else None
+        here.nodes.holds_up = lambda pod: say(pod) if is_so(pod) else None
 
     return setting
 

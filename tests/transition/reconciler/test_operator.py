@@ -70,7 +70,7 @@ def test_a_resync_finds_what_the_watches_missed(monkeypatch):
     async def deaf(*_: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(world, "_watch", deaf)
+    monkeypatch.setattr(world, "watch", deaf)
 
     async def go() -> None:
         async with World() as here:

@@ -79,9 +79,20 @@ TABLE = [
     (POD, obj(owners=[("ReplicaSet", "demo")]), {"namespace/team-a"}),
     (PERSISTENT_VOLUME_CLAIM, obj(labels={names.SANDBOX: "demo"}), {"sandbox/team-a/demo"}),
     (PERSISTENT_VOLUME_CLAIM, obj(), set()),
-    (NETWORK_POLICY, obj(names.DEFAULT_DENY), {"namespace/team-a"}),
-    (NETWORK_POLICY, obj("own", owners=[OWNER]), {"sandbox/team-a/demo"}),
-    (NETWORK_POLICY, obj("class", owners=[("SandboxTemplate", "python")]), {"template/team-a/python"}),
+    (NETWORK_POLICY, obj(names.DEFAULT_DENY, labels=names.own_labels()), {"namespace/team-a"}),
+    (
+        NETWORK_POLICY,
+        obj(names.own_policy("demo"), owners=[OWNER], labels=names.own_labels()),
+        {"sandbox/team-a/demo"},
+    ),
+    (
+        NETWORK_POLICY,
+        obj(names.class_policy("python"), owners=[("SandboxTemplate", "python")], labels=names.own_labels()),
+        {"template/team-a/python"},
+    ),
+    # A policy of others may open every sandbox of its namespace.
+    (NETWORK_POLICY, obj("allow-all", "team-b"), {"sandbox/team-b/one"}),
+    (NETWORK_POLICY, obj(names.DEFAULT_DENY, "team-b"), {"namespace/team-b", "sandbox/team-b/one"}),
     (
         SANDBOX_TEMPLATE,
         obj("python"),

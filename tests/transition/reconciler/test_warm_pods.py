@@ -52,7 +52,7 @@ def test_a_resync_adds_default_deny_for_a_pool_that_no_watch_has_shown(monkeypat
     async def deaf(*_: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("transition.world._watch", deaf)
+    monkeypatch.setattr("transition.world.watch", deaf)
 
     async def go() -> None:
         async with World() as world:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sandfleet_operator.api.kinds.sandbox import code_sandbox, status_json
 from sandfleet_operator.api.kube import CODE_SANDBOX, LEASE, POD, Ref
-from sandfleet_operator.api.values import Limits, RequestKey, State
+from sandfleet_operator.api.values import Claim, Limits, RequestKey, State
 from sandfleet_operator.cluster.elector import Elector
-from sandfleet_operator.plan.claims.record import Record, read_record, record_text
+from sandfleet_operator.plan.claims.record import Record, read_record, record_of, record_text
 from sandfleet_operator.plan.leadership import Terms
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import pod_of
@@ -112,6 +112,82 @@ async def test_leadership_goes_on_from_a_stored_lease():
         assert await elector.acquire() == stored("lease.json")["spec"]["leaseTransitions"] + 1
         # Not before the stored leadership had its time.
         assert now[0] >= stored("lease.json")["spec"]["leaseDurationSeconds"]
+
+
+def as_stored(text):
+    return text
+
+
+def by_a_later_release(text):
+    """With fields that this release does not know, spelled as this release does not."""
+    later = {"version": 2, "queue": {"name": "night", "share": [1, 2.5, None]}, "limits": {"gpus": 1}}
+    return json.dumps({**json.loads(text), **later}, indent=1)
+
+
+def unknown(text):
+    said = json.loads(text)
+    return {name: said.get(name) for name in ("version", "queue", "limits")}
+
+
+@pytest.mark.parametrize("spelled", [as_stored, by_a_later_release])
+async def test_a_claim_is_completed_and_released_with_the_record_that_another_release_wrote(spelled):
+    claimed = stored("claimed-pod.json")
+    # Its fleet ended before it had written the CodeSandbox.
+    claimed["metadata"].pop("ownerReferences")
+    text = spelled(claimed["metadata"]["annotations"][names.CLAIM])
+    claimed["metadata"]["annotations"][names.CLAIM] = text
+    ref = Ref(POD, TEAM, claimed["metadata"]["name"])
+    async with World() as world:
+        await world.add(template_object(), pool_object(size=1))
+        world.cluster.commit(ref, claimed)
+        fleet = await world.fleet(number=2)
+        key = f"{TEAM}/{ref.name}"
+        assert fleet.scheduler.inventory.get(key).state is State.CLAIMED
+        await world.until(lambda: world.cluster.objects[ref]["metadata"].get("ownerReferences"))
+        (made,) = world.objects()
+        for one in (made, world.cluster.objects[ref]):
+            kept = one["metadata"]["annotations"][names.CLAIM]
+            assert unknown(kept) == unknown(text)
+            assert (read_record(kept).keeper, read_record(kept).version) == (2, read_record(text).version)
+        # A fleet of the release before reads it after a rollback, and the next one goes on.
+        await world.kill(fleet)
+        fleet = await world.fleet(number=3)
+        assert await fleet.fleet.release(key)
+        await world.until(lambda: not world.objects() and ref not in world.cluster.objects)
+
+
+@pytest.mark.parametrize("spelled", [as_stored, by_a_later_release])
+async def test_a_claim_of_another_release_that_no_caller_has_is_undone(spelled):
+    claimed = stored("claimed-pod.json")
+    claimed["metadata"].pop("ownerReferences")
+    annotations = claimed["metadata"]["annotations"]
+    annotations[names.CLAIM] = spelled(annotations[names.CLAIM])
+    ref = Ref(POD, TEAM, claimed["metadata"]["name"])
+    async with World() as world:
+        await world.add(template_object(), pool_object(size=1))
+        await world.fleet(number=2)
+        # It turns up after the takeover.
+        world.cluster.commit(ref, claimed)
+        await world.until(lambda: ref not in world.cluster.objects)
+
+
+def test_this_release_writes_no_field_that_the_release_before_does_not_know():
+    """After a rollback it would spell the record without the field, and its tests would fail."""
+    known = {field for text in stored("claim-records.json").values() for field in json.loads(text)}
+    claim = Claim(
+        key=RequestKey("alice", "r1", f"{TEAM}/fast"),
+        pool=f"{TEAM}/fast",
+        labels={"app": "x"},
+        envs={"A": "b"},
+        idle_timeout=60.0,
+        workspace_id=f"{TEAM}/workspace-old",
+        keep_workspace=True,
+        limits=Limits(memory_bytes=1 << 29),
+        traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        name="mine",
+        object_uid="uid-of-mine",
+    )
+    assert set(json.loads(record_text(record_of(claim, 1, 1.0).kept_by(2)))) == known
 
 
 async def test_a_fleet_takes_over_stored_pods():

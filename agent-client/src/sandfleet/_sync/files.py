@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Files:
-    """Files of one sandbox. Paths are relative to /workspace, or absolute below /workspace or /tmp.
+    """Files of one sandbox. Paths are relative to /workspace, or absolute: below /workspace and /tmp for
+    everything, elsewhere (as in /etc and /usr) to read what the sandbox's user may read.
 
     Errors are FileError's: FileNotFound, IsADirectory, NotADirectory, FilePermission, InvalidPath, NoSpace, …
     """

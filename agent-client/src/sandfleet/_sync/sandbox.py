@@ -56,9 +56,10 @@ class Sandbox:
     - the deadline of an execution (`run_code(timeout=)`, `commands.run(timeout=)`): the outcome `timeout`;
     - the time of a call over the network (`create(rpc_timeout=)`): raises `RpcTimeout`.
 
-    As a context manager it keeps its lease renewed. At the end it kills the sandbox if it created it; if it connected
-    to it, it only closes the connection. When the executor is replaced, calls continue with the new one; an execution
-    that was running ends with the outcome `lost`.
+    The lease is renewed while this object runs code or a command. As a context manager, and in this process's own
+    fleet, it is renewed as long as the object lives. At the end of a `with` block the object kills the sandbox if it
+    created it; if it connected to it, it only closes the connection. When the executor is replaced, calls continue with
+    the new one; an execution that was running ends with the outcome `lost`.
     """
 
     def __init__(self, original: AsyncSandbox) -> None:
@@ -76,7 +77,7 @@ class Sandbox:
 
     @cached_property
     def files(self) -> Files:
-        """Files below /workspace and /tmp."""
+        """Files of the sandbox."""
         from sandfleet._sync.files import Files
 
         return Files(self._async.files)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from sandfleet._wire import api
 from sandfleet._wire.channel import open_channel
 from sandfleet._wire.convert import common as convert
+from sandfleet._wire.lease import LeaseKeeper
 from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import detail, never_sent, to_error
 from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, SandfleetError, UnavailableError
@@ -36,7 +37,7 @@ _EARLY_REFRESH, _REFRESH_PAUSE = 2.0, 5.0
 # Retries of one call that may meet a dead or foreign executor.
 _ATTEMPTS = 3
 # The assumed length of an unknown lease, and the shortest lease, in seconds.
-_UNKNOWN_LEASE, _LEAST_LEASE = 60.0, 2.0
+_UNKNOWN_LEASE, _LEAST_LEASE = 60.0, 0.5
 _PROBE_TIMEOUT = 2.0
 _LOOK_TIMEOUT = 5.0
 _PROBE_BACKOFF = Backoff(0.02, 0.5, chance=None)
@@ -119,6 +120,8 @@ class Link:
         self._next_refresh = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self.sandbox_id = sandbox.sandbox_id
+        expires = sandbox.lease_expires
+        self.lease = LeaseKeeper(self, expires.ToNanoseconds() / 1e9 if expires.seconds else None)
         self.rpc_timeout = rpc_timeout
 
     @property

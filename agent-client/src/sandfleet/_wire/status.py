@@ -9,6 +9,7 @@ from typing import cast
 
 from sandfleet import errors
 from sandfleet._wire import api
+from sandfleet._wire.lease import LEASE_EXPIRED, lease_was_over
 
 # Characters of a server's message that are shown to people.
 _MESSAGE_LIMIT = 4096
@@ -92,6 +93,9 @@ def to_fleet_error(error: api.aio.AioRpcError) -> errors.SandfleetError:
     plain = to_error(error, "call the fleet")
     if error.code().name != "NOT_FOUND":
         return plain
+    if LEASE_EXPIRED in plain.message:
+        message = f"{plain.message}. {lease_was_over(plain.subject)}"
+        return errors.SandboxEnded(message, reason=LEASE_EXPIRED, subject=plain.subject)
     return errors.SandboxEnded(plain.message, reason=plain.reason, subject=plain.subject)
 
 

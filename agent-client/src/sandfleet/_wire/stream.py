@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from sandfleet._wire import api
 from sandfleet._wire.events import EventCollector, Piece
+from sandfleet._wire.lease import LEASE_EXPIRED, lease_was_over
 from sandfleet._wire.link import receive
 from sandfleet._wire.retry import Retries, RetryBudget
 from sandfleet._wire.status import detail, never_sent
@@ -95,6 +96,11 @@ class ExecutionStream:
         return self.collector.started is not None and self.collector.ending is None
 
     @property
+    def ended(self) -> bool:
+        """Whether the execution has ended, or will never be followed to its end."""
+        return self.collector.ending is not None
+
+    @property
     def uid(self) -> str:
         """The uid of the executor that the execution was given to."""
         return self._first_uid
@@ -107,11 +113,13 @@ class ExecutionStream:
     async def open(self, request: Message) -> None:
         """Send the request and wait for the start. Raises if it was certainly not accepted."""
         self._request = request
+        self._link.lease.run(self)
         await self._link.run(self._begin, resend=False)
         self._silent_after = asyncio.get_running_loop().time() + self.patience
 
     async def attach(self) -> None:
         """Read an execution that another call started, from its first event. Raises NotFoundError."""
+        self._link.lease.run(self)
         await self._link.run(self._begin, resend=True)
         self._silent_after = asyncio.get_running_loop().time() + self.patience
 
@@ -176,7 +184,10 @@ class ExecutionStream:
             envelope = await receive(self._call)
         if envelope is None:
             raise ProtocolError("cannot follow the execution: its stream ended before it did", reason="NoEnd")
-        return tuple(piece for event in envelope.events for piece in self.collector.feed(event))
+        pieces = tuple(piece for event in envelope.events for piece in self.collector.feed(event))
+        if (ending := self.collector.ending) is not None and ending.message.reason == LEASE_EXPIRED:
+            ending.message.message = lease_was_over(self._link.sandbox_id)
+        return pieces
 
     def _cancel(self) -> None:
         if self._call is not None:

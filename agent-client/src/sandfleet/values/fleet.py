@@ -22,7 +22,7 @@ class Queued:
     position  in the queue, from 1; 0 while no fleet answers (reason FleetUnavailable: the claim is sent again).
     eta       expected wait in seconds; None if it is not known.
     reason    one word: PoolEmpty, ColdStart, SandboxLimit, PolicyMissing, TemplateNotFound, TemplateInvalid,
-              StartsFail.
+              QuotaExceeded, CreationForbidden, ApiServerFailed.
     """
 
     position: int

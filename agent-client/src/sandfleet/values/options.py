@@ -36,8 +36,7 @@ class CreateOptions(TypedDict, total=False):
     contract        "autonomous", "brokered" or "reviewed", if the template allows it; "" means the template's first.
     egress          "none": the sandbox reaches nothing. "template" or None: it reaches what its template allows;
                     `bound` says what was known at the claim, `get_info().egress` what is known now.
-    timeout         the lease in seconds, 300 by default; renewed at half of it while `keep_alive` is true
-                    (None: while the sandbox is used as a context manager).
+    timeout         the lease in seconds, 300 by default; renewed at half of it as `keep_alive` says.
     idle_timeout    the sandbox ends after so many seconds without a call; None means never.
     envs            environment variables of all code in the sandbox.
     labels          labels of the sandbox, for `list`.
@@ -53,7 +52,8 @@ class CreateOptions(TypedDict, total=False):
                     and awaited if it returns an awaitable. In the sync class it runs in the thread that called
                     `create`, so it may use other sandboxes and cannot deadlock. An exception that it raises is raised
                     by `create`, and the claim is undone.
-    keep_alive      True renews the lease until `close`, False never; None means while used as a context manager.
+    keep_alive      True renews the lease until `close`, False never. None means while this object runs something; as a
+                    context manager, and in this process's own fleet, as long as the object lives.
     autosave        save the variables of Python contexts after each cell: they come back after a crash, or on another
                     executor.
     request_id      the same id, for the same namespace and pool, gives the same sandbox while that lives; None

@@ -23,9 +23,12 @@ class ConditionType(Enum):
     POD_SCHEDULED = "PodScheduled", "The sandbox has a pod, and the pod has a node."
     ISOLATED = (
         "Isolated",
-        "Before any user code ran, the default-deny policy and the egress policy existed, and the executor proved its identity and its runtime.",
+        "Before any user code ran, the default-deny policy and the egress policy existed, and the executor proved its identity and its runtime. No NetworkPolicy of others opens the sandbox.",
     )
-    READY = "Ready", "The sandbox can run code: its pod belongs to it, Isolated is True and the executor answers."
+    READY = (
+        "Ready",
+        "The sandbox can run code: its pod belongs to it, its isolation was proved and the executor answers. Isolated is True, or its reason is OpenedByOthers and the template's networkClosure is not Required.",
+    )
     SUSPENDED = "Suspended", "operatingMode is Suspended and the pod is gone. The workspace is kept."
     EXPIRED = "Expired", "The sandbox has ended for good. It gets no further pod."
     DEGRADED = "Degraded", "The sandbox has a problem that the operator cannot repair alone. It may still run."
@@ -65,6 +68,11 @@ class PoolReason(Word):
         "The namespace lacks its default-deny policy, the template's egress policy or the keys for tokens. Until they exist, the fleet starts and hands out no sandbox.",
         "Wait for the operator to create them. If it does not, check that it runs, and read its log for this namespace.",
     )
+    OPENED_BY_OTHERS = (
+        "OpenedByOthers",
+        "NetworkPolicies that are not Sandfleet's open the template's sandboxes, and networkClosure of the template is Required. Until they are gone, the fleet starts and hands out no sandbox. The message names them.",
+        "Delete these policies, or let their podSelector leave out pods with the label sandfleet.io/component=sandbox.",
+    )
     TEMPLATE_NOT_FOUND = (
         "TemplateNotFound",
         "The namespace has no SandboxTemplate with the name in spec.templateRef.",
@@ -82,8 +90,8 @@ class PoolReason(Word):
     )
     STARTS_FAIL = (
         "StartsFail",
-        "Sandboxes end before they are warm, do not answer, or are refused by the API server; the message says which. The fleet tries again after growing pauses.",
-        "Read the message: usually a quota, an image, or a node without room or without the runtime. `kubectl describe pod -l sandfleet.io/pool=NAME` has the details.",
+        "Sandboxes end before they are warm, do not answer, or have a pod that the API server calls invalid; the message says which. The fleet tries again after growing pauses.",
+        "Read the message: usually an image, or a node without room or without the runtime. `kubectl describe pod -l sandfleet.io/pool=NAME` has the details.",
     )
     UNSCHEDULABLE = (
         "Unschedulable",
@@ -115,9 +123,19 @@ class PoolReason(Word):
         "targetHitRate needs more warm sandboxes than maxWarm allows, so the pool misses its target.",
         "Raise maxWarm, shorten the start time, or lower targetHitRate.",
     )
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        "A ResourceQuota of the namespace is used up; the message names it. The fleet tries one start at a time after growing pauses, and claims wait.",
+        "Raise the quota, release sandboxes, or lower the requests in the template.",
+    )
+    CREATION_FORBIDDEN = (
+        "CreationForbidden",
+        "Rights, an admission policy or the end of the namespace keep the fleet from creating pods or volumes; the message has the API server's words. Claims wait.",
+        "Correct the policy or the rights; the fleet then continues on its own.",
+    )
     API_SERVER_FAILED = (
         "ApiServerFailed",
-        "The API server does not answer the fleet, or tells it to wait. Running sessions are not affected.",
+        "The API server does not answer the fleet, or tells it to wait. Claims wait; running sessions are not affected.",
         "Repair the API server; the fleet then continues on its own.",
     )
 
@@ -286,6 +304,11 @@ class Reason(Word):
         "PolicyInPlace",
         "The policies exist; the executor has not proved its runtime yet.",
         "No action is needed.",
+    )
+    OPENED_BY_OTHERS = (
+        "OpenedByOthers",
+        "NetworkPolicies that are not Sandfleet's select the sandbox and allow traffic. Policies add up, so the sandbox is more open than its template says. The message names them.",
+        "Delete these policies, or let their podSelector leave out pods with the label sandfleet.io/component=sandbox. The sandbox is not handed out meanwhile if networkClosure of its template is Required.",
     )
     EXECUTOR_IDENTITY_INVALID = (
         "ExecutorIdentityInvalid",

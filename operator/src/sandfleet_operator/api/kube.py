@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 # An object of the API, as its JSON says it.
@@ -219,3 +220,27 @@ def failure(doing: str, status: int, answer: Mapping[str, Any], retry_after: flo
     raised = by_status if status >= 500 else _BY_REASON.get(reason, by_status)
     message = answer.get("message") or f"the API server answered {status}"
     return raised(status, reason, f"cannot {doing}: {message}", retry_after)
+
+
+class Cause(Enum):
+    """Why the API server did not create an object, as far as the next try depends on it."""
+
+    # It told us to wait, did not answer, or failed: it takes the same object later.
+    BUSY = "Busy"
+    # A ResourceQuota of the namespace is used up.
+    QUOTA = "Quota"
+    # Rights, admission or the end of the namespace: a person has to change something outside the object.
+    FORBIDDEN = "Forbidden"
+    # The object itself is wrong.
+    INVALID = "Invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class NotCreated:
+    """A create that came to nothing. `retry_after` is in seconds, None where the API server did not say."""
+
+    cause: Cause
+    message: str
+    retry_after: float | None = None
+    # An object of this name was there already.
+    exists: bool = False

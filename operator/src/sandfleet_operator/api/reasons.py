@@ -209,6 +209,18 @@ class ClaimReason(Enum):
         "The pool or the fleet has as many sandboxes as it may have, and none became free in time.",
         "Release sandboxes, or raise the limit.",
     )
+    QUOTA_EXCEEDED = (
+        "QuotaExceeded",
+        Code.RESOURCE_EXHAUSTED,
+        "A ResourceQuota of the namespace is used up, and no sandbox became free in time.",
+        "Release sandboxes, or raise the quota; the message names it.",
+    )
+    CREATION_FORBIDDEN = (
+        "CreationForbidden",
+        Code.UNAVAILABLE,
+        "Rights, an admission policy or the end of the namespace keep the fleet from creating pods or volumes.",
+        "The message has the API server's words. Correct the policy or the rights, then retry.",
+    )
     NOT_BOUND_IN_TIME = (
         "NotBoundInTime",
         Code.DEADLINE_EXCEEDED,
@@ -339,5 +351,6 @@ class EndReason(Enum):
     OWNER_GONE = "OwnerGone", "The process that had started its executor ended; the executor was replaced."
     STUCK = "Stuck", "Its executor's watchdog ended it, and it was replaced."
     POOL_REMOVED = "PoolRemoved", "It was warm, and its pool was removed."
+    NOT_MADE = "NotMade", "The API server did not create its pod or its volume."
     NOT_NEEDED = "NotNeeded", "It was warm, and its pool needs fewer warm sandboxes or newer ones."
     UNHEALTHY = "Unhealthy", "It was warm, and its pod was no longer ready."

@@ -118,6 +118,10 @@ class Sandbox:
     # The caller has it: from now on an end is the end of a session.
     bound: bool = False
     lease_expires: float | None = None
+    # Whether this leader has set the lease, or asked the executor for it; else an earlier leader may have renewed it.
+    lease_known: bool = True
+    # When the executor was asked, since the lease seems to be over.
+    lease_asked: float | None = None
     # A process is there, or may be. False only while a replacement waits for its back-off.
     running: bool = True
     # When a replacement may be started.
@@ -128,6 +132,8 @@ class Sandbox:
     crashes: int = 0
     # Of an ended one.
     ended_reason: str = ""
+    # It is to be started, and the backend has not said yet that this is on its way.
+    unmade: bool = False
 
     @property
     def labels(self) -> Mapping[str, str]:

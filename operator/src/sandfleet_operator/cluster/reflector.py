@@ -16,15 +16,29 @@ BACKOFF = Backoff(first=0.2, longest=10.0)
 
 _LOG = logging.getLogger(__name__)
 
+# What to remember of an object; None: nothing, as if it did not exist.
+Keep = Callable[[Json], Json | None]
 # Called with the kind, whether the object is gone, and the object.
 Saw = Callable[[Kind, bool, Json], None]
+
+
+def whole(obj: Json) -> Json:
+    return obj
 
 
 class Reflector:
     """One kind in one namespace (None: in all), limited to the objects that the selector names."""
 
     def __init__(
-        self, kube: KubeApi, store: Store, kind: Kind, saw: Saw, *, namespace: str | None = None, selector: str = ""
+        self,
+        kube: KubeApi,
+        store: Store,
+        kind: Kind,
+        saw: Saw,
+        *,
+        namespace: str | None = None,
+        selector: str = "",
+        keep: Keep = whole,
     ) -> None:
         self._kube = kube
         self._store = store
@@ -32,6 +46,7 @@ class Reflector:
         self._saw = saw
         self._namespace = namespace
         self._selector = selector
+        self._keep = keep
         self._version = ""
         self.synced = asyncio.Event()
         """Set when the first list is in the store."""
@@ -57,7 +72,8 @@ class Reflector:
     async def refresh(self) -> str:
         """Lists all objects again; the version of the list. Raises KubeError."""
         listing = await self._kube.list(self._kind, self._namespace, self._selector)
-        for obj in self._store.replace(self._kind, listing.items, listing.resource_version, self._namespace):
+        items = tuple(one for one in map(self._keep, listing.items) if one is not None)
+        for obj in self._store.replace(self._kind, items, listing.resource_version, self._namespace):
             self._saw(self._kind, self._store.get_like(self._kind, obj) is None, obj)
         return listing.resource_version
 
@@ -73,7 +89,11 @@ class Reflector:
                 if event.type == "BOOKMARK":
                     continue
                 obj = {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **event.object}
-                gone = event.type == "DELETED"
+                found = self._keep(obj)
+                if found is None and self._store.get_like(self._kind, obj) is None:
+                    continue
+                gone = event.type == "DELETED" or found is None
+                obj = found or obj
                 news = self._store.remove(self._kind, obj) if gone else self._store.put(self._kind, obj)
                 if news:
                     self._saw(self._kind, gone, obj)

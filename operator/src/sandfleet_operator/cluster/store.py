@@ -5,6 +5,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 
 from sandfleet_operator.api.kube import Json, Kind, Ref
+from sandfleet_operator.cluster.intake import Intake
 
 # Remembered deletions, so that a late answer does not bring an object back.
 MAX_BURIED = 10_000
@@ -19,6 +20,7 @@ class Store:
         # UID → the version up to which reports of the object are ignored.
         self._buried: OrderedDict[str, int] = OrderedDict()
         self._changes: Counter[Kind] = Counter()
+        self.intake = Intake()
 
     def get(self, ref: Ref) -> Json | None:
         return self._objects.get(ref.kind, {}).get(ref.namespace, {}).get(ref.name)
@@ -37,14 +39,19 @@ class Store:
 
     def specs(self, kind: Kind, namespace: str) -> dict[str, Json]:
         """Name → spec."""
-        return {one["metadata"]["name"]: one["spec"] for one in self.all(kind, namespace)}
+        return {one["metadata"]["name"]: one.get("spec") or {} for one in self.all(kind, namespace)}
 
     def changes(self, kind: Kind) -> int:
         """Count of changes. While the count is the same, so are the objects of this kind."""
         return self._changes[kind]
 
     def put(self, kind: Kind, obj: Json) -> bool:
-        """Stores the object unless a newer version is known; whether it was stored."""
+        """Stores the object unless a newer version is known; whether it was stored.
+
+        Of an object that cannot be read, the last version that could stays.
+        """
+        if not self.intake.is_readable(kind, obj):
+            return False
         meta = obj["metadata"]
         place = self._objects.setdefault(kind, {}).setdefault(meta.get("namespace", ""), {})
         known = place.get(meta["name"])
@@ -78,6 +85,7 @@ class Store:
         if known is None or known["metadata"].get("uid") != uid:
             return False
         del place[meta["name"]]
+        self.intake.forget(Ref(kind, meta.get("namespace", ""), meta["name"]))
         self._changes[kind] += 1
         if not place:
             del places[meta.get("namespace", "")]

@@ -75,6 +75,12 @@ class Executors:
         reply = await self._reply(sandbox, call, "open")
         _check(sandbox, reply.description, sandbox.sandbox_id)
 
+    async def lease_left(self, sandbox: Sandbox) -> float | None:
+        """Seconds, by the executor's word; None where it has no lease. Raises FleetError."""
+        session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+        call = session.Describe(session_pb2.DescribeRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
+        return lease_left(await self._reply(sandbox, call, "describe"))
+
     async def answers(self, sandbox: Sandbox) -> bool:
         """Whether the executor answers now: it may have died without notice."""
         try:
@@ -166,6 +172,12 @@ def _problem(doing: str, error: grpc.aio.AioRpcError) -> Problem:
         return ClaimReason.INVALID_CLAIM.problem(f"cannot {doing} the sandbox: {details}")
     code = Code.UNAVAILABLE if error.code() is grpc.StatusCode.UNAVAILABLE else Code.INTERNAL
     return ClaimReason.EXECUTOR_UNREACHABLE.problem(f"cannot {doing} the sandbox: {details}", code=code)
+
+
+def lease_left(said: session_pb2.DescribeResponse) -> float | None:
+    if not said.HasField("lease_remaining"):
+        return None
+    return said.lease_remaining.seconds + said.lease_remaining.nanos / 1_000_000_000
 
 
 def duration(seconds: float) -> Duration:

@@ -25,7 +25,7 @@ from sandfleet_operator.api.kinds.sandbox import ServiceStatus
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.executors.authority import Authority, RequestRefusedError, self_signed
-from sandfleet_operator.executors.client import duration, limits_message
+from sandfleet_operator.executors.client import duration, lease_left, limits_message
 from sandfleet_operator.executors.service_list import services_of
 from sandfleet_operator.executors.tokens import FLEET_SCOPES, Signer
 from sandfleet_operator.plan.pods.egress_probe import Target
@@ -110,6 +110,8 @@ class ExecutorDescription:
     # Empty if no session is open.
     session_id: str
     executor_version: str
+    # Seconds; None: no lease.
+    lease_left: float | None = None
 
 
 class Credentials(Protocol):
@@ -342,4 +344,5 @@ def _description(said: session_pb2.DescribeResponse) -> ExecutorDescription:
         kernel=said.kernel[:MAX_TEXT],
         session_id=said.session_id[:MAX_TEXT],
         executor_version=said.executor_version[:MAX_TEXT],
+        lease_left=lease_left(said),
     )

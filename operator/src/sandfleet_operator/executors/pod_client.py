@@ -77,6 +77,16 @@ class PodExecutors:
         except ContactError as error:
             raise _failed(error) from error
 
+    async def lease_left(self, sandbox: Sandbox) -> float | None:
+        """Seconds, by the executor's word; None where it has no lease of this session. Raises FleetError."""
+        executor = self._executor(sandbox, self._session(sandbox))
+        try:
+            async with self._slots:
+                said = await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)
+        except ContactError as error:
+            raise _failed(error) from error
+        return said.lease_left if said.session_id == executor.session_id else None
+
     async def answers(self, sandbox: Sandbox) -> bool:
         try:
             await self._contacts.contact(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from sandfleet_operator.api.kube import NotCreated
 from sandfleet_operator.api.values import Exit, Sandbox
 
 
@@ -12,6 +13,21 @@ class Ready:
 
     sandbox_uid: str
     address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What the incarnation needs exists: its start is on its way. Only from backends that confirm starts."""
+
+    sandbox_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotMade:
+    """What the incarnation needs was not created. Comes instead of Exited."""
+
+    sandbox_uid: str
+    why: NotCreated
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +46,7 @@ class Removed:
     reason: str
 
 
-Event = Ready | Exited | Removed
+Event = Ready | Made | NotMade | Exited | Removed
 
 
 class TakenError(Exception):

@@ -10,10 +10,10 @@ from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
 from sandfleet_operator.executors.tokens import Token
-from sandfleet_operator.fleet.backend import Backend, Event, Exited, Ready, Removed, TakenError
+from sandfleet_operator.fleet.backend import Backend, Event, Exited, Made, NotMade, Ready, Removed, TakenError
 from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
 from sandfleet_operator.fleet.priority_gate import PriorityGate
-from sandfleet_operator.plan.scheduler.actions import Action, Answer, Bind, DropWorkspace, Gone, Start, Stop
+from sandfleet_operator.plan.scheduler.actions import Action, Answer, AskLease, Bind, DropWorkspace, Gone, Start, Stop
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -27,6 +27,9 @@ RELEASE_TIMEOUT = 15.0
 RECOVERY_WAIT = 60.0
 # A dead executor is dead for so long, at most, before its host reports it.
 NOTICE_WAIT = 1.0
+# An executor may take so long to say what is left of its lease, and is asked again after the pause.
+LEASE_ANSWER = 5.0
+LEASE_PAUSE = 2.0
 # Claims are written down behind their answers, and let others be answered first for so long.
 RECORD_PATIENCE = 1.0
 
@@ -38,6 +41,7 @@ class Executors(Protocol):
 
     async def connect(self, sandbox: Sandbox, address: str) -> None: ...
     async def open(self, sandbox: Sandbox, lease: float) -> None: ...
+    async def lease_left(self, sandbox: Sandbox) -> float | None: ...
     async def answers(self, sandbox: Sandbox) -> bool: ...
     async def close(self, sandbox: Sandbox) -> None: ...
     async def forget(self, sandbox_uid: str) -> None: ...
@@ -47,15 +51,21 @@ class Executors(Protocol):
 
 
 class FleetDriver:
-    """One event loop's; every method that asks for time uses `clock`."""
+    """One event loop's; every method that asks for time uses `clock`. `renewed` is called after each renewal."""
 
     def __init__(
-        self, scheduler: Scheduler, backend: Backend, executors: Executors, clock: Callable[[], float]
+        self,
+        scheduler: Scheduler,
+        backend: Backend,
+        executors: Executors,
+        clock: Callable[[], float],
+        renewed: Callable[[Sandbox], None] = lambda _: None,
     ) -> None:
         self.scheduler = scheduler
         self._backend = backend
         self._executors = executors
         self._clock = clock
+        self._renewed = renewed
         self._watches = ClaimWatches(self._left)
         self._changes: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,6 +108,11 @@ class FleetDriver:
         match event:
             case Ready(uid, address):
                 self._spawn(self._connect(uid, address))
+            case Made(uid):
+                self.do(self.scheduler.made(uid, self._clock()))
+            case NotMade(uid, why):
+                await self._executors.forget(uid)
+                self.do(self.scheduler.not_made(uid, why, self._clock()))
             case Exited(uid, end):
                 await self._executors.forget(uid)
                 self.do(self.scheduler.exited(uid, end, self._clock()))
@@ -152,16 +167,22 @@ class FleetDriver:
         assert sandbox.claim is not None
         seconds = sandbox.claim.lease if lease is None else lease
         await self._executors.open(sandbox, seconds)
-        return self.scheduler.renew(sandbox_id, seconds, self._clock())
+        renewed = self.scheduler.renew(sandbox_id, seconds, self._clock())
+        self._renewed(renewed)
+        return renewed
 
     async def get(self, sandbox_id: str, *, reachable: bool) -> Sandbox:
         """A session's sandbox, not before its executor is there; with `reachable`, not before it answers."""
+        asked = False
         try:
             async with asyncio.timeout(RECOVERY_WAIT):
                 while True:
                     sandbox = self.scheduler.session(sandbox_id, self._clock())
                     if sandbox.state is State.RECOVERING:
                         await self._change(sandbox_id)
+                    elif not sandbox.lease_known and not asked:
+                        asked = True
+                        await self.learn_lease(sandbox_id)
                     elif not reachable or await self._executors.answers(sandbox):
                         return sandbox
                     else:
@@ -174,6 +195,28 @@ class FleetDriver:
         """Gives a session's executor its lease and environment, as far as it has none of this claim."""
         assert sandbox.lease_expires is not None
         await self._executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
+        # The lease is the one that this leader has set.
+        self.do(self.scheduler.lease_told(sandbox.sandbox_id, None, self._clock()))
+
+    async def learn_lease(self, sandbox_id: str) -> bool:
+        """Asks the executor for a lease that an earlier leader may have renewed; whether the lease is known then."""
+        sandbox = self.scheduler.inventory.get(sandbox_id)
+        if sandbox is None or sandbox.lease_known or sandbox.state is State.ENDED:
+            return True
+        try:
+            async with asyncio.timeout(LEASE_ANSWER):
+                left = await self._executors.lease_left(sandbox)
+        except (FleetError, TimeoutError):
+            return False
+        self.do(self.scheduler.lease_told(sandbox_id, left, self._clock()))
+        return True
+
+    async def _ask_lease(self, sandbox_id: str) -> None:
+        """Until the executor answers; the scheduler gives up waiting."""
+        while True:
+            if await self.learn_lease(sandbox_id):
+                return
+            await asyncio.sleep(LEASE_PAUSE)
 
     def select(self, selector: str, after: str, most: int) -> list[Sandbox]:
         """The first `most` sandboxes whose id is greater than `after`, by id."""
@@ -219,6 +262,8 @@ class FleetDriver:
                 self._spawn(self._bind(sandbox))
             case Stop(sandbox):
                 self._spawn(self._stop(sandbox))
+            case AskLease(sandbox):
+                self._spawn(self._ask_lease(sandbox.sandbox_id))
             case DropWorkspace(workspace_id):
                 self._spawn(self._backend.drop_workspace(workspace_id))
             case Answer(key, result):

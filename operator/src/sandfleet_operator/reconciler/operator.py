@@ -24,6 +24,7 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.workqueue import WorkQueue
 from sandfleet_operator.executors.services import Ask, ServiceWatch
 from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.openings import is_ours, kept
 from sandfleet_operator.plan.sandbox.actions import AskServices
 from sandfleet_operator.plan.sandbox.observed import node_of
 from sandfleet_operator.reconciler.apply import Applier
@@ -38,7 +39,8 @@ WATCHED: dict[Kind, str] = {
     SANDBOX_POOL: "",
     POD: names.SANDBOX_SELECTOR,
     PERSISTENT_VOLUME_CLAIM: names.SANDBOX_SELECTOR,
-    NETWORK_POLICY: names.SANDBOX_SELECTOR,
+    # Those of others, too: they may open a sandbox.
+    NETWORK_POLICY: "",
     NODE: "",
 }
 WORKERS = 32
@@ -96,12 +98,20 @@ class Operator:
 
     def saw(self, kind: Kind, deleted: bool, obj: Json) -> None:
         """Takes an event of a watch. Ignores unchanged nodes, and namespaces that are not ours to watch."""
+        self.store.intake.take(kind, obj, lambda: self._see(kind, deleted, obj))
+
+    def _see(self, kind: Kind, deleted: bool, obj: Json) -> None:
         places = self._settings.watch_namespaces
         if places and kind.namespaced and obj["metadata"].get("namespace") not in places:
             return
         known = self.store.get_like(kind, obj)
+        shown = kept(obj) if kind == NETWORK_POLICY else obj
+        if shown is None and known is None:
+            return
+        deleted = deleted or shown is None
+        obj = shown or obj
         news = self.store.remove(kind, obj) if deleted else self.store.put(kind, obj)
-        if news and not (kind == NODE and known is not None and not deleted and node_of(known) == node_of(obj)):
+        if news and not (known is not None and not deleted and _is_same(kind, known, obj)):
             self._wake(kind, obj)
             if known is not None:
                 # Wake the sandboxes that the earlier version named, too: they restore a label that was removed.
@@ -128,7 +138,10 @@ class Operator:
         for kind, selector in WATCHED.items():
             for namespace in self._namespaces(kind):
                 listing = await self._kube.list(kind, namespace, selector)
-                for obj in self.store.replace(kind, listing.items, listing.resource_version, namespace):
+                items = listing.items
+                if kind == NETWORK_POLICY:
+                    items = tuple(one for one in map(kept, items) if one is not None)
+                for obj in self.store.replace(kind, items, listing.resource_version, namespace):
                     self._wake(kind, obj)
                     if kind == CODE_SANDBOX and self.store.get_like(kind, obj) is None:
                         self._reconciler.forget(obj["metadata"].get("uid", ""))
@@ -138,7 +151,7 @@ class Operator:
         for kind in (SANDBOX_TEMPLATE, SANDBOX_POOL, CODE_SANDBOX):
             for obj in self.store.all(kind):
                 self._wake(kind, obj)
-        for policy in self.store.all(NETWORK_POLICY):
+        for policy in filter(is_ours, self.store.all(NETWORK_POLICY)):
             # The last sandbox of its namespace may have been deleted while no operator was running.
             self.queue.add(Key("namespace", policy["metadata"]["namespace"]))
 
@@ -167,8 +180,18 @@ class Operator:
         self.queue.add(Key("sandbox", whom.namespace, whom.name))
 
     def _wake(self, kind: Kind, obj: Json) -> None:
-        for key in keys_of(kind, obj, self.store):
-            self.queue.add(key)
+        def woken() -> None:
+            for key in keys_of(kind, obj, self.store):
+                self.queue.add(key)
+
+        self.store.intake.take(kind, obj, woken)
 
     def _is_busy(self, namespace: str) -> bool:
         return self.queue.is_busy(lambda key: key.what == "sandbox" and key.namespace == namespace)
+
+
+def _is_same(kind: Kind, known: Json, obj: Json) -> bool:
+    """Whether the new version differs in nothing that a decision depends on."""
+    if kind == NODE:
+        return node_of(known) == node_of(obj)
+    return kind == NETWORK_POLICY and not is_ours(obj) and not is_ours(known) and known["spec"] == obj["spec"]

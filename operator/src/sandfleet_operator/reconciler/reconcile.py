@@ -9,7 +9,7 @@ from typing import Protocol
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Condition, referred
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
-from sandfleet_operator.api.kinds.template import SandboxTemplate, TemplateSpec, sandbox_template
+from sandfleet_operator.api.kinds.template import SandboxTemplate
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NETWORK_POLICY,
@@ -17,7 +17,6 @@ from sandfleet_operator.api.kube import (
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX_POOL,
-    SANDBOX_TEMPLATE,
     Conflict,
     Forbidden,
     Invalid,
@@ -30,7 +29,6 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.unreadable import Unreadable
 from sandfleet_operator.executors.services import ServiceWatch
 from sandfleet_operator.plan.pods.merge import Refusal, effective
-from sandfleet_operator.plan.pods.revision import named_revision
 from sandfleet_operator.plan.sandbox import status as conditions
 from sandfleet_operator.plan.sandbox.actions import EnsureKeys, EnsurePolicy, Greet, Plan, SandboxAction
 from sandfleet_operator.plan.sandbox.dependencies import is_own, volume_claim_name
@@ -54,6 +52,7 @@ from sandfleet_operator.plan.sandbox.plan import plan as decide
 from sandfleet_operator.plan.sandbox.unreadable import named_workspaces, unreadable_conditions
 from sandfleet_operator.plan.sandbox.workspaces import is_before, users
 from sandfleet_operator.reconciler.apply import Applier, RefusedError, reason_of
+from sandfleet_operator.reconciler.templates import Templates
 
 # Rounds in one go: after each action the sandbox is observed and planned again.
 MAX_ROUNDS = 6
@@ -130,9 +129,7 @@ class Reconciler:
         self._quiet: dict[str, float] = {}
         # With the UID of the pod whose executor is being greeted.
         self._greetings: dict[str, tuple[str, asyncio.Task[None]]] = {}
-        # Parsed templates by version, because many sandboxes share one.
-        self._templates: dict[Ref, tuple[Json, SandboxTemplate]] = {}
-        self._revisions = applier.revisions
+        self._templates = Templates(store, applier.revisions)
 
     async def sandbox(self, key: Key) -> float | None:
         """Runs rounds until nothing is left to do; seconds until the next. Raises KubeError and NotLeadingError."""
@@ -190,8 +187,8 @@ class Reconciler:
     async def _observe(self, sandbox: CodeSandbox) -> Observed:
         meta = sandbox.meta
         pod, gone = await self._pod(sandbox)
-        template, problem = self._template(sandbox)
-        manifest, there, kept = await self._revision(sandbox)
+        template, problem = self._templates.now(sandbox)
+        manifest, there, kept = await self._templates.kept(sandbox)
         part = Observed(sandbox=sandbox, template=template, kept=kept, pod=pod)
         volume = await self._volume(part)
         made_of = part.made_of
@@ -234,35 +231,6 @@ class Reconciler:
                 return pod, False
         return None, True
 
-    def _template(self, sandbox: CodeSandbox) -> tuple[SandboxTemplate | None, str]:
-        name = sandbox.spec.template
-        ref = Ref(SANDBOX_TEMPLATE, sandbox.meta.namespace, name)
-        found = self._store.get(ref) if name else None
-        if found is None:
-            self._templates.pop(ref, None)
-            return None, ""
-        read = self._templates.get(ref)
-        if read is not None and read[0] is found:
-            return read[1], ""
-        try:
-            template = sandbox_template(found)
-        except FleetError as error:
-            return None, error.problem.message
-        self._templates[ref] = found, template
-        return template, ""
-
-    async def _revision(self, sandbox: CodeSandbox) -> tuple[Json | None, bool, TemplateSpec | None]:
-        """What keeps the template as it is now, whether it is in place, and the spec that the sandbox has kept."""
-        namespace, name = sandbox.meta.namespace, sandbox.spec.template
-        if not name:
-            return None, False, None
-        found = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, name))
-        manifest = self._revisions.of(found) if found else None
-        named = named_revision(sandbox.status.template_revision)
-        if not named or (manifest and manifest["metadata"]["name"] == named):
-            return manifest, manifest is not None and self._revisions.has(manifest), None
-        return manifest, True, await self._revisions.read(namespace, named, name)
-
     async def _volume(self, seen: Observed) -> Volume | None:
         sandbox = seen.sandbox
         if has_no_volume(seen):
@@ -282,7 +250,8 @@ class Reconciler:
             return ()
         namespace = mine.meta.namespace
         others = [one for one in self._sandboxes(namespace) if one.meta.uid != mine.meta.uid and is_before(one, mine)]
-        pods = [pod_of(one) for one in await self._applier.pods(namespace)]
+        readable = (one for one in await self._applier.pods(namespace) if self._store.intake.is_readable(POD, one))
+        pods = [pod_of(one) for one in readable]
         # A pod of the sandbox's own name is waited for in any case.
         found = users(volume.name, others, [one for one in pods if one.name != mine.meta.name])
         return (*(one.name for one in found), *self._unreadable_users(namespace, volume.name))

@@ -16,6 +16,8 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.openings import is_ours
+from sandfleet_operator.plan.sandbox.observed import owners_of
 from sandfleet_operator.reconciler.reconcile import Key
 
 
@@ -30,7 +32,7 @@ def keys_of(kind: Kind, obj: Json, store: Store) -> Iterator[Key]:
     elif kind == PERSISTENT_VOLUME_CLAIM:
         yield from _sandboxes_of(namespace, obj)
     elif kind == NETWORK_POLICY:
-        yield from _of_policy(namespace, name, obj)
+        yield from _of_policy(namespace, name, obj, store)
     elif kind == SANDBOX_TEMPLATE:
         yield from (Key("template", namespace, name), Key("namespace", namespace))
         yield from _on_template(namespace, name, store)
@@ -55,24 +57,27 @@ def _waiting_for(pool_namespace: str, pool: str, store: Store) -> Iterator[Key]:
 
 def _on_node(name: str, store: Store) -> Iterator[Key]:
     for pod in store.all(POD):
-        if pod.get("spec", {}).get("nodeName") == name:
+        if (pod.get("spec") or {}).get("nodeName") == name:
             yield from _sandboxes_of(pod["metadata"]["namespace"], pod)
 
 
 def _sandboxes_of(namespace: str, obj: Json) -> Iterator[Key]:
     """By label and by owner, because users may have changed either."""
     meta = obj["metadata"]
-    owners = {one["name"] for one in meta.get("ownerReferences") or () if one.get("kind") == "CodeSandbox"}
+    owners = {one.name for one in owners_of(obj) if one.kind == "CodeSandbox"}
     label = (meta.get("labels") or {}).get(names.SANDBOX)
     for name in sorted(owners | ({label} if label else set())):
         yield Key("sandbox", namespace, name)
 
 
-def _of_policy(namespace: str, name: str, obj: Json) -> Iterator[Key]:
+def _of_policy(namespace: str, name: str, obj: Json, store: Store) -> Iterator[Key]:
+    """A policy of others may open any sandbox of its namespace."""
+    if not is_ours(obj):
+        yield from (Key("sandbox", namespace, one["metadata"]["name"]) for one in store.all(CODE_SANDBOX, namespace))
     if name == names.DEFAULT_DENY:
         yield Key("namespace", namespace)
-    for owner in obj["metadata"].get("ownerReferences") or ():
-        if owner.get("kind") == "CodeSandbox":
-            yield Key("sandbox", namespace, owner["name"])
-        elif owner.get("kind") == "SandboxTemplate":
-            yield Key("template", namespace, owner["name"])
+    for owner in owners_of(obj):
+        if owner.kind == "CodeSandbox":
+            yield Key("sandbox", namespace, owner.name)
+        elif owner.kind == "SandboxTemplate":
+            yield Key("template", namespace, owner.name)

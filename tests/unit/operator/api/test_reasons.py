@@ -16,10 +16,11 @@ WORDS = {
     Code.PERMISSION_DENIED: "Forbidden",
     Code.NOT_FOUND: "PoolNotFound TemplateNotFound WorkspaceNotFound SandboxNotFound",
     Code.FAILED_PRECONDITION: "WorkspaceBusy WorkspaceEphemeral IsolationUnavailable ContractNotSupported ClaimEnded NoLease",
-    Code.RESOURCE_EXHAUSTED: "TooManyWorkspaces QueueFull SandboxLimit",
+    Code.RESOURCE_EXHAUSTED: "TooManyWorkspaces QueueFull SandboxLimit QuotaExceeded",
     Code.DEADLINE_EXCEEDED: "NotBoundInTime",
     Code.INTERNAL: "StartFailed StartTimeout SandboxUnfit",
-    Code.UNAVAILABLE: "ReviewFailed ExecutorUnreachable ExecutorGone Recovering StillEnding NotServing ApiServerFailed",
+    Code.UNAVAILABLE: "ReviewFailed ExecutorUnreachable ExecutorGone Recovering StillEnding NotServing ApiServerFailed "
+    "CreationForbidden",
 }
 
 

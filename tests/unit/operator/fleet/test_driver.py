@@ -82,6 +82,9 @@ class World:
             raise FleetError(Problem(Code.UNAVAILABLE, "ExecutorGone", "cannot open the sandbox: gone"))
         self.opened[sandbox.sandbox_uid] = (sandbox, lease)
 
+    async def lease_left(self, sandbox):
+        return None
+
     async def answers(self, sandbox):
         return sandbox.sandbox_uid in self.alive
 

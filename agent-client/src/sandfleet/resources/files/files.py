@@ -1,4 +1,4 @@
-"""Files below /workspace and /tmp."""
+"""Files of a sandbox."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ MAX_MATCHES = 10_000
 
 
 class AsyncFiles:
-    """Files of one sandbox. Paths are relative to /workspace, or absolute below /workspace or /tmp.
+    """Files of one sandbox. Paths are relative to /workspace, or absolute: below /workspace and /tmp for
+    everything, elsewhere (as in /etc and /usr) to read what the sandbox's user may read.
 
     Errors are FileError's: FileNotFound, IsADirectory, NotADirectory, FilePermission, InvalidPath, NoSpace, …
     """

@@ -14,6 +14,7 @@ class Cause(StrEnum):
     INTERRUPT = "interrupt"
     RESTART = "restart"
     CLOSE = "close"
+    LEASE = "lease"
     PROTOCOL = "protocol"
     SESSION = "session"
 
@@ -83,6 +84,20 @@ def judge_command(facts: Facts) -> Verdict:
     return Verdict("ok")
 
 
+_BY_CAUSE = {
+    Cause.INTERRUPT: Verdict("interrupted", "policy", "Interrupted", "The execution was interrupted."),
+    Cause.RESTART: Verdict("interrupted", "policy", "ContextRestarted", "The context was restarted or deleted."),
+    Cause.CLOSE: Verdict("interrupted", "policy", "SandboxClosed", "The sandbox was closed."),
+    Cause.LEASE: Verdict(
+        "interrupted", "policy", "LeaseExpired", "The lease of the sandbox was over, and no client had renewed it."
+    ),
+    Cause.PROTOCOL: Verdict(
+        "killed", "code", "InterpreterBroken", "The code broke the interpreter's connection to the executor."
+    ),
+    Cause.SESSION: Verdict("killed", "code", "SessionKilled", "All processes of the sandbox were killed."),
+}
+
+
 def _forced(facts: Facts) -> Verdict | None:
     match facts.cause:
         case Cause.DEADLINE:
@@ -93,19 +108,8 @@ def _forced(facts: Facts) -> Verdict | None:
         case Cause.DISK:
             message = f"The workspace's limit of {facts.disk_limit >> 20} MiB was reached."
             return Verdict("killed", "limit", "DiskLimit", message)
-        case Cause.INTERRUPT:
-            return Verdict("interrupted", "policy", "Interrupted", "The execution was interrupted.")
-        case Cause.RESTART:
-            return Verdict("interrupted", "policy", "ContextRestarted", "The context was restarted or deleted.")
-        case Cause.CLOSE:
-            return Verdict("interrupted", "policy", "SandboxClosed", "The sandbox was closed.")
-        case Cause.PROTOCOL:
-            message = "The code broke the interpreter's connection to the executor."
-            return Verdict("killed", "code", "InterpreterBroken", message)
-        case Cause.SESSION:
-            return Verdict("killed", "code", "SessionKilled", "All processes of the sandbox were killed.")
-        case Cause.NONE:
-            return None
+        case _:
+            return _BY_CAUSE.get(facts.cause)
 
 
 def _ended_interpreter(facts: Facts) -> Verdict:

@@ -1,4 +1,4 @@
-"""Paths as an agent writes them: the kernel's bytes, in a tree that has only /workspace and /tmp below its root.
+"""Paths as an agent writes them: the kernel's bytes, in a tree with /workspace, /tmp and what can only be read.
 
 A path is parsed into steps; the walk (effects.files.walk) takes them one by one and asks `follow` what a symlink on the
 way means. So a path's meaning is decided here, and the kernel is only ever given single names.
@@ -17,15 +17,20 @@ PARTIAL_PREFIX = b".sandfleet-partial-"
 UP = b".."
 
 
+# What the kernel makes up: reading it may wait for ever or show other processes.
+KERNELS = frozenset({b"dev", b"proc", b"sys"})
+
+
 class InvalidPath(ValueError):
-    """A path that is malformed or leads out of the two trees. The message is the "why" of "cannot X: why"."""
+    """A path that is malformed or leads out of the trees. The message is the "why" of "cannot X: why"."""
 
 
 class Root(enum.Enum):
-    """The two trees; the value is the name below /."""
+    """The trees; the value is the name below /. Everything else there belongs to SYSTEM, which can only be read."""
 
     WORKSPACE = b"workspace"
     TMP = b"tmp"
+    SYSTEM = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +73,14 @@ def _split(path: bytes) -> Steps:
 
 def root_of(name: bytes) -> Root:
     """The tree that a name directly below / stands for. Raises InvalidPath."""
-    try:
-        return Root(name)
-    except ValueError:
-        raise InvalidPath("it leads outside of /workspace and /tmp") from None
+    if name in KERNELS:
+        raise InvalidPath(f"it leads outside of files, to the kernel's /{name.decode()}")
+    return Root(name) if name in {Root.WORKSPACE.value, Root.TMP.value} else Root.SYSTEM
 
 
 def join(root: Root, names: tuple[bytes, ...]) -> bytes:
     """The absolute path of a place, as in the sandbox."""
-    return b"/" + b"/".join((root.value, *names))
+    return b"/" + b"/".join(names if root is Root.SYSTEM else (root.value, *names))
 
 
 # A page's token is the place of its last entry below the directory that is listed.

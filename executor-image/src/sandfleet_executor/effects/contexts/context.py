@@ -243,13 +243,18 @@ class Context:
     async def _run(
         self, meter: ExecutionMeter, request: CellRequest, interpreter: Interpreter, namespace: Namespace
     ) -> None:
-        execution, number = meter.execution, self.executions
-        envs = request.envs | meter.trace.environment()
-        header = {"cell": number, "execution_id": execution.id, "envs": envs}
-        with namespace.busy():
-            cell = interpreter.begin(meter, header, request.code)
-            await end_or_stop(execution, cell.end, request.timeout, interpreter.interrupt)
-            end = await self._settle(interpreter, cell, namespace)
+        execution = meter.execution
+        cell, end = await run_in(interpreter, namespace, meter, request, self.executions)
+        lost: tuple[str, ...] = ()
+        if cell.unread and execution.cause is Cause.NONE:
+            # Another execution has killed the interpreter, and this cell has not begun: it runs in a new one.
+            try:
+                interpreter, namespace = await self.start(), await self._session.namespace()
+            except (NamespaceError, BadRequest) as error:
+                meter.close(verdict_on(error))
+                return
+            lost, self._lost = self._lost, ()
+            cell, end = await run_in(interpreter, namespace, meter, request, self.executions)
         facts = cell_facts(execution, cell, end, request)
         verdict = judge_cell(facts)
         if not isinstance(end, Done):
@@ -261,23 +266,13 @@ class Context:
             rolled_back = await self._undo(namespace, interpreter)
             meter.close(verdict, facts, lost=self._lost, rollback=rolled_back)
         else:
-            meter.close(verdict, facts)
+            meter.close(verdict, facts, lost=lost)
             self._has_changed()
 
     def _has_changed(self) -> None:
         """A cell has ended, and its changes are there."""
         self._slot.changed_by_cell()
         self.variables.cell_ended()
-
-    async def _settle(self, interpreter: Interpreter, cell: Cell, namespace: Namespace) -> Done | Exit | BadFrame:
-        """The end of the cell; an interpreter that has not come to one, or that broke the protocol, is killed."""
-        if cell.end.done() and not isinstance(cell.end.result(), BadFrame):
-            return cell.end.result()
-        await kill(interpreter)
-        if not interpreter.ended.done():
-            # PID 1 did not kill it: the namespace goes as a whole.
-            await namespace.close()
-        return cell.end.result() if cell.end.done() else await interpreter.ended
 
     async def _after_a_kill(self, namespace: Namespace) -> tuple[tuple[str, ...], Rollback | None]:
         """What is lost, and whether the context was rolled back."""
@@ -333,6 +328,24 @@ class Context:
             interpreter.kill()
         else:
             self._slot.forked()
+
+
+async def run_in(
+    interpreter: Interpreter, namespace: Namespace, meter: ExecutionMeter, request: CellRequest, number: int
+) -> tuple[Cell, Done | Exit | BadFrame]:
+    """Runs a cell; how it ended. An interpreter that has not come to an end, or that broke the protocol, is killed."""
+    envs = request.envs | meter.trace.environment()
+    header = {"cell": number, "execution_id": meter.execution.id, "envs": envs}
+    with namespace.busy():
+        cell = interpreter.begin(meter, header, request.code)
+        await end_or_stop(meter.execution, cell.end, request.timeout, interpreter.interrupt)
+        if cell.end.done() and not isinstance(cell.end.result(), BadFrame):
+            return cell, cell.end.result()
+        await kill(interpreter)
+        if not interpreter.ended.done():
+            # PID 1 did not kill it: the namespace goes as a whole.
+            await namespace.close()
+        return cell, cell.end.result() if cell.end.done() else await interpreter.ended
 
 
 def cell_facts(execution: Execution, cell: Cell, end: Done | Exit | BadFrame, request: CellRequest) -> Facts:

@@ -41,6 +41,8 @@ class Cell:
     meter: ExecutionMeter
     cpu_at_start: float
     error_name: str = ""
+    # The interpreter has ended without reading it: another execution has killed it.
+    unread: bool = False
     results_left: int = RESULT_BYTES
 
 
@@ -61,7 +63,7 @@ class Interpreter:
         # What cells that ended have written, of all that it has.
         self._written_told = 0
         self._kill_timer: asyncio.TimerHandle | None = None
-        # It spoke out of turn: later frames may be about another cell.
+        # It spoke out of turn: later frames may be about another cell. Or its socket has ended.
         self.broken = False
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
@@ -121,9 +123,9 @@ class Interpreter:
         for pump in self._pumps.values():
             execution.add_source(pump)
         execution.add_source(self._child.channel)
+        self._child.channel.send({"op": "execute", **header}, code.encode("utf-8", "surrogatepass"))
         if self.ended.done():
             self._finish(self.ended.result())
-        self._child.channel.send({"op": "execute", **header}, code.encode("utf-8", "surrogatepass"))
         return cell
 
     async def copy(self, sockets: Sequence[socket.socket], most_bytes: int) -> list[int] | Refusal:
@@ -233,6 +235,9 @@ class Interpreter:
         cell.meter.written_bytes = max(cell.meter.written_bytes, total - self._written_told)
 
     def on_channel_end(self, error: FrameError | None) -> None:
+        self.broken = True
+        if self._cell is None:
+            self.kill()
         if error:
             self._finish(BadFrame(str(error)))
         if not self.ended.done():
@@ -254,5 +259,7 @@ class Interpreter:
 
     def _finish(self, end: Done | Exit | BadFrame) -> None:
         cell, self._cell = self._cell, None
+        if cell:
+            cell.unread = isinstance(end, Exit) and self._child.channel.unread
         if cell and not cell.end.done():
             cell.end.set_result(end)

@@ -178,7 +178,7 @@ def make_dir(roots: Pins, path: bytes) -> bool:
 
 def remove(roots: Pins, path: bytes, *, recursive: bool) -> None:
     """Removes the entry at the path; of a symlink, the link itself."""
-    with find(roots, path, follow_last=False) as spot:
+    with find(roots, path, follow_last=False, change=True) as spot:
         name = _name_below_root(spot)
         if not stat.S_ISDIR(spot.stat().st_mode):
             os.unlink(name, dir_fd=spot.directory_fd)
@@ -214,7 +214,7 @@ def move(roots: Pins, source: bytes, target: bytes, *, overwrite: bool) -> Info:
     FileExistsError when the target is there and may not be overwritten. Nothing of the source is removed before all of
     it is at the target; what changed there meanwhile stays, and is an OSError (ENOTEMPTY).
     """
-    with find(roots, source, follow_last=False) as old:
+    with find(roots, source, follow_last=False, change=True) as old:
         _name_below_root(old)
         is_directory = stat.S_ISDIR(old.stat().st_mode)
         with find(roots, target, follow_last=False, make_parents=True) as new:

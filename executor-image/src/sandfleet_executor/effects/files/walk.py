@@ -1,4 +1,4 @@
-"""From a path to an open directory and a name in it, without ever leaving the two trees.
+"""From a path to an open directory and a name in it, without ever leaving the session's trees.
 
 The kernel is given one name at a time, relative to a directory that is open, and never follows a symlink: links are
 read and resolved here. So a process that exchanges directories and links during a walk can mislead it, but only to
@@ -27,7 +27,7 @@ class RootUnavailable(Exception):
 
 
 class Pins:
-    """The two trees, open for one piece of work; what happens to /tmp meanwhile does not matter.
+    """The trees, open for one piece of work; what happens to /tmp meanwhile does not matter.
 
     Close it after the work.
     """
@@ -38,6 +38,8 @@ class Pins:
     def open(self, root: Root) -> int:
         """A descriptor of the tree, to be closed by the caller. Raises RootUnavailable."""
         if root not in self._fds:
+            if root is Root.SYSTEM:
+                raise InvalidPath("it leads outside of /workspace and /tmp")
             raise RootUnavailable(f"/{root.value.decode()} is not there at the moment")
         return os.dup(self._fds[root])
 
@@ -47,18 +49,22 @@ class Pins:
 
 
 class Roots:
-    """Where the two trees are. `tmp_fd` gives None or -1 while there is none; both descriptors stay the owner's."""
+    """Where the trees are. `tmp_fd` and `system_fd` give None or -1 while there is none; they stay the owner's."""
 
-    def __init__(self, workspace_fd: int, tmp_fd: Callable[[], int | None]) -> None:
+    def __init__(
+        self, workspace_fd: int, tmp_fd: Callable[[], int | None], system_fd: Callable[[], int | None] = lambda: None
+    ) -> None:
+        """`system_fd` is the session's own /: without a session namespace there is none, and only the two trees."""
         self._workspace_fd = workspace_fd
-        self._tmp_fd = tmp_fd
+        self._others = {Root.TMP: tmp_fd, Root.SYSTEM: system_fd}
 
     def pin(self) -> Pins:
         """Only for the thread that closes the descriptors: else a closed one's number may already be another file."""
         fds = {Root.WORKSPACE: os.dup(self._workspace_fd)}
-        tmp_fd = self._tmp_fd()
-        if tmp_fd is not None and tmp_fd >= 0:
-            fds[Root.TMP] = os.dup(tmp_fd)
+        for root, find_fd in self._others.items():
+            fd = find_fd()
+            if fd is not None and fd >= 0:
+                fds[root] = os.dup(fd)
         return Pins(fds)
 
 
@@ -162,12 +168,14 @@ class Spot:
 
 
 @contextlib.contextmanager
-def find(roots: Pins, path: bytes, *, follow_last: bool, make_parents: bool = False) -> Iterator[Spot]:
-    """Where a path leads. The last entry need not exist.
+def find(
+    roots: Pins, path: bytes, *, follow_last: bool, make_parents: bool = False, change: bool = False
+) -> Iterator[Spot]:
+    """Where a path leads. The last entry need not exist. `change` and `make_parents` refuse what can only be read.
 
-    Raises InvalidPath, RootUnavailable, OSError (ENOENT, ENOTDIR, EACCES, ELOOP after 40 links, …).
+    Raises InvalidPath, RootUnavailable, OSError (ENOENT, ENOTDIR, EACCES, EROFS, ELOOP after 40 links, …).
     """
-    walk = _Walk(roots, follow_last=follow_last, make_parents=make_parents)
+    walk = _Walk(roots, follow_last=follow_last, make_parents=make_parents, change=change or make_parents)
     try:
         yield walk.run(parse(path))
     finally:
@@ -175,8 +183,9 @@ def find(roots: Pins, path: bytes, *, follow_last: bool, make_parents: bool = Fa
 
 
 class _Walk:
-    def __init__(self, roots: Pins, *, follow_last: bool, make_parents: bool) -> None:
+    def __init__(self, roots: Pins, *, follow_last: bool, make_parents: bool, change: bool) -> None:
         self._roots = roots
+        self._change = change
         self._follow_last = follow_last
         self._make_parents = make_parents
         self._trail: Trail | None = None
@@ -198,13 +207,19 @@ class _Walk:
             if name == UP:
                 self._up()
             elif self._trail is None:
-                self._root = root_of(name)
-                self._trail = Trail(self._roots.open(self._root))
+                self._begin(name)
             elif self._pending:
                 self._into(self._trail, name)
             elif not self._follow_last or not self._follow_if_link(self._trail, name):
                 return self._spot(self._trail, name)
         return self._standing()
+
+    def _begin(self, name: bytes) -> None:
+        """Takes the first name below /, which says the tree; only of the two that can be written is it used up."""
+        self._root = root_of(name)
+        self._trail = Trail(self._roots.open(self._root))
+        if self._root is Root.SYSTEM:
+            self._pending.append(name)
 
     def _take(self, steps: Steps) -> None:
         if steps.absolute:
@@ -217,9 +232,11 @@ class _Walk:
         # Above / is /, as in any tree.
         if self._trail is None:
             return
-        if self._trail.names:
+        left = bool(self._trail.names)
+        if left:
             self._trail.leave()
-        else:
+        # From / on, the next name says the tree again.
+        if not self._trail.names and (self._root is Root.SYSTEM or not left):
             self.close()
 
     def _into(self, trail: Trail, name: bytes) -> None:
@@ -229,6 +246,7 @@ class _Walk:
         except FileNotFoundError:
             if not self._make_parents:
                 raise
+            self._check_change()
             make_directory(name, trail.fd)
             fd = os.open(name, LOOK, dir_fd=trail.fd)
         with contextlib.ExitStack() as stack:
@@ -262,11 +280,16 @@ class _Walk:
     def _standing(self) -> Spot:
         """The path ended in a directory that was gone into: one of the roots, or after `..` another one."""
         if self._trail is None:
-            raise InvalidPath("it leads outside of /workspace and /tmp")
+            raise InvalidPath("it leads outside of the sandbox's folders, to / itself")
         self._directory = True
         return self._spot(self._trail, self._trail.leave() if self._trail.names else None)
 
+    def _check_change(self) -> None:
+        if self._change and self._root is Root.SYSTEM:
+            raise OSError(errno.EROFS, "only /workspace and /tmp can be written")
+
     def _spot(self, trail: Trail, name: bytes | None) -> Spot:
+        self._check_change()
         return Spot(self._root, tuple(trail.names), trail.fd, name, self._directory)
 
 

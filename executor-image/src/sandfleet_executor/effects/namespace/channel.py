@@ -52,6 +52,8 @@ class FrameChannel:
         self._loop = asyncio.get_running_loop()
         self._watched = False
         self.ended = False
+        # The other side has ended without reading everything that was sent.
+        self.unread = False
         self.resume()
 
     def pause(self) -> None:
@@ -70,6 +72,7 @@ class FrameChannel:
         Does nothing once the stream has ended: `on_end` tells the callers that wait for an answer.
         """
         if self.ended:
+            self.unread = True
             return
         data = frames.encode(header, payload)
         # The other side reads descriptors beside the prefix alone.
@@ -107,6 +110,7 @@ class FrameChannel:
                 self._loop.add_writer(self._sock, self._on_writable)
                 return
             except OSError:
+                self.unread = True
                 self._forget_unsent()
                 return  # The end of the stream is seen by reading.
             self._unsent.pop(0)
@@ -127,9 +131,12 @@ class FrameChannel:
             data = self._sock.recv(RECEIVE_BYTES)
         except BlockingIOError:
             return False
-        except OSError:
+        except OSError as error:
+            # The kernel says so where the other side left something unread.
+            self.unread = self.unread or isinstance(error, ConnectionResetError)
             data = b""
         if not data:
+            self.unread = self.unread or bool(self._unsent)
             self._end(None)
             return False
         self._received += data

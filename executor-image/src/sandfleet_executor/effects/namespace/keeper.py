@@ -44,6 +44,11 @@ class NamespaceKeeper:
         """A descriptor of the namespace's /tmp, owned by the namespace; None while there is none."""
         return living.tmp_fd if (living := self._living) else None
 
+    def system_fd(self) -> int | None:
+        """A descriptor of the namespace's /; None while there is none, and where user code shares the executor's."""
+        living = self._living
+        return living.system_fd if living and self._config().isolation == "namespace" else None
+
     async def unlinked(self) -> int:
         """Bytes in files of the workspace that only open descriptors hold."""
         living = self._living

@@ -61,7 +61,7 @@ class Namespace:
         self.hello: Hello
         # Pids of what waits to be needed, beside the spares.
         self.waiting: set[int] = set()
-        self.tmp_fd = -1
+        self.tmp_fd = self.system_fd = -1
         self.ended = False
 
     @classmethod
@@ -204,7 +204,7 @@ class Namespace:
                 await readable.wait()
                 readable.clear()
                 try:
-                    chunk, new_fds, _, _ = socket.recv_fds(sock, 4096, 1)
+                    chunk, new_fds, _, _ = socket.recv_fds(sock, 4096, 2)
                 except BlockingIOError:
                     continue
                 if not chunk:
@@ -215,7 +215,7 @@ class Namespace:
             loop.remove_reader(sock)
         header = json.loads(data[8:])
         self.hello = Hello(header["kernel"], header["python"], header["separated_user"], tuple(header["languages"]))
-        self.tmp_fd = fds[0]
+        self.tmp_fd, self.system_fd = fds
 
     async def _why_not(self, error: Exception) -> str:
         with contextlib.suppress(ProcessLookupError):
@@ -297,6 +297,7 @@ class Namespace:
         self._channel.close()
         self.children.close()
         os.close(self.tmp_fd)
+        os.close(self.system_fd)
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(NamespaceError("the session namespace has ended"))

@@ -201,13 +201,13 @@ class Session:
         if used["memory"] + used["tmp"] + count * LEAST_FORK_BYTES > self.limits.memory_bytes:
             raise BusyError(f"cannot fork {count} contexts: the memory that is left has no room for them")
 
-    async def close(self) -> None:
+    async def close(self, why: Cause = Cause.CLOSE) -> None:
         """Ends everything in the sandbox. The files stay."""
         self.namespaces.refuse()
         self.packages.close()
-        self.contexts.stop(Cause.CLOSE)
+        self.contexts.stop(why)
         for command in self._commands.values():
-            command.execution.stop(Cause.CLOSE, 0)
+            command.execution.stop(why, 0)
         await self.contexts.save_last()
         await self.services.close()
         await self.namespaces.close()

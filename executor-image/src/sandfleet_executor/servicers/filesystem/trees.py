@@ -19,7 +19,7 @@ from sandfleet_executor.effects.files.unpack import Unpacker
 from sandfleet_executor.effects.files.walk import Pins, Roots
 from sandfleet_executor.effects.files.watch import Watches
 from sandfleet_executor.servicers.convert import files as convert
-from sandfleet_executor.servicers.errors import ApiError, invalid, translated, unwanted
+from sandfleet_executor.servicers.errors import ApiError, invalid, show, translated, unwanted
 
 EVENTS_AT_ONCE = 256
 # What a thread takes at once: compressed, it may be a thousand times as much.
@@ -167,7 +167,7 @@ class TreeMethods:
         with translated("watch", request.path):
             place = await self._threads.run_then(pins.close, lambda: files.directory_at(pins, request.path))
             if place[0] is not Root.WORKSPACE:
-                raise invalid("NotWatchable", "cannot watch /tmp: only /workspace is watched")
+                raise invalid("NotWatchable", f"cannot watch {show(request.path)}: only /workspace is watched")
             async with self._watches.open(b"/".join(place[1]), recursive=request.recursive) as watch:
                 yield pb.WatchResponse(started=pb.WatchStarted(path=join(*place)))
                 while True:

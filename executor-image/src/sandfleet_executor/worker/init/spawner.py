@@ -17,7 +17,7 @@ Answers, with the request's id:
   {"event":"usage","id",…} · {"event":"unlinked","id","bytes"} · {"event":"pong","id"}
   {"event":"ports","id","trees":{pid:[ports, known]}}
 Events:
-  {"event":"hello","kernel","python","separated_user","languages"}  fd: /tmp
+  {"event":"hello","kernel","python","separated_user","languages"}  fd: /tmp, /
   {"event":"exited","pid","code","signal","memory":bool,"written"}
   {"event":"sample","trees":{pid:[rss, processes, cpu, written]}}
 """
@@ -256,7 +256,8 @@ def main(options: dict[str, Any]) -> None:
     linux.set_limit("RLIMIT_CORE", 0)
     separated = linux.separated_user()
     linux.hide_from_peers()
-    tmp = os.open("/tmp", os.O_RDONLY | os.O_DIRECTORY)  # noqa: S108 - the namespace's own
+    # The namespace's own: what there is besides them can only be read.
+    places = [os.open(place, os.O_RDONLY | os.O_DIRECTORY) for place in ("/tmp", "/")]  # noqa: S108
     hello = {
         "event": "hello",
         "kernel": linux.kernel(),
@@ -264,8 +265,9 @@ def main(options: dict[str, Any]) -> None:
         "separated_user": separated,
         "languages": languages.available(),
     }
-    send_with_fds(control, frames.encode(hello), [tmp])
-    os.close(tmp)
+    send_with_fds(control, frames.encode(hello), places)
+    for place in places:
+        os.close(place)
     Spawner(control, options).loop()
 
 

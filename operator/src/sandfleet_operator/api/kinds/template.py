@@ -46,6 +46,15 @@ class Contract(Enum):
         return self.value.capitalize()
 
 
+class NetworkClosure(Enum):
+    """What follows when a NetworkPolicy of others opens a sandbox."""
+
+    # The condition Isolated says so.
+    REPORTED = "Reported"
+    # No sandbox is started or handed out.
+    REQUIRED = "Required"
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """Resources of the executor's container. 0 means: the template's value."""
@@ -145,6 +154,7 @@ class TemplateSpec:
         float, at("packagesTimeoutSeconds", whole), ToExecutor("packages_timeout", "packages")
     ] = float(DEFAULT_SECONDS)
     egress: Annotated[Egress, at("egress")] = Egress()
+    network_closure: Annotated[NetworkClosure, at("networkClosure")] = NetworkClosure.REPORTED
     contracts: Annotated[tuple[Contract, ...], at("contracts")] = (Contract.AUTONOMOUS,)
     max_lifetime: Annotated[float | None, at("maxLifetimeSeconds", whole)] = None
     max_idle_timeout: Annotated[float | None, at("maxIdleTimeoutSeconds", whole)] = None

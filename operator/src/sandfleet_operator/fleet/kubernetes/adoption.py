@@ -1,5 +1,6 @@
 """What a fleet does with pods and CodeSandboxes that it finds: values in, a decision out."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -12,6 +13,9 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.sandbox.observed import Pod
 from sandfleet_operator.plan.sandbox.status import holds
+
+# Of a fencing number.
+MAX_DIGITS = 10
 
 
 class Fate(Enum):
@@ -58,6 +62,13 @@ def fate(pod: Pod, record: Record | None, here: LeaderTerm) -> Fate:
     return Fate.REMOVE if over or record.number < here.served or is_late(record, here) else Fate.SESSION
 
 
+def served_of(text: str, fencing: int) -> int:
+    """The highest number of a fleet that finished its takeover, from the Lease's annotation; 0 if it says no such."""
+    number = int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0
+    # Of a number that is not below our own, all claims that are not recorded yet would be ended as forgotten ones.
+    return number if number < fencing else 0
+
+
 def is_in_reach(pod: Pod) -> bool:
     """Whether a fleet may still be about to hand it out, or to go on with its claim."""
     return not pod.deleting and pod.labels.get(names.STATE) in {PodState.WARM.value, PodState.CLAIMED.value}
@@ -98,9 +109,21 @@ def warm(pod: Pod, key: str, *, pool: str, template: str, revision: str, isolati
 
 
 def session(
-    record: Record, key: str, uid_key: str, *, pool: str, template: str, isolation: Isolation, now: float, running: bool
+    record: Record,
+    key: str,
+    uid_key: str,
+    *,
+    pool: str,
+    template: str,
+    isolation: Isolation,
+    now: float,
+    running: bool,
+    lease_end: float | None,
 ) -> Sandbox:
-    """A claim goes on. Its lease begins anew here: only the executor knows the last renewal, and ends by it."""
+    """A claim goes on, with the end of its lease as last written down; where there is none, the lease begins anew.
+
+    Only the executor knows the last renewal. It is asked before the session ends.
+    """
     claim = claim_of(record, pool)
     return Sandbox(
         sandbox_id=key,
@@ -116,7 +139,8 @@ def session(
         claim=claim,
         warm=not claim.workspace_id,
         bound=True,
-        lease_expires=now + record.lease,
+        lease_expires=now + record.lease if lease_end is None or math.isinf(record.lease) else lease_end,
+        lease_known=math.isinf(record.lease),
     )
 
 

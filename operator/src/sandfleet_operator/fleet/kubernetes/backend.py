@@ -16,22 +16,24 @@ from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     POD,
-    AlreadyExists,
+    Cause,
     Conflict,
     Invalid,
     Json,
     KubeError,
+    NotCreated,
     NotFound,
     Ref,
 )
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Exit, Sandbox
+from sandfleet_operator.cluster.creation import create, not_created
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.revisions import Revisions
 from sandfleet_operator.cluster.store import Store
-from sandfleet_operator.fleet.backend import Event, Exited, Ready, Removed, TakenError
+from sandfleet_operator.fleet.backend import Event, Exited, Made, NotMade, Ready, Removed, TakenError
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, key_of
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, settle
 from sandfleet_operator.fleet.kubernetes.writer import RefusedError, Writer
@@ -189,29 +191,42 @@ class KubernetesBackend:
         async with run.lock:
             own_ids = await self._user_namespaces(recipe.wanted.runtime_class)
             manifest = warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
-            try:
-                if recipe.kept is not None and not self._revisions.has(recipe.kept):
-                    self._writer.fencing()
-                    await self._revisions.ensure(recipe.kept)
-                made = await self._create(run.ref, manifest)
-                run.uid = made["metadata"]["uid"]
-                if not (workspace or recipe.wanted.workspace.ephemeral):
-                    await self._create_volume(recipe, run)
-            except (KubeError, NotLeadingError) as error:
-                self._not_started(run, str(error))
+            if (unkept := await self._keep(recipe)) is not None:
+                self._not_made(run, unkept)
                 return
+            made = await self._create(manifest)
+            if isinstance(made, NotCreated):
+                self._not_made(run, made)
+                return
+            run.uid = made["metadata"]["uid"]
+            if not (workspace or recipe.wanted.workspace.ephemeral):
+                volume = await self._create(warm_volume(recipe, run.ref.name, run.uid))
+                if isinstance(volume, NotCreated):
+                    self._not_made(run, volume)
+                    return
             self._store.put(POD, made)
+            self._events.put_nowait(Made(run.key))
         self.saw_pod(self._store.get(run.ref) or made, gone=False)
 
-    async def _create(self, ref: Ref, manifest: Json) -> Json:
-        self._writer.fencing()
+    async def _keep(self, recipe: Recipe) -> NotCreated | None:
+        """Keeps the template's spec before the first pod that is made from it; why it cannot now."""
+        if recipe.kept is None or self._revisions.has(recipe.kept):
+            return None
         try:
-            return await self._kube.create(manifest)
+            self._writer.fencing()
+            await self._revisions.ensure(recipe.kept)
+        except NotLeadingError as error:
+            return NotCreated(Cause.BUSY, str(error))
         except KubeError as error:
-            if not error.unsettled:
-                raise
-            # It may exist: the name is unique.
-            return await self._kube.get(ref)
+            return not_created(error)
+        return None
+
+    async def _create(self, manifest: Json) -> Json | NotCreated:
+        try:
+            self._writer.fencing()
+        except NotLeadingError as error:
+            return NotCreated(Cause.BUSY, str(error))
+        return await create(self._kube, manifest)
 
     async def complete(self, sandbox: Sandbox) -> None:
         """Makes the volume of a warm pod whose fleet ended before it made the volume."""
@@ -219,20 +234,19 @@ class KubernetesBackend:
         if run is None or recipe is None or recipe.wanted is None:
             return
         async with run.lock:
-            try:
-                await self._create_volume(recipe, run)
-            except AlreadyExists:
-                return
-            except (KubeError, NotLeadingError) as error:
-                self._not_started(run, str(error))
-
-    async def _create_volume(self, recipe: Recipe, run: Run) -> None:
-        self._writer.fencing()
-        await self._kube.create(warm_volume(recipe, run.ref.name, run.uid))
+            made = await self._create(warm_volume(recipe, run.ref.name, run.uid))
+            if isinstance(made, NotCreated) and not made.exists:
+                self._not_made(run, made)
 
     def _not_started(self, run: Run, why: str) -> None:
+        self._never_ran(run, Exited(run.key, Exit(message=why)))
+
+    def _not_made(self, run: Run, why: NotCreated) -> None:
+        self._never_ran(run, NotMade(run.key, why))
+
+    def _never_ran(self, run: Run, event: Event) -> None:
         if self._runs.pop(run.key, None) is not None:
-            self._events.put_nowait(Exited(run.key, Exit(message=why)))
+            self._events.put_nowait(event)
         if run.uid:
             self._writer.discard_later(run.ref, run.uid, None)
 

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from sandfleet_operator.api.conditions import PoolReason
@@ -10,7 +11,7 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta, referred
 from sandfleet_operator.api.kinds.pool import PoolSpec, SandboxPool, sandbox_pool
 from sandfleet_operator.api.kinds.sandbox import SandboxSpec
-from sandfleet_operator.api.kinds.template import Egress, SandboxTemplate, sandbox_template
+from sandfleet_operator.api.kinds.template import Egress, NetworkClosure, SandboxTemplate, sandbox_template
 from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_POOL, SANDBOX_TEMPLATE, Json, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.settings import Settings
@@ -20,6 +21,7 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import allows_nothing
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
+from sandfleet_operator.plan.pods.openings import listed, openers
 from sandfleet_operator.plan.pods.podspec import spec_hash
 from sandfleet_operator.plan.pods.revision import revision_of
 from sandfleet_operator.plan.sandbox.dependencies import is_in_place
@@ -173,7 +175,7 @@ class Catalog:
         wanted = self._wanted(template)
         known = wanted if isinstance(wanted, Effective) else None
         readable = None if isinstance(template, FleetError) else template
-        closed, why = (self._closed(namespace, readable), "") if isinstance(wanted, Effective) else wanted
+        closed, why = self._closed(pool, readable) if isinstance(wanted, Effective) else wanted
         return Recipe(
             namespace=namespace,
             pool=pool.meta.name,
@@ -197,15 +199,30 @@ class Catalog:
         wanted = effective(template.spec, SandboxSpec(template=template.meta.name), self._settings)
         return (PoolReason.TEMPLATE_INVALID.value, wanted.message) if isinstance(wanted, Refusal) else wanted
 
-    def _closed(self, namespace: str, template: SandboxTemplate | None) -> str:
-        """Why nothing may be started or handed out: what isolates has to be there before."""
+    def _closed(self, pool: SandboxPool, template: SandboxTemplate | None) -> tuple[str, str]:
+        """Why nothing may be started or handed out: what isolates has to be there before. A reason and a message."""
+        namespace = pool.meta.namespace
         needed = [default_deny(namespace, self._settings)]
         if template is not None and (opening := template_egress(template, self._settings)):
             needed.append(opening)
         there = self._store.specs(NETWORK_POLICY, namespace)
         if not all(is_in_place(one, there) for one in needed) or namespace not in self.keyed:
-            return PoolReason.POLICY_MISSING.value
-        return ""
+            return PoolReason.POLICY_MISSING.value, ""
+        if template is None or template.spec.network_closure is not NetworkClosure.REQUIRED:
+            return "", ""
+        found = self._openers(pool.meta.name, template.meta.name, there)
+        return (PoolReason.OPENED_BY_OTHERS.value, f"opened by {listed(found)}") if found else ("", "")
+
+    def _openers(self, pool: str, template: str, there: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+        """Policies of others that open, or may open, the pods of a pool."""
+        name = names.bounded(template)
+        labels = names.own_labels(**{names.TEMPLATE: name}) | ({names.POOL: names.bounded(pool)} if pool else {})
+        # What only a claim says: which sandbox it is, and labels of its own.
+        unknown = frozenset({names.SANDBOX, names.STATE, *self._settings.copied_labels})
+        expected = [names.DEFAULT_DENY, names.class_policy(template)]
+        # A claim decides whether its pod may reach what the template allows.
+        found = (openers(there, known, expected, unknown) for known in (labels, labels | {names.EGRESS_CLASS: name}))
+        return tuple(sorted(set(chain.from_iterable(found))))
 
     def egress(self, namespace: str, template: str) -> Egress:
         """What a template opens; nothing where it is gone, since its policy goes with it."""

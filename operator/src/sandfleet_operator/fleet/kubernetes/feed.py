@@ -23,6 +23,8 @@ from sandfleet_operator.plan.pods.egress_probe import Known, ReachState
 
 # NAMESPACE/NAME, each a DNS label as the schema wants them.
 SANDBOX_ID = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)")
+# Of an int32 of the API.
+MAX_COUNT = (1 << 31) - 1
 # The operator is at work on these, or another controller is: asking again later may help.
 PASSING = frozenset(
     one.value
@@ -115,7 +117,7 @@ def message(sandbox: CodeSandbox, egress: Known | None) -> fleet_pb2.Sandbox:
         workspace_id=status.workspace_claim,
         created=created,
         isolation=ISOLATIONS.get(status.runtime, session_pb2.ISOLATION_UNSPECIFIED),
-        restarts=status.restarts,
+        restarts=min(max(status.restarts, 0), MAX_COUNT),
         last_restart_reason=status.restart_history[-1].reason if status.restart_history else "",
         egress=egress_message(egress) if egress else None,
     )

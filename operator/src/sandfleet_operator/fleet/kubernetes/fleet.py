@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 
-from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NODE,
@@ -34,9 +33,11 @@ from sandfleet_operator.fleet.kubernetes.observer import Observer, Reflectors
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.fleet.renewals import Renewals
+from sandfleet_operator.plan.claims.lease_end import lease_end_patch
+from sandfleet_operator.plan.claims.record import object_of
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
-from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -51,6 +52,7 @@ LIMITS = FleetLimits(
     start_timeout=120.0,
     recovers=False,
     keeps_workspaces=False,
+    confirms_starts=True,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -74,12 +76,12 @@ class KubernetesFleet:
         self._kube, self._lease, self._leading = kube, lease, leading
         store = self._store = Store()
         self.catalog, self.feed = Catalog(store, settings), SandboxFeed(store, self._described)
-        self._facts, writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
+        self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
         self._backend = KubernetesBackend(
             kube,
             store,
             self.catalog,
-            writer,
+            self._writer,
             settings=settings,
             user_namespaces=self._facts.user_namespaces,
             listens=listens,
@@ -87,14 +89,14 @@ class KubernetesFleet:
             lost=self._pod_lost,
             unbound=self._sandbox_unbound,
         )
-        self.scheduler = Scheduler([], LIMITS, new_id=new_name)
-        self.executors = executors(store)
-        self.fleet = FleetDriver(self.scheduler, self._backend, self.executors, clock)
+        self.scheduler, self.executors = Scheduler([], LIMITS, new_id=new_name), executors(store)
+        self._renewals = Renewals(self.scheduler.inventory.get, self._write_lease, clock)
+        self.fleet = FleetDriver(self.scheduler, self._backend, self.executors, clock, self._renewals.renewed)
         self.egresses = EgressChecks(
             self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
         )
         self._observer = Observer(
-            store, writer, self._backend, self.fleet, catalog=self.catalog, egresses=self.egresses, clock=clock
+            store, self._writer, self._backend, self.fleet, catalog=self.catalog, egresses=self.egresses, clock=clock
         )
         self._reflectors = Reflectors(kube, store, self._saw, settings.watch_namespaces)
         statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
@@ -130,7 +132,7 @@ class KubernetesFleet:
         # The watches may be behind the last write of the previous leader.
         await self._reflectors.refresh()
         lease = await self._kube.get(self._lease)
-        served = int((lease["metadata"].get("annotations") or {}).get(SERVED, "0"))
+        served = adoption.served_of(str((lease["metadata"].get("annotations") or {}).get(SERVED, "")), fencing)
         term = self._observer.term = LeaderTerm(fencing, served, serving=False)
         self.fleet.begin()
         await self._upkeep.begin()
@@ -148,16 +150,14 @@ class KubernetesFleet:
 
     async def close(self) -> None:
         self.egresses.close()
+        self._renewals.close()
         await self._observer.close()
         await self.fleet.close()
 
     # What the watches show.
 
     def _saw(self, kind: Kind, gone: bool, obj: Json) -> None:
-        try:
-            self._see(kind, gone, obj)
-        except (ImpossibleEventError, FleetError) as error:
-            _LOG.error("cannot take in %s %s: %s", kind, obj["metadata"].get("name"), error)
+        self._store.intake.take(kind, obj, lambda: self._see(kind, gone, obj))
 
     def _see(self, kind: Kind, gone: bool, obj: Json) -> None:
         if kind == CODE_SANDBOX:
@@ -183,6 +183,16 @@ class KubernetesFleet:
 
     def _described(self, sandbox: CodeSandbox) -> fleet_pb2.Sandbox:
         return self.egresses.describe(sandbox)
+
+    async def _write_lease(self, sandbox: Sandbox) -> bool:
+        """On the CodeSandbox of the session, once that is there."""
+        assert sandbox.claim is not None
+        assert sandbox.lease_expires is not None
+        ref = Ref(CODE_SANDBOX, sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
+        found = self._store.get(ref)
+        if found is None or not adoption.is_of(code_sandbox(found), sandbox):
+            return False
+        return await self._writer.patch(ref, lease_end_patch(found["metadata"]["uid"], sandbox.lease_expires))
 
     # For the fleet's API.
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
@@ -21,7 +22,7 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.values import Isolation, Sandbox, State
 from sandfleet_operator.cluster.kube_api import KubeApi
-from sandfleet_operator.cluster.reflector import Reflector
+from sandfleet_operator.cluster.reflector import Keep, Reflector, whole
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.fleet.driver import FleetDriver
@@ -33,21 +34,24 @@ from sandfleet_operator.fleet.kubernetes.declared_claims import DeclaredClaims
 from sandfleet_operator.fleet.kubernetes.egress import EgressChecks
 from sandfleet_operator.fleet.kubernetes.unrecorded_claims import Found, UnrecordedClaims
 from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.plan.claims.lease_end import lease_end
 from sandfleet_operator.plan.claims.record import Record, object_of
-from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods import names, openings
 from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 
 WATCHED: dict[Kind, str] = {
-    NETWORK_POLICY: SANDBOX_SELECTOR,
+    # Those of others, too: they may open a sandbox.
+    NETWORK_POLICY: "",
     SANDBOX_TEMPLATE: "",
     SANDBOX_POOL: "",
     NODE: "",
     CODE_SANDBOX: "",
     POD: SANDBOX_SELECTOR,
 }
-
+# What is remembered of an object, where that is less than all of it.
+KEPT: dict[Kind, Keep] = {NETWORK_POLICY: openings.kept}
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +63,7 @@ class Reflectors:
         self, kube: KubeApi, store: Store, saw: Callable[[Kind, bool, Json], None], namespaces: Sequence[str]
     ) -> None:
         self._reflectors = [
-            Reflector(kube, store, kind, saw, namespace=namespace, selector=selector)
+            Reflector(kube, store, kind, saw, namespace=namespace, selector=selector, keep=KEPT.get(kind, whole))
             for kind, selector in WATCHED.items()
             for namespace in ((namespaces or (None,)) if kind.namespaced else (None,))
         ]
@@ -112,10 +116,10 @@ class Observer:
     async def take_over(self) -> None:
         """Adopts everything that the store has."""
         for obj in list(self._store.all(POD)):
-            self.pod(obj, gone=False)
+            self._store.intake.take(POD, obj, partial(self.pod, obj, gone=False))
         await self.unrecorded.settled()
         for obj in list(self._store.all(CODE_SANDBOX)):
-            self.sandbox(obj, gone=False)
+            self._store.intake.take(CODE_SANDBOX, obj, partial(self.sandbox, obj, gone=False))
 
     async def close(self) -> None:
         self._declared.close()
@@ -205,7 +209,7 @@ class Observer:
         self._adopt_session(key, (key, pod.uid), record, made_of)
         sandbox = self._scheduler.inventory.get(key)
         if sandbox is not None:
-            self._background.begin(self._reopened(key), f"open {key}")
+            self._background.begin(self._reopened(key, ask=True), f"open {key}")
             self._background.begin(self._backend.record(sandbox), f"write down {key}")
 
     def _adopt_session(
@@ -229,6 +233,7 @@ class Observer:
             isolation=isolation,
             now=self._clock(),
             running=bool(pod_uid),
+            lease_end=lease_end(owner.annotations, self._clock()) if owner else None,
         )
         self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
 
@@ -301,8 +306,13 @@ class Observer:
             self._sessions.setdefault(name, known.sandbox_id)
         self._egresses.look(name, spec.egress)
 
-    async def _reopened(self, sandbox_id: str) -> None:
-        """Its lease and environment, as far as the executor has none of this claim."""
+    async def _reopened(self, sandbox_id: str, *, ask: bool = False) -> None:
+        """Its lease and environment, as far as the executor has none of this claim.
+
+        `ask`: an earlier leader may have renewed the lease.
+        """
+        if ask:
+            await self._driver.learn_lease(sandbox_id)
         sandbox = self._scheduler.inventory.get(sandbox_id)
         if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
             await self._driver.reopen(sandbox)

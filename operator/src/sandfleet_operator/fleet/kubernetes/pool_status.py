@@ -60,6 +60,9 @@ STARTS = {
     PoolReason.IMAGE_PULL_FAILED.value,
     PoolReason.CONTAINER_CREATE_FAILED.value,
     PoolReason.SECRET_NOT_FOUND.value,
+    PoolReason.QUOTA_EXCEEDED.value,
+    PoolReason.CREATION_FORBIDDEN.value,
+    PoolReason.API_SERVER_FAILED.value,
 }
 
 _LOG = logging.getLogger(__name__)

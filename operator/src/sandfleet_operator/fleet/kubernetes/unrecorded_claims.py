@@ -117,13 +117,13 @@ class UnrecordedClaims:
         """The record as it is from now on; None where the pod is not this claim's any more. Raises NotLeadingError."""
         record = found.record
         while True:
-            mine = replace(record, keeper=self._writer.fencing())
+            mine = record.kept_by(self._writer.fencing())
             if await self._writer.patch(found.ref, keep_patch(found.pod.uid, record, mine)):
                 return mine
             there = _claim_on(await self._writer.look(found.ref), found.pod.uid)
             if there == mine:
                 # By a write whose reply was lost.
-                return mine
+                return there
             if there is None or there.number >= mine.keeper or replace(there, keeper=0) != replace(record, keeper=0):
                 return None
             record = there

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import suppress
 
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
@@ -14,7 +15,7 @@ from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.record import Record, retention
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.volume import kept_patch
-from sandfleet_operator.plan.sandbox.observed import pod_of, volume_of
+from sandfleet_operator.plan.sandbox.observed import Pod, pod_of, volume_of
 from sandfleet_operator.plan.sandbox.unreadable import named_workspaces
 from sandfleet_operator.plan.sandbox.workspaces import User, is_kept, users
 
@@ -74,8 +75,11 @@ class Workspaces:
             except FleetError:
                 if name in named_workspaces(obj):
                     unreadable.append(User(f"CodeSandbox {obj['metadata']['name']}, which cannot be read"))
-        found = users(name, sandboxes, [pod_of(one) for one in pods if one["metadata"]["name"] != besides])
-        return [*unreadable, *found]
+        others: list[Pod] = []
+        for obj in pods:
+            with suppress(FleetError):
+                others.append(pod_of(obj))
+        return [*unreadable, *users(name, sandboxes, [one for one in others if one.name != besides])]
 
 
 async def settle(writer: Writer, pod: Ref, record: Record, owner: Meta) -> None:

@@ -26,7 +26,7 @@ def claim_patch(pod_uid: str, record: Record, egress_class: str, copied: Mapping
         {"op": "test", "path": "/metadata/uid", "value": pod_uid},
         {"op": "replace", "path": _label(names.STATE), "value": PodState.CLAIMED.value},
         *({"op": "add", "path": _label(key), "value": value} for key, value in labels.items()),
-        *({"op": "add", "path": _annotation(key), "value": value} for key, value in annotations.items()),
+        *({"op": "add", "path": annotation_path(key), "value": value} for key, value in annotations.items()),
         # Neither its pool nor its template takes it away from now on.
         {"op": "replace", "path": "/metadata/ownerReferences", "value": []},
         # The field managers are not used, and tracking them is half of the API server's work on a patch.
@@ -38,7 +38,7 @@ def retire_patch(pod_uid: str, record: Record | None = None) -> list[Json]:
     """Retires a pod, so that no fleet can use it: a warm pod, or with `record` the pod of exactly this claim."""
     still = {"op": "test", "path": _label(names.STATE), "value": PodState.WARM.value}
     if record is not None:
-        still = {"op": "test", "path": _annotation(names.CLAIM), "value": record_text(record)}
+        still = {"op": "test", "path": annotation_path(names.CLAIM), "value": record_text(record)}
     return [
         still,
         {"op": "test", "path": "/metadata/uid", "value": pod_uid},
@@ -51,8 +51,8 @@ def keep_patch(pod_uid: str, record: Record, kept: Record) -> list[Json]:
     return [
         {"op": "test", "path": _label(names.STATE), "value": PodState.CLAIMED.value},
         {"op": "test", "path": "/metadata/uid", "value": pod_uid},
-        {"op": "test", "path": _annotation(names.CLAIM), "value": record_text(record)},
-        {"op": "replace", "path": _annotation(names.CLAIM), "value": record_text(kept)},
+        {"op": "test", "path": annotation_path(names.CLAIM), "value": record_text(record)},
+        {"op": "replace", "path": annotation_path(names.CLAIM), "value": record_text(kept)},
     ]
 
 
@@ -60,7 +60,7 @@ def owner_patch(pod_uid: str, record: Record, owner: Meta) -> list[Json]:
     """Gives a claimed pod to its CodeSandbox, but only while the claim is unchanged: a late write does nothing."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": pod_uid},
-        {"op": "test", "path": _annotation(names.CLAIM), "value": record_text(record)},
+        {"op": "test", "path": annotation_path(names.CLAIM), "value": record_text(record)},
         {"op": "add", "path": "/metadata/ownerReferences", "value": [names.owned_by("CodeSandbox", owner)]},
     ]
 
@@ -69,7 +69,7 @@ def _label(key: str) -> str:
     return f"/metadata/labels/{_escaped(key)}"
 
 
-def _annotation(key: str) -> str:
+def annotation_path(key: str) -> str:
     return f"/metadata/annotations/{_escaped(key)}"
 
 

@@ -1,11 +1,16 @@
-"""The record of a claim on its pod: all that a fleet needs after a crash. Times are seconds since the epoch."""
+"""The record of a claim on its pod: all that a fleet needs after a crash. Times are seconds since the epoch.
+
+Fleets of two releases read each other's records. What a release does not know it keeps, and patches test the text that
+was read, not how this release would spell it. A new field is written only where it is set, so that the release before
+reads and spells all other records as this one does. A release that changes the meaning of a field raises `VERSION`.
+"""
 
 import hashlib
 import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Annotated
 
@@ -16,6 +21,8 @@ from sandfleet_operator.api.table import as_type, at, decode, number, unreadable
 from sandfleet_operator.api.validate import MAX_LEASE, check_envs, check_labels, trace_parent
 from sandfleet_operator.api.values import Claim, RequestKey
 
+# Of what this release writes. It is not written as long as it is the first one.
+VERSION = 1
 NAME_DIGITS = 20
 MAX_RECORD = 192 << 10
 MAX_TEXT = 256
@@ -124,11 +131,20 @@ class Record:
     traceparent: Annotated[str, at("traceparent", _text)] = ""
     # The number of the fleet that took it over before it was written down; 0: it is still that of who bound it.
     keeper: Annotated[int, at("keeper", _fencing)] = 0
+    # Of the release that wrote it.
+    version: Annotated[int, at("version", _fencing)] = VERSION
+    # As it was read; empty: it was made here.
+    text: str = field(default="", compare=False, repr=False)
 
     @property
     def number(self) -> int:
         """Of the last fleet that had it."""
         return max(self.fencing, self.keeper)
+
+    def kept_by(self, number: int) -> "Record":
+        """The record once the fleet of this number has taken it over, with all that another release wrote in it."""
+        text = _spelled({**json.loads(self.text), "keeper": number}) if self.text else ""
+        return replace(self, keeper=number, text=text)
 
     def key(self, pool: str) -> RequestKey:
         """`pool` is NAMESPACE/NAME, of the pod."""
@@ -198,8 +214,13 @@ def volume_of_workspace(key: str) -> str:
 
 
 def record_text(record: Record) -> str:
-    """The same record gives the same text in all versions: newer fields are written only if they are set."""
+    """The text that was read. For a new one the same in all releases: newer fields are written only if they are set."""
+    if record.text:
+        return record.text
     said = asdict(record)
+    del said["text"]
+    if record.version == 1:
+        del said["version"]
     if not record.workspace:
         del said["workspace"]
     if record.limits == Limits():
@@ -207,6 +228,10 @@ def record_text(record: Record) -> str:
     said["lease"] = None if math.isinf(record.lease) else record.lease
     if not record.keeper:
         del said["keeper"]
+    return _spelled(said)
+
+
+def _spelled(said: Mapping[str, object]) -> str:
     return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
 
@@ -214,7 +239,9 @@ def read_record(text: str) -> Record | None:
     """None if the text is no record. The fleet writes records, but people may break or forge them: any text is safe."""
     try:
         said = json.loads(text) if len(text) <= MAX_RECORD else None
-        return decode(Record, said, "")
+        # What is nested too deeply to be written again is no record.
+        _spelled(as_type(said, dict, ""))
+        return replace(decode(Record, said, ""), text=text)
     except (ValueError, RecursionError, FleetError):
         return None
 

@@ -5,6 +5,7 @@ podspec.py        those values → the pod's manifest, and the ConfigMap of keys
 volume.py         the workspace's volume claim
 placement.py      node selectors and tolerations that the API server accepts
 networkpolicy.py  default deny, and policies that open egress
+openings.py       which policies of others open a sandbox
 egress.py         egress lists as sets of addresses and ports
 egress_probe.py   whether a sandbox reaches what its list opens
 restricted.py     what a pod must not have

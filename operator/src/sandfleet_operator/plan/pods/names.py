@@ -42,12 +42,20 @@ CLAIM = f"{GROUP}/claim"
 # Annotation of a pod: whether a cluster autoscaler may end it to free its node. It may end a warm pod, whose
 # directories would otherwise keep the node for ever, but no session.
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+# When the lease of a claim's CodeSandbox ends, in seconds since the epoch, once it was renewed.
+LEASE_EXPIRES = f"{GROUP}/lease-expires"
 # Annotation of a workspace's volume claim: what happens to it when its CodeSandbox is deleted.
 RETENTION = f"{GROUP}/retention"
 # Labels of a pod that only the control plane sets.
 OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
+# The metadata of control: the chart's ValidatingAdmissionPolicy lets only the control plane write it. Of COMPONENT only
+# SANDBOX_COMPONENT counts. TRACEPARENT is not in it, because owners of sandboxes may write it.
+CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
+CONTROL_ANNOTATIONS = frozenset({SPEC_HASH, SERVICES, BOUND_POD, CLAIM, LEASE_EXPIRES, RETENTION})
 
 DEFAULT_DENY = "sandfleet-default-deny"
+CLASS_POLICY, OWN_POLICY = "sandfleet-egress-", "sandfleet-own-egress-"
+POLICY_PREFIXES = (CLASS_POLICY, OWN_POLICY)
 KEYS_CONFIG_MAP = "sandfleet-keys"
 CA_CONFIG_MAP = "sandfleet-ca"
 
@@ -64,12 +72,12 @@ def bounded(name: str) -> str:
 
 
 def class_policy(template: str) -> str:
-    return bounded(f"sandfleet-egress-{template}")
+    return bounded(f"{CLASS_POLICY}{template}")
 
 
 def own_policy(sandbox: str) -> str:
     # No template name makes `class_policy` return the same.
-    return bounded(f"sandfleet-own-egress-{sandbox}")
+    return bounded(f"{OWN_POLICY}{sandbox}")
 
 
 def workspace_claim_name(sandbox: str) -> str:

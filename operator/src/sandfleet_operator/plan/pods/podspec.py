@@ -89,7 +89,7 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "namespace": request.namespace,
         "name": request.name,
-        "labels": {**names.copied(request.labels, settings.copied_labels), **own_labels(request)},
+        "labels": pod_labels(request, settings),
         "annotations": annotations,
     }
     if request.owner is not None:
@@ -104,6 +104,10 @@ def spec_hash(wanted: Effective, settings: Settings) -> str:
     if wanted.pod_annotations:
         made = {"annotations": dict(wanted.pod_annotations), "spec": made}
     return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def pod_labels(request: PodRequest, settings: Settings) -> dict[str, str]:
+    return {**names.copied(request.labels, settings.copied_labels), **own_labels(request)}
 
 
 def own_labels(request: PodRequest) -> dict[str, str]:

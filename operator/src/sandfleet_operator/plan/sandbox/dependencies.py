@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandfleet_operator.api.conditions import ConditionType, Reason
+from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.plan.pods import names, networkpolicy
+from sandfleet_operator.plan.pods import names, networkpolicy, openings
 from sandfleet_operator.plan.pods.merge import Effective
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.pods.volume import workspace_claim
@@ -22,7 +22,7 @@ from sandfleet_operator.plan.sandbox.actions import (
     SandboxAction,
 )
 from sandfleet_operator.plan.sandbox.observed import Contact, Observed, Pod, Volume, has_no_volume
-from sandfleet_operator.plan.sandbox.status import Finding, holds
+from sandfleet_operator.plan.sandbox.status import Finding, is_proved
 from sandfleet_operator.plan.sandbox.workspaces import is_kept
 
 # Characters of a message that lists the users of a workspace.
@@ -85,11 +85,24 @@ def isolation(seen: Observed, proved: Contact | None, *, policies_complete: bool
         return Finding(Reason.POLICY_IN_PLACE)
     if proved is not None and proved.reason is None:
         return None
-    if status.pod_uid == seen.pod.uid and holds(status, ConditionType.ISOLATED):
+    if status.pod_uid == seen.pod.uid and is_proved(status):
         return None
     if proved is not None and proved.reason in {Reason.EXECUTOR_IDENTITY_INVALID, Reason.RUNTIME_MISMATCH}:
         return Finding(proved.reason, proved.message)
     return Finding(Reason.POLICY_IN_PLACE)
+
+
+def opened_by_others(seen: Observed, labels: Mapping[str, str]) -> Finding | None:
+    """Which policies that are not Sandfleet's open a pod with these labels; None if there are none."""
+    meta = seen.sandbox.meta
+    expected = [names.DEFAULT_DENY, names.own_policy(meta.name)]
+    if seen.sandbox.spec.template:
+        expected.append(names.class_policy(seen.sandbox.spec.template))
+    found = openings.openers(seen.policies, labels, expected)
+    if not found:
+        return None
+    what = "NetworkPolicy" if len(found) == 1 else "NetworkPolicies"
+    return Finding(Reason.OPENED_BY_OTHERS, f"opened by {what} {openings.listed(found)}")
 
 
 def keys(seen: Observed) -> tuple[SandboxAction, ...]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Any
 
 from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.kinds.meta import meta_of
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
 from sandfleet_operator.api.kinds.template import Egress, SandboxTemplate, TemplateSpec
-from sandfleet_operator.api.table import at, decode, moment
+from sandfleet_operator.api.table import as_type, moment
 from sandfleet_operator.plan.claims.record import read_record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import CONTAINER
@@ -160,12 +160,14 @@ class Observed:
     def made_of(self) -> TemplateSpec | None:
         """What the sandbox's pods are made from; None for an inline template, or without any.
 
-        A sandbox keeps the spec that it first ran with. Its egress is the template's of now, and none without one.
+        A sandbox keeps the spec that it first ran with. Its network is the template's of now, and closed without one.
         """
         now = self.template.spec if self.template else None
         if self.kept is None:
             return now
-        return replace(self.kept, egress=now.egress if now else Egress())
+        if now is None:
+            return replace(self.kept, egress=Egress())
+        return replace(self.kept, egress=now.egress, network_closure=now.network_closure)
 
     @property
     def claimed_pod(self) -> tuple[str, str] | None:
@@ -212,21 +214,26 @@ def pod_names(sandbox: CodeSandbox) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fields:
-    """Of pods and volume claims."""
+class Owner:
+    """An owner reference."""
 
-    node: Annotated[str, at("spec.nodeName")] = ""
-    address: Annotated[str, at("status.podIP")] = ""
-    phase: Annotated[str, at("status.phase")] = ""
+    kind: str
+    name: str
+    uid: str
+
+
+# Reading the API server's JSON. Every function raises FleetError for a value of the wrong type: the API server checks
+# the objects that it knows, but a reader that trusts it would end with one object that it has not checked.
 
 
 def pod_of(obj: Mapping[str, Any]) -> Pod:
-    """Reads the API server's JSON. Raises FleetError for a field of the wrong type."""
-    meta, own = meta_of(obj), decode(_Fields, obj, "")
-    container = _container(obj)
-    state: Mapping[str, Any] = container.get("state") or {}
-    waiting = state.get("waiting") or {}
-    disruption, why = _disruption(obj)
+    """Raises FleetError."""
+    meta, spec, status = meta_of(obj), _part(obj, "spec"), _part(obj, "status")
+    container = _first(_items(status, "containerStatuses"), "name", CONTAINER)
+    conditions = _items(status, "conditions")
+    state = _part(container, "state")
+    waiting = _part(state, "waiting")
+    disruption, why = _disruption(status, conditions)
     return Pod(
         name=meta.name,
         uid=meta.uid,
@@ -236,26 +243,27 @@ def pod_of(obj: Mapping[str, Any]) -> Pod:
         owner=owner_of(obj),
         created=meta.created,
         deleting=meta.deleting,
-        node=own.node,
-        address=own.address,
-        unschedulable=_unschedulable(obj),
-        waiting=waiting.get("reason", ""),
-        waiting_message=waiting.get("message", ""),
-        ready=condition(obj, "Ready").get("status") == "True",
-        image_digest=container.get("imageID", ""),
-        workspace_claim=_workspace_claim(obj),
+        node=_word(spec, "nodeName"),
+        address=_word(status, "podIP"),
+        unschedulable=_unschedulable(conditions),
+        waiting=_word(waiting, "reason"),
+        waiting_message=_word(waiting, "message"),
+        ready=_first(conditions, "type", "Ready").get("status") == "True",
+        image_digest=_word(container, "imageID"),
+        workspace_claim=_workspace_claim(spec),
         disruption=disruption,
         disruption_message=why,
-        ended=_ended(obj, state),
+        ended=_ended(status, _part(state, "terminated")),
     )
 
 
 def volume_of(obj: Mapping[str, Any]) -> Volume:
+    """Raises FleetError."""
     meta = meta_of(obj)
     return Volume(
         name=meta.name,
         uid=meta.uid,
-        phase=decode(_Fields, obj, "").phase,
+        phase=_word(_part(obj, "status"), "phase"),
         deleting=meta.deleting,
         owner=owner_of(obj),
         pod_owner=owner_of(obj, "Pod"),
@@ -265,64 +273,80 @@ def volume_of(obj: Mapping[str, Any]) -> Volume:
 
 
 def node_of(obj: Mapping[str, Any]) -> Node:
-    ready = condition(obj, "Ready")
+    """Raises FleetError."""
+    spec, status = _part(obj, "spec"), _part(obj, "status")
+    ready = _first(_items(status, "conditions"), "type", "Ready")
     since = ready.get("lastTransitionTime")
-    taints = obj.get("spec", {}).get("taints") or ()
-    handlers = obj.get("status", {}).get("runtimeHandlers") or ()
+    handlers = _items(status, "runtimeHandlers")
     return Node(
         name=meta_of(obj).name,
         ready=ready.get("status") == "True",
         silent_since=0.0 if since is None else moment(since, "status.conditions.lastTransitionTime"),
-        out_of_service=any(taint.get("key") == OUT_OF_SERVICE for taint in taints),
+        out_of_service=any(taint.get("key") == OUT_OF_SERVICE for taint in _items(spec, "taints")),
         user_namespaces=frozenset(
-            one.get("name", "") for one in handlers if (one.get("features") or {}).get("userNamespaces")
+            _word(one, "name") for one in handlers if _part(one, "features").get("userNamespaces") is True
         ),
     )
 
 
+def owners_of(obj: Mapping[str, Any]) -> list[Owner]:
+    """Raises FleetError."""
+    owners = _items(_part(obj, "metadata"), "ownerReferences")
+    return [Owner(_word(one, "kind"), _word(one, "name"), _word(one, "uid")) for one in owners]
+
+
 def owner_of(obj: Mapping[str, Any], kind: str = "CodeSandbox") -> str:
-    """UID of the owner of this kind; empty if there is none."""
-    owners = obj.get("metadata", {}).get("ownerReferences") or ()
-    return next((owner.get("uid", "") for owner in owners if owner.get("kind") == kind), "")
+    """UID of the owner of this kind; empty if there is none. Raises FleetError."""
+    return next((owner.uid for owner in owners_of(obj) if owner.kind == kind), "")
 
 
-def condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    conditions: Sequence[Mapping[str, Any]] = obj.get("status", {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == kind), {})
+def _part(obj: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = obj.get(name)
+    return {} if value is None else as_type(value, dict, name)
 
 
-def _container(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    statuses: Sequence[Mapping[str, Any]] = obj.get("status", {}).get("containerStatuses") or ()
-    return next((one for one in statuses if one.get("name") == CONTAINER), {})
+def _items(obj: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    value = obj.get(name)
+    return () if value is None else [as_type(one, dict, name) for one in as_type(value, list, name)]
 
 
-def _unschedulable(obj: Mapping[str, Any]) -> str:
-    scheduled = condition(obj, "PodScheduled")
+def _word(obj: Mapping[str, Any], name: str) -> str:
+    value = obj.get(name)
+    return "" if value is None else as_type(value, str, name)
+
+
+def _first(items: Sequence[Mapping[str, Any]], name: str, value: str) -> Mapping[str, Any]:
+    return next((one for one in items if one.get(name) == value), {})
+
+
+def _unschedulable(conditions: Sequence[Mapping[str, Any]]) -> str:
+    scheduled = _first(conditions, "type", "PodScheduled")
     if scheduled.get("status") == "False":
-        return str(scheduled.get("message") or scheduled.get("reason") or "no node fits")
+        return _word(scheduled, "message") or _word(scheduled, "reason") or "no node fits"
     return ""
 
 
-def _disruption(obj: Mapping[str, Any]) -> tuple[str, str]:
-    target, status = condition(obj, "DisruptionTarget"), obj.get("status", {})
-    if target.get("status") == "True":
-        return str(target.get("reason", "")), str(target.get("message", ""))
-    return str(status.get("reason", "")), str(status.get("message", ""))
+def _disruption(status: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    target = _first(conditions, "type", "DisruptionTarget")
+    told = target if target.get("status") == "True" else status
+    return _word(told, "reason"), _word(told, "message")
 
 
-def _workspace_claim(obj: Mapping[str, Any]) -> str:
-    volumes = obj.get("spec", {}).get("volumes") or ()
-    found: Mapping[str, Any] = next((one for one in volumes if one.get("name") == "workspace"), {})
-    return str((found.get("persistentVolumeClaim") or {}).get("claimName", ""))
+def _workspace_claim(spec: Mapping[str, Any]) -> str:
+    found = _first(_items(spec, "volumes"), "name", "workspace")
+    return _word(_part(found, "persistentVolumeClaim"), "claimName")
 
 
-def _ended(obj: Mapping[str, Any], state: Mapping[str, Any]) -> Ended | None:
-    over = state.get("terminated")
+def _ended(status: Mapping[str, Any], over: Mapping[str, Any]) -> Ended | None:
     if over:
-        return Ended(over.get("exitCode"), str(over.get("reason", "")), str(over.get("message", ""))[:500])
-    status = obj.get("status", {})
-    if status.get("phase") in {"Failed", "Succeeded"}:
-        return Ended(None, str(status.get("reason", "")), str(status.get("message", ""))[:500])
+        code = over.get("exitCode")
+        return Ended(
+            None if code is None else as_type(code, int, "exitCode"),
+            _word(over, "reason"),
+            _word(over, "message")[:500],
+        )
+    if _word(status, "phase") in {"Failed", "Succeeded"}:
+        return Ended(None, _word(status, "reason"), _word(status, "message")[:500])
     return None
 
 
@@ -333,12 +357,13 @@ __all__ = [
     "Heard",
     "Node",
     "Observed",
+    "Owner",
     "Pod",
     "Trouble",
     "Volume",
-    "condition",
     "node_of",
     "owner_of",
+    "owners_of",
     "pod_of",
     "volume_of",
 ]

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from sandfleet_operator.api.conditions import ConditionType, Reason, reason
 from sandfleet_operator.api.kinds.sandbox import OperatingMode, SandboxSpec, SandboxStatus
+from sandfleet_operator.api.kinds.template import NetworkClosure
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
@@ -19,9 +20,9 @@ from sandfleet_operator.plan.pods.revision import named_revision
 from sandfleet_operator.plan.sandbox import dependencies, restarts
 from sandfleet_operator.plan.sandbox.actions import DeletePod, Plan, SandboxAction
 from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume, is_unrecorded
-from sandfleet_operator.plan.sandbox.pod import RoundInput, correction, pod_round, refused_left
+from sandfleet_operator.plan.sandbox.pod import RoundInput, correction, labels_of_pod, pod_round, refused_left
 from sandfleet_operator.plan.sandbox.service_status import with_services
-from sandfleet_operator.plan.sandbox.status import Finding, Findings, condition, holds, with_conditions
+from sandfleet_operator.plan.sandbox.status import Finding, Findings, condition, holds, is_proved, with_conditions
 
 
 def plan(seen: Observed, now: float, settings: Settings) -> Plan:
@@ -143,18 +144,20 @@ def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
     given = RoundInput(seen=seen, wanted=wanted, now=now, settings=settings, lifetime=lifetime, held=volume.blocked)
     if (corrected := correction(given)) is not None:
         return _record_end(seen, corrected, now, settings)
+    opened = dependencies.opened_by_others(seen, labels_of_pod(given))
+    given = replace(given, opened=opened if wanted.network_closure is NetworkClosure.REQUIRED else None)
     round_ = pod_round(given)
-    isolated = dependencies.isolation(seen, round_.proved, policies_complete=not policies)
+    unproved = dependencies.isolation(seen, round_.proved, policies_complete=not policies)
     found = Findings(
-        not_ready=round_.not_ready or isolated,
+        not_ready=round_.not_ready or unproved or given.opened,
         scheduled=bool(seen.pod and seen.pod.node),
-        isolated=isolated,
+        isolated=unproved or opened,
         degraded=volume.degraded,
     )
     status = replace(
         round_.status,
         workspace_claim=volume.name or round_.status.workspace_claim,
-        template_revision=_revision(seen, wanted, settings) if isolated is None else round_.status.template_revision,
+        template_revision=_revision(seen, wanted, settings) if unproved is None else round_.status.template_revision,
     )
     # After a refusal, wait before trying the refused action and all actions after it again.
     pause = refused_left(seen, now)
@@ -207,7 +210,7 @@ def _plan_refused(seen: Observed, refusal: Refusal, now: float, settings: Settin
     found = Findings(
         not_ready=None if ready else finding,
         scheduled=bool(pod and pod.node),
-        isolated=None if alive and holds(status, ConditionType.ISOLATED) else finding,
+        isolated=_isolated_still(seen) if alive and is_proved(status) else finding,
         degraded=finding if alive else None,
     )
     return Plan(
@@ -215,6 +218,10 @@ def _plan_refused(seen: Observed, refusal: Refusal, now: float, settings: Settin
         actions=dependencies.close_own_egress(seen),
         requeue_after=lifetime_left(seen, now, settings),
     )
+
+
+def _isolated_still(seen: Observed) -> Finding | None:
+    return dependencies.opened_by_others(seen, seen.pod.labels) if seen.pod else None
 
 
 def _earliest(*moments: float | None) -> float | None:

@@ -1,8 +1,9 @@
 """The pod of a sandbox that is to run: create it, adopt it, wait for it, greet its executor."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sandfleet_operator.api.conditions import ConditionType, Reason
+from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kinds.sandbox import SandboxStatus
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.times import time_text
@@ -10,13 +11,13 @@ from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.plan.claims.record import read_record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Effective
-from sandfleet_operator.plan.pods.podspec import PodRequest, own_labels, sandbox_pod, spec_hash
+from sandfleet_operator.plan.pods.podspec import PodRequest, own_labels, pod_labels, sandbox_pod, spec_hash
 from sandfleet_operator.plan.sandbox import restarts
 from sandfleet_operator.plan.sandbox.actions import AdoptPod, CreatePod, DeletePod, Greet, SandboxAction
 from sandfleet_operator.plan.sandbox.dependencies import is_own, volume_claim_name, waits_for_claim
 from sandfleet_operator.plan.sandbox.observed import NODE_GONE, Contact, Observed, Pod
 from sandfleet_operator.plan.sandbox.restarts import End
-from sandfleet_operator.plan.sandbox.status import Finding, holds
+from sandfleet_operator.plan.sandbox.status import Finding, is_proved
 
 # Seconds until a failed attempt is repeated.
 REFUSED_RETRY = 5.0
@@ -53,6 +54,8 @@ class RoundInput:
     lifetime: float | None
     # Why no pod may be created now.
     held: Finding | None = None
+    # Which policies of others open the sandbox, although its template requires that none does.
+    opened: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +116,8 @@ def _create_round(given: RoundInput) -> PodRound:
     if (status.pod_uid or seen.claimed_pod) and not seen.pod_gone:
         # The earlier pod may still exist until the API server has confirmed that it is gone.
         return PodRound(status=status, not_ready=Finding(Reason.WORKSPACE_IN_USE), requeue_after=1.0)
-    if given.held is not None:
-        return PodRound(status=status, not_ready=given.held, requeue_after=REFUSED_RETRY)
+    if held := given.held or given.opened:
+        return PodRound(status=status, not_ready=held, requeue_after=REFUSED_RETRY)
     trouble = seen.trouble
     if trouble is not None and (left := refused_left(seen, given.now)) > 0:
         return PodRound(status=status, not_ready=Finding(trouble.reason, trouble.message), requeue_after=left)
@@ -128,6 +131,12 @@ def _create_round(given: RoundInput) -> PodRound:
     finding = Finding(trouble.reason, trouble.message) if trouble else Finding(Reason.POD_STARTING)
     known = replace(restarts.forget_pod(status), pod=seen.sandbox.meta.name)
     return PodRound(status=known, not_ready=finding, actions=(CreatePod(sandbox_pod(_request(given), given.settings)),))
+
+
+def labels_of_pod(given: RoundInput) -> Mapping[str, str]:
+    """The labels of the pod, or those that it will be created with."""
+    pod = given.seen.pod
+    return pod.labels if pod is not None else pod_labels(_request(given), given.settings)
 
 
 def refused_left(seen: Observed, now: float) -> float:
@@ -191,10 +200,13 @@ def _running_round(given: RoundInput, pod: Pod) -> PodRound:
         runtime=contact.runtime if contact and proved else on_file.runtime,
     )
     # An Isolated status for this very pod was proved by this operator or an earlier one.
-    if proved or (on_file.pod_uid == pod.uid and holds(on_file, ConditionType.ISOLATED)):
+    if proved or (on_file.pod_uid == pod.uid and is_proved(on_file)):
         found = _greeted(given, pod, contact)
     elif not pod.address or pod.waiting:
         found = _ExecutorState(_not_started(given, pod), requeue_after=_grace_left(given))
+    elif given.opened is not None:
+        # The greeting starts the session and with it the owner's services.
+        found = _ExecutorState(given.opened)
     else:
         found = _greeting(given, pod, contact, status.address)
     stranger = contact is not None and contact.reason is Reason.EXECUTOR_IDENTITY_INVALID

@@ -81,6 +81,12 @@ def holds(status: SandboxStatus, kind: ConditionType) -> bool:
     return one is not None and one.status == "True"
 
 
+def is_proved(status: SandboxStatus) -> bool:
+    """Whether the isolation of the recorded pod was proved: only then does Isolated speak of policies of others."""
+    one = condition(status, ConditionType.ISOLATED)
+    return one is not None and (one.status == "True" or one.reason == Reason.OPENED_BY_OTHERS.value)
+
+
 def ready_change(old: SandboxStatus, new: SandboxStatus) -> Condition | None:
     """The condition Ready, if its reason has changed: users are told in an Event."""
     before, after = condition(old, ConditionType.READY), condition(new, ConditionType.READY)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from sandfleet_operator.api.errors import Problem
+from sandfleet_operator.api.kube import NotCreated
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox
 
 
@@ -23,6 +24,13 @@ class Bind:
 @dataclass(frozen=True, slots=True)
 class Stop:
     """End the process. Followed by exited."""
+
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class AskLease:
+    """Ask the executor what is left of its lease. Followed by lease_told, unless no executor answers."""
 
     sandbox: Sandbox
 
@@ -49,7 +57,7 @@ class Gone:
     sandbox: Sandbox
 
 
-Action = Start | Bind | Stop | DropWorkspace | Answer | Gone
+Action = Start | Bind | Stop | AskLease | DropWorkspace | Answer | Gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +80,12 @@ class Taken:
     key: RequestKey
 
 
-Outcome = Lost | SessionBegun | Taken
+@dataclass(frozen=True, slots=True)
+class Hindered:
+    """The API server did not let a start be made. The claim that it was for, if any, waits again, without a failure."""
+
+    claim: Claim | None
+    why: NotCreated
+
+
+Outcome = Lost | SessionBegun | Taken | Hindered

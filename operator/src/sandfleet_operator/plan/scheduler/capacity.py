@@ -30,6 +30,10 @@ class Capacity:
             slots = min(slots, pool.max_starting - self._inventory.count_of(pool.name, State.STARTING))
         return Room(slots=max(0, slots), sandboxes=self.room(pool), ending=ending)
 
+    def unmade(self, pool: Pool) -> int:
+        """Starts of the pool that the backend has not confirmed yet."""
+        return sum(1 for one in self._inventory.of_pool(pool.name, State.STARTING) if one.unmade)
+
     def free_slots(self) -> int:
         """Starts that may begin now, of all pools together."""
         replacing = 0
@@ -56,6 +60,11 @@ class Capacity:
             stale=warm - fresh,
         )
 
+    def missing(self, pool: Pool, waiting: int) -> int:
+        """Starts that the pool needs for `waiting` claims and for its target, beside those in progress."""
+        supply = self.supply(pool)
+        return max(0, waiting + supply.target_warm - (supply.warm - supply.stale) - supply.starting)
+
     def dispensable(self, pool: Pool, many: int) -> list[Sandbox]:
         """The warm ones to end: stale ones first, then the oldest."""
         if many <= 0:
@@ -73,3 +82,8 @@ class Capacity:
         # The executor ends itself first; one that is being replaced has none that could.
         grace = self._limits.lease_grace if sandbox.state is State.CLAIMED else 0.0
         return now >= sandbox.lease_expires + grace
+
+    def lease_is_doubtful(self, sandbox: Sandbox, now: float) -> bool:
+        """Whether an earlier leader may have renewed the lease, and the executor still has time to say so."""
+        asked = sandbox.lease_asked
+        return not sandbox.lease_known and (asked is None or now < asked + self._limits.lease_patience)

@@ -10,6 +10,7 @@ from typing import Protocol
 from sandfleet_operator.api.errors import Code, Problem
 from sandfleet_operator.api.reasons import ClaimReason, QueueReason
 from sandfleet_operator.api.values import Claim, Sandbox
+from sandfleet_operator.plan.scheduler.starts.health import Trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,10 @@ class Snapshot:
     starting: int = 0
     # No further sandbox may be started until one ends.
     full: bool = False
+    # Of those that are being started: the API server has not taken them yet.
+    unmade: int = 0
+    # Why the API server takes no further ones.
+    trouble: Trouble | None = None
 
 
 def why_not(position: int, waiting: Waiting, snapshot: Snapshot) -> WhyNot:
@@ -152,6 +157,10 @@ def why_not(position: int, waiting: Waiting, snapshot: Snapshot) -> WhyNot:
         return WhyNot(snapshot.closed, f"the pool hands out nothing now ({snapshot.closed})")
     if snapshot.full and position > snapshot.starting:
         return WhyNot(QueueReason.SANDBOX_LIMIT.value, "the limit of sandboxes is reached")
+    trouble = snapshot.trouble
+    if trouble and (trouble.binds or position > snapshot.starting - snapshot.unmade):
+        doing = "bound" if trouble.binds else "started"
+        return WhyNot(trouble.reason, f"no sandbox can be {doing} now: {trouble.message}")
     if waiting.sandbox_id:
         return WhyNot(QueueReason.COLD_START.value, "a sandbox is being started for this claim")
     return WhyNot(QueueReason.POOL_EMPTY.value, f"no sandbox is warm, and {snapshot.starting} are being started")
@@ -168,16 +177,25 @@ class Outlook:
     max_starting: int
     full: bool
     closed: str = ""
+    unmade: int = 0
+    trouble: Trouble | None = None
 
     @property
     def snapshot(self) -> Snapshot:
-        return Snapshot(closed=self.closed, full=self.full, starting=len(self.start_ages))
+        return Snapshot(
+            closed=self.closed,
+            full=self.full,
+            starting=len(self.start_ages),
+            unmade=self.unmade,
+            trouble=self.trouble,
+        )
 
 
 def standing(position: int, waiting: Waiting, outlook: Outlook) -> Queued:
     """The position, the time and the reason of a claim that waits at `position` (from 1)."""
     why = why_not(position, waiting, outlook.snapshot)
-    blocked = bool(outlook.closed) or why.reason == QueueReason.SANDBOX_LIMIT.value
+    hindered = outlook.trouble is not None and why.reason == outlook.trouble.reason
+    blocked = bool(outlook.closed) or hindered or why.reason == QueueReason.SANDBOX_LIMIT.value
     return Queued(position, None if blocked else _eta(position, outlook), why.reason, why.message)
 
 
@@ -196,11 +214,14 @@ def observed(start_seconds: float | None, sample: float) -> float:
     return sample if start_seconds is None else start_seconds + (sample - start_seconds) / 5
 
 
-def overdue_problem(waiting: Waiting, *, full: bool, closed: str = "") -> Problem:
+def overdue_problem(waiting: Waiting, *, full: bool, closed: str = "", trouble: Trouble | None = None) -> Problem:
     """Why a claim whose longest wait is over was not served."""
     waited = f"cannot claim: no sandbox within {waiting.claim.max_wait:g} s"
     if closed:
         return Problem(Code.UNAVAILABLE, closed, f"{waited}: the pool hands out nothing ({closed})")
+    if trouble:
+        reason = next(one for one in ClaimReason if one.value == trouble.reason)
+        return reason.problem(f"{waited}: {trouble.message}")
     if full:
         return ClaimReason.SANDBOX_LIMIT.problem(f"{waited}: the limit of sandboxes is reached")
     return ClaimReason.NOT_BOUND_IN_TIME.problem(f"{waited}: none was ready")

@@ -12,7 +12,8 @@ from sandfleet_operator.plan.scheduler.claim_queue import Nomination, Scheduling
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
-from sandfleet_operator.plan.scheduler.refill import Pool, refill, surplus
+from sandfleet_operator.plan.scheduler.refill import Pool, Room, refill, surplus
+from sandfleet_operator.plan.scheduler.starts.health import SlowStart
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 
@@ -47,7 +48,7 @@ class SchedulingCycle:
         # 2. Snapshot: what the pool can hand out at this moment.
         snapshot = self._snapshot(state)
         # 3. Nominate: a warm sandbox for each head, of the present revision first, as far as they go.
-        nominated = self._nominate(state, heads, snapshot)
+        nominated = self._nominate(state, heads, snapshot, now)
         # 4. Order: the policy says whose nomination goes first.
         ordered = self._policy.order(nominated)
         # 5. Admit: bind the nominated claims, then use the free slots: sessions that crashed go before new starts.
@@ -65,10 +66,12 @@ class SchedulingCycle:
             warm=self._inventory.count_of(name, State.WARM),
             starting=self._inventory.count_of(name, State.STARTING),
             full=self._capacity.room(state.pool) <= 0,
+            unmade=self._capacity.unmade(state.pool),
+            trouble=state.trouble,
         )
 
-    def _nominate(self, state: PoolState, heads: Iterator[Waiting], snapshot: Snapshot) -> list[Nomination]:
-        if snapshot.closed or not snapshot.warm:
+    def _nominate(self, state: PoolState, heads: Iterator[Waiting], snapshot: Snapshot, now: float) -> list[Nomination]:
+        if snapshot.closed or not snapshot.warm or (state.trouble and state.trouble.stops_binding(now)):
             return []
         warm = self._inventory.of_pool(state.pool.name, State.WARM, state.pool.revision)
         return nominate(heads, warm, snapshot.warm)
@@ -96,9 +99,9 @@ class SchedulingCycle:
     def _refill(self, state: PoolState, now: float) -> list[Action]:
         """Starts the missing sandboxes, and ends those that the pool does not need."""
         pool = state.pool
-        if pool.closed or now < state.health.retry_at:
+        if pool.closed or now < state.retry_at:
             return []
-        supply, room = self._capacity.supply(pool), self._capacity.room_to_start(pool)
+        supply, room = self._capacity.supply(pool), self._room(state)
         plan = refill(self._startable(state) if room.slots > 0 else (), supply, room)
         actions: list[Action] = []
         for waiting in plan.dedicated:
@@ -109,6 +112,16 @@ class SchedulingCycle:
             step = lifecycle.ended(sandbox, EndReason.NOT_NEEDED.value)
             actions += self._transitions.apply(sandbox, step, now)
         return actions
+
+    def _room(self, state: PoolState) -> Room:
+        """Room to start, as far as the starts before have been taken by the API server."""
+        room = self._capacity.room_to_start(state.pool)
+        if not self._limits.confirms_starts:
+            return room
+        unmade = self._capacity.unmade(state.pool)
+        if not unmade and not self._capacity.missing(state.pool, len(state.queue)):
+            state.batches = SlowStart()
+        return replace(room, slots=max(0, min(room.slots, state.batches.window - unmade)))
 
     def _startable(self, state: PoolState) -> Iterator[Waiting]:
         return (one for one in state.queue if self._capacity.has_room_on(one.claim.workspace_id))
@@ -128,6 +141,7 @@ class SchedulingCycle:
             isolation=pool.template.isolation,
             revision=pool.revision,
             claim=claim,
+            unmade=self._limits.confirms_starts,
         )
         if waiting is not None:
             self._reserve(waiting, sandbox)

@@ -11,12 +11,15 @@ impossible in a state raises ImpossibleEventError.
 from dataclasses import dataclass, replace
 
 from sandfleet_operator.api.errors import Problem
+from sandfleet_operator.api.kube import NotCreated
+from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.values import Claim, Exit, Sandbox, State
 from sandfleet_operator.plan.scheduler.actions import (
     Action,
     Bind,
     DropWorkspace,
     Gone,
+    Hindered,
     Lost,
     Outcome,
     SessionBegun,
@@ -49,13 +52,29 @@ def started(sandbox: Sandbox) -> Step:
     return Step(sandbox, (Start(sandbox),))
 
 
+def made(sandbox: Sandbox) -> Step:
+    """The API server has what it needs: its start is on its way."""
+    return Step(replace(sandbox, unmade=False))
+
+
+def not_made(sandbox: Sandbox, why: NotCreated) -> Step:
+    """The API server did not let it be made: nothing of it exists, or what exists is being removed."""
+    match sandbox.state:
+        case State.STARTING:
+            return _gone(replace(sandbox, ended_reason=EndReason.NOT_MADE.value), Hindered(sandbox.claim, why))
+        case State.ENDED:
+            return _gone(sandbox)
+        case _:
+            raise ImpossibleEventError("not_made", sandbox)
+
+
 def ready(sandbox: Sandbox, now: float) -> Step:
     """Its executor answers and is what was asked for."""
     match sandbox.state:
         case State.STARTING if sandbox.claim is None:
-            return Step(replace(sandbox, state=State.WARM, ready=now))
+            return Step(replace(sandbox, state=State.WARM, ready=now, unmade=False))
         case State.STARTING:
-            return _claimed(replace(sandbox, ready=now), sandbox.claim, now)
+            return _claimed(replace(sandbox, ready=now, unmade=False), sandbox.claim, now)
         case State.RECOVERING if sandbox.running:
             return Step(sandbox, (Bind(sandbox),))
         case State.RECOVERING | State.ENDED:

@@ -23,10 +23,14 @@ class FleetLimits:
     start_timeout: float = 60.0
     # How long the executor has to end by itself at the end of its lease before the fleet ends it.
     lease_grace: float = 5.0
+    # How long an executor may leave the question unanswered whether an earlier leader has renewed its lease.
+    lease_patience: float = 120.0
     # Wait before the first, second, … replacement; a crash after the last one ends the sandbox.
     recovery_delays: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
     # A sandbox that ran for so long starts with a clean record.
     stable_after: float = 60.0
-    # Lost starts in a row after which the waiting claims are refused.
+    # Lost rounds of starts in a row after which the waiting claims are refused.
     start_attempts: int = 3
     start_backoff: Backoff = START_BACKOFF
+    # Whether the backend says of each start when it is made; starts then begin slowly (starts/health.py).
+    confirms_starts: bool = False

@@ -18,7 +18,8 @@ from sandfleet_operator.plan.scheduler.claim_queue import (
     why_not,
 )
 from sandfleet_operator.plan.scheduler.inventory import Inventory
-from sandfleet_operator.plan.scheduler.refill import Pool, StartHealth
+from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.plan.scheduler.starts.health import SlowStart, StartHealth, Trouble
 
 HITS = 100
 
@@ -29,6 +30,9 @@ class PoolState:
     # The claims that have no sandbox yet.
     queue: ClaimQueue
     health: StartHealth = field(default_factory=StartHealth)
+    # What the API server has against the pool's starts; None after one that was made.
+    trouble: Trouble | None = None
+    batches: SlowStart = field(default_factory=SlowStart)
     # Seconds that a start takes, as observed.
     start_seconds: float | None = None
     # Claims that have arrived since the pool was opened.
@@ -39,6 +43,11 @@ class PoolState:
     hits: deque[bool] = field(default_factory=lambda: deque(maxlen=HITS))
     # What the last cycle left to the claims that still wait: their why-not follows from it.
     left: Snapshot = field(default_factory=Snapshot)
+
+    @property
+    def retry_at(self) -> float:
+        """When the next start may begin."""
+        return max(self.health.retry_at, self.trouble.retry_at if self.trouble else 0.0)
 
     @property
     def hit_rate(self) -> float | None:
@@ -127,6 +136,8 @@ class PoolQueues:
             max_starting=capacity.max_starting,
             full=capacity.room(state.pool) <= 0,
             closed=state.pool.closed,
+            unmade=capacity.unmade(state.pool),
+            trouble=state.trouble,
         )
 
 
@@ -162,7 +173,7 @@ def summary(state: PoolState, inventory: Inventory, capacity: Capacity) -> PoolS
         hit_rate=state.hit_rate,
         stale=warm - inventory.count_of_revision(name, State.WARM, pool.revision),
         reason="" if warm >= pool.target_warm and not len(state.queue) else _shortage(state, capacity),
-        message=state.start_error,
+        message=state.trouble.message if state.trouble else state.start_error,
         arrivals=state.arrivals,
         start_seconds=state.start_seconds,
     )
@@ -171,6 +182,8 @@ def summary(state: PoolState, inventory: Inventory, capacity: Capacity) -> PoolS
 def _shortage(state: PoolState, capacity: Capacity) -> str:
     if state.pool.closed:
         return state.pool.closed
+    if state.trouble:
+        return state.trouble.reason
     if state.health.failures:
         return PoolReason.STARTS_FAIL.value
     if capacity.room(state.pool) <= 0:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.values import Template
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 
@@ -95,15 +94,3 @@ def _unmet(waiting: Iterable[Waiting], starting: int, most: int) -> tuple[list[W
         else:
             unmet.append(one)
     return unmet, starting
-
-
-@dataclass(frozen=True, slots=True)
-class StartHealth:
-    """Starts lost in a row, and when the next one may begin."""
-
-    failures: int = 0
-    retry_at: float = 0.0
-
-    def after_loss(self, now: float, backoff: Backoff) -> "StartHealth":
-        failures = self.failures + 1
-        return StartHealth(failures, now + backoff.after(failures))

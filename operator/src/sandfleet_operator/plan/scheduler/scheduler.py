@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sandfleet_operator.api.errors import FleetError, Problem
+from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
+from sandfleet_operator.api.validate import MAX_LEASE
 from sandfleet_operator.api.values import Claim, Exit, RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
-from sandfleet_operator.plan.scheduler.actions import Action, Answer
+from sandfleet_operator.plan.scheduler.actions import Action, Answer, AskLease
 from sandfleet_operator.plan.scheduler.admission import admit
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import (
@@ -24,7 +26,8 @@ from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.lifecycle import Step
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolSummary, summary
-from sandfleet_operator.plan.scheduler.refill import Pool, StartHealth
+from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 FIRST_COME_FIRST_SERVED = FirstComeFirstServed()
@@ -138,9 +141,25 @@ class Scheduler:
 
     def renew(self, sandbox_id: str, lease: float, now: float) -> Sandbox:
         """The executor has taken a new lease. Raises FleetError if the session has ended meanwhile."""
-        sandbox = replace(self.session(sandbox_id, now), lease_expires=now + lease)
+        sandbox = self._with_lease(self.session(sandbox_id, now), now + lease)
         self.inventory.put(sandbox)
         return sandbox
+
+    def lease_told(self, sandbox_id: str, left: float | None, now: float) -> list[Action]:
+        """What is left of a lease that an earlier leader may have renewed, by the executor's word; None: it has none.
+
+        The executor is not trusted: its word counts up to the longest lease that a claim may have.
+        """
+        sandbox = self.inventory.get(sandbox_id)
+        if sandbox is None or sandbox.lease_known or sandbox.lease_expires is None:
+            return []
+        expires = sandbox.lease_expires if left is None else now + max(0.0, min(left, MAX_LEASE))
+        self.inventory.put(self._with_lease(sandbox, expires))
+        return []
+
+    @staticmethod
+    def _with_lease(sandbox: Sandbox, expires: float) -> Sandbox:
+        return replace(sandbox, lease_expires=expires, lease_known=True, lease_asked=None)
 
     def discard(self, sandbox_id: str, reason: str, now: float) -> list[Action]:
         """A warm sandbox is not fit to be claimed any more."""
@@ -151,6 +170,23 @@ class Scheduler:
 
     # Events of sandboxes. Events of an incarnation that was replaced are ignored.
 
+    def made(self, sandbox_uid: str, now: float) -> list[Action]:
+        """The API server has taken what the start needs: more of them may be sent to it."""
+        sandbox = self.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None or not sandbox.unmade:
+            return []
+        self._transitions.start_made(sandbox.pool)
+        return self._apply(sandbox, lifecycle.made(sandbox), now)
+
+    def not_made(self, sandbox_uid: str, why: NotCreated, now: float) -> list[Action]:
+        """The API server has refused what the start needs."""
+        sandbox = self.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None:
+            return []
+        if why.cause is Cause.INVALID or sandbox.state not in {State.STARTING, State.ENDED}:
+            return self.exited(sandbox_uid, Exit(message=why.message), now)
+        return self._apply(sandbox, lifecycle.not_made(sandbox, why), now)
+
     def ready(self, sandbox_uid: str, now: float) -> list[Action]:
         """The executor answers, and is the expected one."""
         sandbox = self.inventory.of_incarnation(sandbox_uid)
@@ -160,6 +196,8 @@ class Scheduler:
         if sandbox.state is State.STARTING and state is not None:
             state.start_seconds = observed(state.start_seconds, now - sandbox.started)
             state.health, state.start_error = StartHealth(), ""
+            if sandbox.unmade:
+                self._transitions.start_made(sandbox.pool)
         return self._apply(sandbox, lifecycle.ready(sandbox, now), now)
 
     def bound(self, sandbox_uid: str, now: float) -> list[Action]:
@@ -171,6 +209,7 @@ class Scheduler:
         actions = self._transitions.apply(sandbox, lifecycle.bound(sandbox), now)
         if first:
             actions += self._transitions.begin_session(sandbox.sandbox_id)
+            self._transitions.binding_works(sandbox.pool)
         return [*actions, *self._cycle.run(sandbox.pool, now)]
 
     def unfit(self, sandbox_uid: str, problem: Problem, now: float) -> list[Action]:
@@ -235,12 +274,21 @@ class Scheduler:
                     sandbox, lifecycle.unfit(sandbox, ClaimReason.START_TIMEOUT.problem(why)), now
                 )
             elif self.capacity.lease_is_over(sandbox, now):
-                actions += self._transitions.apply(
-                    sandbox, lifecycle.ended(sandbox, EndReason.LEASE_EXPIRED.value), now
-                )
+                actions += self._lease_over(sandbox, now)
         for state in self._queues.all():
+            if state.trouble is not None and state.trouble.is_stale(now):
+                state.trouble = None
             actions += self._cycle.run(state.pool.name, now)
         return actions
+
+    def _lease_over(self, sandbox: Sandbox, now: float) -> list[Action]:
+        """Ends the sandbox, unless an earlier leader may have renewed its lease: then its executor is asked first."""
+        if not self.capacity.lease_is_doubtful(sandbox, now):
+            return self._transitions.apply(sandbox, lifecycle.ended(sandbox, EndReason.LEASE_EXPIRED.value), now)
+        if sandbox.lease_asked is not None:
+            return []
+        self.inventory.put(replace(sandbox, lease_asked=now))
+        return [AskLease(sandbox)]
 
     # Queries.
 
@@ -248,11 +296,15 @@ class Scheduler:
         """A claimed sandbox. Raises FleetError with NOT_FOUND."""
         sandbox = self.inventory.get(sandbox_id)
         live = sandbox is not None and sandbox.bound and sandbox.state is not State.ENDED
-        if sandbox is not None and live and (sandbox.lease_expires is None or now < sandbox.lease_expires):
+        if sandbox is not None and live and self._has_time(sandbox, now):
             return sandbox
         reason = EndReason.LEASE_EXPIRED.value if live else self._transitions.ended_sandboxes.get(sandbox_id)
         why = f"it ended: {reason}" if reason else "there is none of that id"
         raise ClaimReason.SANDBOX_NOT_FOUND.error(f"cannot find sandbox {sandbox_id[:80]!r}: {why}", sandbox_id[:80])
+
+    def _has_time(self, sandbox: Sandbox, now: float) -> bool:
+        expires = sandbox.lease_expires
+        return expires is None or now < expires or self.capacity.lease_is_doubtful(sandbox, now)
 
     def standings(self, now: float, only: RequestKey | None = None) -> dict[RequestKey, Queued]:
         """The standing of each waiting claim, or of one of them."""
@@ -269,4 +321,10 @@ class Scheduler:
     def _overdue(self, waiting: Waiting) -> Problem:
         state = self._queues.get(waiting.claim.pool)
         assert state is not None, "a claim waits at a pool"
-        return overdue_problem(waiting, full=self.capacity.room(state.pool) <= 0, closed=state.pool.closed)
+        why, trouble = self.why_not(waiting.claim.key), state.trouble
+        return overdue_problem(
+            waiting,
+            full=self.capacity.room(state.pool) <= 0,
+            closed=state.pool.closed,
+            trouble=trouble if trouble and why and why.reason == trouble.reason else None,
+        )

@@ -1,16 +1,18 @@
 """Puts the steps of sandboxes' lives on record, with what follows from them for claims and pools."""
 
 from sandfleet_operator.api.errors import Code, Problem
+from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.values import RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
-from sandfleet_operator.plan.scheduler.actions import Action, Answer, Gone, Lost, Taken
+from sandfleet_operator.plan.scheduler.actions import Action, Answer, Gone, Hindered, Lost, Taken
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.lifecycle import Step
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
 from sandfleet_operator.plan.scheduler.recent import Recent
+from sandfleet_operator.plan.scheduler.starts.health import SlowStart, after_refusal
 
 REMEMBERED = 16384
 # Problems that no other sandbox would solve.
@@ -42,6 +44,8 @@ class Transitions:
         actions = list(step.actions)
         if isinstance(step.outcome, Lost):
             actions += self._lost(sandbox, step.outcome, now)
+        elif isinstance(step.outcome, Hindered):
+            self._hindered(sandbox, step.outcome, now)
         elif isinstance(step.outcome, Taken):
             self._queues.requeue(step.outcome.key, failures=0)
         return actions
@@ -77,8 +81,38 @@ class Transitions:
             self.ended_claims.put(sandbox.claim.key, problem)
         self.ended_sandboxes.put(sandbox.sandbox_id, sandbox.ended_reason)
 
+    def start_made(self, pool: str) -> None:
+        """The API server takes starts of the pool."""
+        state = self._queues.get(pool)
+        if state is not None:
+            state.batches = state.batches.made()
+            if state.trouble is not None and not state.trouble.binds:
+                state.trouble = None
+
+    def binding_works(self, pool: str) -> None:
+        """The API server takes claims of the pool again."""
+        state = self._queues.get(pool)
+        if state is not None and state.trouble is not None and state.trouble.binds:
+            state.trouble = None
+
+    def _hindered(self, sandbox: Sandbox, hindered: Hindered, now: float, *, binds: bool = False) -> None:
+        """The API server takes no start (or, with `binds`, no claim) of the pool: the pool waits, and so do claims."""
+        if hindered.claim is not None:
+            self._queues.requeue(hindered.claim.key, failures=0)
+        state = self._queues.get(sandbox.pool)
+        if state is not None:
+            began, backoff = now if binds else sandbox.started, self._limits.start_backoff
+            state.trouble = after_refusal(
+                state.trouble, hindered.why, began=began, now=now, backoff=backoff, binds=binds
+            )
+            state.batches = SlowStart()
+
     def _lost(self, sandbox: Sandbox, lost: Lost, now: float) -> list[Action]:
         """A start or a binding failed: the claim waits again, and the pool's next start waits longer."""
+        if lost.problem.reason == ClaimReason.API_SERVER_FAILED.value:
+            why = NotCreated(Cause.BUSY, lost.problem.message)
+            self._hindered(sandbox, Hindered(lost.claim, why), now, binds=True)
+            return []
         actions: list[Action] = []
         if lost.claim is not None:
             actions += self._requeue(lost.claim.key, lost.problem, now)
@@ -89,7 +123,9 @@ class Transitions:
         if state is None:
             return actions
         state.start_error = lost.problem.message
-        state.health = state.health.after_loss(now, limits.start_backoff)
+        # Of a sandbox that was claimed when it was lost, the start is no matter.
+        began = sandbox.started if sandbox.state is State.STARTING else now
+        state.health = state.health.after_loss(began, now, limits.start_backoff)
         if state.health.failures >= limits.start_attempts or lost.problem.code in HOPELESS:
             for waiting in list(state.queue):
                 actions += self.refuse(waiting, lost.problem, now)

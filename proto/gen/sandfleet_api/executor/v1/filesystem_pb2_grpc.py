@@ -26,15 +26,16 @@ if _version_not_supported:
 
 
 class FilesystemServiceStub:
-    """Files below /workspace and /tmp, and nothing else. Scope: `filesystem`.
+    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    Scope: `filesystem`.
 
-    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the two trees: not `..`, not a
-    symlink, not a symlink put there while the call runs.
+    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a
+    symlink, not a symlink put there while the call runs. /proc, /sys and /dev hold no files.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED (scope) and UNAVAILABLE, as InterpreterService says, and with
-    INVALID_ARGUMENT     malformed path, or one that leads outside (reason InvalidPath). Not to be retried.
+    INVALID_ARGUMENT     malformed path, or one that leads to /, /proc, /sys or /dev (reason InvalidPath). Not to be retried.
     NOT_FOUND            nothing is there (reason FileNotFound). Not to be retried.
-    PERMISSION_DENIED    the user of the sandbox may not (reason FilePermission). Not to be retried.
+    PERMISSION_DENIED    the user of the sandbox may not, or the place can only be read (reason FilePermission). Not to be retried.
     FAILED_PRECONDITION  is a directory, is not one, is not empty, is no regular file, a loop of links (reasons IsADirectory,
     NotADirectory, DirectoryNotEmpty, NotARegularFile, TooManyLinks). Not to be retried.
     RESOURCE_EXHAUSTED   no space is left (reason NoSpace). To be retried after something was removed.
@@ -109,15 +110,16 @@ class FilesystemServiceStub:
 
 
 class FilesystemServiceServicer:
-    """Files below /workspace and /tmp, and nothing else. Scope: `filesystem`.
+    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    Scope: `filesystem`.
 
-    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the two trees: not `..`, not a
-    symlink, not a symlink put there while the call runs.
+    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a
+    symlink, not a symlink put there while the call runs. /proc, /sys and /dev hold no files.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED (scope) and UNAVAILABLE, as InterpreterService says, and with
-    INVALID_ARGUMENT     malformed path, or one that leads outside (reason InvalidPath). Not to be retried.
+    INVALID_ARGUMENT     malformed path, or one that leads to /, /proc, /sys or /dev (reason InvalidPath). Not to be retried.
     NOT_FOUND            nothing is there (reason FileNotFound). Not to be retried.
-    PERMISSION_DENIED    the user of the sandbox may not (reason FilePermission). Not to be retried.
+    PERMISSION_DENIED    the user of the sandbox may not, or the place can only be read (reason FilePermission). Not to be retried.
     FAILED_PRECONDITION  is a directory, is not one, is not empty, is no regular file, a loop of links (reasons IsADirectory,
     NotADirectory, DirectoryNotEmpty, NotARegularFile, TooManyLinks). Not to be retried.
     RESOURCE_EXHAUSTED   no space is left (reason NoSpace). To be retried after something was removed.
@@ -295,15 +297,16 @@ def add_FilesystemServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FilesystemService:
-    """Files below /workspace and /tmp, and nothing else. Scope: `filesystem`.
+    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    Scope: `filesystem`.
 
-    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the two trees: not `..`, not a
-    symlink, not a symlink put there while the call runs.
+    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a
+    symlink, not a symlink put there while the call runs. /proc, /sys and /dev hold no files.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED (scope) and UNAVAILABLE, as InterpreterService says, and with
-    INVALID_ARGUMENT     malformed path, or one that leads outside (reason InvalidPath). Not to be retried.
+    INVALID_ARGUMENT     malformed path, or one that leads to /, /proc, /sys or /dev (reason InvalidPath). Not to be retried.
     NOT_FOUND            nothing is there (reason FileNotFound). Not to be retried.
-    PERMISSION_DENIED    the user of the sandbox may not (reason FilePermission). Not to be retried.
+    PERMISSION_DENIED    the user of the sandbox may not, or the place can only be read (reason FilePermission). Not to be retried.
     FAILED_PRECONDITION  is a directory, is not one, is not empty, is no regular file, a loop of links (reasons IsADirectory,
     NotADirectory, DirectoryNotEmpty, NotARegularFile, TooManyLinks). Not to be retried.
     RESOURCE_EXHAUSTED   no space is left (reason NoSpace). To be retried after something was removed.

@@ -27,15 +27,16 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FilesystemServiceStub:
-    """Files below /workspace and /tmp, and nothing else. Scope: `filesystem`.
+    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    Scope: `filesystem`.
 
-    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the two trees: not `..`, not a
-    symlink, not a symlink put there while the call runs.
+    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a
+    symlink, not a symlink put there while the call runs. /proc, /sys and /dev hold no files.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED (scope) and UNAVAILABLE, as InterpreterService says, and with
-      INVALID_ARGUMENT     malformed path, or one that leads outside (reason InvalidPath). Not to be retried.
+      INVALID_ARGUMENT     malformed path, or one that leads to /, /proc, /sys or /dev (reason InvalidPath). Not to be retried.
       NOT_FOUND            nothing is there (reason FileNotFound). Not to be retried.
-      PERMISSION_DENIED    the user of the sandbox may not (reason FilePermission). Not to be retried.
+      PERMISSION_DENIED    the user of the sandbox may not, or the place can only be read (reason FilePermission). Not to be retried.
       FAILED_PRECONDITION  is a directory, is not one, is not empty, is no regular file, a loop of links (reasons IsADirectory,
                            NotADirectory, DirectoryNotEmpty, NotARegularFile, TooManyLinks). Not to be retried.
       RESOURCE_EXHAUSTED   no space is left (reason NoSpace). To be retried after something was removed.
@@ -96,15 +97,16 @@ class FilesystemServiceStub:
 
 @_typing.type_check_only
 class FilesystemServiceAsyncStub(FilesystemServiceStub):
-    """Files below /workspace and /tmp, and nothing else. Scope: `filesystem`.
+    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    Scope: `filesystem`.
 
-    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the two trees: not `..`, not a
-    symlink, not a symlink put there while the call runs.
+    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a
+    symlink, not a symlink put there while the call runs. /proc, /sys and /dev hold no files.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED (scope) and UNAVAILABLE, as InterpreterService says, and with
-      INVALID_ARGUMENT     malformed path, or one that leads outside (reason InvalidPath). Not to be retried.
+      INVALID_ARGUMENT     malformed path, or one that leads to /, /proc, /sys or /dev (reason InvalidPath). Not to be retried.
       NOT_FOUND            nothing is there (reason FileNotFound). Not to be retried.
-      PERMISSION_DENIED    the user of the sandbox may not (reason FilePermission). Not to be retried.
+      PERMISSION_DENIED    the user of the sandbox may not, or the place can only be read (reason FilePermission). Not to be retried.
       FAILED_PRECONDITION  is a directory, is not one, is not empty, is no regular file, a loop of links (reasons IsADirectory,
                            NotADirectory, DirectoryNotEmpty, NotARegularFile, TooManyLinks). Not to be retried.
       RESOURCE_EXHAUSTED   no space is left (reason NoSpace). To be retried after something was removed.
@@ -161,15 +163,16 @@ class FilesystemServiceAsyncStub(FilesystemServiceStub):
     """
 
 class FilesystemServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Files below /workspace and /tmp, and nothing else. Scope: `filesystem`.
+    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    Scope: `filesystem`.
 
-    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the two trees: not `..`, not a
-    symlink, not a symlink put there while the call runs.
+    Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a
+    symlink, not a symlink put there while the call runs. /proc, /sys and /dev hold no files.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED (scope) and UNAVAILABLE, as InterpreterService says, and with
-      INVALID_ARGUMENT     malformed path, or one that leads outside (reason InvalidPath). Not to be retried.
+      INVALID_ARGUMENT     malformed path, or one that leads to /, /proc, /sys or /dev (reason InvalidPath). Not to be retried.
       NOT_FOUND            nothing is there (reason FileNotFound). Not to be retried.
-      PERMISSION_DENIED    the user of the sandbox may not (reason FilePermission). Not to be retried.
+      PERMISSION_DENIED    the user of the sandbox may not, or the place can only be read (reason FilePermission). Not to be retried.
       FAILED_PRECONDITION  is a directory, is not one, is not empty, is no regular file, a loop of links (reasons IsADirectory,
                            NotADirectory, DirectoryNotEmpty, NotARegularFile, TooManyLinks). Not to be retried.
       RESOURCE_EXHAUSTED   no space is left (reason NoSpace). To be retried after something was removed.

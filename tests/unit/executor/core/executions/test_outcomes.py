@@ -36,6 +36,7 @@ FACTS = st.builds(
         (Facts(cause=Cause.INTERRUPT, status="error", error_name="ValueError"), "interrupted", "policy", "Interrupted"),
         (Facts(cause=Cause.RESTART, exit_code=137), "interrupted", "policy", "ContextRestarted"),
         (Facts(cause=Cause.CLOSE, exit_code=137), "interrupted", "policy", "SandboxClosed"),
+        (Facts(cause=Cause.LEASE, exit_code=137), "interrupted", "policy", "LeaseExpired"),
         (Facts(cause=Cause.PROTOCOL), "killed", "code", "InterpreterBroken"),
         (Facts(cause=Cause.SESSION, exit_code=137), "killed", "code", "SessionKilled"),
         # But code that swallowed the interrupt and ended well ended well.

@@ -59,10 +59,16 @@ def test_a_link_s_text_is_relative_to_the_link_or_absolute():
     assert follow(b"/etc/passwd").absolute
 
 
-@pytest.mark.parametrize("name", [b"etc", b"Workspace", b"proc", b"tmp2"])
-def test_only_two_names_are_below_the_root(name):
+@pytest.mark.parametrize("name", [b"etc", b"Workspace", b"tmp2", b"proc2"])
+def test_what_is_neither_workspace_nor_tmp_belongs_to_the_system(name):
     assert root_of(b"tmp") is Root.TMP
-    with pytest.raises(InvalidPath, match="outside"):
+    assert root_of(name) is Root.SYSTEM
+    assert join(Root.SYSTEM, (name, b"x")) == b"/" + name + b"/x"
+
+
+@pytest.mark.parametrize("name", [b"proc", b"sys", b"dev"])
+def test_the_kernel_s_own_trees_hold_no_files(name):
+    with pytest.raises(InvalidPath, match="outside of files"):
         root_of(name)
 
 

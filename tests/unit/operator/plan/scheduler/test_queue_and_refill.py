@@ -15,7 +15,8 @@ from sandfleet_operator.plan.scheduler.claim_queue import (
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.recent import Recent
 from sandfleet_operator.plan.scheduler.recovery import EndSession, Replace, after_exit
-from sandfleet_operator.plan.scheduler.refill import Refill, Room, StartHealth, Supply, refill, surplus
+from sandfleet_operator.plan.scheduler.refill import Refill, Room, Supply, refill, surplus
+from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from support.fleet.builders import NOW, a_claim, a_sandbox, a_waiting
 
 POLICY = FleetLimits(recovery_delays=(0.0, 0.5, 1.0), stable_after=60.0)
@@ -106,7 +107,7 @@ def test_only_what_is_above_the_target_is_surplus():
 def test_lost_starts_back_off_to_a_limit():
     health, waits = StartHealth(), []
     for _ in range(7):
-        health = health.after_loss(NOW, Backoff(0.5, 10.0))
+        health = health.after_loss(health.retry_at, NOW, Backoff(0.5, 10.0))
         waits.append(health.retry_at - NOW)
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
     assert health.failures == 7

@@ -2,9 +2,10 @@
 
 import pytest
 from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.validate import MAX_LEASE
 from sandfleet_operator.api.values import Exit, Isolation, State
-from sandfleet_operator.plan.scheduler.actions import Bind, DropWorkspace, Start, Stop
-from support.fleet.builders import NOW, a_claim, a_scheduler, answers, of_kind
+from sandfleet_operator.plan.scheduler.actions import AskLease, Bind, DropWorkspace, Start, Stop
+from support.fleet.builders import NOW, a_claim, a_sandbox, a_scheduler, answers, of_kind
 
 UNFIT = Problem(Code.INTERNAL, "SandboxUnfit", "cannot hand out a sandbox: it is another one")
 KILLED = Exit(signal="SIGKILL")
@@ -242,6 +243,56 @@ def test_a_renewed_lease_counts_from_the_renewal():
     scheduler.renew(session.sandbox_id, 100.0, NOW + 9)
     assert of_kind(scheduler.tick(NOW + 100), Stop) == []
     assert scheduler.session(session.sandbox_id, NOW + 108).lease_expires == NOW + 109
+
+
+def an_adopted_session(lease=10.0, **limits):
+    """A scheduler with nothing but a session of an earlier leader, which may have renewed its lease."""
+    scheduler = a_scheduler(target_warm=0, **limits)
+    session = a_sandbox(State.CLAIMED, lease_expires=NOW + lease, lease_known=False)
+    scheduler.adopt(session, NOW)
+    return scheduler, session
+
+
+def test_the_executor_is_asked_once_before_a_session_of_an_earlier_leader_ends():
+    scheduler, session = an_adopted_session(lease_grace=5.0)
+    assert of_kind(scheduler.tick(NOW + 14.9), AskLease) == []
+    (ask,) = of_kind(scheduler.tick(NOW + 15), AskLease)
+    assert ask.sandbox.sandbox_id == session.sandbox_id
+    assert of_kind(scheduler.tick(NOW + 16), AskLease) == of_kind(scheduler.tick(NOW + 16), Stop) == []
+    # Until the answer is there it may go on.
+    assert scheduler.session(session.sandbox_id, NOW + 16)
+    scheduler.lease_told(session.sandbox_id, 3600.0, NOW + 17)
+    assert scheduler.session(session.sandbox_id, NOW + 17).lease_expires == NOW + 3617
+    assert of_kind(scheduler.tick(NOW + 3617), Stop) == []
+    assert of_kind(scheduler.tick(NOW + 3622), Stop)
+
+
+@pytest.mark.parametrize(
+    ("left", "expires"),
+    [(0.0, 20), (-1.0, 20), (None, 10), (5.0, 25), (MAX_LEASE, 20 + MAX_LEASE), (1e300, 20 + MAX_LEASE)],
+)
+def test_an_executors_word_counts_at_most_a_longest_lease(left, expires):
+    scheduler, session = an_adopted_session()
+    scheduler.lease_told(session.sandbox_id, left, NOW + 20)
+    assert scheduler.inventory.get(session.sandbox_id).lease_expires == NOW + expires
+    # Its first word counts.
+    scheduler.lease_told(session.sandbox_id, 1e300, NOW + 20)
+    assert scheduler.inventory.get(session.sandbox_id).lease_expires == NOW + expires
+
+
+def test_an_executor_that_never_answers_has_its_session_ended():
+    scheduler, _ = an_adopted_session(lease_grace=5.0, lease_patience=100.0)
+    scheduler.tick(NOW + 15)
+    assert of_kind(scheduler.tick(NOW + 114.9), Stop) == []
+    assert of_kind(scheduler.tick(NOW + 115), Stop)
+
+
+def test_an_adopted_session_that_is_renewed_is_known():
+    scheduler, session = an_adopted_session(lease_grace=0.0)
+    scheduler.renew(session.sandbox_id, 5.0, NOW)
+    actions = scheduler.tick(NOW + 5)
+    assert of_kind(actions, Stop)
+    assert not of_kind(actions, AskLease)
 
 
 def test_a_released_sandbox_counts_until_its_process_is_gone():

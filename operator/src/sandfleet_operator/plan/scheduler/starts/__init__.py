@@ -1,0 +1,1 @@
+"""How starts of sandboxes go and how many may begin. Pure."""

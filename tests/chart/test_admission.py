@@ -1,0 +1,78 @@
+"""The admission policy protects exactly the metadata of control, for the release's accounts and in its namespaces."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+from chart.helm_chart import CHART, NAMESPACE, RELEASE, Json, helm, named, rendered
+from sandfleet_operator.api.kinds.meta import GROUP
+from sandfleet_operator.plan.pods import names
+
+POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+# Keys that others may write: owners of sandboxes, for one trace with their callers.
+FREE = {names.TRACEPARENT}
+
+
+def policy(*values: str) -> Json:
+    (found,) = named(rendered(*values), POLICY)
+    return found["spec"]
+
+
+def keys_of(variable: str) -> set[str]:
+    expressions = {one["name"]: one["expression"] for one in policy()["variables"]}
+    return set(re.findall(rf"'({re.escape(GROUP)}/[a-z-]+)'", expressions[variable]))
+
+
+def test_the_policy_knows_the_closed_list_of_keys() -> None:
+    assert keys_of("writtenLabels") | {names.COMPONENT} == names.CONTROL_LABELS
+    assert keys_of("writtenAnnotations") == names.CONTROL_ANNOTATIONS
+    assert keys_of("written") == keys_of("components") == {names.COMPONENT}
+    (value,) = re.findall(r"'([a-z]+)' in variables.components", policy()["variables"][-1]["expression"])
+    assert value == names.SANDBOX_COMPONENT
+
+
+def test_every_key_of_the_group_is_in_the_list_or_free() -> None:
+    written = (value for value in vars(names).values() if isinstance(value, str))
+    keys = {value for value in written if re.fullmatch(rf"{re.escape(GROUP)}/[a-z-]+", value)}
+    assert keys == names.CONTROL_LABELS | names.CONTROL_ANNOTATIONS | FREE
+
+
+@pytest.mark.parametrize("values", [(), ('fullnameOverride="box"',), ("fleet.enabled=false",)])
+def test_only_the_releases_accounts_pass(values: tuple[str, ...]) -> None:
+    (condition,) = policy(*values)["matchConditions"]
+    found = set(re.findall(r"'(system:[^']+)'", condition["expression"]))
+    accounts = named(rendered(*values), "ServiceAccount")
+    control = [one for one in accounts if one["metadata"]["labels"]["app.kubernetes.io/component"] != "test"]
+    assert found == {f"system:serviceaccount:{NAMESPACE}:{one['metadata']['name']}" for one in control}
+
+
+def test_a_release_speaks_for_its_own_namespaces() -> None:
+    (everywhere,) = named(rendered(), BINDING)
+    assert "matchResources" not in everywhere["spec"]
+    (binding,) = named(rendered('settings.watchNamespaces=["team-a","team-b"]'), BINDING)
+    (wanted,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+    assert wanted == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team-a", "team-b"]}
+    assert binding["spec"]["validationActions"] == ["Deny"]
+    assert binding["spec"]["policyName"] == named(rendered(), POLICY)[0]["metadata"]["name"]
+
+
+def test_the_policy_can_be_switched_off() -> None:
+    assert not [one for one in rendered("admissionPolicy.enabled=false") if one["kind"] in (POLICY, BINDING)]
+
+
+@pytest.mark.parametrize(("value", "mark"), [("true", "x"), ("false", " ")])
+def test_the_notes_say_whether_the_policy_is_there(value: str, mark: str) -> None:
+    command = [
+        str(helm()),
+        "install",
+        RELEASE,
+        str(CHART),
+        "--dry-run=client",
+        "--set",
+        f"admissionPolicy.enabled={value}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert f"[{mark}] metadata of control that only the control plane writes" in done.stdout
+    assert ("right to create ValidatingAdmissionPolicies" in done.stdout) == (value == "false")

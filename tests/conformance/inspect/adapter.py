@@ -1,0 +1,67 @@
+"""Inspect's SandboxEnvironment over a sandbox of this fleet."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+from inspect_ai.util import ExecResult, OutputLimitExceededError, SandboxEnvironment, SandboxUserUnsupportedError
+from inspect_ai.util._sandbox.limits import SandboxEnvironmentLimits
+from sandfleet import AsyncSandbox, Outcome
+
+NOT_EXECUTABLE = 126
+
+
+class SandfleetEnvironment(SandboxEnvironment):
+    """One environment is one sandbox; relative paths begin at its workspace."""
+
+    def __init__(self, sandbox: AsyncSandbox) -> None:
+        self.sandbox = sandbox
+
+    @classmethod
+    async def sample_init(cls, *_: Any) -> dict[str, SandboxEnvironment]:
+        return {"default": cls(await AsyncSandbox.create(keep_alive=True))}
+
+    @classmethod
+    async def sample_cleanup(cls, _task: str, _config: Any, environments: dict[str, Any], _interrupted: bool) -> None:
+        for environment in environments.values():
+            await environment.sandbox.kill()
+
+    async def exec(
+        self,
+        cmd: list[str],
+        input: str | bytes | None = None,  # noqa: A002 - theirs
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        user: str | None = None,
+        timeout: int | None = None,
+        timeout_retry: bool = True,
+        concurrency: bool = True,
+    ) -> ExecResult[str]:
+        if user is not None:
+            raise SandboxUserUnsupportedError("every command runs as the sandbox's one user")
+        limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
+        run = await self.sandbox.commands.run(
+            cmd,
+            stdin=b"" if input is None else input,
+            cwd=posixpath.join("/workspace", cwd or ""),
+            envs=env,
+            timeout=timeout,
+            output_limit=limit,
+        )
+        if run.outcome is Outcome.TIMEOUT:
+            raise TimeoutError(run.message)
+        if run.exit_code == NOT_EXECUTABLE:
+            raise PermissionError(run.stderr)
+        if run.gaps:
+            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, run.stdout)
+        return ExecResult(run.exit_code == 0, run.exit_code, run.stdout, run.stderr)
+
+    async def write_file(self, file: str, contents: str | bytes) -> None:
+        await self.sandbox.files.write(file, contents)
+
+    async def read_file(self, file: str, text: bool = True) -> Any:
+        found = await self.sandbox.files.get_info(file)
+        if found.size > SandboxEnvironmentLimits.MAX_READ_FILE_SIZE:
+            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
+        return await self.sandbox.files.read(file, format="text" if text else "bytes")

@@ -1,0 +1,155 @@
+"""The executors of all pods of a cluster in memory: sessions with leases, and the files that their users leave."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sandfleet_operator.api.kinds.sandbox import ServiceStatus
+from sandfleet_operator.api.kube import PERSISTENT_VOLUME_CLAIM, POD, Json, Ref
+from sandfleet_operator.api.values import ExitCode, Isolation
+from sandfleet_operator.executors.contact import (
+    RUNTIMES,
+    Executor,
+    ExecutorDescription,
+    IdentityInvalid,
+    Unreachable,
+)
+from sandfleet_operator.executors.tokens import MAX_LIFETIME, Token
+from sandfleet_operator.plan.pods.egress_probe import Target
+from support.fakes.kube_cluster import MemoryCluster, deleting
+from transition.nodes import claim_of, ended
+
+# Seconds.
+ANSWER = 0.02
+
+
+@dataclass
+class Session:
+    """What the executor of one pod knows."""
+
+    session_id: str
+    # Of the loop's time; None: without end.
+    lease_ends: float | None = None
+
+
+@dataclass
+class Executors:
+    """Stands in for executors.contact.Contacts and for the holders of tokens."""
+
+    cluster: MemoryCluster
+    clock: Callable[[], float]
+    # By the pod's uid.
+    sessions: dict[str, Session] = field(default_factory=dict)
+    # By the uid of the volume claim: the users that have left a file there.
+    files: dict[str, set[str]] = field(default_factory=dict)
+    # By the pod's uid: the first user with a token for it.
+    holders: dict[str, str] = field(default_factory=dict)
+
+    # What operator and fleet ask: executors.contact.Contacts.
+
+    async def contact(self, executor: Executor, *, isolation: Isolation, first: bool) -> ExecutorDescription:
+        await asyncio.sleep(ANSWER)
+        self._pod(executor)
+        return self._description(executor, isolation)
+
+    async def open(self, executor: Executor, *, lease: float | None = None, **_rest: object) -> ExecutorDescription:
+        await asyncio.sleep(ANSWER)
+        self._pod(executor)
+        known = self.sessions.get(executor.pod_uid)
+        if known is not None and known.session_id != executor.session_id:
+            raise IdentityInvalid(f"cannot open {executor.session_id}: it serves session {known.session_id}")
+        loop = asyncio.get_running_loop()
+        ends = None if lease is None else loop.time() + lease
+        self.sessions[executor.pod_uid] = Session(executor.session_id, ends)
+        if ends is not None:
+            loop.call_at(ends, self._end, executor.pod_uid, ends)
+        return self._description(executor, Isolation.GVISOR)
+
+    async def probe(self, executor: Executor, targets: Sequence[Target]) -> tuple[bool, ...]:
+        await asyncio.sleep(ANSWER)
+        self._pod(executor)
+        return tuple(True for _ in targets)
+
+    async def services(self, executor: Executor) -> tuple[ServiceStatus, ...]:
+        await asyncio.sleep(ANSWER)
+        self._pod(executor)
+        return ()
+
+    def _description(self, executor: Executor, isolation: Isolation) -> ExecutorDescription:
+        known = self.sessions.get(executor.pod_uid)
+        return ExecutorDescription(
+            runtime=RUNTIMES[isolation],
+            isolation=isolation,
+            kernel="",
+            session_id=known.session_id if known else "",
+            executor_version="1",
+            lease_left=self._lease_left(known),
+        )
+
+    def _lease_left(self, known: Session | None) -> float | None:
+        return known.lease_ends - asyncio.get_running_loop().time() if known and known.lease_ends else None
+
+    def _pod(self, executor: Executor) -> Json:
+        """The pod at this address. Raises ContactError."""
+        address = executor.address.rpartition(":")[0]
+        for ref, pod in self.cluster.objects.items():
+            status = pod.get("status") or {}
+            if ref.kind == POD and status.get("podIP") == address and status.get("phase") == "Running":
+                if pod["metadata"]["uid"] != executor.pod_uid:
+                    raise IdentityInvalid(f"cannot reach {executor.pod_uid}: another executor answers")
+                return pod
+        raise Unreachable(f"cannot reach the executor at {executor.address}: nothing listens")
+
+    def _end(self, uid: str, ends: float) -> None:
+        """The executor ends with its lease, unless that was renewed."""
+        pod, session = self.by_uid(uid), self.sessions.get(uid)
+        if pod is None or session is None or session.lease_ends != ends or pod[1]["status"]["phase"] != "Running":
+            return
+        self.cluster.edit(pod[0], lambda obj: ended(obj, ExitCode.LEASE))
+
+    def by_uid(self, uid: str) -> tuple[Ref, Json] | None:
+        pods = ((ref, pod) for ref, pod in self.cluster.objects.items() if ref.kind == POD)
+        return next((found for found in pods if found[1]["metadata"]["uid"] == uid), None)
+
+    # What the holder of a token does.
+
+    def run(self, user: str, token: str) -> tuple[set[str], str] | None:
+        """Runs code that leaves the user's file; None if no executor takes the token now.
+
+        Returns the users whose files were there before, and the uid of the volume claim.
+        """
+        uid = json.loads(token)["pod"]
+        found = self.by_uid(uid)
+        if found is None or deleting(found[1]) or found[1]["status"].get("phase") != "Running":
+            return None
+        ref, pod = found
+        volume = self.cluster.objects.get(Ref(PERSISTENT_VOLUME_CLAIM, ref.namespace, claim_of(pod)))
+        if volume is None:
+            return set(), ""
+        files = self.files.setdefault(volume["metadata"]["uid"], set())
+        before = set(files)
+        files.add(user)
+        return before, volume["metadata"]["uid"]
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Stands in for executors.tokens.Signer: a token that says whom it is for."""
+
+    clock: Callable[[], float]
+
+    def issue(self, *, sandbox_id: str, sandbox_uid: str, holder: str, lifetime: float, **_rest: object) -> Token:
+        text = json.dumps({"pod": sandbox_uid, "session": sandbox_id, "holder": holder})
+        return Token(text, self.clock() + min(lifetime, MAX_LIFETIME))
+
+
+@dataclass(frozen=True)
+class _Authority:
+    pem: bytes = b""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    signer: Signer
+    authority: _Authority = _Authority()

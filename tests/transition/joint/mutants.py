@@ -1,0 +1,109 @@
+"""The mends that the world watches over, and how each is taken out: by another value of its smallest function."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from unittest import mock
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.sandbox import code_sandbox
+from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_POOL, Json
+from sandfleet_operator.api.limits import Limits
+from sandfleet_operator.api.values import Claim
+from sandfleet_operator.cluster import elector
+from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.kubernetes import observer
+from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
+from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
+from sandfleet_operator.fleet.kubernetes.feed import SandboxFeed
+from sandfleet_operator.plan.claims import record
+from sandfleet_operator.plan.pods import names, openings
+from sandfleet_operator.plan.scheduler.capacity import Capacity
+from sandfleet_operator.reconciler import housekeeping
+from sandfleet_operator.reconciler.reconcile import Reconciler
+from transition.joint import scenarios
+from transition.joint.scenarios import Scenario
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Finds the defect `point` of issue 16 by `scenario`. Each patch is a target and what stands there without mend."""
+
+    point: str
+    scenario: Scenario
+    patches: tuple[tuple[Any, str, Any], ...]
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for target, name, value in self.patches:
+                stack.enter_context(mock.patch.object(target, name, value))
+            yield
+
+
+def _unchecked(kind: Callable[..., Any], said: dict[str, Any], _path: str) -> Any:
+    """Reads a record without a look at its types."""
+    known = {one.name for one in fields(record.Record)}
+    given = {name: value for name, value in said.items() if name in known}
+    given["lease"] = math.inf if given.get("lease") is None else float(given["lease"])
+    given["limits"] = Limits(**given.get("limits", {}))
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise json.JSONDecodeError(str(error), "", 0) from error
+
+
+async def _says_nothing(_self: Reconciler, _obj: Json, _error: FleetError) -> None:
+    return None
+
+
+async def _asks_no_executor(_driver: FleetDriver, _sandbox_id: str) -> bool:
+    return True
+
+
+def _requested_anywhere(self: KubernetesFleetApi, *args: Any, **kwargs: Any) -> Claim:
+    """One request id for all places."""
+    claim = REQUESTED(self, *args, **kwargs)
+    return replace(claim, key=replace(claim.key, pool=""))
+
+
+REQUESTED = KubernetesFleetApi._requested
+
+MUTANTS = (
+    Mutant("A.1", scenarios.an_annotation_of_any_content, ((record, "decode", _unchecked),)),
+    Mutant(
+        "A.6",
+        scenarios.a_renewed_lease_and_another_leader,
+        (
+            (FleetDriver, "learn_lease", _asks_no_executor),
+            (Capacity, "lease_is_doubtful", lambda _self, _sandbox, _now: False),
+            (observer, "lease_end", lambda _annotations, _now: None),
+        ),
+    ),
+    Mutant("A.7", scenarios.one_request_id_in_two_places, ((KubernetesFleetApi, "_requested", _requested_anywhere),)),
+    Mutant("A.8", scenarios.a_reinstallation, ((elector, "next_number", lambda last, _seen: last + 1),)),
+    Mutant(
+        "B.1",
+        scenarios.a_claim_in_an_empty_namespace,
+        ((housekeeping, "INHABITANTS", {CODE_SANDBOX: "", SANDBOX_POOL: "", POD: names.SANDBOX_SELECTOR}),),
+    ),
+    Mutant(
+        "B.2",
+        scenarios.refused_creations,
+        ((KubernetesBackend, "_not_made", lambda self, run, why: self._not_started(run, why.message)),),
+    ),
+    Mutant(
+        "B.4",
+        scenarios.an_unreadable_object,
+        ((SandboxFeed, "readable", lambda _self, objects: [code_sandbox(one) for one in objects]),),
+    ),
+    Mutant(
+        "B.4",
+        scenarios.an_unreadable_object,
+        ((Reconciler, "_say_unreadable", _says_nothing),),
+    ),
+    Mutant("B.5", scenarios.a_policy_that_opens, ((openings, "openers", lambda *_args: ()),)),
+)

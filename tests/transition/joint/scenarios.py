@@ -1,0 +1,346 @@
+"""What tenants, nodes and the API server do to the control plane, one scenario for each defect that once was there.
+
+A scenario fails by an assertion, or by what the world notes in `wrong`. Each ends with World.end: all promises are
+kept, and nothing is left.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kube import (
+    CODE_SANDBOX,
+    LEASE,
+    NETWORK_POLICY,
+    POD,
+    SANDBOX_TEMPLATE,
+    Json,
+    Ref,
+    TooManyRequests,
+)
+from sandfleet_operator.plan.pods import names
+from support.fakes.kube_memory import Before, Write
+from transition.joint.processes import Process
+from transition.joint.world import World
+from transition.nodes import ended, evicted
+
+Scenario = Callable[[World], Awaitable[None]]
+JUNK: tuple[Any, ...] = (
+    "",
+    "{",
+    "[]",
+    json.dumps({"object": "x", "request": "r", "holder": ["h"], "fencing": 1, "at": 0, "lease": 1}),
+    json.dumps({"object": "x", "request": "r", "holder": "h", "fencing": "x", "at": 0, "lease": 1}),
+    json.dumps({"object": [], "request": {}, "holder": None, "fencing": 1e400, "at": "then", "lease": [], "uid": 1}),
+)
+
+
+async def an_ordinary_day(world: World) -> None:
+    """Claims, renewals, declared sandboxes, a crash, and a change of leader."""
+    await world.make_pool(size=2)
+    await world.make_pool(namespace="team-b")
+    sessions = [await world.claim("alice", "r1", pool="fast"), await world.claim("bob", "r1", pool="fast")]
+    sessions.append(await world.claim("alice", "r2", "team-c"))
+    await world.renew(sessions[0], 3600)
+    for name, namespace, spec in (("mine", "team-b", {"poolRef": {"name": "fast"}}), ("own", "team-a", {})):
+        sessions.append(world.sessions[await world.declare("bob", name, namespace, **spec)])
+        await world.until_used(sessions[-1])
+    await asyncio.sleep(5)
+    world.edit_pod(sessions[0].ref, lambda pod: ended(pod, 1))
+    world.edit_pod(sessions[3].ref, evicted)
+    for session in (sessions[0], *sessions[3:]):
+        await world.until_used(session)
+    await world.release(sessions[1])
+
+
+async def an_annotation_of_any_content(world: World) -> None:
+    """A.1: it stops no fleet, neither the one that leads nor the next."""
+    await world.make_pool(size=2)
+    session = await world.claim("alice", "r1", pool="fast")
+    for number, junk in enumerate(JUNK):
+        bound = {names.BOUND_POD: "x/y", names.CLAIM: junk}
+        world.sessions[await world.declare("mallory", f"junk-{number}", annotations=bound)].over = "forged"
+    warm = next(Ref(POD, "team-a", name) for name, pod in world.there(POD, "team-a").items() if is_warm(pod))
+    await world.user.merge(warm, {"metadata": {"annotations": {names.CLAIM: JUNK[4]}}})
+    await world.user.merge(warm, {"metadata": {"labels": {names.STATE: "claimed"}}})
+    await asyncio.sleep(5)
+    world.end_leader()
+    await world.until_used(session)
+    await world.claim("alice", "r2", pool="fast")
+
+
+async def a_replaced_object(world: World) -> None:
+    """A.2: a GitOps tool replaces the object of a claim, and its annotations are lost."""
+    await world.make_pool()
+    session = await world.claim("alice", "r1", pool="fast")
+    await world.until(lambda: world.condition(session.ref, "Ready").get("status") == "True", "ready")
+    await world.user.merge(session.ref, {"metadata": {"annotations": {names.BOUND_POD: None, names.CLAIM: None}}})
+    await asyncio.sleep(30)
+    world.end_leader()
+    await asyncio.sleep(60)
+
+
+async def a_replaced_object_before_the_operator_looked(world: World) -> None:
+    """A.2 with the status still empty."""
+    await world.make_pool()
+    await world.until(lambda: any(map(is_warm, world.there(POD, "team-a").values())), "warm")
+    world.operator.hold()
+    session = await world.claim("alice", "r1", pool="fast")
+    await world.until(lambda: session.ref in world.cluster.objects, "written down")
+    await asyncio.sleep(1)
+    await world.user.merge(session.ref, {"metadata": {"annotations": {names.BOUND_POD: None, names.CLAIM: None}}})
+    world.operator.held = False
+    await asyncio.sleep(30)
+
+
+async def a_sandbox_named_like_a_warm_pod(world: World) -> None:
+    """A.3: it gets neither that pod's volume nor, after the release, its files."""
+    await world.make_pool()
+    await world.until(lambda: any(map(is_warm, world.there(POD, "team-a").values())), "warm")
+    (warm,) = world.there(POD, "team-a")
+    ref = await world.declare("mallory", warm)
+    await asyncio.sleep(10)
+    session = await world.claim("alice", "r1", pool="fast")
+    await asyncio.sleep(5)
+    await world.release(session)
+    await world.until_used(world.sessions[ref])
+
+
+async def a_forged_binding(world: World) -> None:
+    """A.4: an object that names another user's pod gives no token for it, and its deletion ends nothing."""
+    await world.make_pool()
+    session = await world.claim("alice", "r1", pool="fast")
+    await world.until(lambda: world.pod_of(session.ref), "served")
+    pod = world.pod_of(session.ref)
+    assert pod is not None
+    meta = world.cluster.objects[pod]["metadata"]
+    forged = json.loads(meta["annotations"][names.CLAIM]) | {"object": "evil", "request": "r9"}
+    for late in (False, True):
+        if late:
+            # The next leader adopts what it finds.
+            world.end_leader()
+            await asyncio.sleep(20)
+        bound = {names.BOUND_POD: f"{pod.name}/{meta['uid']}", names.CLAIM: json.dumps(forged)}
+        ref = await world.declare("mallory", "evil", annotations=bound, poolRef={"name": "fast"})
+        world.sessions[ref].over = "forged"
+        if not late:
+            world.end_leader()
+        await world.until(lambda: world.leader, "served")
+        await asyncio.sleep(2)
+        await tries(world.use(world.sessions[ref]))
+        await world.remove(ref)
+        await asyncio.sleep(5)
+    await world.until_used(session)
+
+
+async def an_eviction_while_the_operator_is_away(world: World) -> None:
+    """A.5: the session goes on with its files once the operator is back."""
+    await world.make_pool()
+    await world.until(lambda: any(map(is_warm, world.there(POD, "team-a").values())), "warm")
+    world.operator.hold()
+    session = await world.claim("alice", "r1", pool="fast", lease=3600)
+    await world.until(lambda: session.ref in world.cluster.objects, "written down")
+    await asyncio.sleep(2)
+    pod = world.pod_of(session.ref)
+    assert pod is not None
+    world.edit_pod(session.ref, evicted)
+    await world.user.delete(pod)
+    await asyncio.sleep(20)
+    world.operator.held = False
+    await world.until_used(session)
+
+
+async def a_renewed_lease_and_another_leader(world: World) -> None:
+    """A.6: the next leader knows the lease as renewed."""
+    await world.make_pool()
+    session = await world.claim("alice", "r1", pool="fast", lease=2)
+    await world.renew(session, 3600)
+    await asyncio.sleep(1)
+    world.end_leader()
+    await asyncio.sleep(60)
+    await world.until_used(session)
+
+
+async def one_request_id_in_two_places(world: World) -> None:
+    """A.7: the same id in another namespace or pool is another request."""
+    for name, namespace in (("fast", "team-a"), ("other", "team-a"), ("fast", "team-b")):
+        await world.make_pool(name, namespace)
+        await tries(world.claim("alice", "r1", namespace, pool=name))
+
+
+async def a_reinstallation(world: World) -> None:
+    """A.8: Leases that begin anew strand no claim that was not written down yet."""
+    await world.make_pool()
+    for _ in range(3):
+        await world.until(lambda: world.leader, "served")
+        world.end_leader()
+        await asyncio.sleep(20)
+
+    def all_end(_process: Process, write: Write) -> Before | None:
+        if write.verb != "create" or write.ref.kind != CODE_SANDBOX:
+            return None
+        for slot in (world.operator, *world.fleets):
+            slot.hold()
+        return Before(asyncio.CancelledError())
+
+    world.faults.append(all_end)
+    session = await world.claim("alice", "r1", pool="fast", lease=3600)
+    await world.until(lambda: world.leader is None, "ended")
+    world.faults.clear()
+    for ref in [one for one in world.cluster.objects if one.kind == LEASE]:
+        await world.user.delete(ref)
+    await asyncio.sleep(5)
+    for slot in (world.operator, *world.fleets):
+        slot.held = False
+    await world.until_used(session)
+    await world.claim("alice", "r2", pool="fast")
+
+
+async def deletions(world: World) -> None:
+    """A.9: each has a precondition."""
+    await world.make_pool()
+    await world.release(await world.claim("alice", "r1", pool="fast"))
+    own = {"allow": [{"cidr": "198.51.100.0/24"}]}
+    template = Ref(SANDBOX_TEMPLATE, "team-a", "python")
+    await world.user.merge(template, {"spec": {"egress": own}})
+    ref = await world.declare("bob", "mine", egress={"allow": [{"cidr": "198.51.100.7/32"}]})
+    await world.until_used(world.sessions[ref])
+    await world.user.merge(ref, {"spec": {"egress": {"allow": []}}})
+    await world.user.merge(template, {"spec": {"egress": None}})
+    await asyncio.sleep(5)
+    await world.end()
+    assert not world.careless, world.careless
+
+
+async def a_record_of_a_newer_version(world: World) -> None:
+    """A.10: a fleet that was rolled back goes on with claims that a newer one wrote."""
+    await world.make_pool()
+    for slot in world.fleets:
+        slot.held = True
+    session = await world.claim("alice", "r1", pool="fast", lease=3600)
+    pod = world.pod_of(session.ref)
+    assert pod is not None
+    world.end_leader()
+
+    def newer(obj: Json) -> None:
+        record = json.loads(obj["metadata"]["annotations"][names.CLAIM])
+        obj["metadata"]["annotations"][names.CLAIM] = json.dumps({"newer": {"a": 1}, **record}, indent=1)
+        obj["metadata"]["ownerReferences"] = []
+
+    world.cluster.edit(pod, newer)
+    if session.ref in world.cluster.objects:
+        await world.user.delete(session.ref)
+        world.cluster.collect()
+    for slot in world.fleets:
+        slot.held = False
+    await world.until_used(session)
+    await world.release(session)
+    await world.until(lambda: pod not in world.cluster.objects, "without its pod")
+
+
+async def a_claim_in_an_empty_namespace(world: World) -> None:
+    """B.1: of a template without a pool, where nothing else of ours is."""
+    await world.claim("alice", "r1", "team-c")
+
+
+async def refused_creations(world: World) -> None:
+    """B.2: a 429 ends no claim that waits."""
+    left = [3]
+
+    def busy(_process: Process, write: Write) -> Before | None:
+        if write.verb == "create" and write.ref.kind == POD and left[0]:
+            left[0] -= 1
+            return Before(TooManyRequests(429, "TooManyRequests", "cannot write: 429", 1.0))
+        return None
+
+    await world.make_pool(size=0)
+    await asyncio.sleep(5)
+    world.faults.append(busy)
+    claims = [world.claim("alice", f"r{number}", pool="fast") for number in range(3)]
+    await asyncio.gather(*claims)
+
+
+async def a_pool_without_nodes(world: World) -> None:
+    """B.3: the pods of one pool find no node, and those of another start all the same."""
+
+    def unschedulable(pod: Json) -> None:
+        if pod["metadata"]["labels"].get(names.POOL) == "stuck":
+            said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"}
+            pod["status"]["conditions"] = [said]
+
+    world.nodes.holds_up = unschedulable
+    await world.make_pool("stuck", size=40)
+    await asyncio.sleep(20)
+    await world.make_pool("fast", "team-b", size=1)
+    await world.claim("alice", "r1", "team-b", pool="fast", wait=30)
+
+
+async def an_unreadable_object(world: World) -> None:
+    """B.4: lists go on without it, and it says itself that it cannot be read."""
+    ref = await world.declare("mallory", "strange")
+    await world.until_used(world.sessions[ref])
+    world.sessions[ref].over = "unreadable"
+    world.cluster.edit(ref, lambda obj: obj["spec"].update(templateRef=["python"], idleTimeoutSeconds="x"))
+    mine = await world.declare("bob", "mine")
+    await world.until_used(world.sessions[mine])
+    await asyncio.sleep(5)
+    assert await world.listed("bob") >= 1
+    ready = world.condition(ref, "Ready")
+    assert ready.get("status") != "True", ready
+    assert world.status(ref).get("conditions"), "nothing is said of it"
+
+
+async def a_policy_that_opens(world: World) -> None:
+    """B.5: Isolated is not True while another policy lets the sandbox out."""
+    ref = await world.declare("bob", "mine")
+    await world.until_used(world.sessions[ref])
+    spec = {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{}]}
+    await world.make(NETWORK_POLICY, "open", "team-a", spec=spec)
+    await asyncio.sleep(30)
+    isolated = world.condition(ref, "Isolated")
+    assert isolated.get("status") != "True", isolated
+    assert "open" in isolated.get("message", ""), isolated
+    await world.user.delete(Ref(NETWORK_POLICY, "team-a", "open"))
+    await world.until(lambda: world.condition(ref, "Isolated").get("status") == "True", "isolated again")
+
+
+async def a_deleted_template(world: World) -> None:
+    """B.6: a sandbox that runs recovers without it."""
+    await world.make_pool()
+    session = await world.claim("alice", "r1", pool="fast", lease=3600)
+    mine = await world.declare("bob", "mine")
+    await world.until_used(world.sessions[mine])
+    await asyncio.sleep(5)
+    await world.user.delete(Ref(SANDBOX_TEMPLATE, "team-a", "python"))
+    await asyncio.sleep(5)
+    for ref in (session.ref, mine):
+        world.edit_pod(ref, lambda pod: ended(pod, 1))
+    for ref in (session.ref, mine):
+        await world.until_used(world.sessions[ref])
+
+
+async def marks_for_autoscalers(world: World) -> None:
+    """B.8: a node may be emptied of warm pods, and of no claimed one."""
+    await world.make_pool()
+    session = await world.claim("alice", "r1", pool="fast")
+    await world.until(lambda: any(map(is_warm, world.there(POD, "team-a").values())), "warm again")
+    await asyncio.sleep(5)
+    marks = {
+        is_warm(pod): pod["metadata"]["annotations"].get("cluster-autoscaler.kubernetes.io/safe-to-evict")
+        for pod in world.there(POD, "team-a").values()
+    }
+    assert marks == {True: "true", False: "false"}, marks
+    await world.release(session)
+
+
+async def tries(work: Awaitable[object]) -> None:
+    """It may be refused."""
+    with suppress(FleetError):
+        await work
+
+
+def is_warm(pod: Json) -> bool:
+    return bool(pod["metadata"]["labels"].get(names.STATE) == "warm")

@@ -1,0 +1,225 @@
+"""Any course of events: callers, tenants, nodes, crashes and an API server in trouble, one step after the other."""
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+
+from hypothesis import strategies as st
+from sandfleet_operator.api import kube
+from sandfleet_operator.api.errors import Code, FleetError
+from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_POOL, Ref
+from sandfleet_operator.plan.pods import names
+from support.fakes.kube_memory import After, Before, Write
+from transition.joint.processes import Process
+from transition.joint.scenarios import JUNK, is_warm
+from transition.joint.world import Session, World
+from transition.nodes import ended, evicted
+
+USERS = ("alice", "bob")
+# Namespace and pool; without a pool the claim is one of the template.
+PLACES = (("team-a", "fast"), ("team-a", "other"), ("team-b", "fast"), ("team-c", ""))
+POOLS = tuple(place for place in PLACES if place[1])
+LEASES = (20.0, 300.0, 3600.0)
+# A sandbox that crashes more often may be given up.
+MOST_CRASHES = 3
+FAULTS = {
+    "lost": After(),
+    "500": Before(kube.ServerError(500, "InternalError", "cannot write: 500")),
+    "done, 500": After(kube.ServerError(500, "InternalError", "cannot write: 500")),
+    "429": Before(kube.TooManyRequests(429, "TooManyRequests", "cannot write: 429", 1.0)),
+    "409": Before(kube.Conflict(409, "Conflict", "cannot write: 409")),
+}
+# What a claim may be answered if it gets no sandbox: an INTERNAL error has no reason.
+TRUE = frozenset(Code) - {Code.INTERNAL, Code.INVALID_ARGUMENT, Code.UNAUTHENTICATED, Code.UNIMPLEMENTED}
+
+NUMBERS = st.integers(0, 5)
+CLAIM = st.tuples(st.just("claim"), st.sampled_from(USERS), NUMBERS, st.sampled_from(PLACES), st.sampled_from(LEASES))
+DECLARE = st.tuples(st.just("declare"), st.sampled_from(USERS), NUMBERS, st.sampled_from(PLACES))
+WRITE = st.sampled_from(
+    [("create", fault) for fault in FAULTS if fault != "409"] + [("patch", fault) for fault in FAULTS]
+)
+STEPS = st.one_of(
+    CLAIM,
+    CLAIM,
+    DECLARE,
+    st.tuples(st.just("release"), NUMBERS),
+    st.tuples(st.just("renew"), NUMBERS, st.sampled_from(LEASES)),
+    st.tuples(st.just("use"), NUMBERS),
+    st.tuples(st.just("remove"), NUMBERS),
+    st.tuples(st.just("resize"), st.sampled_from(POOLS), st.integers(0, 2)),
+    st.tuples(st.just("lose_pod"), NUMBERS, st.sampled_from(["crash", "evict", "delete"])),
+    st.tuples(st.just("operator_away"), st.sampled_from([1.0, 30.0])),
+    st.tuples(st.just("end_leader")),
+    st.tuples(st.just("crash_at"), st.integers(1, 25), st.booleans()),
+    st.tuples(st.just("trouble"), WRITE, st.integers(1, 4)),
+    st.tuples(st.just("watches"), st.booleans()),
+    st.tuples(st.just("reinstall")),
+    st.tuples(st.just("deface"), NUMBERS, st.sampled_from(JUNK)),
+    st.tuples(st.just("deface_pod"), NUMBERS, st.sampled_from(JUNK)),
+)
+PAUSES = st.sampled_from([0.0, 0.0, 0.05, 0.3, 1.0, 5.0, 20.0])
+PLANS = st.lists(st.tuples(STEPS, PAUSES), min_size=1, max_size=30)
+
+
+class Story:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.held: list[Session] = []
+        self._callers: set[asyncio.Task[None]] = set()
+        self._crashes: dict[Ref, int] = {}
+        self._declared = 0
+        self._away: list[asyncio.Task[None]] = []
+
+    async def run(self, plan: list[tuple[tuple[object, ...], float]]) -> None:
+        for namespace, name in POOLS:
+            await self.world.make_pool(name, namespace)
+        for (step, *values), pause in plan:
+            await getattr(self, str(step))(*values)
+            await asyncio.sleep(pause)
+        self.world.faults.clear()
+        await asyncio.gather(*self._away)
+        await self.world.until(lambda: not self._callers, "answered to all callers", within=300.0)
+
+    def _one(self, number: int) -> Session | None:
+        return self.held[number % len(self.held)] if self.held else None
+
+    # Callers.
+
+    def _caller(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._callers.add(task)  # type: ignore[arg-type] # a coroutine makes a task
+        task.add_done_callback(self._callers.discard)  # type: ignore[arg-type]
+
+    async def claim(self, user: str, number: int, place: tuple[str, str], lease: float) -> None:
+        async def claimed() -> None:
+            namespace, pool = place
+            try:
+                # Each place has request ids of its own.
+                request = f"{namespace}-{pool}-{number}"
+                session = await self.world.claim(user, request, namespace, pool=pool, lease=lease)
+            except FleetError as error:
+                if error.problem.code not in TRUE:
+                    self.world.went_wrong(f"a claim of {place} ended without a reason: {error.problem}")
+            else:
+                if session not in self.held:
+                    self.held.append(session)
+
+        self._caller(claimed())
+
+    async def _quietly(self, work: Awaitable[object]) -> None:
+        """What fails because the session is over, is not wrong; World.end looks at those that are not."""
+        with suppress(FleetError):
+            await work
+
+    async def release(self, number: int) -> None:
+        if (session := self._one(number)) is not None:
+            self._caller(self._quietly(self.world.release(session)))
+
+    async def renew(self, number: int, lease: float) -> None:
+        if (session := self._one(number)) is not None and not session.over:
+            self._caller(self._quietly(self.world.renew(session, lease)))
+
+    async def use(self, number: int) -> None:
+        if (session := self._one(number)) is not None:
+            self._caller(self._quietly(self.world.use(session)))
+
+    # Tenants.
+
+    async def declare(self, user: str, number: int, place: tuple[str, str]) -> None:
+        namespace, pool = place
+        name = f"mine-{number}"
+        if Ref(CODE_SANDBOX, namespace, name) in self.world.owners:
+            return
+        spec = {"poolRef": {"name": pool}} if pool else {}
+        ref = await self.world.declare(user, name, namespace, **spec)
+        self.held.append(self.world.sessions[ref])
+
+    async def remove(self, number: int) -> None:
+        if (session := self._one(number)) is not None:
+            await self.world.remove(session.ref)
+
+    async def deface(self, number: int, junk: str) -> None:
+        """A tenant's object with annotations of any content; what comes of its own sandbox is not promised."""
+        self._declared += 1
+        bound = {names.BOUND_POD: "x/y" if number % 2 else junk, names.CLAIM: junk}
+        ref = await self.world.declare("mallory", f"junk-{self._declared}", annotations=bound)
+        self.world.sessions[ref].over = "forged"
+
+    async def deface_pod(self, number: int, junk: str) -> None:
+        """A warm pod of the same tenant's namespace."""
+        warm = [name for name, pod in self.world.there(POD, "team-a").items() if is_warm(pod)]
+        if warm:
+            ref = Ref(POD, "team-a", warm[number % len(warm)])
+            change = {"annotations": {names.CLAIM: junk}, "labels": {names.STATE: "claimed"} if number % 2 else {}}
+            await self.world.user.merge(ref, {"metadata": change})
+
+    # The cluster.
+
+    async def resize(self, place: tuple[str, str], size: int) -> None:
+        await self.world.user.merge(Ref(SANDBOX_POOL, *place), {"spec": {"replicas": size}})
+
+    async def lose_pod(self, number: int, how: str) -> None:
+        session = self._one(number)
+        pod = self.world.pod_of(session.ref) if session else None
+        if session is None or pod is None:
+            return
+        self._crashes[session.ref] = self._crashes.get(session.ref, 0) + 1
+        if self._crashes[session.ref] > MOST_CRASHES:
+            return
+        if how == "delete":
+            self.world.edit_pod(session.ref, lambda _pod: None)
+            await self.world.user.delete(pod)
+        elif self.world.cluster.objects[pod]["status"].get("containerStatuses"):
+            self.world.edit_pod(session.ref, evicted if how == "evict" else lambda obj: ended(obj, 1))
+
+    async def operator_away(self, seconds: float) -> None:
+        async def away() -> None:
+            await asyncio.sleep(seconds)
+            self.world.operator.held = False
+
+        self.world.operator.hold()
+        self._away.append(asyncio.create_task(away()))
+
+    async def end_leader(self) -> None:
+        self.world.end_leader()
+
+    async def crash_at(self, number: int, before: bool) -> None:
+        """The process that does the write with this number, from now on, ends with it."""
+        left = [number]
+
+        def crash(process: Process, write: Write) -> Before | After | None:
+            if write.ref.kind == kube.LEASE:
+                return None
+            left[0] -= 1
+            if left[0]:
+                return None
+            self.world.slot_of(process).crash()
+            return (Before if before else After)(asyncio.CancelledError())
+
+        self.world.faults.append(crash)
+
+    async def trouble(self, what: tuple[str, str], many: int) -> None:
+        verb, fault = what
+        left = [many]
+
+        def meets(_process: Process, write: Write) -> Before | After | None:
+            if write.verb != verb or not left[0] or write.ref.kind == kube.LEASE:
+                return None
+            left[0] -= 1
+            return FAULTS[fault]
+
+        self.world.faults.append(meets)
+
+    async def watches(self, expire: bool) -> None:
+        """All watches end; or what was seen is too old to go on from."""
+        if expire:
+            self.world.cluster.expire()
+        else:
+            self.world.cluster.end_watches()
+
+    async def reinstall(self) -> None:
+        """The processes and their Leases go with the old release."""
+        for slot in (self.world.operator, *self.world.fleets):
+            slot.crash()
+        for ref in [one for one in self.world.cluster.objects if one.kind == kube.LEASE]:
+            await self.world.user.delete(ref)

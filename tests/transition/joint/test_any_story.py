@@ -1,0 +1,21 @@
+"""Any course of events on operator and fleet together. SANDFLEET_EXAMPLES makes the search longer (`make joint`)."""
+
+import os
+
+from hypothesis import HealthCheck, given, settings
+from transition.joint.play import faults
+from transition.joint.story import PLANS, Story
+
+EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "10"))
+
+
+@settings(
+    # The short profile tells the same stories each time.
+    derandomize=EXAMPLES <= 10,
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(plan=PLANS)
+def test_promises_are_kept_and_in_the_end_nothing_is_left(plan):
+    assert faults(lambda world: Story(world).run(plan)) == []
