@@ -20,7 +20,8 @@ from support.operator.builders import IMAGE, SETTINGS
 from transition import builders
 from transition import world as worlds
 from transition.fake_time import run
-from transition.world import NAME, NAMESPACE, World, ended, evicted
+from transition.nodes import ended, evicted
+from transition.world import NAME, NAMESPACE, World
 
 OTHER = IMAGE.replace(":1", ":2")
 TEMPLATE = Ref(SANDBOX_TEMPLATE, NAMESPACE, "python")
@@ -144,7 +145,7 @@ def _no_image(pod: Json) -> None:
 def test_a_sandbox_that_never_ran_follows_the_corrected_template() -> None:
     async def go() -> None:
         async with World() as world:
-            world.holds_up = _no_image
+            world.nodes.holds_up = _no_image
             await world.make_sandbox()
             await world.until(lambda: world.reason() == "ImagePullFailed", "stuck")
             assert "templateRevision" not in world.status()

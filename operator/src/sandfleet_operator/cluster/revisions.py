@@ -2,19 +2,25 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from sandfleet_operator.api.kinds.template import TemplateSpec
 from sandfleet_operator.api.kube import (
     CONTROLLER_REVISION,
     AlreadyExists,
+    Cause,
     Conflict,
     Forbidden,
     Invalid,
     Json,
+    KubeError,
+    NotCreated,
     NotFound,
     Ref,
 )
+from sandfleet_operator.cluster.creation import not_created
 from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.plan.pods.revision import is_genuine, kept_spec, revision_of
 
 # Of each of its memories.
@@ -68,6 +74,19 @@ class Revisions:
                 self._there.clear()
             namespace, name = _key(manifest)
             self._there[namespace, manifest["data"]["template"]] = name
+
+    async def keep(self, manifest: Json | None, fencing: Callable[[], object]) -> NotCreated | None:
+        """As `ensure`, where there is a manifest; why it cannot now. `fencing` raises NotLeadingError."""
+        if manifest is None or self.has(manifest):
+            return None
+        try:
+            fencing()
+            await self.ensure(manifest)
+        except NotLeadingError as error:
+            return NotCreated(Cause.BUSY, str(error))
+        except KubeError as error:
+            return not_created(error)
+        return None
 
     async def _create(self, manifest: Json) -> None:
         try:

@@ -25,8 +25,8 @@ from sandfleet_operator.api.kube import (
     Ref,
 )
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.cluster.intake import Unreadable
 from sandfleet_operator.cluster.store import Store
-from sandfleet_operator.cluster.unreadable import Unreadable
 from sandfleet_operator.executors.services import ServiceWatch
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.sandbox import status as conditions

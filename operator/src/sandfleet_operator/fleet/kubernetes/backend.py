@@ -28,7 +28,7 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Exit, Sandbox
-from sandfleet_operator.cluster.creation import create, not_created
+from sandfleet_operator.cluster.creation import create
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.revisions import Revisions
@@ -191,7 +191,7 @@ class KubernetesBackend:
         async with run.lock:
             own_ids = await self._user_namespaces(recipe.wanted.runtime_class)
             manifest = warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
-            if (unkept := await self._keep(recipe)) is not None:
+            if (unkept := await self._revisions.keep(recipe.kept, self._writer.fencing)) is not None:
                 self._not_made(run, unkept)
                 return
             made = await self._create(manifest)
@@ -207,19 +207,6 @@ class KubernetesBackend:
             self._store.put(POD, made)
             self._events.put_nowait(Made(run.key))
         self.saw_pod(self._store.get(run.ref) or made, gone=False)
-
-    async def _keep(self, recipe: Recipe) -> NotCreated | None:
-        """Keeps the template's spec before the first pod that is made from it; why it cannot now."""
-        if recipe.kept is None or self._revisions.has(recipe.kept):
-            return None
-        try:
-            self._writer.fencing()
-            await self._revisions.ensure(recipe.kept)
-        except NotLeadingError as error:
-            return NotCreated(Cause.BUSY, str(error))
-        except KubeError as error:
-            return not_created(error)
-        return None
 
     async def _create(self, manifest: Json) -> Json | NotCreated:
         try:

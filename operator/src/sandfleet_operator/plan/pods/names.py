@@ -51,7 +51,7 @@ OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, E
 # The metadata of control: the chart's ValidatingAdmissionPolicy lets only the control plane write it. Of COMPONENT only
 # SANDBOX_COMPONENT counts. TRACEPARENT is not in it, because owners of sandboxes may write it.
 CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
-CONTROL_ANNOTATIONS = frozenset({SPEC_HASH, SERVICES, BOUND_POD, CLAIM, LEASE_EXPIRES, RETENTION})
+CONTROL_ANNOTATIONS = frozenset({SPEC_HASH, SERVICES, BOUND_POD, CLAIM, LEASE_EXPIRES, RETENTION, TEMPLATE_REVISION})
 
 DEFAULT_DENY = "sandfleet-default-deny"
 CLASS_POLICY, OWN_POLICY = "sandfleet-egress-", "sandfleet-own-egress-"
