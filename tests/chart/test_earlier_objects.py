@@ -56,7 +56,13 @@ def test_converted_objects_have_only_fields_of_the_schema(tmp_path: Path) -> Non
 
 
 # Fields that came after the renaming: no earlier object has them.
-NEWER = ("spec.networkClosure", "spec.affinity", "spec.topologySpreadConstraints", "spec.podAnnotations")
+NEWER = (
+    "spec.networkClosure",
+    "spec.startTimeoutSeconds",
+    "spec.affinity",
+    "spec.topologySpreadConstraints",
+    "spec.podAnnotations",
+)
 
 
 def test_every_field_is_converted(tmp_path: Path) -> None:

@@ -321,6 +321,7 @@ def test_a_template_with_only_an_image_gets_defaults(cluster: Cluster, namespace
         "runtimeClassName": "gvisor",
         "rollback": {"enabled": True, "maxMemory": "1Gi"},
         "packagesTimeoutSeconds": 300,
+        "startTimeoutSeconds": 120,
     }
     sandbox = cluster.api.create(an_object("CodeSandbox", namespace, {"inline": {"image": "python:3"}}))["spec"]
     # What is left open there depends on what the settings allow.

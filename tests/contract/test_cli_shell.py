@@ -94,6 +94,15 @@ def person(*words, **options):
         made.close()
 
 
+def test_a_shell_without_an_id_is_in_a_fresh_sandbox_that_ends_with_it(fleet):
+    with person("shell") as one:
+        one.sees(rb"\$ ")
+        one.types("echo $((6*7))\r")
+        one.sees(rb"\r42\r\n")
+        one.types("exit 3\r")
+        assert one.ends() == 3
+
+
 def test_a_shell_is_a_terminal_of_the_sandbox_and_ends_with_its_code(sandbox):
     with person("shell", sandbox.sandbox_id, rows=31, cols=101) as one:
         one.sees(rb"\$ ")

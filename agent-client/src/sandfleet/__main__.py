@@ -2,6 +2,6 @@
 
 import sys
 
-from sandfleet.cli import main
+from sandfleet_command import main
 
 sys.exit(main())

@@ -413,3 +413,37 @@ async def test_the_fleet_rereads_the_capabilities_of_nodes(world, monkeypatch):
         return await fleet._facts.user_namespaces("gvisor")
 
     await world.until(learned)
+
+
+# Starts that never come about.
+
+
+class Stuck(World):
+    """No node has room for the pods of one pool."""
+
+    def _start(self, pod, number):
+        if pod["metadata"]["labels"].get(names.POOL) != "stuck":
+            super()._start(pod, number)
+
+
+async def test_a_pool_without_a_node_does_not_hold_back_the_first_start_of_another():
+    async with Stuck() as world:
+        await world.add(template_object(), pool_object("stuck", size=30))
+        fleet = await world.fleet()
+        await world.until(lambda: len(world.pods()) == upkeep.STARTS_PER_NODE)
+        await world.add(pool_object("other", size=0))
+        await world.until(lambda: fleet.scheduler.pool("team/other"))
+        assert (await world.claim(fleet, pool="other")).pool == "team/other"
+        assert fleet.scheduler.summary("team/stuck").starting == upkeep.STARTS_PER_NODE
+
+
+async def test_a_template_says_how_long_its_pods_may_take_to_start():
+    async with Stuck() as world:
+        await world.add(
+            template_object(),
+            template_object("large", startTimeoutSeconds=900),
+            pool_object("stuck", size=0, template="large"),
+            pool_object("usual", size=0),
+        )
+        fleet = await world.fleet()
+        assert [fleet.scheduler.pool(f"team/{name}").start_timeout for name in ("stuck", "usual")] == [900.0, 120.0]

@@ -56,6 +56,11 @@ def _unchecked(kind: Callable[..., Any], said: dict[str, Any], _path: str) -> An
         raise json.JSONDecodeError(str(error), "", 0) from error
 
 
+def _without_text(one: record.Record, **changes: Any) -> record.Record:
+    """A record that is spelled anew, from what this release knows of it."""
+    return replace(one, **{name: value for name, value in changes.items() if name != "text"})
+
+
 async def _says_nothing(_self: Reconciler, _obj: Json, _error: FleetError) -> None:
     return None
 
@@ -85,6 +90,7 @@ MUTANTS = (
     ),
     Mutant("A.7", scenarios.one_request_id_in_two_places, ((KubernetesFleetApi, "_requested", _requested_anywhere),)),
     Mutant("A.8", scenarios.a_reinstallation, ((elector, "next_number", lambda last, _seen: last + 1),)),
+    Mutant("A.10", scenarios.a_record_of_a_newer_version, ((record, "replace", _without_text),)),
     Mutant(
         "B.1",
         scenarios.a_claim_in_an_empty_namespace,
@@ -106,4 +112,5 @@ MUTANTS = (
         ((Reconciler, "_say_unreadable", _says_nothing),),
     ),
     Mutant("B.5", scenarios.a_policy_that_opens, ((openings, "openers", lambda *_args: ()),)),
+    Mutant("B.8", scenarios.marks_for_autoscalers, ((names, "SAFE_TO_EVICT", "sandfleet.io/unmarked"),)),
 )

@@ -22,9 +22,9 @@ from sandfleet_operator.api.kube import (
     TooManyRequests,
 )
 from sandfleet_operator.plan.pods import names
-from support.fakes.kube_memory import Before, Write
+from support.fakes.kube_memory import After, Before, Write
 from transition.joint.processes import Process
-from transition.joint.world import World
+from transition.joint.world import Session, World
 from transition.nodes import ended, evicted
 
 Scenario = Callable[[World], Awaitable[None]]
@@ -52,8 +52,25 @@ async def an_ordinary_day(world: World) -> None:
     world.edit_pod(sessions[0].ref, lambda pod: ended(pod, 1))
     world.edit_pod(sessions[3].ref, evicted)
     for session in (sessions[0], *sessions[3:]):
-        await world.until_used(session)
+        if not session.over:
+            await world.until_used(session)
     await world.release(sessions[1])
+
+
+def crash(world: World, number: int, *, done: bool) -> None:
+    """The process that does the write with this number, from now on, ends with it."""
+    left = [number]
+
+    def ends(process: Process, write: Write) -> Before | After | None:
+        if write.ref.kind == LEASE:
+            return None
+        left[0] -= 1
+        if left[0]:
+            return None
+        world.slot_of(process).crash()
+        return (After if done else Before)(asyncio.CancelledError())
+
+    world.faults.append(ends)
 
 
 async def an_annotation_of_any_content(world: World) -> None:
@@ -171,13 +188,8 @@ async def one_request_id_in_two_places(world: World) -> None:
         await tries(world.claim("alice", "r1", namespace, pool=name))
 
 
-async def a_reinstallation(world: World) -> None:
-    """A.8: Leases that begin anew strand no claim that was not written down yet."""
-    await world.make_pool()
-    for _ in range(3):
-        await world.until(lambda: world.leader, "served")
-        world.end_leader()
-        await asyncio.sleep(20)
+async def an_unrecorded_claim(world: World) -> Session:
+    """All processes end after a claim was answered, and before its object is written."""
 
     def all_end(_process: Process, write: Write) -> Before | None:
         if write.verb != "create" or write.ref.kind != CODE_SANDBOX:
@@ -190,11 +202,27 @@ async def a_reinstallation(world: World) -> None:
     session = await world.claim("alice", "r1", pool="fast", lease=3600)
     await world.until(lambda: world.leader is None, "ended")
     world.faults.clear()
+    return session
+
+
+def begin_again(world: World) -> None:
+    for slot in (world.operator, *world.fleets):
+        slot.held = False
+
+
+async def a_reinstallation(world: World) -> None:
+    """A.8: Leases that begin anew strand no claim that was not written down yet."""
+    await world.make_pool()
+    for _ in range(3):
+        await world.until(lambda: world.leader, "served")
+        world.end_leader()
+        await asyncio.sleep(20)
+
+    session = await an_unrecorded_claim(world)
     for ref in [one for one in world.cluster.objects if one.kind == LEASE]:
         await world.user.delete(ref)
     await asyncio.sleep(5)
-    for slot in (world.operator, *world.fleets):
-        slot.held = False
+    begin_again(world)
     await world.until_used(session)
     await world.claim("alice", "r2", pool="fast")
 
@@ -218,25 +246,23 @@ async def deletions(world: World) -> None:
 async def a_record_of_a_newer_version(world: World) -> None:
     """A.10: a fleet that was rolled back goes on with claims that a newer one wrote."""
     await world.make_pool()
-    for slot in world.fleets:
-        slot.held = True
-    session = await world.claim("alice", "r1", pool="fast", lease=3600)
+    session = await an_unrecorded_claim(world)
     pod = world.pod_of(session.ref)
     assert pod is not None
-    world.end_leader()
 
     def newer(obj: Json) -> None:
         record = json.loads(obj["metadata"]["annotations"][names.CLAIM])
         obj["metadata"]["annotations"][names.CLAIM] = json.dumps({"newer": {"a": 1}, **record}, indent=1)
-        obj["metadata"]["ownerReferences"] = []
 
     world.cluster.edit(pod, newer)
-    if session.ref in world.cluster.objects:
-        await world.user.delete(session.ref)
-        world.cluster.collect()
-    for slot in world.fleets:
-        slot.held = False
+    begin_again(world)
     await world.until_used(session)
+    await world.until(lambda: session.ref in world.cluster.objects, "written down")
+    await asyncio.sleep(1)
+    for obj in (world.cluster.objects[pod], world.cluster.objects[session.ref]):
+        assert json.loads(obj["metadata"]["annotations"][names.CLAIM])["newer"] == {"a": 1}
+    world.end_leader()
+    await asyncio.sleep(20)
     await world.release(session)
     await world.until(lambda: pod not in world.cluster.objects, "without its pod")
 

@@ -11,7 +11,7 @@ from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_POOL, Ref
 from sandfleet_operator.plan.pods import names
 from support.fakes.kube_memory import After, Before, Write
 from transition.joint.processes import Process
-from transition.joint.scenarios import JUNK, is_warm
+from transition.joint.scenarios import JUNK, crash, is_warm
 from transition.joint.world import Session, World
 from transition.nodes import ended, evicted
 
@@ -183,20 +183,8 @@ class Story:
     async def end_leader(self) -> None:
         self.world.end_leader()
 
-    async def crash_at(self, number: int, before: bool) -> None:
-        """The process that does the write with this number, from now on, ends with it."""
-        left = [number]
-
-        def crash(process: Process, write: Write) -> Before | After | None:
-            if write.ref.kind == kube.LEASE:
-                return None
-            left[0] -= 1
-            if left[0]:
-                return None
-            self.world.slot_of(process).crash()
-            return (Before if before else After)(asyncio.CancelledError())
-
-        self.world.faults.append(crash)
+    async def crash_at(self, number: int, done: bool) -> None:
+        crash(self.world, number, done=done)
 
     async def trouble(self, what: tuple[str, str], many: int) -> None:
         verb, fault = what

@@ -1,15 +1,31 @@
 """Operator and fleet together: each scenario of issue 16 ends well, and without its mend it does not."""
 
+import os
+
 import pytest
 from transition.joint.mutants import MUTANTS
 from transition.joint.play import faults
-from transition.joint.scenarios import an_ordinary_day
+from transition.joint.scenarios import an_ordinary_day, crash
 
+EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "10"))
+# Writes of the ordinary day. The short profile looks at some of them.
+WRITES, STEP = 84, 1 if EXAMPLES > 10 else 17
 FINDS = [pytest.param(one, id=f"{one.point}-{one.scenario.__name__}") for one in MUTANTS]
 
 
 def test_an_ordinary_day_keeps_all_promises_and_leaves_nothing():
     assert faults(an_ordinary_day) == []
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_process_that_ends_at_any_write_changes_nothing(done):
+    for number in range(1, WRITES, STEP):
+
+        async def day(world, number=number):
+            crash(world, number, done=done)
+            await an_ordinary_day(world)
+
+        assert (number, faults(day)) == (number, [])
 
 
 @pytest.mark.parametrize("mutant", FINDS)

@@ -10,12 +10,14 @@ import pytest
 from sandfleet_operator.api.kinds.sandbox import code_sandbox, status_json
 from sandfleet_operator.api.kube import CODE_SANDBOX, LEASE, POD, Ref
 from sandfleet_operator.api.values import Claim, Limits, RequestKey, State
+from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.cluster.elector import Elector
+from sandfleet_operator.plan.claims.lease_end import lease_end
 from sandfleet_operator.plan.claims.record import Record, read_record, record_of, record_text
 from sandfleet_operator.plan.leadership import Terms
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import pod_of
-from support.kubernetes.world import LEASE_REF, SYSTEM, TEAM, World, pool_object, template_object
+from support.kubernetes.world import LEASE_REF, SYSTEM, TEAM, World, pool_object, sandbox_object, template_object
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORDS = {
@@ -155,6 +157,39 @@ async def test_a_claim_is_completed_and_released_with_the_record_that_another_re
         fleet = await world.fleet(number=3)
         assert await fleet.fleet.release(key)
         await world.until(lambda: not world.objects() and ref not in world.cluster.objects)
+
+
+@pytest.mark.parametrize("spelled", [as_stored, by_a_later_release])
+async def test_a_session_that_another_release_wrote_down_is_renewed_and_released(spelled):
+    claimed, annotations = stored("claimed-pod.json"), stored("claim-annotations.json")
+    text = annotations[names.CLAIM] = claimed["metadata"]["annotations"][names.CLAIM] = spelled(
+        annotations[names.CLAIM]
+    )
+    pod, ref = Ref(POD, TEAM, claimed["metadata"]["name"]), Ref(CODE_SANDBOX, TEAM, read_record(text).object)
+    async with World() as world:
+        await world.add(template_object(), pool_object(size=1))
+        obj = sandbox_object(ref.name)
+        obj["metadata"]["annotations"] = annotations
+        made = await world.kube.create(obj)
+        claimed["metadata"]["ownerReferences"][0]["uid"] = made["metadata"]["uid"]
+        world.cluster.commit(pod, claimed)
+        # After an upgrade, and again after a rollback.
+        for number in (2, 3):
+            fleet = await world.fleet(number=number)
+            session = fleet.session_of(f"{TEAM}/{ref.name}")
+            assert (session.sandbox_id, session.state) == (f"{TEAM}/{pod.name}", State.CLAIMED)
+            await fleet.fleet.renew(session.sandbox_id, number * 1000.0)
+            await world.until(lambda number=number: lease_left(world.cluster.objects[ref]) > number * 1000.0 - 30)
+            assert world.cluster.objects[ref]["metadata"]["annotations"][names.CLAIM] == text
+            if number == 3:
+                assert await fleet.fleet.release(session.sandbox_id)
+            await world.kill(fleet)
+        await world.until(lambda: ref not in world.cluster.objects and pod not in world.cluster.objects)
+
+
+def lease_left(obj):
+    now = wall_clock()
+    return (lease_end(obj["metadata"]["annotations"], now) or now) - now
 
 
 @pytest.mark.parametrize("spelled", [as_stored, by_a_later_release])

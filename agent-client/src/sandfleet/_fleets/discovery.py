@@ -52,6 +52,11 @@ async def default_fleet(*, isolation: Isolation, pool: str = "", namespace: str 
     return _at(await asyncio.to_thread(embedded.start_or_join, isolation))
 
 
+def is_named(*, pool: str = "", namespace: str | None = None) -> bool:
+    """Return whether a new sandbox is of a fleet that the environment or the call names, not of this process's own."""
+    return bool(os.environ.get("SANDFLEET_ADDRESS")) or cluster.is_chosen(asked=bool(pool or namespace))
+
+
 async def find_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None, rpc_timeout: float) -> Link:
     """Open a sandbox of the given fleet, or search the fleets for it. Raises SandboxEnded, PreconditionFailed."""
     fleet = fleet or await find_fleet_of(sandbox_id)
@@ -63,7 +68,7 @@ async def find_fleet_of(sandbox_id: str) -> AsyncFleet:
     namespace, slash, _ = sandbox_id.partition("/")
     if slash:
         return await _of_cluster(namespace)
-    for address in await asyncio.to_thread(_addresses):
+    for address in await asyncio.to_thread(addresses):
         candidate = _at(address)
         with suppress(SandboxEnded, UnavailableError, RpcTimeout):
             await candidate.get_within(sandbox_id, _LOOK_TIMEOUT)
@@ -103,7 +108,7 @@ async def list_sandboxes(label_selector: str, *, namespace: str | None, fleet: A
     if fleet is not None:
         return await fleet.list(label_selector, namespace=namespace)
     found: list[SandboxInfo] = []
-    for address in await asyncio.to_thread(_addresses):
+    for address in await asyncio.to_thread(addresses):
         with suppress(UnavailableError, RpcTimeout):
             found += await _at(address).list_within(label_selector, _LOOK_TIMEOUT)
     return found
@@ -127,7 +132,7 @@ async def _of_cluster(namespace: str | None) -> AsyncFleet:
     return _shared.setdefault(key, found)
 
 
-def _addresses() -> list[str]:
+def addresses() -> list[str]:
     """Return where to look for sandboxes: the named fleet, else this process's and then all others of this user."""
     if named := os.environ.get("SANDFLEET_ADDRESS"):
         return [named]

@@ -1,7 +1,7 @@
 """The command `sandfleet`: one module for each of its commands, imported when it is asked for.
 
-Exit codes: 0 all well, 1 what was run failed, 2 wrong usage, 3 the platform failed, 130 Ctrl-C. `sandboxes exec` and
-`shell` end with the exit code of their command, and with 255 when the platform failed.
+Exit codes: 0 all well, 1 what was run failed, 2 wrong usage, 3 the platform failed, 130 Ctrl-C. `run` ends with the
+exit code of its script; `exec` and `shell` end with that of their command, and with 255 when the platform failed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,32 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from sandfleet import __version__
 from sandfleet.errors import InvalidArgument, SandfleetError
 
 OK, FAILED, USAGE, PLATFORM, INTERRUPTED = 0, 1, 2, 3, 130
 
 _COMMANDS = {
     "run": ("sandfleet.cli.run", "run a file in a new sandbox, or in an existing one"),
+    "create": ("sandfleet.cli.create", "create a sandbox that stays, and print its id"),
     "cp": ("sandfleet.cli.cp", "copy files between this machine and a sandbox"),
     "sandboxes": ("sandfleet.cli.sandboxes", "list, describe and end sandboxes, and run commands in them"),
-    "shell": ("sandfleet.cli.shell", "open a terminal in a sandbox"),
+    "shell": ("sandfleet.cli.shell", "open a terminal in a sandbox, or in a fresh one that ends with it"),
     "forward": ("sandfleet.cli.forward", "forward ports of this machine to a sandbox, until Ctrl-C"),
     "pool": ("sandfleet.cli.pool", "list the pools of warm sandboxes of a cluster"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
     "dev": ("sandfleet.cli.dev", "serve a fleet on this machine until Ctrl-C"),
+    "completion": ("sandfleet.cli.completion", "print what makes bash, zsh or fish complete this command"),
+}
+# Short for `sandboxes ls`, …
+_SHORT = {
+    "ls": "list sandboxes",
+    "ps": "list the commands that are running in a sandbox",
+    "top": "show what a sandbox uses of its limits",
+    "exec": "run a command in a sandbox",
+    "logs": "show the log of a service",
+    "kill": "end sandboxes, with everything in them",
 }
 
 
@@ -38,9 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _open_missing()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    words, behind = _cut(words)
-    options = _parsed(words)
-    options.behind = behind
+    if words[:2] == ["completion", "--words"]:
+        return int(import_module("sandfleet.cli.completion").complete(words[2:]))
+    words, behind = _cut(in_full(words))
+    try:
+        options = _parsed(words)
+        options.behind = behind
+    except KeyboardInterrupt:
+        return INTERRUPTED
     try:
         code = import_module(_COMMANDS[options.command][0]).run(options)
         sys.stdout.flush()
@@ -80,7 +97,7 @@ def end_at_sigterm() -> None:
 
 
 def _parsed(words: list[str]) -> argparse.Namespace:
-    parser = _parser(words)
+    parser = parser_for(words)
     options, unknown = parser.parse_known_args(words)
     if unknown:
         hint = "; options of the command go after --" if _takes_command(words) else ""
@@ -89,25 +106,39 @@ def _parsed(words: list[str]) -> argparse.Namespace:
 
 
 def _takes_command(words: Sequence[str]) -> bool:
-    return words[:2] == ["sandboxes", "exec"] or words[:1] == ["shell"]
+    return words[:2] == ["sandboxes", "exec"] or words[:1] in (["shell"], ["run"])
+
+
+def in_full(words: list[str]) -> list[str]:
+    """Replace a short word: `ls` is `sandboxes ls`."""
+    return ["sandboxes", *words] if words[:1] and words[0] in _SHORT else words
 
 
 def _cut(words: list[str]) -> tuple[list[str], list[str]]:
-    """Cut off the command that `exec` or `shell` runs: argparse would drop the command's own --."""
+    """Cut off the command that `exec` or `shell` runs, or a script's arguments: argparse would drop their own --."""
     if not _takes_command(words) or "--" not in words:
         return words, []
     place = words.index("--")
     return words[:place], words[place + 1 :]
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+def sentence(summary: str) -> str:
+    """Make a sentence of a summary; names in it keep their capitals."""
+    return f"{summary[0].upper()}{summary[1:]}."
+
+
+def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Make the parser, with the arguments of the command that the words name."""
     parser = argparse.ArgumentParser(prog="sandfleet", description="Sandboxes for agents that act by writing code.")
+    parser.add_argument("--version", action="version", version=f"sandfleet {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     wanted = next((word for word in words if word in _COMMANDS), None)
     for name, (module, summary) in _COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        command = commands.add_parser(name, help=summary, description=sentence(summary))
         if name == wanted:
             import_module(module).add_arguments(command)
+    for name, summary in _SHORT.items():
+        commands.add_parser(name, help=f"{summary} (sandboxes {name})")
     return parser
 
 

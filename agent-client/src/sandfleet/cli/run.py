@@ -1,98 +1,134 @@
-"""`sandfleet run FILE|-`: run one file in a new sandbox, or in an existing one, and show its output as it comes."""
+"""`sandfleet run FILE|-|-c CODE [-- ARGS]`: run code in a new sandbox, or in an existing one, and show its output."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
 
 from sandfleet import Sandbox
-from sandfleet.cli import FAILED, OK, PLATFORM, USAGE, end_at_sigterm, refuse, what
+from sandfleet.cli import FAILED, INTERRUPTED, OK, PLATFORM, USAGE, create, end_at_sigterm, interrupts, refuse, what
 from sandfleet.values import _show
 from sandfleet.values.execution import Blame, CommandResult, Execution, Outcome, Result
-from sandfleet.values.fleet import Queued
-from sandfleet.values.sandbox import Isolation
 
 _SCRIPT = "/tmp/sandfleet-run"  # noqa: S108  in the sandbox, where /tmp is its own
+_BASH_SUFFIXES = {".sh", ".bash"}
+_PICTURES = {"image/png": "png", "image/jpeg": "jpg", "image/svg+xml": "svg"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("file", metavar="FILE", help="file to run; - is standard input")
-    parser.add_argument("--language", choices=["python", "bash"], default="python")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="file to run; - is standard input")
+    parser.add_argument("words", metavar="-- ARGS", nargs="*", help="arguments of the code, after --")
+    parser.add_argument("-c", "--code", metavar="CODE", help="run this code instead of a file")
+    parser.add_argument(
+        "--language",
+        choices=["python", "bash"],
+        help="language (default: by the file's suffix or #! line, else python)",
+    )
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="deadline of the run")
+    parser.add_argument("--keep", action="store_true", help="keep the sandbox for an hour, and say its id")
+    parser.add_argument(
+        "--upload", type=Path, metavar="DIR", help="first copy the contents of this directory to /workspace"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="save plots, and files that the run created or changed, here"
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--sandbox", metavar="ID", help="run in this sandbox and keep it; NAMESPACE/NAME is a CodeSandbox of a cluster"
     )
-    where.add_argument("--pool", default="", metavar="POOL", help="claim the sandbox from this pool of a cluster")
-    parser.add_argument(
-        "--template", default="", metavar="NAME", help="template of the sandbox (default: the pool's, else python)"
-    )
-    parser.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandbox, on a cluster")
-    parser.add_argument(
-        "--max-wait", type=float, default=60.0, metavar="SECONDS", help="how long to wait for a sandbox (default: 60)"
-    )
-    where.add_argument(
-        "--isolation", type=Isolation, choices=[Isolation.NONE, Isolation.NAMESPACE, Isolation.GVISOR], metavar="LEVEL",
-        help="weakest acceptable isolation: none, namespace (default) or gvisor",
-    )  # fmt: skip
+    create.add_claim_arguments(parser, where)
     parser.add_argument("--json", action="store_true", help="print only one JSON object, at the end")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the file; return 0 if it ended well, 1 if not, 2 if it cannot be read, 3 if the platform failed."""
+    """Run the code; return its own exit code, 2 if it cannot be read, 3 if the platform failed."""
+    options.arguments = [*options.words, *options.behind]
+    if (options.file is None) == (options.code is None):
+        refuse("cannot run: give either a FILE (- is standard input) or -c CODE", as_json=options.json)
+        return USAGE
     try:
-        code = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
+        code = _read(options)
     except (OSError, UnicodeDecodeError) as error:
         refuse(f"cannot run {options.file}: {what(error)}", error, as_json=options.json)
         return USAGE
+    if options.upload and not options.upload.is_dir():
+        refuse(f"cannot upload {options.upload}: it is not a directory", as_json=options.json)
+        return USAGE
     end_at_sigterm()
     with _open(options) as sandbox:
-        ended = _run_bash(sandbox, code, options) if options.language == "bash" else _run_python(sandbox, code, options)
+        if options.upload:
+            sandbox.files.upload(options.upload, ".")
+        is_bash = (options.language or _language(options.file or "", code)) == "bash"
+        ended = _run_bash(sandbox, code, options) if is_bash else _run_python(sandbox, code, options)
+        if options.output:
+            _save(sandbox, ended, options.output)
     if options.json:
         print(json.dumps(_show.to_json(ended)))
-    elif not ended.ok:
-        _explain(ended)
-    return OK if ended.ok else PLATFORM if ended.blame is Blame.PLATFORM else FAILED
+    else:
+        _explain(ended, options)
+    return _exit_code(ended)
 
 
-def _open(options: argparse.Namespace) -> Sandbox:
+def _read(options: argparse.Namespace) -> str:
+    if options.code is not None:
+        return str(options.code)
+    return sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
+
+
+def _language(name: str, code: str) -> str:
+    if Path(name).suffix in _BASH_SUFFIXES:
+        return "bash"
+    first = code.partition("\n")[0]
+    return "bash" if first.startswith("#!") and first.split()[-1].rpartition("/")[2] in ("bash", "sh") else "python"
+
+
+@contextmanager
+def _open(options: argparse.Namespace) -> Iterator[Sandbox]:
     if options.sandbox:
-        return Sandbox.connect(options.sandbox)
-    return Sandbox.create(
-        options.template,
-        pool=options.pool,
-        namespace=options.namespace,
-        isolation=options.isolation,
-        max_wait=options.max_wait,
-        on_queued=_show_queued,
-    )
-
-
-def _show_queued(news: Queued) -> None:
-    if not sys.stderr.isatty():
-        return
-    place = f"position {news.position}" if news.position else "not in the line"
-    eta = "" if news.eta is None else f", about {news.eta:.0f} s"
-    print(f"sandfleet: waiting for a sandbox: {place}{eta} ({news.reason or 'no reason given'})", file=sys.stderr)
+        opened = Sandbox.connect(options.sandbox)
+    elif options.keep:
+        opened = create.kept(options, create.DEFAULT_KEEP)
+        print(create.hint(opened.sandbox_id, create.DEFAULT_KEEP), file=sys.stderr)
+    else:
+        opened = create.claim(options)
+    with opened as sandbox:
+        yield sandbox
 
 
 def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Execution:
-    if options.json:
-        return sandbox.run_code(code, timeout=options.timeout)
-    return sandbox.run_code(
-        code, timeout=options.timeout, on_stdout=_to_stdout, on_stderr=_to_stderr, on_result=_show_result
-    )
+    if options.arguments:
+        name = "-c" if options.code is not None else options.file
+        sandbox.run_code(f"__import__('sys').argv[:] = {[name, *options.arguments]!r}").raise_for_error()
+    shown = not options.json
+    with interrupts.passed_to(sandbox.interrupt):
+        return sandbox.run_code(
+            code,
+            timeout=options.timeout,
+            envs=dict(options.env),
+            on_stdout=_to_stdout if shown else None,
+            on_stderr=_to_stderr if shown else None,
+            on_result=_show_result if shown else None,
+        )
 
 
 def _run_bash(sandbox: Sandbox, code: str, options: argparse.Namespace) -> CommandResult:
     # As a file, since one argument of a program is at most 128 KiB long.
     sandbox.files.write(_SCRIPT, code)
-    if options.json:
-        return sandbox.commands.run(["bash", _SCRIPT], timeout=options.timeout)
-    return sandbox.commands.run(["bash", _SCRIPT], timeout=options.timeout, on_stdout=_to_stdout, on_stderr=_to_stderr)
+    shown = not options.json
+    handle = sandbox.commands.run(
+        ["bash", _SCRIPT, *options.arguments],
+        timeout=options.timeout,
+        envs=dict(options.env),
+        on_stdout=_to_stdout if shown else None,
+        on_stderr=_to_stderr if shown else None,
+        background=True,
+    )
+    return interrupts.followed(handle)
 
 
 def _to_stdout(text: str) -> None:
@@ -107,8 +143,64 @@ def _show_result(result: Result) -> None:
     print(result.text or repr(result), flush=True)
 
 
-def _explain(ended: Execution | CommandResult) -> None:
-    if isinstance(ended, Execution) and ended.error is not None:
-        print(ended.error.traceback.rstrip() or f"{ended.error.name}: {ended.error.value}", file=sys.stderr)
+def _save(sandbox: Sandbox, ended: Execution | CommandResult, directory: Path) -> None:
+    """Copy what the run has shown and made. Names come from the sandbox, so none may lead outside."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for number, (suffix, data) in enumerate(_pictures(ended), 1):
+        (directory / f"plot-{number}.{suffix}").write_bytes(data)
+    if not ended.files.complete:
+        # Which files changed is not known: the whole workspace has them.
+        sandbox.files.download(".", directory)
+        return
+    for name in (*ended.files.created, *ended.files.modified):
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
+            continue
+        target = directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sandbox.files.download(name, target)
+
+
+def _pictures(ended: Execution | CommandResult) -> Iterator[tuple[str, bytes]]:
+    for result in ended.results if isinstance(ended, Execution) else ():
+        for mime, suffix in _PICTURES.items():
+            if (data := result.parts.get(mime)) is not None:
+                yield suffix, data.encode() if isinstance(data, str) else data
+                break
+
+
+def _explain(ended: Execution | CommandResult, options: argparse.Namespace) -> None:
+    plots = 0 if options.output else len(list(_pictures(ended)))
+    if plots:
+        print(f"sandfleet: {plots} plot{'s' * (plots > 1)} shown; --output DIR saves them", file=sys.stderr)
+    if ended.ok:
+        return
+    if isinstance(ended, Execution) and ended.error is not None and ended.outcome is not Outcome.INTERRUPTED:
+        if ended.error.name != "SystemExit":
+            print(ended.error, file=sys.stderr)
+        elif _exit_of(ended.error.value) is None:
+            # As Python does with sys.exit("why").
+            print(ended.error.value, file=sys.stderr)
     if ended.outcome is not Outcome.ERROR:
         print(f"sandfleet: {ended.outcome}: {ended.message}", file=sys.stderr)
+
+
+def _exit_code(ended: Execution | CommandResult) -> int:
+    if ended.blame is Blame.PLATFORM:
+        return PLATFORM
+    if ended.outcome is Outcome.INTERRUPTED:
+        return INTERRUPTED
+    if isinstance(ended, Execution) and ended.error is not None and ended.error.name == "SystemExit":
+        code = _exit_of(ended.error.value)
+        return FAILED if code is None else code
+    return ended.exit_code or (OK if ended.ok else FAILED)
+
+
+def _exit_of(value: str) -> int | None:
+    """The exit code of a SystemExit with this text; None for a text that Python prints."""
+    if value in ("", "None"):
+        return OK
+    try:
+        return int(value) & 0xFF
+    except ValueError:
+        return None

@@ -5,23 +5,43 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
+import struct
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 
 from sandfleet import Fleet, Sandbox
 from sandfleet._fleets import cluster, discovery
 from sandfleet._sync import portal
-from sandfleet.cli import FAILED, OK, USAGE, end_at_sigterm, refuse, report, services, table, top
+from sandfleet.cli import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    USAGE,
+    end_at_sigterm,
+    interrupts,
+    refuse,
+    report,
+    sentence,
+    services,
+    table,
+    top,
+)
 from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
 from sandfleet.values import _show
-from sandfleet.values.execution import Blame, CommandResult, Outcome, Stream
+from sandfleet.values.execution import Blame, CommandResult, Outcome
 from sandfleet.values.fleet import SandboxChange
 from sandfleet.values.sandbox import SandboxInfo
 
 # The exit code of `exec` if the command has none.
 NO_COMMAND = 255
 
-_COLUMNS = ("SANDBOX", "STATE", "TEMPLATE", "POOL", "ISOLATION", "LEASE ENDS", "LABELS")
+_COLUMNS = ("SANDBOX", "STATE", "AGE", "LEASE ENDS", "TEMPLATE", "POOL", "ISOLATION", "WHOSE", "LABELS")
+_COMMANDS = ("COMMAND ID", "PID", "AGE", "COMMAND")
+_WIDTH = 80
 # Fixed widths: a watch prints its rows one by one.
 _WATCHED = "{:<9}  {:<40}  {:<10}  {:<16}  {}"
 
@@ -59,6 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     logs.add_argument("--tail", type=int, metavar="LINES", help="show only so many of the last lines")
     logs.add_argument("sandbox", metavar="ID")
     logs.add_argument("service", metavar="SERVICE")
+    _action(actions, "ps", "list the commands that are running in a sandbox", "print a JSON array").add_argument(
+        "sandbox", metavar="ID"
+    )
+    _add_exec(actions)
+
+
+def _add_exec(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     execute = _action(actions, "exec", "run a command in a sandbox", "print only one JSON object, at the end")
     execute.add_argument("-i", "--stdin", action="store_true", help="pass standard input to the command")
     execute.add_argument("--cwd", default="", metavar="DIR", help="working directory, relative to /workspace")
@@ -73,7 +100,7 @@ def _action(
     summary: str,
     as_json: str,
 ) -> argparse.ArgumentParser:
-    made = actions.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+    made = actions.add_parser(name, help=summary, description=sentence(summary))
     made.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandbox, on a cluster")
     made.add_argument("--json", action="store_true", help=as_json)
     return made
@@ -92,6 +119,8 @@ def run(options: argparse.Namespace) -> int:
             return _kill(options)
         case "services":
             return services.show(full_id(options.sandbox, options), options)
+        case "ps":
+            return _processes(options)
         case "logs":
             return services.logs(full_id(options.sandbox, options), options)
     return _exec(options)
@@ -102,13 +131,65 @@ def _list(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_show.to_json(found)))
     else:
-        table.show(_COLUMNS, map(_row, found))
+        owners = {} if discovery.is_named(namespace=_namespace(options)) else _owners()
+        now = datetime.now(UTC)
+        table.show(_COLUMNS, (_row(info, now, owners.get(info.sandbox_id, "-")) for info in found))
     return OK
 
 
-def _row(info: SandboxInfo) -> tuple[str, ...]:
-    ends, labels = table.moment(info.lease_expires), table.pairs(info.labels.items())
-    return (info.sandbox_id, info.state, info.template, info.pool or "-", info.isolation, ends, labels)
+def _row(info: SandboxInfo, now: datetime, owner: str) -> tuple[str, ...]:
+    return (
+        info.sandbox_id,
+        info.state,
+        table.since(info.created, now),
+        table.until(info.lease_expires, now),
+        info.template,
+        info.pool or "-",
+        info.isolation,
+        owner,
+        table.pairs(info.labels.items()),
+    )
+
+
+def _owners() -> dict[str, str]:
+    """Return whose the sandboxes of this machine are: the process that each fleet belongs to."""
+    owners = {}
+    for address in discovery.addresses():
+        with suppress(SandfleetError, OSError), Fleet.connect(address) as fleet:
+            owner = _client_of(address)
+            owners.update(dict.fromkeys((info.sandbox_id for info in fleet.list()), owner))
+    return owners
+
+
+def _client_of(address: str) -> str:
+    """Name the parent of the process that serves at an address. Raises OSError."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address.removeprefix("unix:"))
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    server = struct.unpack("3i", credentials)[0]
+    status = Path(f"/proc/{server}/stat").read_text(encoding="utf-8", errors="replace")
+    client = int(status.rpartition(") ")[2].split()[1])
+    words = Path(f"/proc/{client}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    if "sandfleet.cli.create" in words:
+        return "kept"
+    # The interpreter's name says nothing if it runs a script.
+    shown = " ".join(words[1:] if len(words) > 2 and "python" in words[0] else words).strip()
+    return f"{table.plain(shown)[:30]} ({client})"
+
+
+def _processes(options: argparse.Namespace) -> int:
+    with Sandbox.connect(full_id(options.sandbox, options), keep_alive=False) as sandbox:
+        found = sandbox.commands.list()
+    if options.json:
+        print(json.dumps(_show.to_json(found)))
+        return OK
+    now = datetime.now(UTC)
+    rows = (
+        (one.execution_id, str(one.pid or "-"), table.since(one.started, now), table.plain(" ".join(one.argv))[:_WIDTH])
+        for one in found
+    )
+    table.show(_COMMANDS, rows)
+    return OK
 
 
 def _watch(options: argparse.Namespace) -> int:
@@ -214,6 +295,8 @@ def _exec(options: argparse.Namespace) -> int:
         print(f"sandfleet: {ended.outcome}: {ended.message}", file=sys.stderr)
     if ended.blame is Blame.PLATFORM:
         return NO_COMMAND
+    if ended.outcome is Outcome.INTERRUPTED:
+        return INTERRUPTED
     # A command that was ended from outside may have no exit code of its own.
     return ended.exit_code or (OK if ended.ok else FAILED)
 
@@ -224,17 +307,7 @@ def _run(sandbox: Sandbox, options: argparse.Namespace) -> CommandResult:
     handle = sandbox.commands.run(
         [*options.words, *options.behind], cwd=options.cwd, timeout=options.timeout, stdin=given, background=True
     )
-    try:
-        for piece in handle:
-            if not options.json:
-                # Bytes as they are: the output may not be text.
-                stream = sys.stderr if piece.stream is Stream.STDERR else sys.stdout
-                stream.buffer.write(piece.data)
-                stream.buffer.flush()
-    except BaseException:  # Ctrl-C, or the reader of the output has gone.
-        handle.kill()
-        raise
-    return handle.wait()
+    return interrupts.followed(handle, raw=not options.json)
 
 
 def _namespace(options: argparse.Namespace) -> str | None:

@@ -1,4 +1,4 @@
-"""`sandfleet shell ID [-- CMD…]`: connect this terminal to a new terminal in the sandbox."""
+"""`sandfleet shell [ID] [-- CMD…]`: connect this terminal to a new terminal in a sandbox."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, metavar="SECONDS", help="deadline (default: the longest that the sandbox allows)"
     )
     parser.add_argument("--json", action="store_true", help="print errors of the platform as a JSON object")
-    parser.add_argument("sandbox", metavar="ID")
+    parser.add_argument("sandbox", metavar="ID", nargs="?", help="the sandbox (default: a fresh one, for this shell)")
     parser.add_argument("words", metavar="-- CMD", nargs="*", help="command to run, after -- (default: bash)")
 
 
@@ -50,7 +50,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    async with await AsyncSandbox.connect(sandboxes.full_id(options.sandbox, options)) as sandbox:
+    if options.sandbox:
+        opening = AsyncSandbox.connect(sandboxes.full_id(options.sandbox, options))
+    else:
+        opening = AsyncSandbox.create(namespace=options.namespace)
+    async with opening as sandbox:
         limits = (await sandbox.get_info()).limits
         rows, cols = _size()
         handle = await sandbox.pty.create(

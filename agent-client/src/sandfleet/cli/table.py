@@ -8,6 +8,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TextIO
 
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+# A unit is used from so many of it on, so that "80 s" is not "1 min".
+_ENOUGH = 1.5
+
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows below their columns' names, each column as wide as its widest cell."""
@@ -21,6 +25,26 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def moment(time: datetime | None) -> str:
     """Format a time, or a dash."""
     return time.isoformat(sep=" ", timespec="seconds") if time else "-"
+
+
+def length(seconds: float) -> str:
+    """Format a length of time in its largest unit: "49 min", "3 h", "2 d"."""
+    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if seconds >= _ENOUGH * unit:
+            return f"{round(seconds / unit)} {name}"
+    return f"{max(0, round(seconds))} s"
+
+
+def since(time: datetime | None, now: datetime) -> str:
+    """Format how long ago a time was, or a dash."""
+    return length((now - time).total_seconds()) if time else "-"
+
+
+def until(time: datetime | None, now: datetime) -> str:
+    """Format in how long a time is, or a dash."""
+    if time is None:
+        return "-"
+    return f"in {length((time - now).total_seconds())}" if time > now else "over"
 
 
 def pairs(labels: Iterable[tuple[str, str]]) -> str:

@@ -63,6 +63,8 @@ class ClaimReason(StrEnum):
     """The sandbox has no lease to renew: it lives as long as its CodeSandbox."""
     QUEUE_FULL = "QueueFull"
     """As many claims wait as the fleet lets wait."""
+    NAMESPACE_QUEUE_FULL = "NamespaceQueueFull"
+    """As many claims wait in the namespace as the settings let wait in one."""
     SANDBOX_LIMIT = "SandboxLimit"
     """The pool or the fleet has as many sandboxes as it may have, and none became free in time."""
     QUOTA_EXCEEDED = "QuotaExceeded"

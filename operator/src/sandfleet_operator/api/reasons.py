@@ -203,6 +203,12 @@ class ClaimReason(Enum):
         "As many claims wait as the fleet lets wait.",
         "Retry later, or add capacity.",
     )
+    NAMESPACE_QUEUE_FULL = (
+        "NamespaceQueueFull",
+        Code.RESOURCE_EXHAUSTED,
+        "As many claims wait in the namespace as the settings let wait in one.",
+        "Retry later, or raise settings.maxWaitingPerNamespace.",
+    )
     SANDBOX_LIMIT = (
         "SandboxLimit",
         Code.RESOURCE_EXHAUSTED,

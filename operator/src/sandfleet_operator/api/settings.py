@@ -65,6 +65,8 @@ class Settings:
     copied_labels: tuple[str, ...] = ()
     # Of the container's memory: what executor and gVisor need before any user code runs, in bytes.
     memory_reserve: int = 192 * MIB
+    # Claims that may wait in one namespace for a sandbox; the next one is refused.
+    max_waiting_per_namespace: int = 5000
     recovery: Recovery = Recovery()
     dns: Dns = Dns()
 
@@ -81,6 +83,7 @@ class Settings:
         for label in (self.client_label, *self.copied_labels):
             check_label(label, "", doing=DOING)
         _must(self.client_label not in self.copied_labels, f"copied label {self.client_label!r} opens executors")
+        _must(self.max_waiting_per_namespace > 0, "maxWaitingPerNamespace is not above 0")
         _must(self.memory_reserve >= 0, "the memory reserve is below 0")
         _check_recovery(self.recovery)
 

@@ -5,17 +5,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import sandfleet
 from sandfleet import Sandbox
 from sandfleet._fleets import embedded
 from sandfleet._sync import portal
-from sandfleet.cli import doctor, main
+from sandfleet.cli import doctor, main, sentence, table
 from sandfleet.cli.doctor import Check
 from sandfleet.testing import Breaks, Event, FakeFleet, finished, output, result
 from sandfleet.values.sandbox import Isolation
 from sandfleet_api.executor.v1 import common_pb2
+from sandfleet_api.fleet.v1 import fleet_pb2
 
 
 @pytest.fixture
@@ -110,7 +113,9 @@ def test_a_platform_failure_has_its_own_exit_code_and_json_on_request(
     assert capsys.readouterr().err.startswith("sandfleet: cannot start an embedded fleet")
 
 
-@pytest.mark.parametrize("words", [[], ["nope"], ["run"], ["run", "x", "--language", "cobol"]])
+@pytest.mark.parametrize(
+    "words", [[], ["nope"], ["create", "--keep", "soon"], ["run", "-e", "A", "x"], ["run", "x", "--language", "cobol"]]
+)
 def test_wrong_usage_is_exit_code_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words)
@@ -135,9 +140,88 @@ def test_every_command_has_help_and_takes_json(command: str, capsys: pytest.Capt
     assert "--json" in capsys.readouterr().out
 
 
+def test_summaries_keep_the_capitals_of_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sentence("open a CodeSandbox of Kubernetes") == "Open a CodeSandbox of Kubernetes."
+    for words in (["shell"], ["sandboxes", "get"], ["ls"]):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        assert ".\n" in capsys.readouterr().out
+
+
+def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"sandfleet {sandfleet.__version__}\n")
+
+
+@pytest.mark.parametrize("word", ["ls", "ps", "top", "exec", "logs", "kill"])
+def test_short_words_are_those_of_sandboxes(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for words in ([word], ["sandboxes", word]):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0 s"), (-5, "0 s"), (89, "89 s"), (90, "2 min"), (2940, "49 min"), (5400, "2 h"), (200_000, "2 d")],
+)
+def test_times_are_said_in_their_largest_unit(seconds: float, said: str) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert table.length(seconds) == said
+    assert table.since(now - timedelta(seconds=seconds), now) == said
+    assert table.until(now + timedelta(seconds=seconds), now) == (f"in {said}" if seconds > 0 else "over")
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"), [("3", 3), ("259", 3), ("-1", 255), ("", 0), ("None", 0), ("bad", 1), ("1.5", 1)]
+)
+def test_run_ends_with_the_exit_code_of_its_script(
+    fake: FakeFleet, script: str, code: str, ends: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raised = Event(error=common_pb2.ExecutionError(name="SystemExit", value=code, traceback="Traceback: x\n"))
+    fake.answer("code", raised, finished(common_pb2.OUTCOME_ERROR, blame=common_pb2.BLAME_CODE))
+    assert main(["run", script]) == ends
+    assert capsys.readouterr().err == (f"{code}\n" if ends == 1 else "")
+
+
+def test_names_of_changed_files_never_lead_outside_of_the_output(fake: FakeFleet, script: str, tmp_path: Path) -> None:
+    changes = common_pb2.FileChanges(created=[b"../out", b"/etc/out", b"sub/in"], complete=True)
+    fake.files = {b"../out": b"1", b"/etc/out": b"2", b"sub/in": b"3"}
+    fake.answer("code", finished(files=changes))
+    assert main(["run", script, "--output", str(tmp_path / "saved")]) == 0
+    assert [path.relative_to(tmp_path) for path in sorted(tmp_path.rglob("*")) if path.is_file()] == [
+        Path("code.py"),
+        Path("saved/sub/in"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["k"], ["kill"]),
+        (["sandboxes", "l"], ["logs", "ls"]),
+        (["run", "--la"], ["--language"]),
+        (["run", "--language", ""], ["bash", "python"]),
+        (["ls", "--wa"], ["--watch"]),
+        (["completion", "z"], ["zsh"]),
+        (["run", "--", "--la"], []),
+        (["kill", "s-"], ["s-1"]),
+    ],
+)
+def test_words_are_completed(
+    fake: FakeFleet, words: list[str], found: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.answer_call("List", fleet_pb2.ListResponse(sandboxes=[fleet_pb2.Sandbox(sandbox_id="s-1")]))
+    assert main(["completion", "--words", *words]) == 0
+    assert capsys.readouterr().out.split() == found
+
+
 def test_sandboxes_are_listed_as_a_table_and_as_json(fake: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sandboxes", "ls"]) == 0
-    assert capsys.readouterr().out.split()[:3] == ["SANDBOX", "STATE", "TEMPLATE"]
+    assert capsys.readouterr().out.split()[:3] == ["SANDBOX", "STATE", "AGE"]
     assert main(["sandboxes", "ls", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
 
@@ -208,6 +292,9 @@ def test_misplaced_options_of_a_command_are_refused_with_a_hint(
 @pytest.mark.parametrize(
     ("words", "reason", "message"),
     [
+        (["run"], "WrongUsage", "cannot run: give either a FILE (- is standard input) or -c CODE"),
+        (["run", "x", "-c", "1"], "WrongUsage", "cannot run: give either a FILE (- is standard input) or -c CODE"),
+        (["run", "-c", "1", "--upload", "x"], "WrongUsage", "cannot upload x: it is not a directory"),
         (["run", "missing"], "ENOENT", "cannot run missing: No such file or directory"),
         (
             ["cp", "a", "b"],

@@ -64,11 +64,14 @@ def test_pools_are_a_table_for_people_and_json_for_programs(fake: FakeFleet, cap
 
 
 def test_sandboxes_of_a_namespace_are_listed_with_their_pool_and_labels(fake: FakeFleet, capsys: Capture) -> None:
-    fake.answer_call("List", fleet_pb2.ListResponse(sandboxes=[ONE]))
+    over = fleet_pb2.Sandbox()
+    over.CopyFrom(ONE)
+    over.lease_expires.FromJsonString("2020-01-02T03:04:05Z")
+    fake.answer_call("List", fleet_pb2.ListResponse(sandboxes=[over]))
     assert main(["sandboxes", "ls", "-l", "a=1"]) == 0
     assert capsys.readouterr().out == (
-        "SANDBOX   STATE    TEMPLATE  POOL  ISOLATION  LEASE ENDS                 LABELS\n"
-        "team/one  claimed  python    fast  gvisor     2030-01-02 03:04:05+00:00  a=1,b=2\n"
+        "SANDBOX   STATE    AGE  LEASE ENDS  TEMPLATE  POOL  ISOLATION  WHOSE  LABELS\n"
+        "team/one  claimed  -    over        python    fast  gvisor     -      a=1,b=2\n"
     )
     assert fake.called("List")[0].request.label_selector == "a=1"
 

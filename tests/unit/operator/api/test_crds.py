@@ -36,6 +36,7 @@ NEVER_THE_OWNERS = {
     "priorityClassName",
     "packages",
     "packagesTimeoutSeconds",
+    "startTimeoutSeconds",
     "services",
     "networkClosure",
 }

@@ -165,6 +165,8 @@ class TemplateSpec:
     spread: Annotated[tuple[Spread, ...], at("topologySpreadConstraints")] = ()
     pod_annotations: Annotated[Mapping[str, str], at("podAnnotations")] = field(default_factory=dict)
     priority_class: Annotated[str, at("priorityClassName")] = ""
+    # Seconds that a pod of a pool or of a claim has from its creation until its executor answers.
+    start_timeout: Annotated[float, at("startTimeoutSeconds", whole)] = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,8 @@ class Recipe:
     closed: str = ""
     # What is wrong with the template, for people.
     why: str = ""
+    # Seconds; None where there is no template.
+    start_timeout: float | None = None
 
     @property
     def name(self) -> str:
@@ -150,6 +152,7 @@ class Catalog:
             target_warm=recipe.spec.replicas,
             most=recipe.spec.max_size,
             max_starting=recipe.spec.max_starting,
+            start_timeout=recipe.start_timeout,
             revision=recipe.revision,
             closed=recipe.closed,
         )
@@ -188,6 +191,7 @@ class Catalog:
             kept=revision_of(made_from) if known and made_from else None,
             closed=closed,
             why=why,
+            start_timeout=template.spec.start_timeout if isinstance(template, SandboxTemplate) else None,
         )
 
     def _wanted(self, template: SandboxTemplate | FleetError | None) -> Effective | tuple[str, str]:

@@ -89,7 +89,7 @@ class KubernetesFleet:
             lost=self._pod_lost,
             unbound=self._sandbox_unbound,
         )
-        self.scheduler, self.executors = Scheduler([], LIMITS, new_id=new_name), executors(store)
+        self.scheduler, self.executors = Scheduler([], _limits(settings), new_id=new_name), executors(store)
         self._renewals = Renewals(self.scheduler.inventory.get, self._write_lease, clock)
         self.fleet = FleetDriver(self.scheduler, self._backend, self.executors, clock, self._renewals.renewed)
         self.egresses = EgressChecks(
@@ -219,3 +219,7 @@ class KubernetesFleet:
         namespace, _, name = sandbox.sandbox_uid.partition("/")
         found = self._store.get(Ref(POD, namespace, name))
         return pod_of(found) if found else None
+
+
+def _limits(settings: Settings) -> FleetLimits:
+    return replace(LIMITS, max_waiting_per_namespace=settings.max_waiting_per_namespace)

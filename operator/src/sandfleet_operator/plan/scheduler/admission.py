@@ -7,10 +7,16 @@ from sandfleet_operator.api.values import Claim, State
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.plan.scheduler.starts.shares import namespace_of
 
 
-def admit(claim: Claim, pool: Pool | None, inventory: Inventory, limits: FleetLimits) -> None:
-    """Raises FleetError for a claim that its pool cannot serve, whatever time it has. None: there is no such pool."""
+def admit(
+    claim: Claim, pool: Pool | None, inventory: Inventory, limits: FleetLimits, *, waiting_beside: int = 0
+) -> None:
+    """Raises FleetError for a claim that its pool cannot serve, whatever time it has. None: there is no such pool.
+
+    `waiting_beside` counts the claims that wait in the pool's namespace.
+    """
     if pool is None:
         # On Kubernetes a pool is called NAMESPACE/NAME, on one machine as its template.
         reason, kind = (
@@ -27,6 +33,11 @@ def admit(claim: Claim, pool: Pool | None, inventory: Inventory, limits: FleetLi
     if claim.keep_workspace and len(inventory.kept_workspaces) >= limits.max_kept_workspaces:
         why = f"{limits.max_kept_workspaces} workspaces are being kept"
         raise _refusal(ClaimReason.TOO_MANY_WORKSPACES, why)
+    most = limits.max_waiting_per_namespace
+    if most is not None and waiting_beside >= most:
+        namespace = namespace_of(claim.pool)
+        why = f"{most} claims are waiting in namespace {namespace}"
+        raise _refusal(ClaimReason.NAMESPACE_QUEUE_FULL, why, namespace)
     if len(inventory.waiting) >= limits.max_waiting:
         raise _refusal(ClaimReason.QUEUE_FULL, f"{limits.max_waiting} claims are waiting")
 

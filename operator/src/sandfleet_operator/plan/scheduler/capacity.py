@@ -3,9 +3,11 @@
 from itertools import islice
 
 from sandfleet_operator.api.values import Sandbox, State
+from sandfleet_operator.plan.scheduler.claim_queue import ClaimQueue
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool, Room, Supply
+from sandfleet_operator.plan.scheduler.starts.shares import StartShares
 
 
 class Capacity:
@@ -15,6 +17,7 @@ class Capacity:
         self._inventory = inventory
         self._limits = limits
         self.max_starting = limits.max_starting
+        self.shares = StartShares()
 
     def room(self, pool: Pool) -> int:
         """Sandboxes of the pool that may be added."""
@@ -24,11 +27,26 @@ class Capacity:
         return min(room, pool.most - self._inventory.count_of(pool.name, *State))
 
     def room_to_start(self, pool: Pool) -> Room:
+        """As `want` has said last what the pool wants."""
         ending = self._inventory.count(State.ENDED)
-        slots = self.free_slots()
-        if pool.max_starting is not None:
-            slots = min(slots, pool.max_starting - self._inventory.count_of(pool.name, State.STARTING))
+        slots = self.share(pool) - self._inventory.count_of(pool.name, State.STARTING)
         return Room(slots=max(0, slots), sandboxes=self.room(pool), ending=ending)
+
+    def share(self, pool: Pool) -> int:
+        """Starts that the pool may have in progress."""
+        total = self.max_starting - self._replacing()
+        return self.shares.share(pool.name, total) if total > 0 else 0
+
+    def want(self, pool: Pool, queue: ClaimQueue, batch: int | None) -> None:
+        """The pool wants starts for the claims of its queue and for its target, `batch` more at most."""
+        starting = self._inventory.count_of(pool.name, State.STARTING)
+        # A pool that is full may still replace a warm sandbox.
+        more = min(self.missing(pool, queue), max(1, self.room(pool)))
+        if batch is not None:
+            more = min(more, batch)
+        if pool.max_starting is not None:
+            more = min(more, pool.max_starting - starting)
+        self.shares.want(pool.name, starting + max(0, more))
 
     def unmade(self, pool: Pool) -> int:
         """Starts of the pool that the backend has not confirmed yet."""
@@ -36,10 +54,12 @@ class Capacity:
 
     def free_slots(self) -> int:
         """Starts that may begin now, of all pools together."""
-        replacing = 0
-        if self._limits.recovers:
-            replacing = sum(1 for one in self._inventory.in_state(State.RECOVERING) if one.running)
-        return self.max_starting - self._inventory.count(State.STARTING) - replacing
+        return self.max_starting - self._inventory.count(State.STARTING) - self._replacing()
+
+    def _replacing(self) -> int:
+        if not self._limits.recovers:
+            return 0
+        return sum(1 for one in self._inventory.in_state(State.RECOVERING) if one.running)
 
     def has_room_on(self, workspace_id: str) -> bool:
         """Whether a sandbox may be started on this workspace (empty: a new one)."""
@@ -60,10 +80,17 @@ class Capacity:
             stale=warm - fresh,
         )
 
-    def missing(self, pool: Pool, waiting: int) -> int:
-        """Starts that the pool needs for `waiting` claims and for its target, beside those in progress."""
-        supply = self.supply(pool)
-        return max(0, waiting + supply.target_warm - (supply.warm - supply.stale) - supply.starting)
+    def rest(self, pool: Pool) -> None:
+        """The pool starts nothing for now."""
+        self.shares.want(pool.name, self._inventory.count_of(pool.name, State.STARTING))
+
+    def missing(self, pool: Pool, queue: ClaimQueue) -> int:
+        """Starts that the pool needs for the claims of its queue and for its target, beside those in progress."""
+        supply, alone = self.supply(pool), queue.alone()
+        shared = len(queue) - alone
+        spare = max(0, supply.starting - shared)
+        unmet = alone + max(0, shared - supply.starting)
+        return unmet + max(0, supply.target_warm - (supply.warm - supply.stale) - spare)
 
     def dispensable(self, pool: Pool, many: int) -> list[Sandbox]:
         """The warm ones to end: stale ones first, then the oldest."""
@@ -72,9 +99,9 @@ class Capacity:
         warm = list(self._inventory.of_pool(pool.name, State.WARM))
         return list(islice(sorted(warm, key=lambda one: one.revision == pool.revision), many))
 
-    def start_is_overdue(self, sandbox: Sandbox, now: float) -> bool:
+    def start_is_overdue(self, sandbox: Sandbox, timeout: float, now: float) -> bool:
         replaced = sandbox.state is State.RECOVERING and sandbox.running and self._limits.recovers
-        return (sandbox.state is State.STARTING or replaced) and now - sandbox.started >= self._limits.start_timeout
+        return (sandbox.state is State.STARTING or replaced) and now - sandbox.started >= timeout
 
     def lease_is_over(self, sandbox: Sandbox, now: float) -> bool:
         if sandbox.lease_expires is None or sandbox.state not in {State.CLAIMED, State.RECOVERING} or not sandbox.bound:

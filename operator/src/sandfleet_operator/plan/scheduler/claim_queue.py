@@ -56,6 +56,10 @@ class ClaimQueue(Protocol):
         """From 1."""
         ...
 
+    def alone(self) -> int:
+        """The number of claims that need a start of their own."""
+        ...
+
     def __iter__(self) -> Iterator[Waiting]:
         """The next one first."""
         ...
@@ -111,17 +115,23 @@ class ArrivalQueue:
 
     def __init__(self) -> None:
         self._claims: list[Waiting] = []
+        self._alone = 0
 
     def add(self, waiting: Waiting) -> None:
         bisect.insort(self._claims, waiting, key=_number)
+        self._alone += bool(waiting.claim.workspace_id)
 
     def discard(self, waiting: Waiting) -> None:
         place = self.position(waiting) - 1
         if place < len(self._claims) and self._claims[place].number == waiting.number:
+            self._alone -= bool(self._claims[place].claim.workspace_id)
             del self._claims[place]
 
     def position(self, waiting: Waiting) -> int:
         return bisect.bisect_left(self._claims, waiting.number, key=_number) + 1
+
+    def alone(self) -> int:
+        return self._alone
 
     def __iter__(self) -> Iterator[Waiting]:
         return iter(self._claims)

@@ -12,7 +12,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import Nomination, Scheduling
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
-from sandfleet_operator.plan.scheduler.refill import Pool, Room, refill, surplus
+from sandfleet_operator.plan.scheduler.refill import Pool, refill, surplus
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
@@ -100,8 +100,10 @@ class SchedulingCycle:
         """Starts the missing sandboxes, and ends those that the pool does not need."""
         pool = state.pool
         if pool.closed or now < state.retry_at:
+            self._capacity.rest(pool)
             return []
-        supply, room = self._capacity.supply(pool), self._room(state)
+        self._capacity.want(pool, state.queue, self._batch(state))
+        supply, room = self._capacity.supply(pool), self._capacity.room_to_start(pool)
         plan = refill(self._startable(state) if room.slots > 0 else (), supply, room)
         actions: list[Action] = []
         for waiting in plan.dedicated:
@@ -113,15 +115,14 @@ class SchedulingCycle:
             actions += self._transitions.apply(sandbox, step, now)
         return actions
 
-    def _room(self, state: PoolState) -> Room:
-        """Room to start, as far as the starts before have been taken by the API server."""
-        room = self._capacity.room_to_start(state.pool)
+    def _batch(self, state: PoolState) -> int | None:
+        """How many starts may begin before the API server has taken those before; None: any number."""
         if not self._limits.confirms_starts:
-            return room
+            return None
         unmade = self._capacity.unmade(state.pool)
-        if not unmade and not self._capacity.missing(state.pool, len(state.queue)):
+        if not unmade and not self._capacity.missing(state.pool, state.queue):
             state.batches = SlowStart()
-        return replace(room, slots=max(0, min(room.slots, state.batches.window - unmade)))
+        return max(0, state.batches.window - unmade)
 
     def _startable(self, state: PoolState) -> Iterator[Waiting]:
         return (one for one in state.queue if self._capacity.has_room_on(one.claim.workspace_id))

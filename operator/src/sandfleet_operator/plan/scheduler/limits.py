@@ -15,11 +15,14 @@ class FleetLimits:
     keeps_workspaces: bool = True
     # All sandboxes, warm and ending ones included.
     max_sandboxes: int = 128
-    # Starts at the same time.
+    # Starts at the same time, divided fairly between namespaces and pools (starts/shares.py).
     max_starting: int = 4
     max_waiting: int = 4096
+    # Of the pools of one namespace together; None: no bound of their own.
+    max_waiting_per_namespace: int | None = None
     # Workspaces of released sessions that wait to be claimed again.
     max_kept_workspaces: int = 1024
+    # Where the pool says nothing else.
     start_timeout: float = 60.0
     # How long the executor has to end by itself at the end of its lease before the fleet ends it.
     lease_grace: float = 5.0

@@ -1,6 +1,6 @@
 """Each pool's queue of claims, and what else is known of the pool. It holds values and decides nothing."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +20,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import (
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart, StartHealth, Trouble
+from sandfleet_operator.plan.scheduler.starts.shares import namespace_of
 
 HITS = 100
 
@@ -60,6 +61,8 @@ class PoolQueues:
         self._inventory = inventory
         self._new_queue = new_queue
         self._states = {pool.name: PoolState(pool, new_queue()) for pool in pools}
+        # Namespace → claims that wait there.
+        self._waiting: Counter[str] = Counter()
 
     def get(self, pool: str) -> PoolState | None:
         return self._states.get(pool)
@@ -79,6 +82,8 @@ class PoolQueues:
         queue.discard(waiting)
         if not waiting.sandbox_id:
             queue.add(waiting)
+        if waiting.claim.key not in self._inventory.waiting:
+            self._waiting[namespace_of(waiting.claim.pool)] += 1
         self._inventory.waiting[waiting.claim.key] = waiting
 
     def arrive(self, waiting: Waiting) -> None:
@@ -100,7 +105,17 @@ class PoolQueues:
         waiting = self._inventory.waiting.pop(key, None)
         if waiting is not None:
             self._states[waiting.claim.pool].queue.discard(waiting)
+            self._waiting[namespace_of(waiting.claim.pool)] -= 1
         return waiting
+
+    def start_timeout(self, pool: str) -> float | None:
+        """Of the pool's own; None if it has none."""
+        state = self._states.get(pool)
+        return state.pool.start_timeout if state else None
+
+    def waiting_beside(self, pool: str) -> int:
+        """Claims that wait in the pool's namespace."""
+        return self._waiting[namespace_of(pool)]
 
     def is_binding(self, waiting: Waiting) -> bool:
         sandbox = self._inventory.get(waiting.sandbox_id)
@@ -133,7 +148,7 @@ class PoolQueues:
         return Outlook(
             start_ages=tuple(now - one.started for one in starting),
             start_seconds=state.start_seconds,
-            max_starting=capacity.max_starting,
+            max_starting=max(1, capacity.share(state.pool)),
             full=capacity.room(state.pool) <= 0,
             closed=state.pool.closed,
             unmade=capacity.unmade(state.pool),

@@ -18,6 +18,8 @@ class Pool:
     most: int | None = None
     # The most starts of it at the same time; None: only the fleet's own bound.
     max_starting: int | None = None
+    # Seconds until a sandbox must be ready; None: the fleet's own bound.
+    start_timeout: float | None = None
     # The revision of new sandboxes: warm ones of another revision are replaced.
     revision: str = ""
     # Why the pool may start and hand out nothing now, in one word; empty while it may.

@@ -101,6 +101,7 @@ class Scheduler:
             for sandbox in list(self.inventory.of_pool(name, state)):
                 actions += self._transitions.apply(sandbox, lifecycle.ended(sandbox, EndReason.POOL_REMOVED.value), now)
         self._queues.close(name)
+        self.capacity.shares.want(name, 0)
         return actions
 
     # Events of callers.
@@ -120,7 +121,8 @@ class Scheduler:
             return [Answer(claim.key, self.session(session.sandbox_id, now))]
         if (problem := self._transitions.ended_claims.get(claim.key)) is not None:
             raise FleetError(problem)
-        admit(claim, self.pool(claim.pool), self.inventory, self.limits)
+        beside = self._queues.waiting_beside(claim.pool)
+        admit(claim, self.pool(claim.pool), self.inventory, self.limits, waiting_beside=beside)
         self._arrivals += 1
         self._queues.arrive(Waiting(claim=claim, number=self._arrivals, asked=now, deadline=now + claim.max_wait))
         return self._cycle.run(claim.pool, now)
@@ -268,8 +270,9 @@ class Scheduler:
             if now >= waiting.deadline and not self._queues.is_binding(waiting):
                 actions += self._transitions.refuse(waiting, self._overdue(waiting), now)
         for sandbox in self.inventory.all():
-            if self.capacity.start_is_overdue(sandbox, now):
-                why = f"cannot start a sandbox: not ready within {self.limits.start_timeout:g} s"
+            timeout = self._queues.start_timeout(sandbox.pool) or self.limits.start_timeout
+            if self.capacity.start_is_overdue(sandbox, timeout, now):
+                why = f"cannot start a sandbox: not ready within {timeout:g} s"
                 actions += self._transitions.apply(
                     sandbox, lifecycle.unfit(sandbox, ClaimReason.START_TIMEOUT.problem(why)), now
                 )
