@@ -107,9 +107,18 @@ async def test_a_program_that_is_no_program_for_the_kernel_is_not_executable(san
 
 
 async def test_a_working_directory_that_is_not_there_is_said(sandbox):
-    result = await sandbox.commands.run("true", cwd="not/there")
-    assert result.outcome is Outcome.ERROR
-    assert "not/there" in result.stderr
+    await sandbox.files.write("a-file", "")
+    for cwd, why in (("not/there", "No such file"), ("a-file", "Not a directory")):
+        result = await sandbox.commands.run("true", cwd=cwd)
+        assert (result.outcome, result.reason, result.exit_code) == (Outcome.ERROR, "WorkingDirectoryGone", 126)
+        assert result.stderr.startswith(f"cannot start the command in its working directory: {why}")
+        assert cwd in result.stderr
+
+
+@pytest.mark.parametrize("line", ["", "\n", "  "])
+async def test_an_empty_line_runs_and_does_nothing(sandbox, line):
+    result = await sandbox.commands.run(line)
+    assert (result.ok, result.stdout, result.stderr) == (True, "", "")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +127,6 @@ async def test_a_working_directory_that_is_not_there_is_said(sandbox):
         {"cmd": ["echo", b"a\0b"]},
         {"cmd": "echo a\0b"},
         {"cmd": []},
-        {"cmd": ""},
         {"cmd": [""]},
         {"cmd": "true", "cwd": "x" * 5000},
         {"cmd": "true", "cwd": "a\0b"},
@@ -148,6 +156,30 @@ async def test_a_single_argument_that_linux_does_not_take_is_an_exit_code(sandbo
     result = await sandbox.commands.run(["echo", "x" * 200_000])
     assert (result.exit_code, result.outcome) == (126, Outcome.ERROR)
     assert "Argument list too long" in result.stderr
+    assert "131071 bytes in one argument" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(16, 64 << 10), (1, (128 << 10) - 1), (14, (128 << 10) - 1), (1000, 1)], ids=str
+)
+async def test_arguments_are_taken_as_far_as_the_kernel_takes_them(sandbox, count, size):
+    program = "import sys; print(len(sys.argv) - 1, {len(word) for word in sys.argv[1:]})"
+    result = await sandbox.commands.run(["python3", "-c", program, *["x" * size] * count])
+    assert result.stdout == f"{count} {{{size}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda s: s.commands.run(["true", *["x" * (64 << 10)] * 32]), "larger than 2097152 bytes"),
+        (lambda s: s.commands.run("true #" + "x" * (2 << 20)), "larger than 2097152 bytes"),
+        (lambda s: s.commands.run("true", envs={"A": "x" * (256 << 10)}), "larger than 262144 bytes"),
+        (lambda s: s.run_code("#" + "x" * (8 << 20)), "larger than 8388608 bytes"),
+    ],
+)
+async def test_what_is_above_a_limit_is_refused_by_naming_it(sandbox, call, why):
+    with pytest.raises(InvalidArgument, match=why):
+        await call(sandbox)
 
 
 async def test_output_that_is_no_utf_8_is_kept_as_bytes(sandbox):

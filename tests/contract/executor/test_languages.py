@@ -1,6 +1,7 @@
 """What holds of a context whatever its language: each sentence is looked at in each of them."""
 
 import asyncio
+import re
 import secrets
 
 import pytest
@@ -8,6 +9,7 @@ import pytest_asyncio
 from contract.executor.harness import until
 from contract.executor.languages import LANGUAGES
 from sandfleet import Outcome
+from sandfleet.errors import InvalidArgument
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -306,3 +308,26 @@ async def test_code_that_kills_its_parent_ends_no_more_than_its_context(sandbox,
     assert (await run(language.say.format("on"))).logs.stdout == "on\n"
     assert (await sandbox.run_code("kept")).text == "1"
     assert (await neighbour.run_code("here")).text == "'untouched'"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"language": "ruby"}, "cannot create a context for 'ruby': languages are python, bash"),
+        ({"language": "c++"}, "cannot create a context for 'c++': languages are python, bash"),
+        ({"language": "Python"}, "cannot create a context for 'Python': languages are python, bash"),
+        ({"language": "ruby", "context": "default"}, "cannot run code in 'ruby': languages are python, bash"),
+        ({"language": "bash", "context": "default"}, "cannot run bash in context default: its language is python"),
+        ({"language": "python", "context": "default-bash"}, "its language is bash"),
+    ],
+)
+async def test_a_language_that_is_not_the_contexts_is_refused_by_name(sandbox, options, why):
+    assert (await sandbox.run_code("true", language="bash")).ok
+    with pytest.raises(InvalidArgument, match=re.escape(why)):
+        await sandbox.run_code("1", **options)
+
+
+async def test_a_language_that_is_the_contexts_is_taken(sandbox):
+    assert (await sandbox.run_code("echo $((1 + 1))", language="bash")).logs.stdout == "2\n"
+    assert (await sandbox.run_code("echo 3", language="bash", context="default-bash")).logs.stdout == "3\n"
+    assert (await sandbox.run_code("4", language="python", context="default")).text == "4"

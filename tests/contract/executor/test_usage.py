@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 
 import grpc
 import pytest
@@ -132,6 +133,29 @@ async def test_a_watch_shows_what_runs_and_what_it_uses(host, sandbox, context):
         if not usage.running:
             break
     await sandbox.files.remove("go")
+
+
+async def test_a_watch_shows_what_was_uploaded_and_removed_while_nothing_runs(starting, tmp_path):
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "more").write_bytes(os.urandom(10 * MIB))
+    async with starting() as executor, asyncio.timeout(30):
+        sandbox = executor.sandbox
+        watch = sandbox.watch_usage(0.1)
+
+        async def shown(least: int, most: int) -> bool:
+            async for usage in watch:
+                if least <= usage.disk_bytes < most:
+                    return True
+            return False
+
+        assert await shown(0, MIB)
+        await sandbox.files.write("big", os.urandom(20 * MIB))
+        assert await shown(20 * MIB, 21 * MIB)
+        await sandbox.files.upload(tmp_path / "tree", "tree")
+        assert await shown(30 * MIB, 31 * MIB)
+        await sandbox.files.remove("big")
+        assert await shown(10 * MIB, 11 * MIB)
+        await watch.aclose()
 
 
 async def test_a_watch_ends_when_the_sandbox_does(starting):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sandfleet._wire import api
 from sandfleet._wire.channel import open_channel
+from sandfleet._wire.home import Home
 from sandfleet._wire.link import trace_metadata
 from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import detail
@@ -42,8 +43,11 @@ class FleetConnection:
     """
 
     backoff = Backoff(0.1, 2.0)
+    # How long the server at a fleet's one place may take to answer for the first time, in seconds.
+    patience = 10.0
 
     def __init__(self, address: str, place: Place | None = None, find: Callable[[str], Place] | None = None) -> None:
+        self._home = Home()
         self.address = address
         self._tokens = place.tokens if place else None
         self._find = find
@@ -51,6 +55,7 @@ class FleetConnection:
         self._next_look = 0.0
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
+        self._reached = False
         self._open(place)
 
     def _open(self, place: Place | None) -> None:
@@ -62,10 +67,35 @@ class FleetConnection:
 
     async def close(self) -> None:
         """Close the connection; running calls fail."""
+        if self._home.was_forked:
+            # The connection is the parent's.
+            return
+        self._home.check("the fleet")
         self._closed = True
         for task in self._closing:
             task.cancel()
         await self._channel.close(None)
+
+    async def reach(self) -> None:
+        """Wait until a server answers at the fleet's one place. Raises UnavailableError."""
+        if self._reached or self._find is not None:
+            return
+        self._check_open()
+        ready, failed = api.grpc.ChannelConnectivity.READY, api.grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        why = f"nothing answers there for {self.patience:g} s"
+        try:
+            async with asyncio.timeout(self.patience):
+                while (state := self._channel.get_state(try_to_connect=True)) not in (ready, failed):
+                    await self._channel.wait_for_state_change(state)
+        except TimeoutError:
+            state = failed
+        else:
+            why = "no server is there"
+        if state is failed:
+            raise UnavailableError(
+                f"cannot reach the fleet at {self.address}: {why}", reason="FleetUnreachable", retryable=True
+            )
+        self._reached = True
 
     async def metadata(self) -> Metadata:
         """Return the metadata of each call. Raises UnavailableError when there is no token."""
@@ -86,6 +116,8 @@ class FleetConnection:
 
         The call may happen twice, so it has to be idempotent. Raises the error of the last attempt.
         """
+        self._home.check("the fleet")
+        await self.reach()
         deadline, failures = asyncio.get_running_loop().time() + patience, 0
         while True:
             stub = self.stub

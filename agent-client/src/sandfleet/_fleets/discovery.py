@@ -68,9 +68,12 @@ async def find_fleet_of(sandbox_id: str) -> AsyncFleet:
     namespace, slash, _ = sandbox_id.partition("/")
     if slash:
         return await _of_cluster(namespace)
+    # Where the only fleet that is asked does not answer, nothing is known.
+    named = bool(os.environ.get("SANDFLEET_ADDRESS"))
+    passed_over = (SandboxEnded,) if named else (SandboxEnded, UnavailableError, RpcTimeout)
     for address in await asyncio.to_thread(addresses):
         candidate = _at(address)
-        with suppress(SandboxEnded, UnavailableError, RpcTimeout):
+        with suppress(*passed_over):
             await candidate.get_within(sandbox_id, _LOOK_TIMEOUT)
             return candidate
     why = "no fleet has it"
@@ -105,6 +108,8 @@ async def list_sandboxes(label_selector: str, *, namespace: str | None, fleet: A
     """List the sandboxes of a fleet, else of the cluster that the environment names, else of all on this machine."""
     if fleet is None and not os.environ.get("SANDFLEET_ADDRESS") and cluster.is_chosen(asked=namespace is not None):
         fleet = await _of_cluster(namespace)
+    elif fleet is None and (named := os.environ.get("SANDFLEET_ADDRESS")):
+        fleet = _at(named)
     if fleet is not None:
         return await fleet.list(label_selector, namespace=namespace)
     found: list[SandboxInfo] = []

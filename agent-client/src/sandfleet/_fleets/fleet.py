@@ -91,7 +91,13 @@ class AsyncFleet:
             return await cls._of_cluster(namespace)
         if not found:
             found = await asyncio.to_thread(embedded.start, embedded.Options.of(*options))
-        return cls(found)
+        made = cls(found)
+        try:
+            await made._connection.reach()
+        except BaseException:  # Also a cancellation: the caller never gets it.
+            await made.close()
+            raise
+        return made
 
     @classmethod
     async def _of_cluster(cls, namespace: str | None) -> Self:

@@ -12,11 +12,14 @@ MAX_MESSAGE = 32 * 1024 * 1024
 
 _channels: weakref.WeakSet[api.aio.Channel] = weakref.WeakSet()
 _forked_while_connected = False
+# Of the parent: in a forked child gRPC crashes when it frees them.
+_parents: list[api.aio.Channel] = []
 
 
 def _look_after_fork() -> None:
     global _forked_while_connected  # noqa: PLW0603  of the process, as the threads that are missing in it
     _forked_while_connected = bool(_channels)
+    _parents.extend(_channels)
 
 
 os.register_at_fork(after_in_child=_look_after_fork)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from sandfleet._wire import api
 from sandfleet._wire.channel import open_channel
 from sandfleet._wire.convert import common as convert
+from sandfleet._wire.home import Home
 from sandfleet._wire.lease import LeaseKeeper
 from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import detail, never_sent, to_error
@@ -112,6 +113,7 @@ class Link:
     def __init__(
         self, fleet: FleetCalls, sandbox: api.fleet.Sandbox, access: api.fleet.Access, *, rpc_timeout: float
     ) -> None:
+        self._home = Home()
         self._fleet = fleet
         self._connection = Connection(sandbox.sandbox_uid, access)
         self._refreshing = asyncio.Lock()
@@ -332,13 +334,22 @@ class Link:
 
     async def close(self) -> None:
         """Finish background work and close the connection; running calls fail."""
+        if self._home.was_forked:
+            # The connection is the parent's.
+            return
+        self.check_home()
         while self._tasks:
             await asyncio.gather(*self._tasks)
         if not self._closed:
             self._closed = True
             await self._connection.channel.close(None)
 
+    def check_home(self) -> None:
+        """Raise UnavailableError in a forked child, and PreconditionFailed in another event loop."""
+        self._home.check(f"sandbox {self.sandbox_id}")
+
     def _check_open(self) -> None:
+        self.check_home()
         if self._ended is not None:
             raise SandboxEnded(self._ended.message, reason=self._ended.reason, subject=self.sandbox_id)
         if self._closed:

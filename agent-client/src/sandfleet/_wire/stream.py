@@ -180,6 +180,7 @@ class ExecutionStream:
 
     async def _read(self) -> tuple[Piece, ...]:
         assert self._call is not None
+        self._link.check_home()
         async with asyncio.timeout_at(self._silent_after):
             envelope = await receive(self._call)
         if envelope is None:

@@ -250,7 +250,8 @@ def _start_request(cmd: Command, options: RunOptions) -> api.process.StartReques
     return api.process.StartRequest(
         execution_id=options.get("execution_id") or os.urandom(16).hex(),
         argv=[] if isinstance(cmd, str) else [os.fsencode(word) for word in cmd],
-        shell=os.fsencode(cmd) if isinstance(cmd, str) else b"",
+        # An empty line is a line: the shell runs nothing, and ends well.
+        shell=os.fsencode(cmd or "\n") if isinstance(cmd, str) else b"",
         cwd=os.fsencode(options.get("cwd", "")),
         envs=dict(options.get("envs") or {}),
         open_stdin=stdin is not None and stdin is not False,

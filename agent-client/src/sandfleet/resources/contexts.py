@@ -151,6 +151,7 @@ class Interpreter:
             envs=cell.envs,
             on_failure=_ON_FAILURE[cell.on_failure],
             autosave=autosave,
+            language=cell.language or "",
         )
         collector = EventCollector(cell.execution_id, output_limit=cell.output_limit)
         stream = ExecutionStream(self._link, collector, cell.timeout, CELLS)

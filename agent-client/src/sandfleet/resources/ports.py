@@ -235,6 +235,7 @@ class Forwards:
         for one, least in ((port, 1), (local_port, 0)):
             if not least <= one <= _MOST_PORT:
                 raise InvalidArgument(f"cannot forward port {one}: it has to be {least} to {_MOST_PORT}")
+        self._link.check_home()
         listener = socket.create_server((_LOCALHOST, local_port), backlog=_BACKLOG)
         listener.setblocking(False)
         made = AsyncForward(self._link, port, listener, on_error)

@@ -122,7 +122,7 @@ class AsyncPty:
         request = api.process.StartRequest(
             execution_id=execution_id or os.urandom(16).hex(),
             argv=[] if isinstance(words, str) else [os.fsencode(word) for word in words],
-            shell=os.fsencode(words) if isinstance(words, str) else b"",
+            shell=os.fsencode(words or "\n") if isinstance(words, str) else b"",
             cwd=os.fsencode(cwd),
             envs=dict(envs or {}),
             timeout=convert.seconds(timeout),

@@ -96,7 +96,8 @@ class ListenOptions(TypedDict, total=False):
 class CodeOptions(ListenOptions, total=False):
     """Options of `run_code`.
 
-    language      language of the context that is created at first use without a `context`: "python" (None) or "bash".
+    language      "python" or "bash": each has a default context, which is created at its first use (None: Python's).
+                  With a `context`, its language has to be this one.
     context       the context to run in: its variables last from one cell to the next. None means the default context.
     timeout       deadline in seconds from the start of the run; None means the sandbox's default.
     on_stdout, on_stderr, on_result  called with each piece as it comes, and awaited if they return an awaitable.

@@ -8,8 +8,8 @@ from sandfleet_executor.core.limits import MAX_OUTPUT_BYTES, Limits
 
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
-# argv and environment together, in bytes.
-MAX_ARGV_BYTES = 1 << 20
+# In bytes: what Linux takes as argv and environment together with a stack of 8 MiB. The kernel refuses the rest itself.
+MAX_ARGV_BYTES = 2 << 20
 MAX_ENV_BYTES = 256 << 10
 MAX_CODE_BYTES = 8 << 20
 DEFAULT_CONTEXT = "default"
@@ -46,21 +46,29 @@ def check_envs(envs: Mapping[str, str]) -> dict[str, str]:
         if "\0" in value:
             raise BadRequest(f"cannot set environment variable {name}: its value holds a NUL")
     if sum(len(name) + len(value.encode()) + 2 for name, value in envs.items()) > MAX_ENV_BYTES:
-        raise BadRequest(f"cannot set the environment: it is larger than {MAX_ENV_BYTES} bytes")
+        raise BadRequest(f"cannot set the environment: it is larger than {MAX_ENV_BYTES} bytes (256 KiB)")
     return dict(envs)
 
 
 def check_code(code: str) -> str:
     if len(code.encode()) > MAX_CODE_BYTES:
-        raise BadRequest(f"cannot run the code: it is larger than {MAX_CODE_BYTES} bytes")
+        raise BadRequest(
+            f"cannot run the code: it is larger than {MAX_CODE_BYTES} bytes (8 MiB): write it to a file, and import that"
+        )
     return code
 
 
-def check_language(language: str, known: Collection[str]) -> str:
+def check_language(language: str, known: Collection[str], *, doing: str = "create a context for") -> str:
     """The language's name; "python" for none."""
     if language and language not in known:
-        raise BadRequest(f"cannot create a context for {language[:80]!r}: languages are {', '.join(known)}")
+        raise BadRequest(f"cannot {doing} {language[:80]!r}: languages are {', '.join(known)}")
     return language or "python"
+
+
+def check_same_language(wished: str, context_id: str, language: str | None) -> None:
+    """`language` is the context's; None for a context that does not exist."""
+    if language not in (None, wished):
+        raise BadRequest(f"cannot run {wished} in context {context_id}: its language is {language}")
 
 
 def check_timeout(seconds: float | None, limits: Limits) -> float:
@@ -120,5 +128,7 @@ def command_payload(argv: Sequence[bytes], shell: bytes) -> bytes:
     if not shell and not argv[0]:
         raise BadRequest("cannot start the command: the program's name is empty")
     if len(payload) > MAX_ARGV_BYTES:
-        raise BadRequest(f"cannot start the command: it is larger than {MAX_ARGV_BYTES} bytes")
+        raise BadRequest(
+            f"cannot start the command: it is larger than {MAX_ARGV_BYTES} bytes (2 MiB): use stdin or a file"
+        )
     return payload

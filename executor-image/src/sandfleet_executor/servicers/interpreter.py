@@ -32,8 +32,8 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
 
     async def CreateContext(self, request: pb.CreateContextRequest, context: Any) -> pb.CreateContextResponse:
         with typed_failures(request.context_id):
-            requests.check_id("context id", request.context_id)
             language = requests.check_language(request.language, LANGUAGES)
+            requests.check_id("context id", request.context_id)
             cwd = requests.check_cwd(request.cwd.encode(), self._session.workdir).decode()
             envs = self._session.environment(requests.check_envs(request.envs))
             persistence = contexts.persistence(request, resume=request.resume)
@@ -69,6 +69,9 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
         )
         output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
         context_id = request.context_id or DEFAULT_CONTEXT
+        if request.language:
+            wished = requests.check_language(request.language, LANGUAGES, doing="run code in")
+            requests.check_same_language(wished, context_id, session.contexts.language(context_id))
         return session.execute(
             context_id, lambda: session.register(CELL, request.execution_id, fingerprint, output_limit), cell
         )

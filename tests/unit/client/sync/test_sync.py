@@ -23,6 +23,7 @@ from sandfleet._sync.pty import Pty, PtyHandle
 from sandfleet._sync.services import Services
 from sandfleet._sync.variables import States
 from sandfleet._sync.watch import FileWatch
+from sandfleet.errors import PreconditionFailed
 from sandfleet.resources.commands import AsyncCommandHandle, AsyncCommands
 from sandfleet.resources.files.files import AsyncFiles
 from sandfleet.resources.files.watch import AsyncFileWatch
@@ -230,6 +231,72 @@ def test_a_child_forked_between_two_uses_has_a_loop_of_its_own(address: str) -> 
         use()
     """)
     assert said.split() == ["ok", "ok", "ok"]
+
+
+USES = [
+    'sandbox.run_code("code")',
+    'sandbox.commands.run("cmd")',
+    "handle.wait()",
+    'sandbox.files.read("f")',
+    "sandbox.get_info()",
+    "sandbox.forward(80)",
+    "sandbox.set_timeout(5)",
+    "sandbox.kill()",
+    "fleet.list()",
+]
+
+
+def test_a_sandbox_in_a_forked_child_is_refused_in_words_and_the_child_ends_well(address: str) -> None:
+    said = forked(f"""
+        fleet = Fleet.connect({address!r})
+        sandbox = Sandbox.connect("s-1", fleet=fleet)
+        sandbox.run_code("code")
+        handle = sandbox.commands.run("cmd", background=True)
+        if (child := os.fork()) == 0:
+            for use in {USES!r}:
+                try:
+                    eval(use)
+                except Exception as error:
+                    print(use, type(error).__name__, error.reason, flush=True)
+            sandbox.close()
+            fleet.close()
+            del sandbox, fleet, handle
+            gc.collect()
+            sys.exit(0)
+        print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print(sandbox.run_code("code").outcome)
+    """)
+    assert said.splitlines() == [*(f"{use} UnavailableError Forked" for use in USES), "child 0", "ok"]
+
+
+def test_a_sandbox_in_another_event_loop_is_refused_in_words(address: str) -> None:
+    async def connect() -> tuple[AsyncFleet, AsyncSandbox, AsyncCommandHandle]:
+        fleet = await AsyncFleet.connect(address)
+        sandbox = await AsyncSandbox.connect("s-1", fleet=fleet)
+        return fleet, sandbox, await sandbox.commands.run("cmd", background=True)
+
+    async def use() -> list[str]:
+        reasons = []
+        for call in (
+            sandbox.run_code("code"),
+            sandbox.files.read("f"),
+            handle.wait(),
+            sandbox.get_info(),
+            sandbox.close(),
+            fleet.list(),
+            fleet.close(),
+        ):
+            with pytest.raises(PreconditionFailed, match="in another event loop than the one that opened it") as caught:
+                await call
+            reasons.append(caught.value.reason)
+        return reasons
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        fleet, sandbox, handle = first.run(connect())
+        assert second.run(use()) == ["OtherEventLoop"] * 7
+        assert first.run(sandbox.run_code("code")).ok
+        first.run(sandbox.close())
+        first.run(fleet.close())
 
 
 def test_a_child_forked_while_a_connection_is_open_gets_an_error_instead_of_hanging(address: str) -> None:

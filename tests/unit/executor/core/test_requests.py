@@ -107,7 +107,7 @@ def test_a_working_directory_that_no_kernel_takes_is_refused(cwd):
     [
         ([b"a", b"", b"b c"], b"", b"a\0\0b c"),
         ([], b"echo 'x'", b"echo 'x'"),
-        ([b"x" * (1 << 20)], b"", b"x" * (1 << 20)),
+        ([b"x" * (2 << 20)], b"", b"x" * (2 << 20)),
     ],
 )
 def test_a_command_is_one_payload(argv, shell, payload):
@@ -122,8 +122,8 @@ def test_a_command_is_one_payload(argv, shell, payload):
         ([b"a\0b"], b"", "holds a NUL"),
         ([], b"a\0b", "holds a NUL"),
         ([b"", b"a"], b"", "the program's name is empty"),
-        ([b"x"] * (1 << 20), b"", "larger than 1048576 bytes"),
-        ([], b"x" * (1 << 20) + b"x", "larger than 1048576 bytes"),
+        ([b"x"] * (2 << 20), b"", "larger than 2097152 bytes"),
+        ([], b"x" * (2 << 20) + b"x", "larger than 2097152 bytes"),
     ],
 )
 def test_a_command_that_cannot_be_is_refused(argv, shell, why):

@@ -98,6 +98,7 @@ class AsyncFileWatch:
             self._call.cancel()
 
     async def _fill(self) -> None:
+        self._link.check_home()
         try:
             message = await self._next()
         except api.aio.AioRpcError as error:

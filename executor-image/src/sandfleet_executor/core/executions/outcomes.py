@@ -44,6 +44,7 @@ class Verdict:
 
 
 SYNTAX_ERROR = "SyntaxError"
+NO_FOLDER = "WorkingDirectoryGone"
 # For executions without an end when an executor comes back to its workspace.
 EXECUTOR_RESTARTED = Verdict(
     "lost", "platform", "ExecutorRestarted", "The executor ended while it ran. Whether and how far it ran is not known."
@@ -78,6 +79,8 @@ def judge_command(facts: Facts) -> Verdict:
         return Verdict("killed", "limit", "DiskLimit", message)
     if facts.signal:
         return Verdict("killed", "code", "Signal", f"The command was ended by {facts.signal}.")
+    if facts.error_name == NO_FOLDER:
+        return Verdict("error", "code", NO_FOLDER, "The command's working directory is missing or cannot be entered.")
     if facts.exit_code:
         reason = {126: "NotExecutable", 127: "NotFound"}.get(facts.exit_code, "ExitCode")
         return Verdict("error", "code", reason, f"The command ended with exit code {facts.exit_code}.")

@@ -12,7 +12,7 @@ from typing import Any
 
 from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Output, Started
-from sandfleet_executor.core.executions.outcomes import Cause, Facts, Verdict, judge_command
+from sandfleet_executor.core.executions.outcomes import NO_FOLDER, Cause, Facts, Verdict, judge_command
 from sandfleet_executor.core.executions.tracing import TraceParent
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.meter import ExecutionMeter, SessionServices, end_or_stop, signal_name
@@ -56,6 +56,8 @@ class Ended:
     leftover: int = 0
     memory: bool = False
     message: str = ""
+    # It is the working directory that cannot be entered.
+    no_folder: bool = False
 
 
 class InputClosedError(Exception):
@@ -249,7 +251,8 @@ class Command:
                 self._count_written(int(header["written"]))
                 self._set_end(Ended(int(header["code"]), int(header["signal"]), int(header["leftover"])))
             case "failed":
-                self._set_end(Ended(int(header["code"]), 0, message=str(header["message"])[:MAX_FAILURE_TEXT]))
+                message = str(header["message"])[:MAX_FAILURE_TEXT]
+                self._set_end(Ended(int(header["code"]), 0, message=message, no_folder=bool(header.get("folder"))))
 
     def on_data(self) -> None:
         """Output and the end of a command come in no order."""
@@ -283,11 +286,13 @@ class Command:
 
     def _finish(self, end: Ended) -> None:
         if end.message:
-            text = f"cannot start the command: {end.message}\n".encode(errors="replace")
+            where = " in its working directory" if end.no_folder else ""
+            text = f"cannot start the command{where}: {end.message}\n".encode(errors="replace")
             self.execution.emit(Output(STDOUT if self.request.terminal else STDERR, text))
         cause = Cause.MEMORY if end.memory and self.execution.cause is Cause.NONE else self.execution.cause
         facts = Facts(
             cause=cause,
+            error_name=NO_FOLDER if end.no_folder else "",
             exit_code=end.code,
             signal=signal_name(end.signal),
             timeout=self.request.timeout,

@@ -13,7 +13,7 @@ from sandfleet_executor.core.contexts.rollback import OTHER_LANGUAGE
 from sandfleet_executor.core.contexts.states import Bounds, Manifest, still_lost
 from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.executions.events import Rollback, Started
-from sandfleet_executor.core.executions.outcomes import Cause, Facts, Verdict, judge_cell
+from sandfleet_executor.core.executions.outcomes import NO_FOLDER, Cause, Facts, Verdict, judge_cell
 from sandfleet_executor.effects.contexts import copies
 from sandfleet_executor.effects.contexts.interpreter import Cell, Interpreter
 from sandfleet_executor.effects.contexts.interpreter_slot import (
@@ -375,5 +375,5 @@ def cell_facts(execution: Execution, cell: Cell, end: Done | Exit | BadFrame, re
 def verdict_on(error: NamespaceError | BadRequest) -> Verdict:
     """Why there is no interpreter: the platform cannot start one, or its working directory was removed meanwhile."""
     if isinstance(error, BadRequest):
-        return Verdict("error", "code", "WorkingDirectoryGone", str(error))
+        return Verdict("error", "code", NO_FOLDER, str(error))
     return Verdict("lost", "platform", "InterpreterNotStarted", str(error))

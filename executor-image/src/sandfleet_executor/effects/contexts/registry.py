@@ -48,6 +48,13 @@ class Contexts:
             return self._add(Context(spec, self._services))
         return self.find(context_id)
 
+    def language(self, context_id: str) -> str | None:
+        """Of a context, also of the default one before its first use; None for one that does not exist."""
+        found = self._contexts.get(context_id)
+        if found is None:
+            return self._default().language if context_id == DEFAULT_CONTEXT else None
+        return found.language
+
     async def create(self, spec: ContextSpec) -> Context:
         """A context whose interpreter runs.
 

@@ -41,6 +41,8 @@ class Disk:
         self._walked: Walked | None = None
         # Bytes that came over the API since.
         self._uploaded = 0
+        # Something came or went over the API since.
+        self._changed = False
         self._was_running = False
         # What was there at the last verdict.
         self._before = 0
@@ -72,8 +74,15 @@ class Disk:
         return max(0, self._left)
 
     def count(self, size: int) -> None:
-        """Bytes that were written over the API."""
+        """Bytes that were written over the API; 0 where something was moved or removed."""
         self._uploaded += size
+        self._changed = True
+
+    async def now(self) -> int:
+        """Bytes, with what came and went over the API: walked again where walks are quick, else counted."""
+        if self._changed or self._walked is None:
+            await self.look()
+        return (self.used or 0) + self._uploaded
 
     @property
     def _left(self) -> int:
@@ -115,7 +124,7 @@ class Disk:
         async with self._walking:
             # What comes over the API is not what runs.
             self._before += self._uploaded
-            self._uploaded = 0
+            self._uploaded, self._changed = 0, False
             begun, free_then, limit = self._clock(), free(self._fd), self._limit()
             used = await asyncio.to_thread(walk, self._fd, disk.beyond(limit))
             if used <= limit and self._walked and disk.most(self._walked, free_then) > limit:

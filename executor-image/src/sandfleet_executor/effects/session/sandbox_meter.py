@@ -63,6 +63,8 @@ class SandboxMeter:
     async def read(self, age: float = 0.0) -> Reading:
         """What is used now, or was less than `age` seconds ago. Raises NamespaceError."""
         session = self._session
+        if age == 0:
+            await self._disk.look()
         used = await (await session.namespaces.get()).usage(age)
         totals = session.ledger.totals()
         self._peak_memory = max(self._peak_memory, used["peak"], totals.peak_memory_bytes)
@@ -73,7 +75,7 @@ class SandboxMeter:
             processes=used["processes"],
             cpu_seconds=used["cpu"],
             running=session.executions.running,
-            disk=await self._disk.look() if age == 0 or self._disk.used is None else self._disk.used,
+            disk=await self._disk.now(),
             wall_seconds=time.monotonic() - self._started,
             totals=Totals(
                 executions=totals.executions,

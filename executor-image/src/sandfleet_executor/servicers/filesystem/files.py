@@ -75,7 +75,14 @@ class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServi
                 pins.close, lambda: files.Upload(pins, header.path, header.mode), files.Upload.discard
             ) as upload:
                 await self._receive(request_iterator, upload)
-                return pb.WriteResponse(info=convert.info(await self._threads.run(upload.commit)))
+                info = await self._threads.run(upload.commit)
+                self._has_changed()
+                return pb.WriteResponse(info=convert.info(info))
+
+    def _has_changed(self) -> None:
+        """What the workspace takes has changed otherwise than by written bytes."""
+        if self._space:
+            self._space.count(0)
 
     async def _receive(self, requests: AsyncIterator[pb.WriteRequest], upload: files.Upload) -> None:
         """Takes the data up to the client's explicit end: grpc.aio ends a broken stream in the same way."""
@@ -125,12 +132,14 @@ class FilesystemServicer(TreeMethods, filesystem_pb2_grpc.FilesystemServiceServi
             request.target,
             lambda pins: files.move(pins, request.source, request.target, overwrite=request.overwrite),
         )
+        self._has_changed()
         return pb.MoveResponse(info=convert.info(info))
 
     async def Remove(self, request: pb.RemoveRequest, _context: Context) -> pb.RemoveResponse:
         await self._do(
             "remove", request.path, lambda pins: files.remove(pins, request.path, recursive=request.recursive)
         )
+        self._has_changed()
         return pb.RemoveResponse()
 
 

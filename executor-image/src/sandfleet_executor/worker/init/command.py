@@ -19,6 +19,11 @@ NOT_EXECUTABLE = 126
 SHELL = "/bin/bash"
 # Linux takes single arguments up to 128 KiB; a longer shell line is passed as a file.
 LONGEST_ARGUMENT = 120 * 1024
+TOO_LONG = "Linux takes up to 131071 bytes in one argument or variable, and 2 MiB in all; use stdin or a file"
+
+
+class NoFolderError(OSError):
+    """The working directory cannot be entered."""
 
 
 class Supervisor:
@@ -39,7 +44,7 @@ class Supervisor:
         shell line. Standard input, output and error are in place; with a terminal, standard error is a socket that
         takes its master. Sends {"event":"begun"} before user code runs; with `tell` {"event":"running","pid"}; at the
         end
-        {"event":"failed","code":126|127,"message"}, or, when no process of the command is left,
+        {"event":"failed","code":126|127,"message","folder"?}, or, when no process of the command is left,
         {"event":"exited","code","signal","leftover","cpu","peak","written"}.
         """
         terminal = Terminal(request["terminal"], 2) if request.get("terminal") else None
@@ -49,7 +54,11 @@ class Supervisor:
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             message = f"{error.strerror}: {os.fsdecode(error.filename or '')}"
+            if error.errno == errno.E2BIG:
+                message += f" ({TOO_LONG})"
             end: dict[str, Any] = {"event": "failed", "code": code, "message": message}
+            if isinstance(error, NoFolderError):
+                end |= {"code": NOT_EXECUTABLE, "folder": True}
             self.release_files()
         else:
             # The program has its own copies. Held here, its pipes would stay open after its end.
@@ -103,7 +112,10 @@ class Usage:
 
 def start(request: dict[str, Any], payload: bytes, terminal: Terminal | None) -> int:
     """Starts the program; its pid. Raises OSError as exec does."""
-    os.chdir(request["cwd"])
+    try:
+        os.chdir(request["cwd"])
+    except OSError as error:
+        raise NoFolderError(error.errno, error.strerror, error.filename) from error
     environment = {os.fsencode(name): os.fsencode(value) for name, value in request["envs"].items()}
     os.environb.clear()
     os.environb.update(environment)

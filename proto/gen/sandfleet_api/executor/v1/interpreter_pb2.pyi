@@ -150,7 +150,7 @@ class ListContextsResponse(_message.Message):
     def __init__(self, contexts: _Optional[_Iterable[_Union[Context, _Mapping]]] = ...) -> None: ...
 
 class ExecuteRequest(_message.Message):
-    __slots__ = ("execution_id", "context_id", "code", "timeout", "output_limit_bytes", "envs", "on_failure", "autosave")
+    __slots__ = ("execution_id", "context_id", "code", "timeout", "output_limit_bytes", "envs", "on_failure", "autosave", "language")
     class EnvsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +166,7 @@ class ExecuteRequest(_message.Message):
     ENVS_FIELD_NUMBER: _ClassVar[int]
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     AUTOSAVE_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     execution_id: str
     context_id: str
     code: str
@@ -174,7 +175,8 @@ class ExecuteRequest(_message.Message):
     envs: _containers.ScalarMap[str, str]
     on_failure: OnFailure
     autosave: Autosave
-    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., autosave: _Optional[_Union[Autosave, _Mapping]] = ...) -> None: ...
+    language: str
+    def __init__(self, execution_id: _Optional[str] = ..., context_id: _Optional[str] = ..., code: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., output_limit_bytes: _Optional[int] = ..., envs: _Optional[_Mapping[str, str]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., autosave: _Optional[_Union[Autosave, _Mapping]] = ..., language: _Optional[str] = ...) -> None: ...
 
 class ExecuteResponse(_message.Message):
     __slots__ = ("events",)
