@@ -191,10 +191,7 @@ class KubernetesBackend:
         async with run.lock:
             own_ids = await self._user_namespaces(recipe.wanted.runtime_class)
             manifest = warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
-            if (unkept := await self._revisions.keep(recipe.kept, self._writer.fencing)) is not None:
-                self._not_made(run, unkept)
-                return
-            made = await self._create(manifest)
+            made = await self._revisions.keep(recipe.kept, self._writer.fencing) or await self._create(manifest)
             if isinstance(made, NotCreated):
                 self._not_made(run, made)
                 return
