@@ -108,6 +108,11 @@ class KubernetesFleet:
         term = self._observer.term
         return term is not None and term.serving and self._leading() is not None
 
+    @property
+    def synced(self) -> bool:
+        """Whether everything that exists has been seen once."""
+        return self._reflectors.are_synced
+
     # Its life.
 
     async def follow(self) -> None:

@@ -75,6 +75,10 @@ class Reflectors:
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
 
+    @property
+    def are_synced(self) -> bool:
+        return all(reflector.synced.is_set() for reflector in self._reflectors)
+
     async def synced(self) -> None:
         for reflector in self._reflectors:
             await reflector.synced.wait()
