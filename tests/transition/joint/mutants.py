@@ -134,6 +134,11 @@ MUTANTS = (
         scenarios.a_forged_binding,
         ((observer, "binding_of", _believes), (adoption, "is_of", _is_of_by_name)),
     ),
+    Mutant(
+        "A.5",
+        scenarios.a_pod_lost_while_the_operator_is_away_and_another_leader,
+        ((observer.Observer, "_serving", lambda _self, sandbox: adoption.incarnation(sandbox)),),
+    ),
     Mutant("A.5", scenarios.an_eviction_while_the_operator_is_away, ((Writer, "bind", _writes_no_binding),)),
     Mutant(
         "A.6",
