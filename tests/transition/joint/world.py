@@ -211,9 +211,11 @@ class World:
             self.went_wrong(f"{user} asked for {namespace}/{pool} and got {ref} of {bound.sandbox.pool}")
         self.owners[ref] = user
         session = self.sessions.get(ref)
-        if session is None or session.over or session.until < self.now():
+        if session is None or session.over:
             # After a change of leader an id that has ended begins anew.
             session = self.sessions[ref] = Session(user, ref, self.now() + lease, request=request)
+        elif session.until < self.now():
+            session.over, session.volume = "answered while its lease ended", ""
         self._run(session, bound.access.token)
         return session
 
