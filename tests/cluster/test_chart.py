@@ -268,7 +268,7 @@ def filled(release: Release) -> tuple[Json, ...]:
 
 
 def fill(release: Release, **more: Json) -> None:
-    """As the processes do: the ConfigMap that they apply, a merge patch of the Secret, and Leases (`more`: metadata)."""
+    """As the processes do: the ConfigMap that they apply, a patch of the Secret, and Leases (`more`: metadata)."""
     api, namespace = release.cluster.api, release.namespace
     material = Material(Authority.new(time.time()), KeyRing((TokenKey.new(time.time()),)), "")
     path = path_of("ConfigMap", namespace, "sandfleet-ca")
