@@ -4,7 +4,7 @@ PY := .venv/bin/python
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test conformance model lint types proto sync lock image own-images bench clean
+.PHONY: help setup demo test conformance model lint types proto sync lock image own-images wheels wheels-test bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -47,8 +47,15 @@ image: setup ## The images of executor and control plane, with buildah (root).
 own-images: setup ## The images of docs/howto/own-image.md, built and run (root, buildah, debootstrap).
 	@scripts/own-images.sh $(ARGS)
 
+wheels: setup ## Build the wheels of all distributions into dist/.
+	@for part in proto executor-image operator agent-client .; do \
+	    (cd $$part && $(CURDIR)/$(PY) -m hatchling build -t wheel -d $(CURDIR)/dist) || exit 1; done
+
+wheels-test: setup ## Install the built wheels into empty environments and run README's screen (2 minutes).
+	@$(PY) -m pytest -q --timeout 400 tests/wheels $(ARGS)
+
 bench: setup ## Measure, beside baselines of the same run.
 	@$(PY) tests/bench/run.py $(ARGS)
 
 clean: ## Remove what setup and tests made.
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output dist

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from chart.helm_chart import CHART, NAMESPACE, ROOT, helm, named, rendered
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.cluster.lease import STUCK_SECONDS
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, own_egress, template_egress
@@ -70,7 +71,7 @@ def test_executors_let_the_control_plane_in_and_not_the_test(component: str) -> 
 def test_a_process_is_told_who_and_where_it_is(component: str) -> None:
     (container,) = pods()[component]["spec"]["containers"]
     assert container["image"] == "sandfleet/operator:0.1.0"
-    assert container["args"] == ["sandfleet_operator", component]
+    assert container["args"] == ["sandfleet_operator", component, "--health-port=8081"]
     environment = {one["name"]: one for one in container["env"]}
     assert set(environment) == {"SANDFLEET_SETTINGS", "POD_NAME", "POD_NAMESPACE", "POD_IP"}
     folder, _, file = environment["SANDFLEET_SETTINGS"]["value"].rpartition("/")
@@ -138,14 +139,27 @@ def test_a_lease_that_an_earlier_release_made_is_not_deleted_by_an_upgrade(
     assert not any("spec" in one for one in leases)
 
 
-@pytest.mark.parametrize(("component", "port"), [("operator", 8081), ("fleet", 8443)])
-def test_policies_close_the_control_plane_but_for_the_port_that_it_serves(component: str, port: int) -> None:
+@pytest.mark.parametrize(("component", "ports"), [("operator", [8081]), ("fleet", [8443, 8081])])
+def test_policies_close_the_control_plane_but_for_the_ports_that_it_serves(component: str, ports: list) -> None:
     (policy,) = named(rendered(), "NetworkPolicy", f"sandfleet-{component}")
-    assert policy["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": port}]}]
+    assert policy["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": port} for port in ports]}]
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= pods()[component]["metadata"]["labels"].items()
     (container,) = pods()[component]["spec"]["containers"]
-    assert [one["containerPort"] for one in container["ports"]] == [port]
+    assert [one["containerPort"] for one in container["ports"]] == ports
     assert named(rendered("networkPolicy.enabled=false"), "NetworkPolicy") == []
+
+
+@pytest.mark.parametrize("component", ["operator", "fleet"])
+def test_probes_ask_the_event_loop_and_never_only_the_port(component: str) -> None:
+    (container,) = pods()[component]["spec"]["containers"]
+    (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == "health"]
+    assert f"--health-port={port}" in container["args"]
+    paths = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+    for name, path in paths.items():
+        assert container[name]["httpGet"] == {"path": path, "port": "health"}
+        assert "tcpSocket" not in container[name]
+    # A stuck leader is restarted before it would give up its leadership by itself.
+    assert container["livenessProbe"]["periodSeconds"] * container["livenessProbe"]["failureThreshold"] < STUCK_SECONDS
 
 
 def test_optional_objects_exist_only_when_chosen() -> None:

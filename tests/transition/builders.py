@@ -4,7 +4,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from sandfleet_operator.api.conditions import ConditionType, Reason
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, OperatingMode, Restart, SandboxSpec, SandboxStatus
+from sandfleet_operator.api.kinds.sandbox import (
+    BindingStatus,
+    CodeSandbox,
+    OperatingMode,
+    Restart,
+    SandboxSpec,
+    SandboxStatus,
+)
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.plan.claims.record import Record, record_text
 from sandfleet_operator.plan.pods import names, networkpolicy
@@ -27,18 +34,28 @@ SUSPENDED = OperatingMode.SUSPENDED
 
 def record(uid: str = "") -> str:
     """The record of a claim on this object. With a UID, a user created the object before the claim."""
-    return record_text(Record(object="demo", request="r", holder="h", fencing=1, at=NOW, lease=300.0, uid=uid))
+    return record_text(Record(object="demo", request="r", holder="h", fencing=1, at=NOW - AGE, lease=300.0, uid=uid))
 
 
 def sandbox(
-    status: SandboxStatus | None = None, *, bound: tuple[str, str] | None = None, claim: str = "", **spec
+    status: SandboxStatus | None = None,
+    *,
+    bound: tuple[str, str] | None = None,
+    claim: str = "",
+    settled: bool = False,
+    **spec,
 ) -> CodeSandbox:
-    """`bound` is the warm pod that the fleet has bound, `claim` the record of the claim."""
-    annotations = {names.BOUND_POD: "/".join(bound)} if bound else {}
-    if claim:
-        annotations[names.CLAIM] = claim
+    """`bound` is the warm pod that the fleet has bound, `claim` the record of the claim.
+
+    `settled`: the fleet has written the binding into the status.
+    """
+    annotations = {names.BOUND_POD: "/".join(bound), names.CLAIM: claim or record()} if bound else {}
     meta = replace(META, annotations=annotations)
-    return CodeSandbox(meta=meta, spec=SandboxSpec(template="python", **spec), status=status or SandboxStatus())
+    status = status or SandboxStatus()
+    if bound and settled:
+        binding = BindingStatus(pod=bound[0], pod_uid=bound[1], claim=claim or record())
+        status = replace(status, binding=binding)
+    return CodeSandbox(meta=meta, spec=SandboxSpec(template="python", **spec), status=status)
 
 
 def labels_of(made: CodeSandbox) -> dict[str, str]:
@@ -69,13 +86,14 @@ def warm_pod(**changes) -> Pod:
     """A warm pod right after a claim: it has the sandbox's labels and no owner yet."""
     labels = labels_of(sandbox(pool="warm"))
     made = pod(name=WARM[0], uid=WARM[1], version="7", owner="", labels=labels, workspace_claim=WARM_CLAIM)
-    return replace(made, **changes)
+    return replace(made, **{"annotations": {names.CLAIM: record()}, **changes})
 
 
 def warm_volume(**changes) -> Volume:
     """The volume claim of a warm pod, as the fleet creates it."""
     labels = names.own_labels(**{names.SANDBOX: WARM[0]})
-    return replace(volume(name=WARM_CLAIM, owner="", pod_owner=WARM[1], labels=labels), **changes)
+    owners = ({"apiVersion": "v1", "kind": "Pod", "name": WARM[0], "uid": WARM[1]},)
+    return replace(volume(name=WARM_CLAIM, owner="", pod_owner=WARM[1], labels=labels, owners=owners), **changes)
 
 
 def exited(code: int | None, reason: str = "Error", message: str = "", **changes) -> Pod:
@@ -120,7 +138,12 @@ def observed(**changes) -> Observed:
         node=node(),
         contact=greeted(),
     )
-    return replace(start, **{"sandbox": on_record(start, at=NOW - 100), **changes})
+    made = replace(start, **{"sandbox": on_record(start, at=NOW - 100), **changes})
+    claim = made.sandbox.meta.annotations.get(names.CLAIM, "")
+    if made.pod and claim and made.pod.annotations.get(names.CLAIM) == record():
+        # The pod has the record of the same claim.
+        made = replace(made, pod=replace(made.pod, annotations={**made.pod.annotations, names.CLAIM: claim}))
+    return made
 
 
 def on_record(seen: Observed, at: float = NOW) -> CodeSandbox:

@@ -15,7 +15,7 @@ from sandfleet_operator.api.kube import (
     Ref,
 )
 from sandfleet_operator.api.times import time_text
-from sandfleet_operator.plan.claims.record import Record
+from sandfleet_operator.plan.claims.record import Record, record_text
 from sandfleet_operator.plan.claims.sandbox_object import bound_annotations
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Refusal, effective
@@ -189,9 +189,25 @@ async def claimed_by_name(world: World) -> None:
     """A CodeSandbox is created first, and waits for a pod."""
     await world.make_sandbox(poolRef={"name": "warm"})
     await world.until(lambda: world.says("Ready", "False"), "waiting")
-    uid = await _warm_pod(world)
-    await world.user.merge(SANDBOX, {"metadata": {"annotations": _bound(uid, people="uid")}})
+    mine = _uid_of(world, NAME)
+    uid = await _warm_pod(world, people=mine)
+    await world.user.merge(SANDBOX, {"metadata": {"annotations": _bound(uid, people=mine)}})
     await world.until_ready()
+
+
+async def claimed_without_operator(world: World, *, settled: bool) -> None:
+    """The fleet binds a pod and gives it to the object while no operator runs. `settled`: it writes all that it has."""
+    world.end_operator(away=True)
+    await world.make_sandbox(poolRef={"name": "warm"})
+    uid, mine = await _warm_pod(world, owner=NAME), _uid_of(world, NAME)
+    await world.user.merge(SANDBOX, {"metadata": {"annotations": _bound(uid, people=mine)}})
+    if settled:
+        owners = [names.owned_by("CodeSandbox", code_sandbox(world.cluster.objects[SANDBOX]).meta)]
+        await world.user.merge(
+            Ref(PERSISTENT_VOLUME_CLAIM, NAMESPACE, f"workspace-{WARM}"), {"metadata": {"ownerReferences": owners}}
+        )
+        binding = {"podName": WARM, "podUID": uid, "claim": record_text(_record(mine))}
+        await world.user.merge(SANDBOX, {"status": {"binding": binding}}, "status")
 
 
 async def claimed_and_crashed(world: World) -> None:
@@ -219,10 +235,11 @@ async def claimed_and_suspended(world: World) -> None:
 
 async def claimed_while_suspended(world: World) -> None:
     """A sandbox is suspended before the operator has seen its pod: the pod goes, and its files stay."""
-    uid = await _warm_pod(world)
     await world.make_sandbox(poolRef={"name": "warm"}, operatingMode="Suspended")
     await world.until(lambda: world.says("Suspended"), "suspended")
-    await world.user.merge(SANDBOX, {"metadata": {"annotations": _bound(uid, people="uid")}})
+    mine = _uid_of(world, NAME)
+    uid = await _warm_pod(world, people=mine)
+    await world.user.merge(SANDBOX, {"metadata": {"annotations": _bound(uid, people=mine)}})
     await world.until(lambda: not world.there(POD, WARM), "without the warm pod")
     await world.change(operatingMode="Running")
     await world.until_ready()
@@ -247,12 +264,11 @@ async def claimed_twice(world: World) -> None:
     await world.make_sandbox("first", poolRef={"name": "warm"})
     uid = await _warm_pod(world, owner="first")
     await world.make_sandbox(annotations=_bound(uid), poolRef={"name": "warm"})
-    await world.until(lambda: world.reason() == "Forbidden", "refused")
+    await world.until(lambda: world.says("Expired"), "expired")
     owners = world.cluster.objects[Ref(POD, NAMESPACE, WARM)]["metadata"]["ownerReferences"]
     assert [one["name"] for one in owners] == ["first"]
     await world.user.delete(Ref(CODE_SANDBOX, NAMESPACE, "first"))
-    await world.until(lambda: world.says("Expired"), "expired")
-    assert not world.there(POD, WARM)
+    await world.until(lambda: not world.there(POD, WARM), "without the pod")
     await world.user.delete(SANDBOX)
 
 
@@ -280,19 +296,28 @@ async def template_made_and_removed(world: World) -> None:
     await world.until(lambda: DENY not in world.cluster.objects and KEYS not in world.cluster.objects, "left")
 
 
+def _record(people: str, name: str = NAME) -> Record:
+    return Record(object=name, request="r", holder="h", fencing=1, at=0.0, lease=300.0, uid=people)
+
+
 def _bound(uid: str, people: str = "") -> dict[str, str]:
     """The annotations of a claim's object; `people` is the UID of an object that a user created before."""
-    record = Record(object=NAME, request="r", holder="h", fencing=1, at=0.0, lease=300.0, uid=people)
-    return bound_annotations(WARM, uid, record)
+    return bound_annotations(WARM, uid, _record(people))
 
 
-async def _warm_pod(world: World, owner: str = "") -> str:
+def _uid_of(world: World, name: str) -> str:
+    return str(world.cluster.objects[Ref(CODE_SANDBOX, NAMESPACE, name)]["metadata"]["uid"])
+
+
+async def _warm_pod(world: World, owner: str = "", people: str = "") -> str:
     """A claimed pod, as the fleet leaves it or one step further; its UID."""
     wanted = effective(a_template(), a_spec(), SETTINGS)
     assert not isinstance(wanted, Refusal)
     await world.user.apply(default_deny(NAMESPACE, SETTINGS))
     manifest = sandbox_pod(PodRequest(namespace=NAMESPACE, name=WARM, wanted=wanted, pool="warm"), SETTINGS)
     manifest["metadata"]["labels"][names.SANDBOX] = owner or NAME
+    said = record_text(_record(_uid_of(world, owner) if owner else people, owner or NAME))
+    manifest["metadata"]["annotations"] = {**manifest["metadata"].get("annotations", {}), names.CLAIM: said}
     if owner:
         first = code_sandbox(world.cluster.objects[Ref(CODE_SANDBOX, NAMESPACE, owner)]).meta
         manifest["metadata"]["ownerReferences"] = [names.owned_by("CodeSandbox", first)]

@@ -14,6 +14,7 @@ from sandfleet_operator.api import kube
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Json, Kind, Ref
 from sandfleet_operator.executors.contact import Unreachable
+from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.actions import AskServices, Greet
 from sandfleet_operator.plan.sandbox.observed import Contact
 from sandfleet_operator.reconciler.operator import WATCHED, Operator
@@ -44,6 +45,8 @@ class World:
         # Count of the writes of the scenario that this one starts with.
         self.begun = 0
         self.lives = 0
+        # No operator runs, and none is started.
+        self.away = False
         self.greeted: list[Greet] = []
         self.asked: list[AskServices] = []
         # The services that executors report; None: executors are silent.
@@ -79,6 +82,8 @@ class World:
 
     async def _operate(self) -> None:
         while True:
+            while self.away:
+                await asyncio.sleep(START_AGAIN)
             self.lives += 1
             self._life = asyncio.create_task(self._live(self.lives))
             await asyncio.wait([self._life])
@@ -119,7 +124,8 @@ class World:
 
         return fault
 
-    def end_operator(self) -> None:
+    def end_operator(self, *, away: bool = False) -> None:
+        self.away = away
         if self._life:
             self._life.cancel()
 
@@ -270,7 +276,8 @@ def _timeless(obj: Json) -> Json:
 
 def _plain(value: Any) -> Any:
     """The object without times, addresses and counters of the operator's restarts."""
-    dropped = {"lastTransitionTime", "time", "fencing", "address", "podIP"}
+    # What binds names a pod that may be gone, by its UID.
+    dropped = {"lastTransitionTime", "time", "fencing", "address", "podIP", "binding", names.BOUND_POD, names.CLAIM}
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items() if name not in dropped}
     if isinstance(value, list):

@@ -106,7 +106,7 @@ volumes:
 name: {{ .component }}
 image: {{ include "sandfleet.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-args: [sandfleet_operator, {{ .component }}]
+args: [sandfleet_operator, {{ .component }}, --health-port=8081]
 env:
   - name: SANDFLEET_SETTINGS
     value: /etc/sandfleet/settings.json
@@ -200,7 +200,27 @@ spec:
   policyTypes: [Ingress]
   ingress:
     - ports:
+        {{- range .ports }}
         - protocol: TCP
-          port: {{ .port }}
+          port: {{ . }}
+        {{- end }}
 {{- end }}
+{{- end }}
+
+{{- /* Of both components. The event loop answers: a stuck one is restarted, an outage of the API server is not. */}}
+{{- define "sandfleet.probes" -}}
+startupProbe:
+  httpGet: {path: /healthz, port: health}
+  periodSeconds: 2
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /healthz, port: health}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+# Of a standby too: it is ready to take over. The answer says who leads.
+readinessProbe:
+  httpGet: {path: /readyz, port: health}
+  periodSeconds: 5
+  timeoutSeconds: 5
 {{- end }}

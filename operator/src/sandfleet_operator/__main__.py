@@ -52,6 +52,7 @@ def _fleet(rest: list[str]) -> int:
         pod_ip=given.pod_ip,
         port=given.port,
         kubeconfig=given.kubeconfig,
+        health_port=given.health_port,
     )
     return serve(options)
 
@@ -67,6 +68,7 @@ def _fleet_parser() -> argparse.ArgumentParser:
     parser.add_argument("--namespace", default=own_namespace(), help="of the control plane (default: the pod's)")
     parser.add_argument("--pod-ip", default=os.environ.get("POD_IP", ""), help="a name of the port (default: POD_IP)")
     parser.add_argument("--port", type=int, default=8443, help="where to serve (default: 8443)")
+    parser.add_argument("--health-port", type=int, default=0, help="of the probes (default: none)")
     parser.add_argument("--settings", default=os.environ.get("SANDFLEET_SETTINGS", SETTINGS_FILE), help="a JSON file")
     parser.add_argument("--kubeconfig", default="", help="instead of the pod's service account")
     return parser

@@ -125,7 +125,7 @@ class RoughWorld(World):
         if pod is not None:
             if not status.get("podUID") and (pod.get("status") or {}).get("podIP"):
                 self._say(name, {"podName": pod_name, "podUID": pod_uid, "conditions": [self._is("Ready")]})
-        elif status.get("podUID") or (made is not None and made.uid):
+        elif status.get("podUID") or status.get("binding") or (made is not None and made.uid):
             self._replace(sandbox)
         elif not status.get("conditions"):
             self._say(name, {"conditions": [self._is("Expired")]})
@@ -146,7 +146,9 @@ class RoughWorld(World):
         self._say(name, {**told, "conditions": [self._is("Ready")]})
 
     def _say(self, name, status):
-        self.cluster.edit(Ref(CODE_SANDBOX, TEAM, name), lambda obj: obj.update(status=status))
+        self.cluster.edit(
+            Ref(CODE_SANDBOX, TEAM, name), lambda obj: obj.update(status={**(obj.get("status") or {}), **status})
+        )
 
     def _is(self, condition):
         told = {"status": "True", "reason": "ExecutorAnswers", "lastTransitionTime": self.cluster.time()}

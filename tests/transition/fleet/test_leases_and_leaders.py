@@ -142,7 +142,8 @@ async def test_an_annotation_of_the_owner_cannot_end_a_session_nor_keep_it_longe
 async def test_a_silent_executor_has_its_session_ended_after_the_patience(world):
     first = await world.fleet()
     sandbox = await world.claim(first, lease=2.0)
-    await world.until(world.objects)
+    # Until it is written down: a leader opens what was not.
+    await world.until(lambda: any(one["metadata"].get("ownerReferences") for one in world.pods("claimed")))
     await world.kill(first)
     second = await world.fleet()
     second.pretended.refuses[sandbox.sandbox_uid] = SILENT

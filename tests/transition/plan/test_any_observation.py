@@ -17,8 +17,9 @@ from sandfleet_operator.plan.sandbox.actions import (
     Greet,
     Plan,
 )
+from sandfleet_operator.plan.sandbox.binding import claims_own, current_uid, settled_binding
 from sandfleet_operator.plan.sandbox.dependencies import is_own
-from sandfleet_operator.plan.sandbox.observed import Contact, Heard, Observed, Pod, Trouble, current_uid
+from sandfleet_operator.plan.sandbox.observed import Contact, Heard, Observed, Pod, Trouble
 from sandfleet_operator.plan.sandbox.status import is_unchanged
 from support.operator.builders import opens
 from transition.builders import (
@@ -104,7 +105,8 @@ def sandboxes(draw) -> CodeSandbox:
         },
     )
     claim = draw(st.sampled_from(["", record(), record(META.uid), "broken"])) if bound else ""
-    made = sandbox(draw(st.sampled_from(STATUSES)), bound=bound, claim=claim, **draw(spec))
+    settled = draw(st.booleans())
+    made = sandbox(draw(st.sampled_from(STATUSES)), bound=bound, claim=claim, settled=settled, **draw(spec))
     return replace(made, meta=replace(made.meta, deleting=draw(st.integers(0, 9)) == 9))
 
 
@@ -168,7 +170,7 @@ def asked(made: Plan, kind: type) -> list:
 def test_no_pod_is_created_while_an_earlier_one_may_exist(seen):
     if asked(planned(seen), CreatePod):
         assert seen.pod is None
-        assert seen.pod_gone or not (current_uid(seen.sandbox) or seen.claimed_pod)
+        assert seen.pod_gone or not (current_uid(seen.sandbox, seen.binding) or seen.claimed_pod)
         assert not {"Expired", "Suspended"} & true(planned(seen))
 
 
@@ -228,7 +230,7 @@ def test_no_pod_is_taken_from_another_sandbox_or_a_pool(seen):
 @given(SEEN)
 def test_an_object_of_an_ended_claim_gets_no_pod(seen):
     made, status = planned(seen), seen.sandbox.status
-    claims = seen.sandbox.meta.annotations.get(names.CLAIM) == record() and seen.claimed_pod
+    claims = claims_own(seen.sandbox) is not None and settled_binding(seen.sandbox) is None
     unrecorded = not (status.pod_uid or status.restarts or status.workspace_claim)
     if claims and unrecorded and not seen.sandbox.meta.deleting:
         assert not asked(made, CreatePod)

@@ -108,7 +108,7 @@ def test_the_workspace_of_an_earlier_session_comes_with_the_pod_that_has_it():
     [(WARM[1], "PodStarting", ["AdjustVolume", "CreatePod"]), ("uid-of-another", "WorkspaceInUse", [])],
 )
 def test_the_workspace_of_a_gone_pod_stays_that_pods(pod_owner, why, wanted):
-    people = sandbox(SandboxStatus(restarts=1), bound=WARM, pool="warm")
+    people = sandbox(SandboxStatus(restarts=1), bound=WARM, settled=True, pool="warm")
     seen = bound_to(None, sandbox=people, pod_gone=True, node=None, volume=warm_volume(pod_owner=pod_owner))
     assert (ready(planned(seen)), actions(planned(seen))) == (why, wanted)
 

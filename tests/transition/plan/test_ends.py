@@ -83,7 +83,7 @@ ENDS = {
         1,
     ),
     "people's warm pod was gone before it was recorded": (
-        gone(sandbox=sandbox(bound=WARM, claim=record(META.uid), pool="warm"), volume=warm_volume()),
+        gone(sandbox=sandbox(bound=WARM, claim=record(META.uid), settled=True, pool="warm"), volume=warm_volume()),
         "PodDeleted",
         0,
     ),
@@ -91,6 +91,11 @@ ENDS = {
         observed(
             sandbox=sandbox(bound=WARM, claim=record(META.uid)), pod=warm_pod(ended=exited(0).ended, deleting=True)
         ),
+        "PodDeleted",
+        0,
+    ),
+    "the warm pod of a claim was gone before it was recorded": (
+        gone(sandbox=sandbox(bound=WARM, settled=True), volume=warm_volume(owner=META.uid, pod_owner="")),
         "PodDeleted",
         0,
     ),
@@ -108,7 +113,7 @@ ENDS = {
         1,
     ),
     "the warm pod of a claim is gone after it was recorded": (
-        gone(sandbox=sandbox(SandboxStatus(pod_uid=WARM[1]), bound=WARM, claim=record()), volume=warm_volume()),
+        gone(sandbox=sandbox(SandboxStatus(pod_uid=WARM[1]), bound=WARM, settled=True), volume=warm_volume()),
         "PodDeleted",
         0,
     ),
@@ -305,7 +310,8 @@ def test_the_next_pod_of_a_claimed_sandbox_has_its_own_name_and_the_warm_pods_wo
 
 
 def test_a_claimed_sandbox_never_gets_another_workspace():
-    seen = without_pod(sandbox=sandbox(SandboxStatus(restarts=1), bound=WARM, pool="warm"), volume=None, pod_gone=True)
+    people = sandbox(SandboxStatus(restarts=1), bound=WARM, settled=True, pool="warm")
+    seen = without_pod(sandbox=people, volume=None, pod_gone=True)
     made = planned(seen)
     assert (ready(made), actions(made)) == ("WorkspaceLost", [])
     assert CLAIM not in str(made)

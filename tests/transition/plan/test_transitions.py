@@ -228,7 +228,7 @@ TABLE = {
         ["AdjustVolume", "AdoptPod", "Greet"],
     ),
     "it is unknown whether the warm pod exists": (
-        without_pod(sandbox=sandbox(bound=WARM, pool="warm")),
+        without_pod(sandbox=sandbox(bound=WARM, settled=True, pool="warm")),
         "WorkspaceInUse",
         [],
     ),

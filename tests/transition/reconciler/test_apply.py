@@ -185,15 +185,31 @@ async def test_a_late_answer_does_not_bring_a_deleted_object_back(bed: Bed):
     assert await bed.applier.look(A_POD) is None
 
 
-async def test_a_policy_is_removed_and_a_conflict_is_raised(bed: Bed):
+async def test_a_policy_is_removed(bed: Bed):
     await bed.known(A_POLICY, spec={})
-    bed.fails(Before(Conflict(409, "Conflict", "no")))
-    with pytest.raises(Conflict):
-        await bed.applier.apply(RemovePolicy(SPACE, "deny"))
-    bed.kube.fault = lambda _write: None
     await bed.applier.apply(RemovePolicy(SPACE, "deny"))
     assert not bed.there(A_POLICY)
     assert bed.store.get(A_POLICY) is None
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_policy_that_was_changed_or_made_anew_since_stays(bed: Bed, again):
+    await bed.known(A_POLICY, spec={})
+    if again:
+        await bed.kube.delete(A_POLICY)
+        await bed.make(A_POLICY, spec={"podSelector": {}})
+    else:
+        await bed.kube.merge(A_POLICY, {"spec": {"podSelector": {}}})
+    await bed.applier.apply(RemovePolicy(SPACE, "deny"))
+    assert bed.there(A_POLICY)["spec"] == {"podSelector": {}}
+    # The next decision is based on what is there now.
+    assert bed.store.get(A_POLICY)["spec"] == {"podSelector": {}}
+
+
+async def test_a_policy_that_no_watch_has_shown_is_not_removed(bed: Bed):
+    await bed.make(A_POLICY, spec={})
+    await bed.applier.apply(RemovePolicy(SPACE, "deny"))
+    assert bed.there(A_POLICY)
 
 
 # Patches.
@@ -248,14 +264,44 @@ async def test_a_gone_pod_is_removed_from_the_store(bed: Bed):
     assert bed.store.get(A_POD) is None
 
 
+def adjusted(made, before=()):
+    return AdjustVolume(
+        namespace=SPACE,
+        name="work",
+        uid=made["metadata"]["uid"],
+        owners=(OWNER,),
+        before=before,
+        version=made["metadata"]["resourceVersion"],
+        annotations={"kept": "Delete"},
+        labels={"sandbox": "demo"},
+    )
+
+
+@pytest.mark.parametrize("before", [(), ({"kind": "Pod", "name": "warm-1", "uid": "u-1"},)])
+async def test_a_volume_claim_that_has_got_another_owner_since_keeps_it(bed: Bed, before):
+    made = await bed.known(A_CLAIM, spec={}, metadata={"ownerReferences": [dict(one) for one in before]})
+    theirs = [{"kind": "CodeSandbox", "name": "other", "uid": "u-2"}]
+    await bed.kube.merge(A_CLAIM, {"metadata": {"ownerReferences": theirs}})
+    await bed.applier.apply(adjusted(made, before))
+    assert bed.there(A_CLAIM)["metadata"]["ownerReferences"] == theirs
+
+
+async def test_a_volume_claim_is_given_away_by_the_owner_that_was_seen(bed: Bed):
+    warm = {"kind": "Pod", "name": "warm-1", "uid": "u-1"}
+    made = await bed.known(A_CLAIM, spec={}, metadata={"ownerReferences": [warm]})
+    # Its status changes while a volume is made for it.
+    await bed.kube.merge(A_CLAIM, {"metadata": {"annotations": {"bound": "yes"}}})
+    await bed.applier.apply(adjusted(made, (warm,)))
+    assert bed.there(A_CLAIM)["metadata"]["ownerReferences"] == [OWNER]
+
+
 @pytest.mark.parametrize("in_store", [True, False])
 async def test_a_volume_claim_keeps_labels_and_annotations_of_others(bed: Bed, in_store):
     """In particular the annotations of the volume binder."""
     make = bed.known if in_store else bed.make
     theirs = {"pv.kubernetes.io/bind-completed": "yes"}
     made = await make(A_CLAIM, spec={}, metadata={"annotations": theirs, "labels": {"app": "web"}})
-    adjust = AdjustVolume(SPACE, "work", made["metadata"]["uid"], (OWNER,), {"kept": "Delete"}, {"sandbox": "demo"})
-    await bed.applier.apply(adjust)
+    await bed.applier.apply(adjusted(made))
     meta = bed.there(A_CLAIM)["metadata"]
     assert meta["annotations"] == {**theirs, "kept": "Delete"}
     assert meta["labels"] == {"app": "web", "sandbox": "demo"}

@@ -1,110 +1,118 @@
-"""Health of the process: probes, and the heartbeat that has to come back through the watch."""
+"""Health of the operator: the heartbeat that has to come back through the watch, unless the API server is away."""
 
 import asyncio
 
 import pytest
 from sandfleet_operator.api.kube import POD, Ref, failure
-from sandfleet_operator.reconciler import health as module
 from sandfleet_operator.reconciler.health import BEAT_EVERY, HEARTBEAT, SILENT_AFTER, Health
 from support.fakes.kube_memory import Before, MemoryKube
 from transition.fake_time import run
 
 OWN = Ref(POD, "sandfleet-system", "operator-1")
+AWAY = Before(failure("mark it", 503, {}))
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def seen(name: str):
-    return {"metadata": {"name": name}}
+async def a_kube():
+    kube = MemoryKube()
+    await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN.namespace}})
+    metadata = {"namespace": OWN.namespace, "name": OWN.name}
+    await kube.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}})
+    return kube
 
 
-@pytest.mark.parametrize(
-    ("pod", "echoes", "later", "alive"),
-    [
-        (OWN, [], SILENT_AFTER - 1, True),
-        (OWN, [], SILENT_AFTER, False),
-        (OWN, ["operator-1"], SILENT_AFTER - 1, True),
-        (OWN, ["operator-2"], 1, False),
-        # Not in a cluster: there is no pod that could be marked.
-        (None, [], 1e9, True),
-    ],
-)
-def test_the_process_is_alive_while_its_heartbeat_comes_back(pod, echoes, later, alive):
-    clock = Clock()
-    health = Health(clock, pod)
-    if echoes:
-        clock.now += SILENT_AFTER - 1
-        for name in echoes:
-            health.echo(seen(name))
-    clock.now += later
-    assert health.alive is alive
+class Beating:
+    """An operator that marks its pod, and a watch that shows `shown` pods at each mark while `watches` is true."""
+
+    def __init__(self, kube, pod=OWN):
+        self.kube, self.health = kube, Health(asyncio.get_running_loop().time, pod)
+        self.watches, self.shown = True, OWN.name
+        self.tasks = [asyncio.create_task(one) for one in (self.health.beat(kube), self._watch())]
+
+    async def _watch(self):
+        while True:
+            if self.watches:
+                self.health.echo({"metadata": {"name": self.shown}})
+            await asyncio.sleep(1.0)
+
+    async def alive_after(self, seconds):
+        await asyncio.sleep(seconds)
+        return self.health.alive
+
+    def end(self):
+        for task in self.tasks:
+            task.cancel()
+
+
+def beating(scene, pod=OWN):
+    async def go():
+        made = Beating(await a_kube(), pod)
+        await scene(made)
+        made.end()
+
+    run(go())
+
+
+def test_an_operator_whose_heartbeat_comes_back_is_alive():
+    async def scene(it):
+        assert await it.alive_after(10 * SILENT_AFTER)
+
+    beating(scene)
+
+
+@pytest.mark.parametrize("shown", [None, "operator-2"])
+def test_an_operator_whose_watch_is_stuck_is_not_alive(shown):
+    async def scene(it):
+        it.watches, it.shown = shown is not None, shown
+        assert await it.alive_after(SILENT_AFTER - 1)
+        assert not await it.alive_after(BEAT_EVERY)
+
+    beating(scene)
+
+
+def test_an_outage_of_the_api_server_is_no_failure_of_the_operator():
+    async def scene(it):
+        assert await it.alive_after(BEAT_EVERY)
+        it.kube.fault, it.watches = lambda _: AWAY, False
+        for _ in range(10):
+            assert await it.alive_after(SILENT_AFTER)
+        it.kube.fault = lambda _: None
+        # The watches need their time to come back.
+        assert await it.alive_after(SILENT_AFTER - 2 * BEAT_EVERY)
+        it.watches = True
+        assert await it.alive_after(10 * SILENT_AFTER)
+
+    beating(scene)
+
+
+def test_a_watch_that_stays_away_after_an_outage_is_noticed():
+    async def scene(it):
+        it.kube.fault, it.watches = lambda _: AWAY, False
+        assert await it.alive_after(10 * SILENT_AFTER)
+        it.kube.fault = lambda _: None
+        assert not await it.alive_after(SILENT_AFTER + 2 * BEAT_EVERY)
+
+    beating(scene)
+
+
+def test_without_a_pod_there_is_nothing_to_mark():
+    async def scene(it):
+        it.watches = False
+        assert await it.alive_after(10 * SILENT_AFTER)
+        assert all(write.verb == "create" for write in it.kube.writes)
+
+    beating(scene, pod=None)
 
 
 def test_the_heartbeat_continues_after_errors():
     async def go() -> None:
         loop = asyncio.get_running_loop()
-        kube = MemoryKube()
-        await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN.namespace}})
-        await kube.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"namespace": OWN.namespace, "name": OWN.name},
-                "spec": {},
-            }
-        )
+        kube = await a_kube()
         began = len(kube.writes)
         kube.fault = lambda write: Before(failure("mark it", 500, {})) if write.number == began + 1 else None
-        beating = asyncio.create_task(Health(loop.time, OWN).beat(kube))
+        beats = asyncio.create_task(Health(loop.time, OWN).beat(kube))
         await asyncio.sleep(3.5 * BEAT_EVERY)
-        beating.cancel()
+        beats.cancel()
         assert len(kube.writes) - began == 4
         assert kube.cluster.objects[OWN]["metadata"]["annotations"][HEARTBEAT] == str(int(3 * BEAT_EVERY))
 
     run(go())
-
-
-@pytest.mark.parametrize(
-    ("line", "ready", "silent", "status"),
-    [
-        (b"GET /healthz HTTP/1.1\r\n\r\n", False, 0, "200"),
-        (b"GET /healthz HTTP/1.1\r\n\r\n", True, SILENT_AFTER, "503"),
-        (b"GET /readyz HTTP/1.1\r\n\r\n", False, 0, "503"),
-        (b"GET /readyz HTTP/1.1\r\n\r\n", True, 0, "200"),
-        (b"GET /metrics HTTP/1.1\r\n\r\n", True, 0, "404"),
-        (b"\r\n", True, 0, "404"),
-        # Longer than a line may be: nothing is answered, and nothing breaks.
-        (b"G" * 10_000, True, 0, ""),
-    ],
-)
-async def test_health_probes_are_answered(line, ready, silent, status, monkeypatch):
-    clock = Clock()
-    health = Health(clock, OWN)
-    health.ready = ready
-    clock.now += silent
-    server = await asyncio.start_server(health._answer, "127.0.0.1", 0, limit=4096)
-    async with server:
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        writer.write(line)
-        writer.write_eof()
-        answer = b""
-        try:
-            answer = await reader.read()
-        except ConnectionResetError:
-            assert not status
-        writer.close()
-    assert answer.split()[1:2] == ([status.encode()] if status else [])
-
-
-async def test_a_silent_connection_is_closed(monkeypatch):
-    monkeypatch.setattr(module, "READ_SECONDS", 0.01)
-    server = await asyncio.start_server(Health(Clock(), None)._answer, "127.0.0.1", 0)
-    async with server:
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        assert await reader.read() == b""
-        writer.close()

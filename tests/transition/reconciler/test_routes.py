@@ -41,8 +41,8 @@ for kind, made in (
         CODE_SANDBOX,
         obj(
             "six",
-            annotations={names.BOUND_POD: "warm-1/u"},
             spec={"templateRef": {"name": "other"}, "poolRef": {"name": "warm"}},
+            status={"binding": {"podName": "warm-1", "podUID": "u", "claim": "{}"}},
         ),
     ),
     (CODE_SANDBOX, obj("one", "team-b", spec={"templateRef": {"name": "python"}})),

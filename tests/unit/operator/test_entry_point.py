@@ -30,7 +30,7 @@ def test_the_fleet_gets_the_pods_identity(monkeypatch, tmp_path):
     monkeypatch.setattr(serve, "serve", lambda options: seen.append(options) or 0)
     monkeypatch.setenv("SANDFLEET_NAMESPACE", "ours")
     monkeypatch.setenv("POD_IP", "10.0.0.9")
-    assert entry.main(["fleet", "--port", "1", "--settings", str(settings)]) == 0
+    assert entry.main(["fleet", "--port", "1", "--health-port", "2", "--settings", str(settings)]) == 0
     (options,) = seen
     assert options.identity.startswith("fleet-0_")
     wanted = serve.Options(
@@ -39,6 +39,7 @@ def test_the_fleet_gets_the_pods_identity(monkeypatch, tmp_path):
         identity=options.identity,
         pod_ip="10.0.0.9",
         port=1,
+        health_port=2,
     )
     assert options == wanted
     assert entry.main(["fleet", "--settings", str(tmp_path / "none")]) == 2

@@ -6,6 +6,7 @@ Its lifeline is a pipe whose write end only this process has: the kernel closes 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import secrets
 import select
@@ -26,6 +27,11 @@ _START_TIMEOUT = 120.0
 _STOP_TIMEOUT = 10.0
 _FLEETS_LIMIT = 256
 _SAID_LIMIT = 65_536
+_SLOW = (
+    "the first start takes some seconds longer: Python compiles the installed packages. "
+    "`uv pip install --compile-bytecode`, or `python -m compileall` on the environment, does it ahead"
+)
+_log = logging.getLogger("sandfleet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,8 @@ class Process:
     def _spawn(self, ready: int, lifeline: int) -> subprocess.Popen[bytes]:
         if find_spec("sandfleet_operator") is None or find_spec("sandfleet_executor") is None:
             raise _not_started("install sandfleet[local]", reason="LocalNotInstalled")
+        if not compiled("IPython"):
+            _log.warning(_SLOW)
         pipes = ["--ready-fd", str(ready), "--lifeline-fd", str(lifeline)]
         command = [
             sys.executable,
@@ -180,6 +188,12 @@ class Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def compiled(package: str) -> bool:
+    """Return whether a package has byte code, without which its first import takes seconds."""
+    spec = find_spec(package)
+    return spec is None or spec.cached is None or Path(spec.cached).exists()
 
 
 def _not_started(why: str, *, reason: str = "FleetNotStarted") -> UnavailableError:

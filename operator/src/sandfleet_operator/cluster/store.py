@@ -68,6 +68,10 @@ class Store:
         """Whether this very object is known to be deleted, so that an answer which still shows it is out of date."""
         return self._buried.get(obj["metadata"].get("uid", "")) == sys.maxsize
 
+    def has_gone(self, uid: str) -> bool:
+        """Whether the object with this uid was seen to be deleted."""
+        return uid in self._buried
+
     def remove(self, kind: Kind, obj: Json, *, for_good: bool = False) -> bool:
         """Removes this very object; whether it was known. Its name may belong to another object by now.
 

@@ -1,5 +1,6 @@
 """Applies the actions of a plan. The API server's answers go into the store, so that the next round sees our writes."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,8 @@ from sandfleet_operator.plan.sandbox.actions import (
     RemovePolicy,
     SandboxAction,
 )
+
+_LOG = logging.getLogger(__name__)
 
 
 class RefusedError(Exception):
@@ -84,7 +87,7 @@ class Applier:
             case EnsurePolicy():
                 self._store.put(NETWORK_POLICY, await self._kube.apply(dict(action.manifest)))
             case RemovePolicy():
-                await self._delete(Ref(NETWORK_POLICY, action.namespace, action.name))
+                await self._remove_policy(Ref(NETWORK_POLICY, action.namespace, action.name))
             case EnsureKeys():
                 await self._publish(action.namespace)
             case CreateVolume():
@@ -131,9 +134,11 @@ class Applier:
         self._store.put(ref.kind, found)
         return None if self._store.is_buried(found) else found
 
-    async def pods(self, namespace: str) -> list[Json]:
-        """The current sandbox pods of this namespace, read past all caches."""
-        return list((await self._kube.list(POD, namespace, names.SANDBOX_SELECTOR)).items)
+    async def pods(self, namespace: str, sandbox: str = "") -> list[Json]:
+        """The current sandbox pods of this namespace, or of one sandbox, read past all caches."""
+        selector = f"{names.SANDBOX_SELECTOR},{names.SANDBOX}={sandbox}" if sandbox else names.SANDBOX_SELECTOR
+        found = (await self._kube.list(POD, namespace, selector)).items
+        return [one for one in found if not self._store.is_buried(one)]
 
     async def _create(self, kind: Kind, manifest: Json) -> None:
         try:
@@ -145,8 +150,12 @@ class Applier:
             raise RefusedError(reason_of(error), error.message) from error
 
     async def _adjust(self, action: AdjustVolume) -> None:
+        before: dict[str, Any] = {"op": "test", "path": "/metadata/resourceVersion", "value": action.version}
+        if action.before:
+            before = {"op": "test", "path": "/metadata/ownerReferences", "value": list(map(dict, action.before))}
         operations: list[dict[str, Any]] = [
             {"op": "test", "path": "/metadata/uid", "value": action.uid},
+            before,
             {"op": "add", "path": "/metadata/ownerReferences", "value": [dict(owner) for owner in action.owners]},
         ]
         ref = Ref(PERSISTENT_VOLUME_CLAIM, action.namespace, action.name)
@@ -186,17 +195,20 @@ class Applier:
             # The object is gone or replaced: the next round decides.
             await self.look(ref)
 
-    async def _delete(self, ref: Ref, uid: str | None = None) -> None:
+    async def _remove_policy(self, ref: Ref) -> None:
+        """Removes the policy that the decision was based on: one that was changed or made anew since stays."""
         known = self._store.get(ref)
-        meant = uid or (known["metadata"].get("uid", "") if known else "")
+        if known is not None:
+            await self._delete(ref, known["metadata"]["uid"], known["metadata"]["resourceVersion"])
+
+    async def _delete(self, ref: Ref, uid: str, version: str | None = None) -> None:
         try:
-            if not await self._kube.delete(ref, uid=uid) and meant:
-                gone = {"metadata": {"namespace": ref.namespace, "name": ref.name, "uid": meant}}
+            if not await self._kube.delete(ref, uid=uid, resource_version=version):
+                gone = {"metadata": {"namespace": ref.namespace, "name": ref.name, "uid": uid}}
                 self._store.remove(ref.kind, gone, for_good=True)
         except Conflict:
-            if uid is None:
-                raise
-            # Another object has the name now.
+            # Another object has the name now, or another version of it.
+            _LOG.info("cannot delete %s: it has changed", ref)
         await self.look(ref)
 
     async def _publish(self, namespace: str) -> None:

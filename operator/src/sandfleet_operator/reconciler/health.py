@@ -1,4 +1,7 @@
-"""Health of the process: it marks its own pod, and the mark has to come back through Kopf's watch."""
+"""Whether Kopf's watches live: the operator marks its own pod, and the mark has to come back through a watch.
+
+A mark that the API server does not take proves nothing, so an outage of the API server is no failure of the operator.
+"""
 
 import asyncio
 import logging
@@ -12,7 +15,6 @@ HEARTBEAT = f"{GROUP}/heartbeat"
 # Seconds.
 BEAT_EVERY = 20.0
 SILENT_AFTER = 120.0
-READ_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -23,44 +25,33 @@ class Health:
     def __init__(self, clock: Callable[[], float], pod: Ref | None) -> None:
         self._clock = clock
         self._pod = pod
-        self._echoed = clock()
+        # When the first mark was sent that no watch has shown; None while none is missing.
+        self._missing: float | None = None
         self.ready = False
 
     def echo(self, obj: Json) -> None:
         """The watch has shown a pod of the operator."""
         if self._pod is not None and obj["metadata"]["name"] == self._pod.name:
-            self._echoed = self._clock()
+            self._missing = None
 
     @property
     def alive(self) -> bool:
-        return self._pod is None or self._clock() - self._echoed < SILENT_AFTER
+        """Whether the watches show what the API server takes."""
+        return self._missing is None or self._clock() - self._missing < SILENT_AFTER
 
     async def beat(self, kube: KubeApi) -> None:
         """Marks the pod every BEAT_EVERY seconds, until cancelled."""
         while self._pod is not None:
-            try:
-                await kube.merge(self._pod, {"metadata": {"annotations": {HEARTBEAT: f"{self._clock():.0f}"}}})
-            except KubeError as error:
-                _log.info("cannot mark the pod: %s", error)
+            await self._mark(kube, self._pod)
             await asyncio.sleep(BEAT_EVERY)
 
-    async def serve(self, port: int) -> None:
-        """Serves `/healthz` and `/readyz` on all addresses, until cancelled."""
-        server = await asyncio.start_server(self._answer, "0.0.0.0", port, limit=4096)  # noqa: S104 - the kubelet asks
-        async with server:
-            await server.serve_forever()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _mark(self, kube: KubeApi, pod: Ref) -> None:
+        now = self._clock()
+        if self._missing is None:
+            self._missing = now
         try:
-            async with asyncio.timeout(READ_SECONDS):
-                line = await reader.readline()
-            words = line.split()
-            checks = {b"/healthz": self.alive, b"/readyz": self.ready}
-            good = checks.get(words[1]) if len(words) > 1 else None
-            status = {True: "200 OK", False: "503 Service Unavailable", None: "404 Not Found"}[good]
-            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
-            await writer.drain()
-        except (OSError, TimeoutError, ValueError):
-            pass
-        finally:
-            writer.close()
+            await kube.merge(pod, {"metadata": {"annotations": {HEARTBEAT: f"{now:.0f}"}}})
+        except KubeError as error:
+            # Watches that end with the API server get their time anew when it is back.
+            self._missing = None
+            _log.info("cannot mark the pod: %s", error)

@@ -1,6 +1,7 @@
 """Objects beyond single sandboxes: policies of namespaces and templates, published keys, orphaned volume claims."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.template import Retention, sandbox_template
@@ -12,6 +13,8 @@ from sandfleet_operator.api.kube import (
     POD,
     SANDBOX_POOL,
     SANDBOX_TEMPLATE,
+    Conflict,
+    NotFound,
     Ref,
 )
 from sandfleet_operator.api.settings import Settings
@@ -101,7 +104,10 @@ class Housekeeper:
             ref = Ref(CODE_SANDBOX, meta["namespace"], sandbox)
             if self._store.get(ref) is None and await self._applier.look(ref) is None:
                 self._applier.fencing()
-                await self._kube.delete(Ref(PERSISTENT_VOLUME_CLAIM, meta["namespace"], meta["name"]), uid=meta["uid"])
+                orphan = Ref(PERSISTENT_VOLUME_CLAIM, meta["namespace"], meta["name"])
+                # A volume claim that has got an owner since stays.
+                with suppress(Conflict):
+                    await self._kube.delete(orphan, uid=meta["uid"], resource_version=meta["resourceVersion"])
 
     async def _leave(self, namespace: str) -> float | None:
         """Removes the keys and the policy, after the API server has confirmed that the namespace is empty."""
@@ -114,7 +120,7 @@ class Housekeeper:
                     return EMPTY_SECONDS
             self._applier.fencing()
             self._applier.forget_keys(namespace)
-            await self._kube.delete(Ref(CONFIG_MAP, namespace, names.KEYS_CONFIG_MAP))
+            await self._delete_keys(Ref(CONFIG_MAP, namespace, names.KEYS_CONFIG_MAP))
             # The policy goes last: by it, the next operator finds namespaces that are not yet cleaned up.
             if names.DEFAULT_DENY in self._store.specs(NETWORK_POLICY, namespace):
                 await self._applier.apply(RemovePolicy(namespace, names.DEFAULT_DENY))
@@ -122,6 +128,11 @@ class Housekeeper:
         finally:
             self.leaving.discard(namespace)
         return None
+
+    async def _delete_keys(self, ref: Ref) -> None:
+        with suppress(NotFound, Conflict):
+            meta = (await self._kube.get(ref))["metadata"]
+            await self._kube.delete(ref, uid=meta["uid"], resource_version=meta["resourceVersion"])
 
     def _inhabited(self, namespace: str) -> bool:
         return any(True for kind in INHABITANTS for _ in self._store.all(kind, namespace))

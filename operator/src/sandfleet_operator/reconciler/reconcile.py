@@ -32,6 +32,7 @@ from sandfleet_operator.executors.services import ServiceWatch
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.sandbox import status as conditions
 from sandfleet_operator.plan.sandbox.actions import EnsureKeys, EnsurePolicy, Greet, Plan, SandboxAction
+from sandfleet_operator.plan.sandbox.binding import binding_of, claims_own, current_pod, current_uid, pod_names, told
 from sandfleet_operator.plan.sandbox.dependencies import is_own, volume_claim_name
 from sandfleet_operator.plan.sandbox.observed import (
     Contact,
@@ -40,12 +41,9 @@ from sandfleet_operator.plan.sandbox.observed import (
     Pod,
     Trouble,
     Volume,
-    bound_pod,
-    current_uid,
     has_no_volume,
-    is_claims_own,
     node_of,
-    pod_names,
+    owner_of,
     pod_of,
     volume_of,
 )
@@ -211,20 +209,24 @@ class Reconciler:
 
     async def _pod(self, sandbox: CodeSandbox) -> tuple[Pod | None, bool]:
         """The current pod, and whether the API server has confirmed that the earlier one is gone."""
-        refs = [Ref(POD, sandbox.meta.namespace, name) for name in pod_names(sandbox)]
-        current = current_uid(sandbox)
-        for ref in refs:
-            pod = _meant(self._store.get(ref), sandbox)
-            # A pod of another name does not prove that the recorded pod is gone.
-            if pod and (len(refs) == 1 or not current or pod.uid == current):
-                return pod, False
-        if not sandbox.status.pod_uid and not bound_pod(sandbox):
-            return None, False
-        for ref in refs:
-            # A cache is no reason to start another pod: ask the API server.
-            if pod := _meant(await self._applier.look(ref), sandbox):
-                return pod, False
-        return None, True
+        meta = sandbox.meta
+        refs = [Ref(POD, meta.namespace, name) for name in pod_names(sandbox)]
+        pods = [pod_of(found) for ref in refs if (found := self._store.get(ref))]
+        current = current_uid(sandbox, binding_of(sandbox, pods))
+        if not any(pod.uid == current for pod in pods):
+            pods += _owned_pods(self._store, sandbox)
+        pod = current_pod(sandbox, pods)
+        # Another pod does not prove that the recorded one is gone.
+        if pod is not None and (not current or pod.uid == current):
+            return pod, False
+        if not current and told(sandbox) is None:
+            return pod, False
+        # A cache is no reason to start another pod: ask the API server.
+        pods = [pod_of(found) for ref in refs if (found := await self._applier.look(ref))]
+        labelled = await self._applier.pods(meta.namespace, meta.name)
+        pods += [pod_of(one) for one in labelled if self._store.intake.is_readable(POD, one)]
+        pod = current_pod(sandbox, pods)
+        return pod, pod is None
 
     def _template(self, sandbox: CodeSandbox) -> tuple[SandboxTemplate | None, str]:
         name = sandbox.spec.template
@@ -249,7 +251,7 @@ class Reconciler:
             return None
         ref = Ref(PERSISTENT_VOLUME_CLAIM, sandbox.meta.namespace, volume_claim_name(seen))
         found = self._store.get(ref)
-        if found is None and (sandbox.status.workspace_claim or bound_pod(sandbox)):
+        if found is None and (sandbox.status.workspace_claim or seen.claimed_pod):
             # A cache is no proof that files are lost: ask the API server.
             found = await self._applier.look(ref)
         return volume_of(found) if found else None
@@ -369,7 +371,7 @@ class Reconciler:
         told = conditions.ready_change(sandbox.status, plan.status)
         # Callers that claim sandboxes learn the outcome from the fleet. Their sandboxes get Events after a restart
         # only.
-        if told and (plan.status.restarts or not is_claims_own(sandbox)):
+        if told and (plan.status.restarts or claims_own(sandbox) is None):
             await self._tell(sandbox, told)
         await self._services.written(sandbox, plan.status.services)
 
@@ -393,10 +395,8 @@ class Reconciler:
             self._wake(Key("sandbox", meta.namespace, meta.name))
 
 
-def _meant(found: Json | None, sandbox: CodeSandbox) -> Pod | None:
-    """The pod, unless it only has the name of the bound warm pod and is another one."""
-    if found is None:
-        return None
-    pod, bound = pod_of(found), bound_pod(sandbox)
-    is_other = bound is not None and pod.name == bound[0] != sandbox.meta.name and pod.uid != bound[1]
-    return None if is_other else pod
+def _owned_pods(store: Store, sandbox: CodeSandbox) -> Iterator[Pod]:
+    """Pods that belong to the sandbox, under any name."""
+    for obj in store.all(POD, sandbox.meta.namespace):
+        if owner_of(obj) == sandbox.meta.uid:
+            yield pod_of(obj)

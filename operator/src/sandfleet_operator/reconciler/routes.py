@@ -50,9 +50,10 @@ def _on_template(namespace: str, name: str, store: Store) -> Iterator[Key]:
 
 def _waiting_for(pool_namespace: str, pool: str, store: Store) -> Iterator[Key]:
     for sandbox in store.all(CODE_SANDBOX, pool_namespace):
-        meta = sandbox["metadata"]
-        if referred(sandbox, "poolRef") == pool and names.BOUND_POD not in (meta.get("annotations") or {}):
-            yield Key("sandbox", pool_namespace, meta["name"])
+        status = sandbox.get("status") or {}
+        # What the fleet has bound waits no more.
+        if referred(sandbox, "poolRef") == pool and not (status.get("binding") or status.get("podName")):
+            yield Key("sandbox", pool_namespace, sandbox["metadata"]["name"])
 
 
 def _on_node(name: str, store: Store) -> Iterator[Key]:

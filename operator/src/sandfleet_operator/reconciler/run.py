@@ -30,6 +30,7 @@ from sandfleet_operator.reconciler.health import Health
 from sandfleet_operator.reconciler.kopf_watch import watch
 from sandfleet_operator.reconciler.operator import Operator
 from sandfleet_operator.reconciler.reconcile import Greeter as Greet
+from sandfleet_operator.telemetry.probes import Probes, Standing
 
 MANAGER = "sandfleet-operator"
 LEASE_NAME = "sandfleet-operator"
@@ -74,6 +75,7 @@ async def serve(settings: Settings, namespace: str, health_port: int, greet: Gre
     identity = f"{name or socket.gethostname()}_{secrets.token_hex(4)}"
     lease = Lease(kube, Ref(LEASE, namespace, LEASE_NAME), identity)
     health = Health(steady, Ref(POD, namespace, name) if name else None)
+    probes = Probes(lambda: health.alive, lambda: _standing(health, lease))
     operator = Operator(
         kube,
         settings,
@@ -89,7 +91,7 @@ async def serve(settings: Settings, namespace: str, health_port: int, greet: Gre
             # Kopf handles SIGTERM and SIGINT and ends its watches. Then the rest is cancelled.
             watching = group.create_task(watch(operator, health, settings, namespace))
             rest = [
-                group.create_task(health.serve(health_port)),
+                group.create_task(probes.serve(health_port)),
                 group.create_task(health.beat(kube)),
                 group.create_task(_lead(operator, lease, signing, health)),
             ]
@@ -100,6 +102,11 @@ async def serve(settings: Settings, namespace: str, health_port: int, greet: Gre
         await operator.close()
         await _leave(lease, kube)
     return 0
+
+
+def _standing(health: Health, lease: Lease) -> Standing:
+    number = lease.fencing
+    return Standing(ready=health.ready, leads=number is not None, leader=lease.holder, fencing=number)
 
 
 async def _lead(operator: Operator, lease: Lease, signing: Signing, health: Health) -> None:

@@ -1,1 +1,1 @@
-"""Traces of the control plane: the only room that imports OpenTelemetry."""
+"""What the control plane says of itself: traces (the only room that imports OpenTelemetry) and probes."""

@@ -1,6 +1,7 @@
 """How a fleet is found and started, without starting one."""
 
 import os
+import py_compile
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,25 @@ async def test_renewing_stops_when_the_sandbox_has_ended() -> None:
             while True:
                 await sandbox.run_code("code")
         await sandbox.close()
+
+
+def test_a_first_start_without_byte_code_says_what_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "uncompiled.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not embedded.compiled("uncompiled")
+    assert embedded.compiled("no_such_module")
+    monkeypatch.setattr(embedded, "compiled", lambda _: False)
+    monkeypatch.setattr(embedded.subprocess, "Popen", lambda *_, **__: None)
+    monkeypatch.setattr(embedded.Process, "stop", lambda _: None)
+    with pytest.raises(UnavailableError):
+        embedded.Process(embedded.Options(), tmp_path)
+    assert "compiles the installed packages" in caplog.text
+    py_compile.compile(str(tmp_path / "uncompiled.py"))
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert embedded.compiled("uncompiled")
 
 
 async def _turn() -> None:

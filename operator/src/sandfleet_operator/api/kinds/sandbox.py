@@ -96,8 +96,17 @@ class ServiceStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BindingStatus:
+    """The warm pod that the fleet has bound, and the record of its claim: plan/sandbox/binding.py."""
+
+    pod: Annotated[str, at("podName", required=True)]
+    pod_uid: Annotated[str, at("podUID", required=True)]
+    claim: Annotated[str, at("claim", required=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxStatus:
-    """Status of a CodeSandbox; the operator is its only writer."""
+    """Status of a CodeSandbox. The fleet writes `binding` at the claim, and the operator everything else."""
 
     conditions: Annotated[tuple[Condition, ...], at("conditions")] = ()
     observed_generation: Annotated[int, at("observedGeneration")] = 0
@@ -120,6 +129,7 @@ class SandboxStatus:
     services: Annotated[tuple[ServiceStatus, ...], at("services", empty="null")] = ()
     # "N/M": N of M services are ready or completed; empty without services.
     services_ready: Annotated[str, at("servicesReady", empty="null")] = ""
+    binding: Annotated[BindingStatus | None, at("binding", empty="left out")] = None
     # The fencing number of the leader that wrote this.
     fencing: Annotated[int, at("fencing")] = 0
 

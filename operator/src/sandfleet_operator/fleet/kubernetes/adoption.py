@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sandfleet_operator.api.conditions import ConditionType
+from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.values import Isolation, Sandbox, State
 from sandfleet_operator.plan.claims.record import Record, claim_of, read_record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
+from sandfleet_operator.plan.sandbox.binding import Binding, claims_own, has_begun
 from sandfleet_operator.plan.sandbox.observed import Pod
 from sandfleet_operator.plan.sandbox.status import holds
 
@@ -144,15 +146,15 @@ def session(
     )
 
 
-def wants_pool(sandbox: CodeSandbox) -> bool:
+def wants_pool(sandbox: CodeSandbox, binding: Binding | None) -> bool:
     """Whether it waits for a pod of a pool."""
-    meta = sandbox.meta
     mode = sandbox.spec.operating_mode.value
+    waits = binding is None and claims_own(sandbox) is None and not has_begun(sandbox.status)
     return (
-        bool(sandbox.spec.pool)
+        waits
+        and bool(sandbox.spec.pool)
         and not sandbox.spec.workspace.claim_name
-        and names.BOUND_POD not in meta.annotations
-        and not meta.deleting
+        and not sandbox.meta.deleting
         and mode == "Running"
     )
 
@@ -161,12 +163,19 @@ def is_over(sandbox: CodeSandbox) -> bool:
     return sandbox.meta.deleting or holds(sandbox.status, ConditionType.EXPIRED)
 
 
-def is_of(sandbox: CodeSandbox, known: Sandbox) -> bool:
-    """Whether it is the CodeSandbox of this very session: another one, of another pod, may have had its name."""
-    bound = sandbox.meta.annotations.get(names.BOUND_POD)
-    if bound:
-        return f"{sandbox.meta.namespace}/{bound.partition('/')[0]}" == known.sandbox_id
-    return known.claim is not None and known.claim.object_uid == sandbox.meta.uid
+def is_of(sandbox: CodeSandbox, known: Sandbox, binding: Binding | None, written: Meta | None) -> bool:
+    """Whether it is the CodeSandbox of this very session: another object may have its name, or claim to be it.
+
+    `written` is the object that this fleet has written for the session, or adopted with it.
+    """
+    if known.claim is None:
+        return False
+    if known.claim.object_uid:
+        return known.claim.object_uid == sandbox.meta.uid
+    if written is not None:
+        return written.uid == sandbox.meta.uid
+    bound = binding is not None and f"{sandbox.meta.namespace}/{binding.pod}" == known.sandbox_id
+    return binding is not None and bound and binding.record.request == known.claim.key.request_id
 
 
 def incarnation(sandbox: CodeSandbox) -> str | None:
@@ -177,11 +186,10 @@ def incarnation(sandbox: CodeSandbox) -> str | None:
     return f"{sandbox.meta.namespace}/{status.pod}"
 
 
-def present(sandbox: CodeSandbox, *, first_is_alive: bool) -> tuple[str, str]:
+def present(sandbox: CodeSandbox, binding: Binding, *, first_is_alive: bool) -> tuple[str, str]:
     """The pod that serves it now, NAMESPACE/POD and uid: the bound one until it is replaced. No uid: none does."""
     namespace, status = sandbox.meta.namespace, sandbox.status
-    name, _, uid = sandbox.meta.annotations[names.BOUND_POD].partition("/")
     if first_is_alive and not status.restarts:
-        return f"{namespace}/{name}", uid
+        return f"{namespace}/{binding.pod}", binding.pod_uid
     serves = incarnation(sandbox)
     return (serves, status.pod_uid) if serves else (f"{namespace}/{sandbox.meta.name}", "")

@@ -6,13 +6,13 @@ the API server before it does anything else.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     POD,
@@ -34,13 +34,12 @@ from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.backend import Event, Exited, Made, NotMade, Ready, Removed, TakenError
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, key_of
-from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, settle
+from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, has_own_volume, settle
 from sandfleet_operator.fleet.kubernetes.writer import RefusedError, Writer
 from sandfleet_operator.plan.claims.patches import claim_patch
 from sandfleet_operator.plan.claims.record import (
     Record,
     object_of,
-    read_record,
     record_of,
     record_text,
     volume_of_workspace,
@@ -48,6 +47,7 @@ from sandfleet_operator.plan.claims.record import (
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_pod
 from sandfleet_operator.plan.pods.volume import workspace_claim
+from sandfleet_operator.plan.sandbox.binding import Binding, settled_binding, told
 from sandfleet_operator.plan.sandbox.dependencies import annotated
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 
@@ -217,7 +217,11 @@ class KubernetesBackend:
             return
         async with run.lock:
             made = await self._create(warm_volume(recipe, run.ref.name, run.uid))
-            if isinstance(made, NotCreated) and not made.exists:
+            if isinstance(made, NotCreated) and made.exists:
+                # Another account may have made it, and would have the files of the next session.
+                if not await has_own_volume(self._writer, run.ref, run.uid):
+                    self._not_started(run, "the volume claim of its name does not belong to it")
+            elif isinstance(made, NotCreated):
                 self._not_made(run, made)
 
     def _not_started(self, run: Run, why: str) -> None:
@@ -325,9 +329,10 @@ class KubernetesBackend:
             self.removed(run.key, EndReason.CLAIM_SUPERSEDED.value)
             return
         run.object = owner
-        if not record.uid and (record.keep or record.workspace):
-            await settle(self._writer, run.ref, record, owner)
-        await self._writer.own_pod(run.ref, run.uid, record, owner)
+        await settle(self._writer, owner, Binding(run.ref.name, run.uid, record), _workspace_of(self._store, run))
+        if self._store.has_gone(owner.uid):
+            # It was deleted before this fleet knew that it had made it.
+            self.removed(run.key, EndReason.RELEASED.value)
 
     async def stop(self, sandbox_uid: str) -> None:
         run = self._runs.get(sandbox_uid)
@@ -364,15 +369,14 @@ class KubernetesBackend:
         if not sandbox.bound or sandbox.claim is None:
             return
         ref = Ref(CODE_SANDBOX, sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
-        found = self._store.get(ref)
-        if found is None:
+        made = _parsed(self._store.get(ref))
+        if made is None:
             return
-        uid = found["metadata"]["uid"]
-        if sandbox.claim.object_uid == uid and not _pod_of(found):
+        if sandbox.claim.object_uid == made.meta.uid and settled_binding(made) is None:
             self._unbound(ref)
-        elif _ends_with(sandbox, found):
+        elif _ends_with(sandbox, made):
             with suppress(NotLeadingError):
-                await self._writer.delete(ref, uid)
+                await self._writer.delete(ref, made.meta.uid)
 
     async def drop_workspace(self, workspace_id: str) -> None:
         """It goes with its pod, or with its CodeSandbox."""
@@ -387,22 +391,29 @@ def has_address(pod: Pod) -> bool:
     return bool(pod.address) and not pod.waiting
 
 
-def _claim_of(obj: Mapping[str, Any]) -> str | None:
-    text = (obj["metadata"].get("annotations") or {}).get(names.CLAIM)
-    return text if text and read_record(text) is not None else None
+def _parsed(obj: Json | None) -> CodeSandbox | None:
+    """None where there is none that can be read."""
+    try:
+        return code_sandbox(obj) if obj else None
+    except FleetError:
+        return None
 
 
-def _pod_of(obj: Mapping[str, Any]) -> str:
-    """The name of the pod that its claim bound."""
-    return str((obj["metadata"].get("annotations") or {}).get(names.BOUND_POD, "")).partition("/")[0]
+def _workspace_of(store: Store, run: Run) -> str:
+    """Name of its volume claim; empty if its workspace is a directory of the pod."""
+    found = store.get(run.ref)
+    own = names.workspace_claim_name(run.ref.name)
+    return pod_of(found).workspace_claim if found and found["metadata"]["uid"] == run.uid else own
 
 
-def _ends_with(sandbox: Sandbox, obj: Mapping[str, Any]) -> bool:
+def _ends_with(sandbox: Sandbox, made: CodeSandbox) -> bool:
     """Whether the CodeSandbox is this session's and ends with it: a declared one outlives its pod, not its release."""
     assert sandbox.claim is not None
-    if _claim_of(obj) is None or _pod_of(obj) != sandbox.sandbox_id.partition("/")[2]:
+    # What it tells can be forged: then its owner ends an object of their own.
+    binding = settled_binding(made) if sandbox.claim.object_uid else told(made)
+    if binding is None or binding.pod != sandbox.sandbox_id.partition("/")[2]:
         return False
-    released = sandbox.ended_reason == EndReason.RELEASED.value and sandbox.claim.object_uid == obj["metadata"]["uid"]
+    released = sandbox.ended_reason == EndReason.RELEASED.value and sandbox.claim.object_uid == made.meta.uid
     return released or not sandbox.claim.object_uid
 
 

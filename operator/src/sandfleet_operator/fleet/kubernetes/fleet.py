@@ -108,6 +108,11 @@ class KubernetesFleet:
         term = self._observer.term
         return term is not None and term.serving and self._leading() is not None
 
+    @property
+    def synced(self) -> bool:
+        """Whether everything that exists has been seen once."""
+        return self._reflectors.are_synced
+
     # Its life.
 
     async def follow(self) -> None:
@@ -190,7 +195,7 @@ class KubernetesFleet:
         assert sandbox.lease_expires is not None
         ref = Ref(CODE_SANDBOX, sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
         found = self._store.get(ref)
-        if found is None or not adoption.is_of(code_sandbox(found), sandbox):
+        if found is None or not self._observer.is_of(code_sandbox(found), sandbox):
             return False
         return await self._writer.patch(ref, lease_end_patch(found["metadata"]["uid"], sandbox.lease_expires))
 

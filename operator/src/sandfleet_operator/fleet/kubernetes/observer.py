@@ -39,6 +39,7 @@ from sandfleet_operator.plan.claims.record import Record, object_of
 from sandfleet_operator.plan.pods import names, openings
 from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
 from sandfleet_operator.plan.pods.podspec import PodState
+from sandfleet_operator.plan.sandbox.binding import Binding, binding_of, claims_own, has_begun, pod_names
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 
 WATCHED: dict[Kind, str] = {
@@ -73,6 +74,10 @@ class Reflectors:
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
+
+    @property
+    def are_synced(self) -> bool:
+        return all(reflector.synced.is_set() for reflector in self._reflectors)
 
     async def synced(self) -> None:
         for reflector in self._reflectors:
@@ -109,6 +114,8 @@ class Observer:
         self.term: LeaderTerm | None = None
         # CodeSandbox → the scheduler's id of the sandbox that serves it.
         self._sessions: dict[str, str] = {}
+        # UID of a CodeSandbox → the claimed pod that it owns.
+        self._owned: dict[str, str] = {}
         self.unrecorded = UnrecordedClaims(store, writer, take=self._complete, left=self.look_at_sandbox)
         self._declared = DeclaredClaims(driver)
         self._background = BackgroundTasks()
@@ -148,6 +155,8 @@ class Observer:
             return
         pod = pod_of(obj)
         record = adoption.record_on(pod.annotations)
+        if record is not None and pod.owner:
+            self._owned[pod.owner] = pod.name
         match adoption.fate(pod, record, self.term):
             case Fate.WARM:
                 self._adopt_warm(key, pod, obj)
@@ -246,10 +255,24 @@ class Observer:
             return
         if gone or adoption.is_over(sandbox):
             self._ended(name, sandbox, gone=gone)
-        elif adoption.wants_pool(sandbox):
+            return
+        binding = self._binding(sandbox)
+        if adoption.wants_pool(sandbox, binding):
             self._declared.ask(name, sandbox)
-        elif names.BOUND_POD in sandbox.meta.annotations:
-            self._bound(name, sandbox)
+        elif binding is not None:
+            self._bound(name, sandbox, binding)
+
+    def _binding(self, sandbox: CodeSandbox) -> Binding | None:
+        meta = sandbox.meta
+        owned = self._owned.get(meta.uid)
+        places = (*pod_names(sandbox), *((owned,) if owned else ()))
+        found = (self._store.get(Ref(POD, meta.namespace, place)) for place in places)
+        return binding_of(sandbox, (pod_of(one) for one in found if one is not None))
+
+    def is_of(self, sandbox: CodeSandbox, known: Sandbox) -> bool:
+        """Whether it is the CodeSandbox of this very session."""
+        run = self._backend.run(known.sandbox_uid)
+        return adoption.is_of(sandbox, known, self._binding(sandbox), run.object if run else None)
 
     def _ended(self, name: str, sandbox: CodeSandbox, *, gone: bool) -> None:
         self._declared.drop(name)
@@ -258,11 +281,12 @@ class Observer:
         known = self.session_of(name)
         if known is None:
             self._sessions.pop(name, None)
-        elif adoption.is_of(sandbox, known):
+        elif self.is_of(sandbox, known):
             del self._sessions[name]
             self._backend.removed(known.sandbox_uid, reason)
-        record = adoption.record_on(sandbox.meta.annotations)
-        if not gone and not sandbox.meta.deleting and record is not None and not record.uid:
+        if gone:
+            self._owned.pop(sandbox.meta.uid, None)
+        elif not sandbox.meta.deleting and claims_own(sandbox) is not None:
             # Only the fleet removes an object that the fleet has made.
             self._remove_object(sandbox)
 
@@ -275,30 +299,27 @@ class Observer:
         if obj is not None:
             self.sandbox(obj, gone=False)
 
-    def _bound(self, name: str, sandbox: CodeSandbox) -> None:
-        record = adoption.record_on(sandbox.meta.annotations)
-        if record is None:
-            return
-        namespace, spec = sandbox.meta.namespace, sandbox.spec
-        pod_name, _, pod_uid = sandbox.meta.annotations[names.BOUND_POD].partition("/")
-        key = f"{namespace}/{pod_name}"
+    def _bound(self, name: str, sandbox: CodeSandbox, binding: Binding) -> None:
+        namespace, spec, record = sandbox.meta.namespace, sandbox.spec, binding.record
+        key = f"{namespace}/{binding.pod}"
         serves = adoption.incarnation(sandbox)
         known = self._scheduler.inventory.get(self._sessions.get(name, key))
-        if known is not None and not adoption.is_of(sandbox, known):
+        if known is not None and not self.is_of(sandbox, known):
             # Of a fleet that was deposed: whose object stays is settled where ours is written.
             return
         if known is None and key in self.unrecorded:
             return
-        if known is None and self.term is not None and adoption.is_late(record, self.term):
+        late = self.term is not None and adoption.is_late(record, self.term) and not has_begun(sandbox.status)
+        if known is None and self.term is not None and late:
             if record.number < self.term.fencing:
                 self._remove_object(sandbox)
         elif known is None:
             pool = pool_name(namespace, spec.pool, spec.template)
-            first = self._store.get(Ref(POD, namespace, pod_name))
-            alive = first is not None and first["metadata"]["uid"] == pod_uid
-            present = adoption.present(sandbox, first_is_alive=alive)
+            first = self._store.get(Ref(POD, namespace, binding.pod))
+            alive = first is not None and first["metadata"]["uid"] == binding.pod_uid
+            present = adoption.present(sandbox, binding, first_is_alive=alive)
             self._adopt_session(key, present, record, (pool, spec.template), sandbox.meta)
-        elif known.state is State.RECOVERING and serves and sandbox.status.pod_uid != pod_uid:
+        elif known.state is State.RECOVERING and serves and sandbox.status.pod_uid != binding.pod_uid:
             self._backend.know(serves, sandbox.status.pod_uid, record, sandbox.meta)
             self._driver.do(self._scheduler.recovered(known.sandbox_id, serves, self._clock()))
             self._background.begin(self._reopened(known.sandbox_id), f"open {name}")

@@ -27,6 +27,7 @@ from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.plan.sandbox.observed import Pod
+from sandfleet_operator.telemetry.probes import Probes, Standing
 
 SERVICE = "sandfleet-fleet"
 PORT = 8443
@@ -62,6 +63,8 @@ class Options:
     host: str = "0.0.0.0"  # noqa: S104 - in a pod, behind a NetworkPolicy
     port: int = PORT
     kubeconfig: str = ""
+    # Of the probes; 0: none, as outside a pod.
+    health_port: int = 0
 
 
 class PortCertificate:
@@ -125,7 +128,14 @@ async def _serve(options: Options, assemble: Assemble) -> None:
         kubernetes = assemble(kube, signing, options.settings, lease)
         server, port = await listen(kube, signing, options, kubernetes)
         _LOG.info("listening on port %d", port)
-        work = (signing.run(rotate_every=ROTATE_EVERY), kubernetes.follow(), lead(kubernetes, lease), ended.wait())
+        probes = Probes(lambda: True, lambda: standing(kubernetes, lease))
+        work = (
+            probes.serve(options.health_port),
+            signing.run(rotate_every=ROTATE_EVERY),
+            kubernetes.follow(),
+            lead(kubernetes, lease),
+            ended.wait(),
+        )
         tasks = [asyncio.create_task(one) for one in work]
         # An unforeseen failure ends the process: otherwise keys would grow stale unseen, and claims wait in vain.
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -139,6 +149,11 @@ async def _serve(options: Options, assemble: Assemble) -> None:
             task.result()
     finally:
         await kube.close()
+
+
+def standing(kubernetes: KubernetesFleet, lease: Lease) -> Standing:
+    """A standby is ready as soon as it knows what exists: it could take over. It serves only when it leads."""
+    return Standing(ready=kubernetes.synced, leads=kubernetes.serving, leader=lease.holder, fencing=lease.fencing)
 
 
 def assembled(

@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.sandbox import code_sandbox
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Json, Ref
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.store import Store
@@ -18,6 +20,7 @@ from sandfleet_operator.plan.claims.patches import keep_patch
 from sandfleet_operator.plan.claims.record import Record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
+from sandfleet_operator.plan.sandbox.binding import told
 from sandfleet_operator.plan.sandbox.observed import Pod
 
 # Seconds that a takeover waits for pods whose record the API server does not let it change.
@@ -96,10 +99,11 @@ class UnrecordedClaims:
         obj = self._store.get(ref)
         if obj is None or "deletionTimestamp" in obj["metadata"]:
             return None
-        annotations = obj["metadata"].get("annotations") or {}
-        record = adoption.record_on(annotations)
-        pod = str(annotations.get(names.BOUND_POD, "")).partition("/")[0]
-        return (f"{ref.namespace}/{pod}", record) if pod and record is not None else None
+        try:
+            found = told(code_sandbox(obj))
+        except FleetError:
+            return None
+        return (f"{ref.namespace}/{found.pod}", found.record) if found is not None else None
 
     async def _settle(self, found: Found) -> None:
         try:

@@ -1,6 +1,7 @@
 """Workspaces that released sandboxes have left, for claims that name one. The API server says which are free."""
 
 import asyncio
+import logging
 import re
 from contextlib import suppress
 
@@ -11,11 +12,13 @@ from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, KubeError, NotFound, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.fleet.kubernetes.writer import Writer
-from sandfleet_operator.plan.claims.record import Record, retention
+from sandfleet_operator.plan.claims.record import retention
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.volume import kept_patch
-from sandfleet_operator.plan.sandbox.observed import Pod, pod_of, volume_of
+from sandfleet_operator.plan.sandbox.binding import Binding
+from sandfleet_operator.plan.sandbox.observed import Pod, owner_of, owners_of, pod_of, volume_of
 from sandfleet_operator.plan.sandbox.unreadable import named_workspaces
 from sandfleet_operator.plan.sandbox.workspaces import User, is_kept, users
 
@@ -25,6 +28,10 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 BACKOFF = Backoff(first=0.2, longest=2.0)
 # Looks at the same time.
 AT_ONCE = 8
+# Looks at a volume claim that others write at the same moment.
+SETTLE_TRIES = 10
+
+_LOG = logging.getLogger(__name__)
 
 
 class Workspaces:
@@ -82,15 +89,43 @@ class Workspaces:
         return [*unreadable, *users(name, sandboxes, [one for one in others if one.name != besides])]
 
 
-async def settle(writer: Writer, pod: Ref, record: Record, owner: Meta) -> None:
-    """Gives the workspace to its CodeSandbox, to go with it or to stay. Raises NotLeadingError.
+async def has_own_volume(writer: Writer, pod: Ref, pod_uid: str) -> bool:
+    """Whether the volume claim of a warm pod's name was made for it; true for a fleet that leads no more."""
+    try:
+        found = await writer.look(Ref(PERSISTENT_VOLUME_CLAIM, pod.namespace, names.workspace_claim_name(pod.name)))
+    except NotLeadingError:
+        return True
+    return found is not None and owner_of(found, "Pod") == pod_uid
 
-    Until then, as when a release comes early, a new workspace goes with its pod and an earlier one stays.
+
+async def settle(writer: Writer, owner: Meta, binding: Binding, workspace: str) -> None:
+    """Writes down to which CodeSandbox a claimed pod and its workspace belong. Raises NotLeadingError.
+
+    The pod last: the next leader goes on with what is left to write as long as the pod has no owner.
     """
-    ref = Ref(PERSISTENT_VOLUME_CLAIM, pod.namespace, record.workspace or names.workspace_claim_name(pod.name))
-    found = await writer.look(ref)
-    if found is not None:
-        await writer.patch(ref, kept_patch(found, owner, retention(record)))
+    if workspace:
+        await _settle_workspace(writer, owner, binding, workspace)
+    await writer.bind(owner, binding)
+    await writer.own_pod(Ref(POD, owner.namespace, binding.pod), binding.pod_uid, binding.record, owner)
+
+
+async def _settle_workspace(writer: Writer, owner: Meta, binding: Binding, name: str) -> None:
+    """Gives the workspace `name` to its CodeSandbox, to go with it or to stay. Raises NotLeadingError.
+
+    Until then, as when a release comes early, a new workspace goes with its pod and an earlier one stays. A workspace
+    that belongs to another pod or sandbox is left alone.
+    """
+    ref = Ref(PERSISTENT_VOLUME_CLAIM, owner.namespace, name)
+    for _ in range(SETTLE_TRIES):
+        found = await writer.look(ref)
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            return
+        owners = {one.uid for one in owners_of(found)}
+        if not owners <= {binding.pod_uid, owner.uid}:
+            _LOG.error("workspace %s of %s belongs to another object and stays there", ref, owner.name)
+            return
+        if await writer.patch(ref, kept_patch(found, owner, retention(binding.record))):
+            return
 
 
 def _busy(name: str, found: list[User]) -> FleetError:

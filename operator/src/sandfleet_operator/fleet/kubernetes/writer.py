@@ -3,13 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from sandfleet_operator.api.backoff import Backoff
-from sandfleet_operator.api.kinds.meta import Meta
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.meta import Meta, meta_of
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.kinds.sandbox import code_sandbox as parse
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
+    POD,
     AlreadyExists,
     Conflict,
     Forbidden,
@@ -19,13 +24,16 @@ from sandfleet_operator.api.kube import (
     NotFound,
     Ref,
 )
+from sandfleet_operator.api.table import encode
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.plan.claims.patches import owner_patch, retire_patch
-from sandfleet_operator.plan.claims.record import Record, read_record, record_text
+from sandfleet_operator.plan.claims.record import Record, record_text
 from sandfleet_operator.plan.claims.sandbox_object import bound_annotations, code_sandbox
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
+from sandfleet_operator.plan.sandbox.binding import Binding, binding_of, has_begun, settled_binding, told
+from sandfleet_operator.plan.sandbox.observed import pod_of
 
 # Before a write that failed is tried again: the API server was busy or did not answer.
 FAILED = Backoff(first=0.1, longest=5.0)
@@ -133,10 +141,14 @@ class Writer:
             pod.namespace, pod.name, pod_uid, record, template=template, pool=pool, memory_reserve=memory_reserve
         )
         give_up = asyncio.get_running_loop().time() + MAKE_ROOM
+        # Whether an object that is there already may be of our own making: by a write whose reply was lost, or by the
+        # fleet that had the claim before. Any other one is a tenant's, whatever it says.
+        lost = [record.keeper > 0]
         while True:
-            made = await self._insist(f"create {ref}", lambda: self._made(manifest))
+            made = await self._insist(f"create {ref}", lambda: self._made(manifest, lost))
             found = made or await self.look(ref)
-            if found is not None and not _names(found, pod.name, pod_uid):
+            ours = made is not None or (lost[0] and found is not None and _names(found, pod.name, pod_uid))
+            if found is not None and not ours:
                 if asyncio.get_running_loop().time() > give_up or not await self._makes_room(ref, found, record):
                     return None
                 found = None
@@ -148,20 +160,23 @@ class Writer:
         """Whether the object that has the name goes: it is going, or a fleet has made it that leads no more."""
         if "deletionTimestamp" in found["metadata"]:
             return True
-        other = read_record((found["metadata"].get("annotations") or {}).get(names.CLAIM, ""))
+        other = _told(found)
         # One fleet binds a request again only where the first pod came to nothing: the later of its claims stays.
-        if other is None or other.uid or (other.fencing, other.at) >= (record.fencing, record.at):
+        if other is None or other.record.uid or (other.record.fencing, other.record.at) >= (record.fencing, record.at):
             return False
         await self.delete(ref, found["metadata"]["uid"])
         return True
 
-    async def _made(self, manifest: Json) -> Json | None:
+    async def _made(self, manifest: Json, lost: list[bool]) -> Json | None:
         try:
             return await self._kube.create(manifest)
         except AlreadyExists:
             return None
         except (Forbidden, Invalid, NotFound) as error:
             raise RefusedError(str(error)) from error
+        except KubeError as error:
+            lost[0] |= error.unsettled
+            raise
 
     async def _annotated(
         self, ref: Ref, pod: str, pod_uid: str, record: Record, is_there: Callable[[], bool]
@@ -170,21 +185,51 @@ class Writer:
             found = await self._found(ref)
             if found is None or found["metadata"]["uid"] != record.uid or "deletionTimestamp" in found["metadata"]:
                 return None
-            if (found["metadata"].get("annotations") or {}).get(names.BOUND_POD):
-                return _meta(found) if _names(found, pod, pod_uid) else None
-            if not is_there():
+            try:
+                sandbox = parse(found)
+            except FleetError:
                 return None
-            patch = {
-                "metadata": {
-                    "resourceVersion": found["metadata"]["resourceVersion"],
-                    "annotations": bound_annotations(pod, pod_uid, record),
-                }
-            }
+            if (bound := settled_binding(sandbox)) is not None:
+                return sandbox.meta if (bound.pod, bound.pod_uid) == (pod, pod_uid) else None
+            if not is_there() or await self._has_other_pod(sandbox, pod_uid):
+                return None
             self.fencing()
             try:
+                await self._settled(sandbox.meta, Binding(pod, pod_uid, record))
+                patch = {"metadata": {"annotations": bound_annotations(pod, pod_uid, record)}}
                 return _meta(await self._kube.merge(ref, patch))
             except (Conflict, NotFound):
                 continue
+
+    async def _has_other_pod(self, sandbox: CodeSandbox, pod_uid: str) -> bool:
+        """Whether an earlier version of the fleet has bound another pod, or the operator has made one."""
+        hinted = told(sandbox)
+        if has_begun(sandbox.status) or hinted is None or hinted.pod_uid == pod_uid:
+            return has_begun(sandbox.status)
+        other = await self._found(Ref(POD, sandbox.meta.namespace, hinted.pod))
+        return other is not None and binding_of(sandbox, [pod_of(other)]) is not None
+
+    async def _settled(self, owner: Meta, binding: Binding) -> Json:
+        """Over this version of the CodeSandbox only. Raises KubeError."""
+        said = {"metadata": {"resourceVersion": owner.resource_version}, "status": {"binding": encode(binding.status)}}
+        return await self._kube.merge(Ref(CODE_SANDBOX, owner.namespace, owner.name), said, "status")
+
+    async def bind(self, owner: Meta, binding: Binding) -> None:
+        """Writes the binding into the status of its CodeSandbox, unless that is gone. Raises NotLeadingError."""
+        ref = Ref(CODE_SANDBOX, owner.namespace, owner.name)
+        await self._insist(f"bind {ref}", lambda: self._bound(ref, owner, binding))
+
+    async def _bound(self, ref: Ref, owner: Meta, binding: Binding) -> None:
+        while True:
+            found = await self._found(ref)
+            if found is None or found["metadata"]["uid"] != owner.uid:
+                return
+            said = found.get("status")
+            if isinstance(said, dict) and said.get("binding") == encode(binding.status):
+                return
+            with suppress(Conflict, NotFound):
+                await self._settled(replace(owner, resource_version=found["metadata"]["resourceVersion"]), binding)
+                return
 
     async def own_pod(self, pod: Ref, pod_uid: str, record: Record, owner: Meta) -> None:
         """Raises NotLeadingError."""
@@ -234,10 +279,18 @@ class Writer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+def _told(obj: Json) -> Binding | None:
+    try:
+        return told(parse(obj))
+    except FleetError:
+        return None
+
+
 def _names(obj: Json, pod: str, pod_uid: str) -> bool:
-    """Whether this pod is bound to it."""
-    return (obj["metadata"].get("annotations") or {}).get(names.BOUND_POD) == f"{pod}/{pod_uid}"
+    """Whether the object says that it was made for this pod."""
+    found = _told(obj)
+    return found is not None and (found.pod, found.pod_uid) == (pod, pod_uid)
 
 
 def _meta(obj: Json) -> Meta:
-    return parse(obj).meta
+    return meta_of(obj)

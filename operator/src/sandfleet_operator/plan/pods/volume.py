@@ -46,6 +46,8 @@ def kept_patch(found: Mapping[str, Any], owner: Meta, retention: Retention) -> l
     labels = {**(metadata.get("labels") or {}), **names.own_labels(**{names.SANDBOX: owner.name})}
     return [
         {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
+        # Another owner that came since keeps it.
+        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
         {
             "op": "add",
             "path": "/metadata/ownerReferences",

@@ -37,12 +37,18 @@ class CreateVolume:
 
 @dataclass(frozen=True, slots=True)
 class AdjustVolume:
-    """Replace the volume claim's owner references, and add these annotations and labels."""
+    """Replace the volume claim's owner references, and add these annotations and labels.
+
+    Nothing is done to a volume claim that has got another owner since.
+    """
 
     namespace: str
     name: str
     uid: str
     owners: tuple[Json, ...]
+    # The owner references and resourceVersion that the decision was based on.
+    before: tuple[Json, ...]
+    version: str
     annotations: Mapping[str, str]
     labels: Mapping[str, str]
 

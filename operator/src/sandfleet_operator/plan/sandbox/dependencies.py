@@ -20,6 +20,7 @@ from sandfleet_operator.plan.sandbox.actions import (
     RemovePolicy,
     SandboxAction,
 )
+from sandfleet_operator.plan.sandbox.binding import claims_own, has_begun
 from sandfleet_operator.plan.sandbox.observed import Contact, Observed, Pod, Volume, has_no_volume
 from sandfleet_operator.plan.sandbox.status import Finding, is_proved
 from sandfleet_operator.plan.sandbox.workspaces import is_kept
@@ -34,10 +35,7 @@ def is_own(pod: Pod, seen: Observed) -> bool:
 
 
 def is_bound(pod: Pod, seen: Observed) -> bool:
-    """Whether the fleet has bound the pod to this sandbox: both objects say so, and no other sandbox owns the pod.
-
-    The annotation alone proves nothing: owners of sandboxes can write it. Only the control plane writes the labels.
-    """
+    """Whether the fleet has bound the pod to this sandbox, and no other sandbox owns the pod."""
     meta = seen.sandbox.meta
     claimed = (pod.labels.get(names.STATE), pod.labels.get(names.SANDBOX)) == (PodState.CLAIMED.value, meta.name)
     free = claimed and not pod.owner
@@ -119,11 +117,13 @@ class VolumeRound:
 
 
 def waits_for_claim(seen: Observed) -> bool:
-    """Whether the sandbox waits for a pod of its pool: the fleet has bound none yet."""
-    spec, status = seen.sandbox.spec, seen.sandbox.status
+    """Whether the sandbox waits for the fleet: for a pod of its pool, or for the pod of the claim that made it."""
+    sandbox = seen.sandbox
+    if has_begun(sandbox.status) or seen.claimed_pod is not None:
+        return False
     # A warm pod has its own workspace. A sandbox that names an earlier workspace starts cold on that one.
-    has_one = bool(status.workspace_claim or spec.workspace.claim_name)
-    return bool(spec.pool) and seen.claimed_pod is None and not has_one
+    of_pool = bool(sandbox.spec.pool) and not sandbox.spec.workspace.claim_name
+    return of_pool or claims_own(sandbox) is not None
 
 
 def volume_claim_name(seen: Observed) -> str:
@@ -176,9 +176,25 @@ def volume(seen: Observed, wanted: Effective) -> VolumeRound:
             Reason.WORKSPACE_IN_USE, f"volume claim {name} does not belong to a pod that is bound to this sandbox"
         )
         return VolumeRound("", (), other)
+    if not known and not seen.claimed_pod and (taken := _of_another(seen, found)):
+        return VolumeRound("", (), taken)
     if not known and (unavailable := _unavailable(seen, found)):
         return VolumeRound("", (), unavailable)
     return VolumeRound(name, _adjusted(seen, wanted.retention, found))
+
+
+def _of_another(seen: Observed, found: Volume) -> Finding | None:
+    """Why a volume claim of the right name is not this sandbox's; None if it may be."""
+    meta, of = seen.sandbox.meta, found.labels.get(names.SANDBOX, "")
+    if found.owner == meta.uid or seen.sandbox.spec.workspace.claim_name:
+        return None
+    if found.pod_owner:
+        why = f"volume claim {found.name} belongs to a pod that waits for a claim"
+        return Finding(Reason.WORKSPACE_IN_USE, why)
+    if of != meta.name:
+        whose = f"the workspace of sandbox {of}" if of else "no workspace of a sandbox"
+        return Finding(Reason.WORKSPACE_IN_USE, f"volume claim {found.name} has this sandbox's name, and is {whose}")
+    return None
 
 
 def _unavailable(seen: Observed, found: Volume) -> Finding | None:
@@ -237,4 +253,14 @@ def _adjusted(seen: Observed, retention: Retention, found: Volume) -> tuple[Sand
         return ()
     owners = (names.owned_by("CodeSandbox", meta),) if owned else ()
     kept = {names.RETENTION: retention.value}
-    return (AdjustVolume(meta.namespace, found.name, found.uid, owners, kept, labels),)
+    adjust = AdjustVolume(
+        namespace=meta.namespace,
+        name=found.name,
+        uid=found.uid,
+        owners=owners,
+        before=found.owners,
+        version=found.version,
+        annotations=kept,
+        labels=labels,
+    )
+    return (adjust,)

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandfleet_operator.api.conditions import ConditionType, Reason
+from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kinds.meta import meta_of
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
 from sandfleet_operator.api.kinds.template import SandboxTemplate
 from sandfleet_operator.api.table import as_type, moment
-from sandfleet_operator.plan.claims.record import read_record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import CONTAINER
+from sandfleet_operator.plan.sandbox.binding import Binding, binding_of
 
 # Reasons of the condition DisruptionTarget, and of a pod's status, which mean that the node is gone.
 NODE_GONE = {"DeletionByTaintManager", "DeletionByPodGC", "NodeLost"}
@@ -72,6 +72,9 @@ class Volume:
     labels: Mapping[str, str] = field(default_factory=dict)
     # The operator's annotation: whether it is deleted with its CodeSandbox.
     retention: str = ""
+    # Its resourceVersion, and its owner references as they stand there.
+    version: str = ""
+    owners: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,47 +155,21 @@ class Observed:
         return spec.lifetime if spec.lifetime is not None or template is None else template.max_lifetime
 
     @property
+    def binding(self) -> Binding | None:
+        """The claim that the fleet has bound to this object."""
+        return binding_of(self.sandbox, (self.pod,) if self.pod else ())
+
+    @property
     def claimed_pod(self) -> tuple[str, str] | None:
         """Name and uid of the warm pod that the fleet has bound to this object."""
-        return bound_pod(self.sandbox)
-
-
-def bound_pod(sandbox: CodeSandbox) -> tuple[str, str] | None:
-    """Name and uid of the warm pod that the fleet has bound to this object."""
-    name, slash, uid = sandbox.meta.annotations.get(names.BOUND_POD, "").partition("/")
-    return (name, uid) if name and slash and uid else None
-
-
-def is_claims_own(sandbox: CodeSandbox) -> bool:
-    """Whether the fleet created this object for a claim. An object that a user created existed before its claim."""
-    record = read_record(sandbox.meta.annotations.get(names.CLAIM, ""))
-    return record is not None and not record.uid
+        found = self.binding
+        return (found.pod, found.pod_uid) if found else None
 
 
 def has_no_volume(seen: Observed) -> bool:
     """Whether the workspace is a directory of the pod. A recorded volume stays in use even if the template changes."""
     template = seen.template.spec if seen.template else seen.sandbox.spec.inline
     return template is not None and template.workspace.ephemeral and not seen.sandbox.status.workspace_claim
-
-
-def is_unrecorded(sandbox: CodeSandbox) -> bool:
-    """Whether the status records no pod yet: a bound warm pod, if any, is still to be taken over."""
-    status = sandbox.status
-    suspended = any(one.type == ConditionType.SUSPENDED.value and one.status == "True" for one in status.conditions)
-    return not (status.pod or status.pod_uid or status.restarts or status.workspace_claim or suspended)
-
-
-def current_uid(sandbox: CodeSandbox) -> str:
-    """UID of the current pod: the recorded one, else the warm pod bound by the claim."""
-    bound = bound_pod(sandbox)
-    return bound[1] if bound and is_unrecorded(sandbox) else sandbox.status.pod_uid
-
-
-def pod_names(sandbox: CodeSandbox) -> tuple[str, ...]:
-    """Names of the pods that may exist: the bound warm pod and the pod under the sandbox's own name."""
-    bound = bound_pod(sandbox)
-    own = sandbox.meta.name
-    return (own,) if bound is None or bound[0] == own else (bound[0], own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +228,8 @@ def volume_of(obj: Mapping[str, Any]) -> Volume:
         pod_owner=owner_of(obj, "Pod"),
         labels=meta.labels,
         retention=meta.annotations.get(names.RETENTION, ""),
+        version=meta.resource_version,
+        owners=tuple(_items(_part(obj, "metadata"), "ownerReferences")),
     )
 
 

@@ -16,7 +16,8 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
 from sandfleet_operator.plan.sandbox import dependencies, restarts
 from sandfleet_operator.plan.sandbox.actions import DeletePod, Plan, SandboxAction
-from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume, is_unrecorded
+from sandfleet_operator.plan.sandbox.binding import has_begun
+from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume
 from sandfleet_operator.plan.sandbox.pod import RoundInput, correction, labels_of_pod, pod_round, refused_left
 from sandfleet_operator.plan.sandbox.service_status import with_services
 from sandfleet_operator.plan.sandbox.status import Finding, Findings, condition, holds, is_proved, with_conditions
@@ -26,7 +27,16 @@ def plan(seen: Observed, now: float, settings: Settings) -> Plan:
     """`now` is seconds since the epoch."""
     if seen.sandbox.meta.deleting:
         return Plan(status=seen.sandbox.status)
-    return with_services(seen, _plan_round(seen, now, settings))
+    made = _plan_round(seen, now, settings)
+    return with_services(seen, replace(made, status=_with_binding(seen, made.status)))
+
+
+def _with_binding(seen: Observed, status: SandboxStatus) -> SandboxStatus:
+    """The status with the binding, once the operator has recorded a pod: it outlives the pod that proves it."""
+    proved = seen.binding
+    if status.binding is not None or proved is None or not has_begun(status):
+        return status
+    return replace(status, binding=proved.status)
 
 
 def _plan_round(seen: Observed, now: float, settings: Settings) -> Plan:
@@ -108,7 +118,7 @@ def _plan_without_pod(
         actions=(*kept, *_delete(pod, seen)),
         # Record the expiry before deleting the pod, whose exit code is the evidence. Record a bound pod before deleting
         # it, too. Otherwise a pod that vanished unrecorded would look like a suspended sandbox.
-        status_first=expired is not None or (seen.claimed_pod is not None and is_unrecorded(seen.sandbox)),
+        status_first=expired is not None or (seen.claimed_pod is not None and not has_begun(seen.sandbox.status)),
     )
 
 

@@ -8,7 +8,6 @@ from sandfleet_operator.api.kinds.sandbox import SandboxStatus
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.times import time_text
 from sandfleet_operator.api.values import Isolation
-from sandfleet_operator.plan.claims.record import read_record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Effective
 from sandfleet_operator.plan.pods.podspec import PodRequest, own_labels, pod_labels, sandbox_pod, spec_hash
@@ -296,9 +295,9 @@ def _delays(given: RoundInput, pod: Pod, found: _ExecutorState) -> list[float]:
 
 def _fleet_adoption_left(given: RoundInput) -> float | None:
     """Seconds that the fleet still has to adopt the pod it bound; None when its time is over."""
-    record = read_record(given.seen.sandbox.meta.annotations.get(names.CLAIM, ""))
-    left = record.at + FLEET_ADOPTION_SECONDS - given.now if record else 0.0
-    return left if left > 0 else None
+    bound = given.seen.binding
+    left = bound.record.at + FLEET_ADOPTION_SECONDS - given.now if bound else 0.0
+    return min(left, FLEET_ADOPTION_SECONDS) if left > 0 else None
 
 
 def _ownership_repairs(given: RoundInput, pod: Pod) -> tuple[SandboxAction, ...]:

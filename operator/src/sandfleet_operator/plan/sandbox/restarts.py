@@ -7,16 +7,9 @@ from sandfleet_operator.api.conditions import ConditionType, Reason, reason
 from sandfleet_operator.api.kinds.sandbox import Restart, SandboxStatus
 from sandfleet_operator.api.settings import Recovery
 from sandfleet_operator.api.values import ExitCode
+from sandfleet_operator.plan.sandbox.binding import claims_own, current_uid, is_unrecorded, settled_binding
 from sandfleet_operator.plan.sandbox.dependencies import is_own
-from sandfleet_operator.plan.sandbox.observed import (
-    NODE_GONE,
-    Ended,
-    Observed,
-    Pod,
-    current_uid,
-    is_claims_own,
-    is_unrecorded,
-)
+from sandfleet_operator.plan.sandbox.observed import NODE_GONE, Ended, Observed, Pod
 from sandfleet_operator.plan.sandbox.status import condition
 
 OOM_KILLED = "OOMKilled"
@@ -35,9 +28,9 @@ class End:
 
 def end_of(seen: Observed) -> End | None:
     """How the current pod ended; None while it runs or may still run."""
-    uid, pod = current_uid(seen.sandbox), seen.pod
+    uid, pod = current_uid(seen.sandbox, seen.binding), seen.pod
     if not uid:
-        return None
+        return _claim_over() if seen.pod_gone and is_undone(seen) else None
     if pod is not None and pod.uid == uid:
         if not is_own(pod, seen):
             return None
@@ -91,10 +84,22 @@ def _of_gone(seen: Observed) -> End:
 
 
 def _of_deleted(seen: Observed) -> End:
-    if is_claims_own(seen.sandbox) and is_unrecorded(seen.sandbox):
-        # The object was written after its claim was released or undone: no caller waits for another pod.
-        return End(Reason.CLAIM_OVER, "the claimed pod is gone, and the claim ended with it", final=True, crash=False)
+    if is_undone(seen):
+        return _claim_over()
     return End(Reason.POD_DELETED, "the pod was deleted", crash=False)
+
+
+def is_undone(seen: Observed) -> bool:
+    """Whether the fleet made this object for a claim whose binding it has not written.
+
+    Such an object was written after its claim was released or undone: no caller waits for another pod.
+    """
+    sandbox = seen.sandbox
+    return claims_own(sandbox) is not None and settled_binding(sandbox) is None and is_unrecorded(sandbox)
+
+
+def _claim_over() -> End:
+    return End(Reason.CLAIM_OVER, "the claimed pod is gone, and the claim ended with it", final=True, crash=False)
 
 
 def after(status: SandboxStatus, end: End, now: float, recovery: Recovery) -> SandboxStatus:
