@@ -1,4 +1,4 @@
-"""Tests that fail now and then for a reason that is known and not yet mended, by name.
+"""Tests that are known to fail now and then, by name, until they are mended.
 
 Only these run again when they fail; any other test fails at once. A test that needed its second chance is listed at the
 end of the run. A mend of such a test takes it out of the list.
@@ -9,31 +9,32 @@ from _pytest.runner import runtestprotocol
 
 # How often a test runs at most.
 ATTEMPTS = 3
+UNKNOWN = "it fails rarely, under heavy load; the cause is not found yet"
 # Name of the test's function → file, and why it fails now and then.
 QUARANTINE = {
     "test_background_processes_of_a_cell_live_on_until_the_context_ends": (
         "tests/contract/executor/test_languages.py",
-        "under heavy load the process that has to be gone is looked for too early",
+        UNKNOWN,
     ),
     "test_what_an_earlier_session_has_planted_breaks_nothing": (
         "tests/contract/executor/test_packages.py",
-        "under heavy load the installation over a planted pipe takes longer than the test waits",
+        UNKNOWN,
     ),
     "test_a_copy_holds_no_port_taken": (
         "tests/contract/executor/test_rollback.py",
-        "under heavy load the copy of the context is not there yet",
+        UNKNOWN,
     ),
     "test_code_that_forbids_forks_costs_its_copies_and_not_its_variables": (
         "tests/contract/executor/test_rollback_attacks.py",
-        "under heavy load the copy of the context is not there yet",
+        UNKNOWN,
     ),
     "test_code_that_kills_its_own_copy_has_none": (
         "tests/contract/executor/test_rollback_attacks.py",
-        "under heavy load the copy of the context is not there yet",
+        UNKNOWN,
     ),
     "test_a_child_forked_between_two_uses_has_a_loop_of_its_own": (
         "tests/unit/client/sync/test_sync.py",
-        "gRPC frees a closed connection in a thread of its own, which may come after the fork",
+        UNKNOWN,
     ),
 }
 
