@@ -147,3 +147,21 @@ async def test_a_deadline_longer_than_the_sandbox_allows_is_refused_and_the_defa
         assert is_timeout(await executor.sandbox.run_code("while True: pass"), 0.5)
         with pytest.raises(ValueError, match="at most 5"):
             await executor.sandbox.run_code("1", timeout=6)
+
+
+async def test_no_deadline_needs_a_sandbox_without_a_longest_timeout(sandbox, starting):
+    with pytest.raises(ValueError, match=r"no deadline \(0\) needs a template whose longest timeout is 0"):
+        await sandbox.run_code("1", timeout=0)
+    async with starting(limits={"max_timeout": 0, "default_timeout": 0.5}) as executor:
+        made = executor.sandbox
+        assert is_timeout(await made.run_code("while True: pass"), 0.5)
+        code = "import time; time.sleep(1.5); 7"
+        assert (await made.run_code(code, timeout=0)).text == "7"
+        assert (await made.run_code(code, timeout=1_000_000)).text == "7"
+        handle = await made.commands.run("read line; sleep 1; echo $line", stdin=True, timeout=0, background=True)
+        await handle.send_stdin("late\n")
+        assert (await handle.wait()).stdout == "late\n"
+        # An interrupt still ends it.
+        running = asyncio.create_task(made.run_code("print('on', flush=True)\nwhile True: pass", timeout=0))
+        await until(made.interrupt)
+        assert (await running).outcome is Outcome.INTERRUPTED

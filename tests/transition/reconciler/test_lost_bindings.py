@@ -92,20 +92,19 @@ def test_a_sandbox_named_like_a_warm_pod_gets_neither_its_volume_nor_later_its_f
     run(go())
 
 
-def test_a_workspace_that_another_sandbox_has_left_is_not_taken_by_its_name():
-    """A claimed pod's workspace has the pod's name and the label of its sandbox; it was kept at the release."""
+@pytest.mark.parametrize("settled", [False, True])
+def test_the_workspace_of_a_claim_is_not_taken_by_its_name(settled):
+    """A claimed pod's workspace has the pod's name, and belongs to the pod or to the CodeSandbox of the claim."""
 
     async def go() -> None:
         async with World() as world:
-            await scenarios.claimed(world)
-            await world.change(workspace={"retention": "Retain"})
-            await world.until(lambda: not world.cluster.objects[WARM_CLAIM]["metadata"].get("ownerReferences"), "kept")
-            await world.user.delete(SANDBOX)
-            await world.until(lambda: not world.there(POD, WARM), "without a pod")
+            await scenarios.claimed_without_operator(world, settled=settled)
             await world.make_sandbox(WARM)
+            world.away = False
             await asyncio.sleep(60)
-            assert world.reason(WARM) == "WorkspaceInUse"
-            assert world.cluster.objects[WARM_CLAIM]["metadata"]["labels"][names.SANDBOX] == NAME
+            assert world.status(WARM).get("workspaceClaimName") is None
+            owners = world.cluster.objects[WARM_CLAIM]["metadata"].get("ownerReferences", ())
+            assert [one["name"] for one in owners] == [NAME]
 
     run(go())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -77,7 +78,8 @@ class ExecutionStream:
         budget: RetryBudget | None = None,
     ) -> None:
         self._link = link
-        self.patience = (timeout or _LONGEST) + _MARGIN
+        # 0 means no deadline.
+        self.patience = math.inf if timeout == 0 else (timeout or _LONGEST) + _MARGIN
         self._silent_after = 0.0
         self._connection: Connection | None = None
         self._first_uid = ""

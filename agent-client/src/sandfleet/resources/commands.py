@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # The most that one SendInput takes, in bytes.
 _INPUT_CHUNK = 1024 * 1024
+# How long a command without a deadline may take to read its input, in seconds: gRPC has no infinite deadline.
+_LONGEST_INPUT = 7 * 86400.0
 _SIGKILL = 9
 
 Command = FileText | Sequence[FileText | bytes]
@@ -120,7 +122,9 @@ class AsyncCommandHandle:
             chunk = raw[start : start + _INPUT_CHUNK]
             request = api.process.SendInputRequest(execution_id=self.execution_id, data=chunk)
             # The command decides how long this takes, so its deadline is the limit.
-            await self._link.unary(lambda c: c.process.SendInput, request, timeout=self._stream.patience)
+            await self._link.unary(
+                lambda c: c.process.SendInput, request, timeout=min(self._stream.patience, _LONGEST_INPUT)
+            )
 
     async def close_stdin(self) -> None:
         """Close the command's standard input. Closing it twice, or after the command's end, is no error."""

@@ -99,7 +99,8 @@ class CodeOptions(ListenOptions, total=False):
     language      "python" or "bash": each has a default context, which is created at its first use (None: Python's).
                   With a `context`, its language has to be this one.
     context       the context to run in: its variables last from one cell to the next. None means the default context.
-    timeout       deadline in seconds from the start of the run; None means the sandbox's default.
+    timeout       deadline in seconds from the start of the run; None means the sandbox's default. 0 means none,
+                  which is refused unless the sandbox's longest timeout is 0; the lease still ends it.
     on_stdout, on_stderr, on_result  called with each piece as it comes, and awaited if they return an awaitable.
     envs          environment variables of this cell.
     output_limit  bytes of each stream that are kept (head and tail); None means the sandbox's default.
@@ -139,7 +140,7 @@ class RunOptions(TypedDict, total=False):
 
     cwd           working directory, relative to /workspace.
     envs          environment variables of this command.
-    timeout       deadline in seconds; None means the sandbox's default.
+    timeout       deadline in seconds; None means the sandbox's default. 0 means none, as for `run_code`.
     stdin         bytes or str: written to standard input, which is then closed. True: standard input stays open for the
                   handle's `send_stdin`. None: /dev/null.
     merge_output  standard error goes into standard output, in the order of writing.

@@ -5,6 +5,7 @@ The configuration, the API's messages and the rlimits of user processes are made
 kernel's rlimits.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
@@ -29,17 +30,26 @@ BYTES, SECONDS, COUNT = "bytes", "seconds", "count"
 
 @dataclass(frozen=True)
 class Bound:
-    """What a limit may be: its unit, the least and the most. Every limit is above 0."""
+    """What a limit may be: its unit, the least and the most. Every limit is above 0, unless 0 means none."""
 
     unit: str
     least: float | None = None
     most: float | None = None
     # The kernel's limit that is set to this value in every process of the user ("RLIMIT_NOFILE").
     rlimit: str = ""
+    zero_is_none: bool = False
 
 
-def limit(default: float, unit: str, *, least: float | None = None, most: float | None = None, rlimit: str = "") -> Any:
-    return field(default=default, metadata={"bound": Bound(unit, least, most, rlimit)})
+def limit(
+    default: float,
+    unit: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    rlimit: str = "",
+    zero_is_none: bool = False,
+) -> Any:
+    return field(default=default, metadata={"bound": Bound(unit, least, most, rlimit, zero_is_none)})
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,8 @@ class Limits:
     processes: int = limit(256, COUNT, rlimit="RLIMIT_NPROC")
     output_bytes: int = limit(16 * MIB, BYTES, most=MAX_OUTPUT_BYTES)
     executions: int = limit(32, COUNT)
-    max_timeout: float = limit(3600.0, SECONDS)
+    # 0: an execution may ask for no deadline.
+    max_timeout: float = limit(3600.0, SECONDS, zero_is_none=True)
     default_timeout: float = limit(300.0, SECONDS)
     open_files: int = limit(4096, COUNT, least=LEAST_OPEN_FILES, rlimit="RLIMIT_NOFILE")
     # Of the workspace; also of a single file, wherever it is.
@@ -58,12 +69,19 @@ class Limits:
     def __post_init__(self) -> None:
         for name, bound in BOUNDS.items():
             value = getattr(self, name)
+            if bound.zero_is_none and value == 0 and not isinstance(value, bool):
+                continue
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise ConfigError(f"cannot take limit {name}={value!r}: it has to be a number above 0")
             if bound.least is not None and value < bound.least:
                 raise ConfigError(f"cannot take limit {name}={value}: the least is {bound.least}")
             if bound.most is not None and value > bound.most:
                 raise ConfigError(f"cannot take limit {name}={value}: the most is {bound.most}")
+
+    @property
+    def longest_timeout(self) -> float:
+        """The longest deadline in seconds, infinite without one."""
+        return self.max_timeout or math.inf
 
     @property
     def tmpfs_bytes(self) -> int:
@@ -85,10 +103,10 @@ class Limits:
     def lowered(self, wish: Mapping[str, Any]) -> Self:
         """These limits, lowered to the values of `wish` that are not 0. Raises ConfigError for a higher value."""
         for name, value in wish.items():
-            if value > getattr(self, name):
+            if value > (getattr(self, name) or math.inf):
                 raise ConfigError(f"cannot raise limit {name} to {value}: the template allows {getattr(self, name)}")
         lowered = replace(self, **{name: value for name, value in wish.items() if value})
-        if lowered.default_timeout > lowered.max_timeout:
+        if lowered.default_timeout > lowered.longest_timeout:
             lowered = replace(lowered, default_timeout=lowered.max_timeout)
         return lowered
 

@@ -1,5 +1,6 @@
 """Checks of a caller's request. Each raises BadRequest with "cannot X: why"."""
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 
@@ -72,12 +73,15 @@ def check_same_language(wished: str, context_id: str, language: str | None) -> N
 
 
 def check_timeout(seconds: float | None, limits: Limits) -> float:
-    """The deadline in seconds; the sandbox's default for None."""
+    """The deadline in seconds; the sandbox's default for None, infinite for 0 where the longest timeout is 0."""
     if seconds is None:
         return limits.default_timeout
-    if not 0 < seconds <= limits.max_timeout:
+    if seconds == 0 and limits.longest_timeout == math.inf:
+        return math.inf
+    if not 0 < seconds <= limits.longest_timeout:
+        why = "; no deadline (0) needs a template whose longest timeout is 0" if seconds == 0 else ""
         raise BadRequest(
-            f"cannot take a timeout of {seconds:g} s: it has to be above 0 and at most {limits.max_timeout:g}"
+            f"cannot take a timeout of {seconds:g} s: it has to be above 0 and at most {limits.longest_timeout:g}{why}"
         )
     return seconds
 

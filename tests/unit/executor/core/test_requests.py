@@ -1,5 +1,7 @@
 """Checks on what a caller asks for."""
 
+import math
+
 import pytest
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.errors import BadRequest
@@ -129,3 +131,14 @@ def test_a_command_is_one_payload(argv, shell, payload):
 def test_a_command_that_cannot_be_is_refused(argv, shell, why):
     with pytest.raises(BadRequest, match=f"cannot start the command: .*{why}"):
         requests.command_payload(argv, shell)
+
+
+def test_no_deadline_is_taken_where_there_is_no_longest_one():
+    unlimited = Limits(max_timeout=0, default_timeout=10.0)
+    assert requests.check_timeout(0.0, unlimited) == math.inf
+    assert requests.check_timeout(None, unlimited) == 10.0
+    assert requests.check_timeout(1e9, unlimited) == 1e9
+    with pytest.raises(BadRequest, match="at most 100; no deadline"):
+        requests.check_timeout(0.0, LIMITS)
+    assert unlimited.lowered({"max_timeout": 5.0}).default_timeout == 5.0
+    assert unlimited.lowered({"max_timeout": 0}) == unlimited

@@ -1,6 +1,7 @@
 """What cells and commands share: the session's services for them, their measurements and their end."""
 
 import asyncio
+import math
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -148,8 +149,11 @@ class ExecutionMeter:
 async def end_or_stop(
     execution: Execution, end: "asyncio.Future[Any]", timeout: float, ask: Callable[[], None]
 ) -> None:
-    """Waits for `end`. At the deadline (seconds), or when the execution is stopped, asks and waits for the grace."""
-    timer = asyncio.get_running_loop().call_later(timeout, execution.stop, Cause.DEADLINE, DEADLINE_GRACE)
+    """Waits for `end`. At the deadline (seconds, or infinite), or when the execution is stopped, asks and waits."""
+    loop = asyncio.get_running_loop()
+    timer = None
+    if timeout < math.inf:
+        timer = loop.call_later(timeout, execution.stop, Cause.DEADLINE, DEADLINE_GRACE)
     try:
         await asyncio.wait((end, execution.stopped), return_when=asyncio.FIRST_COMPLETED)
         grace = 0.0 if end.done() else execution.stopped.result()
@@ -159,7 +163,8 @@ async def end_or_stop(
                 ask()
                 await asyncio.wait((end,), timeout=grace / 2)
     finally:
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
 
 
 def signal_name(number: int) -> str:

@@ -191,7 +191,7 @@ def _of_another(seen: Observed, found: Volume) -> Finding | None:
     if found.pod_owner:
         why = f"volume claim {found.name} belongs to a pod that waits for a claim"
         return Finding(Reason.WORKSPACE_IN_USE, why)
-    if of != meta.name:
+    if of != meta.name and not is_kept(found):
         whose = f"the workspace of sandbox {of}" if of else "no workspace of a sandbox"
         return Finding(Reason.WORKSPACE_IN_USE, f"volume claim {found.name} has this sandbox's name, and is {whose}")
     return None
