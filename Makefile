@@ -16,13 +16,12 @@ demo: setup ## Many agent sessions solve real tasks in isolated sandboxes.
 	@$(PY) -m sandfleet demo $(ARGS)
 
 test: setup lint types ## The fast suite: lint, types, generated code, unit and contract tests.
-	@$(PY) -m pytest -q -n 6 --dist loadfile $(ARGS) || { echo "again, one at a time, what failed side by side:"; \
-	    $(PY) -m pytest -q --last-failed --last-failed-no-failures none $(ARGS); }
+	@$(PY) -m pytest -q -n 6 --dist loadfile $(ARGS)
 
 conformance: setup ## Suites of langchain-tests, inspect_ai, swe-rex and smolagents against a sandbox (PyPI).
 	@tests/conformance/run.sh $(ARGS)
 
-joint: setup ## Operator and fleet together through N random stories (tests/transition/joint), about three a second.
+joint: setup ## Operator and fleet together through N random stories (tests/transition/joint), about one a second.
 	@SANDFLEET_EXAMPLES=$(or $(N),1000) $(PY) -m pytest -q --timeout 3600 tests/transition/joint $(ARGS)
 
 model: setup ## spin searches all states of the claim protocol (tests/model), about a minute.

@@ -16,6 +16,7 @@ from sandfleet_operator.plan.pods.merge import Effective, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, own_egress, template_egress
 from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_pod
 from sandfleet_operator.plan.pods.restricted import restricted_violations, violations
+from sandfleet_operator.plan.pods.revision import is_genuine, revision_of
 from sandfleet_operator.plan.pods.volume import workspace_claim
 from support.operator.builders import IMAGE, SETTINGS, a_sandbox, a_sandbox_template, a_spec, a_template, opens, pairs
 from support.operator.crd_strategies import an_object
@@ -56,7 +57,7 @@ EVERY_PLACEMENT = {
         {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Honor"},
         {"maxSkew": 3, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway"},
     ],
-    "podAnnotations": {"prometheus.io/scrape": "false", "Example.com/Cost_Center": "a\nb ü"},
+    "podAnnotations": {"prometheus.io/scrape": "false", "example.com/Cost_Center": "a\nb ü"},
     "nodeSelector": {"disk": "fast"},
     "tolerations": [{"key": "sandboxes", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}],
 }  # fmt: skip
@@ -155,6 +156,23 @@ def test_a_pod_with_every_field_of_placement_is_accepted_with_its_runtimes_overh
         assert stored["metadata"]["annotations"] == pod["metadata"]["annotations"]
     finally:
         cluster.api.call("DELETE", f"{path_of('RuntimeClass')}/{name}")
+
+
+def test_the_kept_spec_of_a_template_is_stored_as_its_name_says(cluster: Cluster, namespace: str) -> None:
+    spec = {
+        "image": IMAGE,
+        **EVERY_PLACEMENT,
+        "env": [{"name": "A", "value": "\u00fc\u2028<&>\U0001f600"}],
+        "rollback": {"x": 0.5},
+    }
+    manifest = revision_of({"metadata": {"namespace": namespace, "name": "python"}, "spec": spec})
+    path = f"apis/apps/v1/namespaces/{namespace}/controllerrevisions"
+    cluster.api.call("POST", path, manifest)
+    stored = cluster.api.call("GET", f"{path}/{manifest['metadata']['name']}")
+    assert is_genuine(stored)
+    assert stored["data"] == manifest["data"]
+    with pytest.raises(ApiError, match="immutable"):
+        cluster.api.call("PUT", f"{path}/{manifest['metadata']['name']}", {**stored, "data": {"spec": {}}})
 
 
 def test_policies_are_accepted(cluster: Cluster, guarded: str) -> None:

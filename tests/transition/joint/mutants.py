@@ -9,20 +9,26 @@ from typing import Any
 from unittest import mock
 
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.kinds.sandbox import code_sandbox
-from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_POOL, Json
+from sandfleet_operator.api.kinds.meta import Meta
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
+from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_POOL, Json, Ref
 from sandfleet_operator.api.limits import Limits
-from sandfleet_operator.api.values import Claim
+from sandfleet_operator.api.values import Claim, Sandbox, State
 from sandfleet_operator.cluster import elector
 from sandfleet_operator.fleet.driver import FleetDriver
-from sandfleet_operator.fleet.kubernetes import observer
+from sandfleet_operator.fleet.kubernetes import adoption, observer
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
 from sandfleet_operator.fleet.kubernetes.feed import SandboxFeed
+from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims import record
 from sandfleet_operator.plan.pods import names, openings
+from sandfleet_operator.plan.sandbox import dependencies
+from sandfleet_operator.plan.sandbox.binding import Binding, told
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.reconciler import housekeeping
+from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.reconciler import housekeeping, reconcile
+from sandfleet_operator.reconciler.apply import Applier
 from sandfleet_operator.reconciler.reconcile import Reconciler
 from transition.joint import scenarios
 from transition.joint.scenarios import Scenario
@@ -77,8 +83,63 @@ def _requested_anywhere(self: KubernetesFleetApi, *args: Any, **kwargs: Any) -> 
 
 REQUESTED = KubernetesFleetApi._requested
 
+
+def _names_by_annotation(sandbox: CodeSandbox) -> tuple[str, ...]:
+    return (sandbox.meta.annotations.get(names.BOUND_POD, "").partition("/")[0] or sandbox.meta.name,)
+
+
+async def _finds_no_labelled_pod(self: Applier, namespace: str, sandbox: str = "") -> list[Json]:
+    return [] if sandbox else await ALL_PODS(self, namespace)
+
+
+async def _writes_no_binding(_writer: Writer, _owner: Meta, _binding: Binding) -> None:
+    return None
+
+
+def _believes(sandbox: CodeSandbox, _pods: Any = ()) -> Binding | None:
+    """The binding, by the word of the object."""
+    return told(sandbox)
+
+
+def _is_of_by_name(sandbox: CodeSandbox, known: Sandbox, binding: Binding | None, _written: Meta | None) -> bool:
+    return binding is not None and f"{sandbox.meta.namespace}/{binding.pod}" == known.sandbox_id
+
+
+async def _removes_whatever_is_there(self: Applier, ref: Ref) -> None:
+    await self._kube.delete(ref)
+
+
+def _all_slots(self: Capacity, pool: Pool) -> int:
+    return self.free_slots() + self._inventory.count_of(pool.name, State.STARTING)
+
+
+ALL_PODS = Applier.pods
+BY_ANNOTATION = (
+    (reconcile, "pod_names", _names_by_annotation),
+    (reconcile, "_owned_pods", lambda _store, _sandbox: iter(())),
+    (Applier, "pods", _finds_no_labelled_pod),
+)
+
 MUTANTS = (
     Mutant("A.1", scenarios.an_annotation_of_any_content, ((record, "decode", _unchecked),)),
+    Mutant("A.2", scenarios.a_replaced_object, BY_ANNOTATION),
+    Mutant(
+        "A.2",
+        scenarios.a_replaced_object_before_the_operator_looked,
+        (*BY_ANNOTATION, (Writer, "bind", _writes_no_binding)),
+    ),
+    Mutant("A.3", scenarios.a_sandbox_named_like_a_warm_pod, ((dependencies, "_of_another", lambda *_: None),)),
+    Mutant(
+        "A.4",
+        scenarios.a_forged_binding,
+        ((observer, "binding_of", _believes), (adoption, "is_of", _is_of_by_name)),
+    ),
+    Mutant(
+        "A.5",
+        scenarios.a_pod_lost_while_the_operator_is_away_and_another_leader,
+        ((observer.Observer, "_serving", lambda _self, sandbox: adoption.incarnation(sandbox)),),
+    ),
+    Mutant("A.5", scenarios.an_eviction_while_the_operator_is_away, ((Writer, "bind", _writes_no_binding),)),
     Mutant(
         "A.6",
         scenarios.a_renewed_lease_and_another_leader,
@@ -90,6 +151,7 @@ MUTANTS = (
     ),
     Mutant("A.7", scenarios.one_request_id_in_two_places, ((KubernetesFleetApi, "_requested", _requested_anywhere),)),
     Mutant("A.8", scenarios.a_reinstallation, ((elector, "next_number", lambda last, _seen: last + 1),)),
+    Mutant("A.9", scenarios.deletions, ((Applier, "_remove_policy", _removes_whatever_is_there),)),
     Mutant("A.10", scenarios.a_record_of_a_newer_version, ((record, "replace", _without_text),)),
     Mutant(
         "B.1",
@@ -101,6 +163,7 @@ MUTANTS = (
         scenarios.refused_creations,
         ((KubernetesBackend, "_not_made", lambda self, run, why: self._not_started(run, why.message)),),
     ),
+    Mutant("B.3", scenarios.a_pool_without_nodes, ((Capacity, "share", _all_slots),)),
     Mutant(
         "B.4",
         scenarios.an_unreadable_object,

@@ -1,13 +1,14 @@
 """Any course of events: callers, tenants, nodes, crashes and an API server in trouble, one step after the other."""
 
 import asyncio
+import json
 from collections.abc import Awaitable
 from contextlib import suppress
 
 from hypothesis import strategies as st
 from sandfleet_operator.api import kube
 from sandfleet_operator.api.errors import Code, FleetError
-from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_POOL, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, NETWORK_POLICY, POD, SANDBOX_POOL, Ref
 from sandfleet_operator.plan.pods import names
 from support.fakes.kube_memory import After, Before, Write
 from transition.joint.processes import Process
@@ -56,9 +57,14 @@ STEPS = st.one_of(
     st.tuples(st.just("reinstall")),
     st.tuples(st.just("deface"), NUMBERS, st.sampled_from(JUNK)),
     st.tuples(st.just("deface_pod"), NUMBERS, st.sampled_from(JUNK)),
+    st.tuples(st.just("replaced"), NUMBERS),
+    st.tuples(st.just("copycat"), NUMBERS),
+    st.tuples(st.just("forge"), NUMBERS, st.booleans()),
+    st.tuples(st.just("broken"), NUMBERS),
+    st.tuples(st.just("opened"), NUMBERS),
 )
 PAUSES = st.sampled_from([0.0, 0.0, 0.05, 0.3, 1.0, 5.0, 20.0])
-PLANS = st.lists(st.tuples(STEPS, PAUSES), min_size=1, max_size=30)
+PLANS = st.lists(st.tuples(STEPS, PAUSES), min_size=8, max_size=40)
 
 
 class Story:
@@ -78,6 +84,9 @@ class Story:
             await asyncio.sleep(pause)
         self.world.faults.clear()
         await asyncio.gather(*self._away)
+        for name in self.world.there(NETWORK_POLICY, "team-a"):
+            if name.startswith("open-"):
+                await self.world.user.delete(Ref(NETWORK_POLICY, "team-a", name))
         await self.world.until(lambda: not self._callers, "answered to all callers", within=300.0)
 
     def _one(self, number: int) -> Session | None:
@@ -93,9 +102,11 @@ class Story:
     async def claim(self, user: str, number: int, place: tuple[str, str], lease: float) -> None:
         async def claimed() -> None:
             namespace, pool = place
+            request = f"{namespace}-{pool}-{number}"
+            if any(one.over and one.request == request for one in self.held):
+                # Its release may still be on its way.
+                return
             try:
-                # Each place has request ids of its own.
-                request = f"{namespace}-{pool}-{number}"
                 session = await self.world.claim(user, request, namespace, pool=pool, lease=lease)
             except FleetError as error:
                 if error.problem.code not in TRUE:
@@ -152,6 +163,52 @@ class Story:
             ref = Ref(POD, "team-a", warm[number % len(warm)])
             change = {"annotations": {names.CLAIM: junk}, "labels": {names.STATE: "claimed"} if number % 2 else {}}
             await self.world.user.merge(ref, {"metadata": change})
+
+    async def replaced(self, number: int) -> None:
+        """A GitOps tool replaces an object and drops what it does not know."""
+        session = self._one(number)
+        if session is not None and session.ref in self.world.cluster.objects:
+            dropped = {names.BOUND_POD: None, names.CLAIM: None}
+            await self.world.user.merge(session.ref, {"metadata": {"annotations": dropped}})
+
+    async def copycat(self, number: int) -> None:
+        """A sandbox with the name of a pod that is there. It may wait for ever, and gets nothing of the pod's."""
+        pods = sorted(self.world.there(POD, "team-a"))
+        if pods and Ref(CODE_SANDBOX, "team-a", pods[number % len(pods)]) not in self.world.owners:
+            ref = await self.world.declare("mallory", pods[number % len(pods)])
+            self.world.sessions[ref].over = "a copy"
+            self.held.append(self.world.sessions[ref])
+
+    async def forge(self, number: int, pooled: bool) -> None:
+        """An object that says of itself what the fleet says of a session of another user."""
+        session = self._one(number)
+        pod = self.world.pod_of(session.ref) if session else None
+        if pod is None or pod.namespace != "team-a":
+            return
+        meta = self.world.cluster.objects[pod]["metadata"]
+        self._declared += 1
+        name = f"forged-{self._declared}"
+        claim = json.loads((meta.get("annotations") or {}).get(names.CLAIM) or "{}") | {"object": name}
+        bound = {names.BOUND_POD: f"{pod.name}/{meta['uid']}", names.CLAIM: json.dumps(claim)}
+        spec = {"poolRef": {"name": "fast"}} if pooled else {}
+        ref = await self.world.declare("mallory", name, annotations=bound, **spec)
+        self.world.sessions[ref].over = "forged"
+        self.held.append(self.world.sessions[ref])
+
+    async def broken(self, number: int) -> None:
+        """An object of another version, which nothing can read."""
+        self._declared += 1
+        ref = await self.world.declare("mallory", f"broken-{self._declared}")
+        self.world.sessions[ref].over = "unreadable"
+        wrong: list[dict[str, object]] = [{"templateRef": ["python"]}, {"idleTimeoutSeconds": "x"}, {"egress": 1}]
+        self.world.cluster.edit(ref, lambda obj: obj["spec"].update(wrong[number % len(wrong)]))
+
+    async def opened(self, number: int) -> None:
+        """A policy of others lets all pods of a namespace out."""
+        name = f"open-{number}"
+        if name not in self.world.there(NETWORK_POLICY, "team-a"):
+            spec = {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{}]}
+            await self.world.make(NETWORK_POLICY, name, "team-a", spec=spec)
 
     # The cluster.
 

@@ -6,12 +6,12 @@ from hypothesis import HealthCheck, given, settings
 from transition.joint.play import faults
 from transition.joint.story import PLANS, Story
 
-EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 
 
 @settings(
     # The short profile tells the same stories each time.
-    derandomize=EXAMPLES <= 10,
+    derandomize=EXAMPLES <= 5,
     max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -7,9 +7,9 @@ from transition.joint.mutants import MUTANTS
 from transition.joint.play import faults
 from transition.joint.scenarios import an_ordinary_day, crash
 
-EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 # Writes of the ordinary day. The short profile looks at some of them.
-WRITES, STEP = 84, 1 if EXAMPLES > 10 else 17
+WRITES, STEP = 84, 1 if EXAMPLES > 5 else 28
 FINDS = [pytest.param(one, id=f"{one.point}-{one.scenario.__name__}") for one in MUTANTS]
 
 

@@ -56,6 +56,8 @@ class Session:
     volume: str = ""
     # Why it may be over: its holder has ended it, or its pod went before anything was written down.
     over: str = ""
+    # The id of its claim.
+    request: str = ""
 
 
 class World:
@@ -74,8 +76,6 @@ class World:
         # What befalls writes of the control plane.
         self.faults: list[Fault] = []
         self.writes: list[str] = []
-        # Deletions without a precondition.
-        self.careless: list[str] = []
         self.sessions: dict[Ref, Session] = {}
         self.owners: dict[Ref, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -108,7 +108,7 @@ class World:
     def fault(self, process: Process, write: Write) -> Before | After | None:
         self.writes.append(f"{process.name}: {write.verb} {write.ref} {write.subresource}".strip())
         if write.verb == "delete" and not (write.body["uid"] or write.body["resource_version"]):
-            self.careless.append(f"{process.name} deleted {write.ref} whatever it is")
+            self.went_wrong(f"{process.name} deleted {write.ref} whatever it is")
         for fault in self.faults:
             if (found := fault(process, write)) is not None:
                 return found
@@ -211,9 +211,11 @@ class World:
             self.went_wrong(f"{user} asked for {namespace}/{pool} and got {ref} of {bound.sandbox.pool}")
         self.owners[ref] = user
         session = self.sessions.get(ref)
-        if session is None or session.over or session.until < self.now():
+        if session is None or session.over:
             # After a change of leader an id that has ended begins anew.
-            session = self.sessions[ref] = Session(user, ref, self.now() + lease)
+            session = self.sessions[ref] = Session(user, ref, self.now() + lease, request=request)
+        elif session.until < self.now():
+            session.over, session.volume = "answered while its lease ended", ""
         self._run(session, bound.access.token)
         return session
 
@@ -292,7 +294,7 @@ class World:
     def edit_pod(self, ref: Ref, change: Callable[[Json], None]) -> None:
         """A pod ends, is evicted, …: what was not written down before may end with it."""
         session = self.sessions.get(ref)
-        if session is not None and not self.status(ref).get("podUID"):
+        if session is not None and not self.status(ref).get("binding") and not self.status(ref).get("podUID"):
             session.over = "not written down"
         if (pod := self.pod_of(ref)) is not None:
             self.cluster.edit(pod, change)

@@ -281,6 +281,7 @@ def test_sandboxes_do_not_wait_for_one_another():
             await here.settle()
             left = {str(ref.kind) for ref in here.cluster.objects if ref.namespace}
             templates_and_walls = {"configmaps", "networkpolicies.networking.k8s.io", "sandboxtemplates.sandfleet.io"}
+            templates_and_walls.add("controllerrevisions.apps")
             assert left == {"events"} | templates_and_walls
 
     run(go())

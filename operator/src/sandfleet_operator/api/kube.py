@@ -39,6 +39,7 @@ VOLUME_ATTACHMENT = Kind("storage.k8s.io", "v1", "volumeattachments", "VolumeAtt
 STORAGE_CLASS = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 NETWORK_POLICY = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 RUNTIME_CLASS = Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+CONTROLLER_REVISION = Kind("apps", "v1", "controllerrevisions", "ControllerRevision")
 LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 CODE_SANDBOX = Kind("sandfleet.io", "v1alpha1", "codesandboxes", "CodeSandbox")
 SANDBOX_TEMPLATE = Kind("sandfleet.io", "v1alpha1", "sandboxtemplates", "SandboxTemplate")
@@ -58,6 +59,7 @@ KINDS = (
     STORAGE_CLASS,
     NETWORK_POLICY,
     RUNTIME_CLASS,
+    CONTROLLER_REVISION,
     LEASE,
     CODE_SANDBOX,
     SANDBOX_TEMPLATE,

@@ -5,7 +5,9 @@ is read and taken in on its own. An error is counted, logged once for each objec
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import meta_of
@@ -16,7 +18,11 @@ from sandfleet_operator.plan.sandbox.observed import node_of, pod_of, volume_of
 # their specs itself, and says on their status what is wrong with them.
 READERS: Mapping[Kind, Callable[[Json], object]] = {POD: pod_of, NODE: node_of, PERSISTENT_VOLUME_CLAIM: volume_of}
 
+# Unreadable objects that are remembered, so that each is logged once.
+MAX_KNOWN = 10_000
+
 _LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Intake:
@@ -65,3 +71,35 @@ def _ref(kind: Kind, obj: Json) -> Ref:
     metadata = obj.get("metadata")
     known = metadata if isinstance(metadata, dict) else {}
     return Ref(kind, str(known.get("namespace") or ""), str(known.get("name") or ""))
+
+
+class Unreadable:
+    """Counts unreadable objects. Each is logged once, and again if the problem changes."""
+
+    def __init__(self) -> None:
+        # Kind and uid → what is wrong.
+        self._known: OrderedDict[tuple[Kind, str], str] = OrderedDict()
+        self.count = 0
+        """How many different problems were met."""
+
+    def note(self, kind: Kind, obj: Json, error: FleetError) -> None:
+        meta = obj["metadata"]
+        key, why = (kind, str(meta.get("uid"))), error.problem.message
+        if self._known.get(key) == why:
+            self._known.move_to_end(key)
+            return
+        self._known[key] = why
+        self.count += 1
+        while len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+        _LOG.warning(
+            "skipping %s %s/%s (%d unreadable so far): %s", kind, meta.get("namespace"), meta["name"], self.count, why
+        )
+
+    def readable(self, kind: Kind, objects: Iterable[Json], read: Callable[[Json], T]) -> Iterator[T]:
+        """What `read` makes of the objects; those for which it raises FleetError are skipped."""
+        for obj in objects:
+            try:
+                yield read(obj)
+            except FleetError as error:
+                self.note(kind, obj, error)

@@ -23,6 +23,7 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
+from sandfleet_operator.cluster.revisions import Revisions
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import keys_config_map
@@ -34,6 +35,7 @@ from sandfleet_operator.plan.sandbox.actions import (
     DeletePod,
     EnsureKeys,
     EnsurePolicy,
+    EnsureRevision,
     RemovePolicy,
     SandboxAction,
 )
@@ -62,6 +64,7 @@ class Applier:
         self._leading = leading
         # Namespace → the keys published there.
         self._published: dict[str, str] = {}
+        self.revisions = Revisions(kube)
 
     def fencing(self) -> int:
         """The fencing number; called before each write. Raises NotLeadingError."""
@@ -90,6 +93,8 @@ class Applier:
                 await self._remove_policy(Ref(NETWORK_POLICY, action.namespace, action.name))
             case EnsureKeys():
                 await self._publish(action.namespace)
+            case EnsureRevision():
+                await self.revisions.ensure(dict(action.manifest))
             case CreateVolume():
                 await self._create(PERSISTENT_VOLUME_CLAIM, dict(action.manifest))
             case AdjustVolume():

@@ -8,6 +8,7 @@ from sandfleet_operator.api.kinds.template import Retention, sandbox_template
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     CONFIG_MAP,
+    CONTROLLER_REVISION,
     NETWORK_POLICY,
     PERSISTENT_VOLUME_CLAIM,
     POD,
@@ -18,6 +19,7 @@ from sandfleet_operator.api.kube import (
     Ref,
 )
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.api.times import parse_time
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
@@ -31,6 +33,8 @@ from sandfleet_operator.reconciler.apply import Applier
 INHABITANTS = {CODE_SANDBOX: "", SANDBOX_TEMPLATE: "", SANDBOX_POOL: "", POD: names.SANDBOX_SELECTOR}
 # Seconds for which the policy stays after the last of them.
 EMPTY_SECONDS = 30.0
+# Seconds for which a kept spec of a template stays unused: the fleet makes it before the first pod.
+REVISION_SECONDS = 600.0
 
 
 class Housekeeper:
@@ -108,6 +112,26 @@ class Housekeeper:
                 # A volume claim that has got an owner since stays.
                 with suppress(Conflict):
                     await self._kube.delete(orphan, uid=meta["uid"], resource_version=meta["resourceVersion"])
+
+    async def remove_revisions(self) -> None:
+        """Deletes kept specs of templates that no sandbox, pod or template has any more."""
+        used: set[tuple[str, object]] = set()
+        for template in self._store.all(SANDBOX_TEMPLATE):
+            manifest = self._applier.revisions.of(template)
+            used.add((manifest["metadata"]["namespace"], manifest["metadata"]["name"]))
+        for sandbox in self._store.all(CODE_SANDBOX):
+            # Also of one that cannot be read.
+            used.add((sandbox["metadata"]["namespace"], (sandbox.get("status") or {}).get("templateRevision")))
+        for pod in self._store.all(POD):
+            meta = pod["metadata"]
+            used.add((meta["namespace"], (meta.get("annotations") or {}).get(names.TEMPLATE_REVISION)))
+        for namespace in self._settings.watch_namespaces or (None,):
+            for found in (await self._kube.list(CONTROLLER_REVISION, namespace, names.SANDBOX_SELECTOR)).items:
+                meta = found["metadata"]
+                old = parse_time(meta["creationTimestamp"], "creationTimestamp") < self._clock() - REVISION_SECONDS
+                if old and (meta["namespace"], meta["name"]) not in used:
+                    self._applier.fencing()
+                    await self._applier.revisions.remove(found)
 
     async def _leave(self, namespace: str) -> float | None:
         """Removes the keys and the policy, after the API server has confirmed that the namespace is empty."""

@@ -147,6 +147,7 @@ class Operator:
                         self._reconciler.forget(obj["metadata"].get("uid", ""))
         await self._facts.refresh()
         self._applier.forget_keys()
+        self._applier.revisions.forget()
         for kind in (SANDBOX_TEMPLATE, SANDBOX_POOL, CODE_SANDBOX):
             for obj in self.store.all(kind):
                 self._wake(kind, obj)
@@ -163,6 +164,7 @@ class Operator:
             try:
                 await self.resync()
                 await self._housekeeper.remove_orphans()
+                await self._housekeeper.remove_revisions()
             except Exception as error:  # noqa: BLE001 - the next resync may succeed; the watches go on
                 _log.warning("cannot resync: %s", error)
 

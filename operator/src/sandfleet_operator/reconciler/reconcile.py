@@ -9,7 +9,7 @@ from typing import Protocol
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Condition, referred
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
-from sandfleet_operator.api.kinds.template import SandboxTemplate, sandbox_template
+from sandfleet_operator.api.kinds.template import SandboxTemplate
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NETWORK_POLICY,
@@ -17,7 +17,6 @@ from sandfleet_operator.api.kube import (
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX_POOL,
-    SANDBOX_TEMPLATE,
     Conflict,
     Forbidden,
     Invalid,
@@ -26,8 +25,8 @@ from sandfleet_operator.api.kube import (
     Ref,
 )
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.cluster.intake import Unreadable
 from sandfleet_operator.cluster.store import Store
-from sandfleet_operator.cluster.unreadable import Unreadable
 from sandfleet_operator.executors.services import ServiceWatch
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.sandbox import status as conditions
@@ -51,6 +50,7 @@ from sandfleet_operator.plan.sandbox.plan import plan as decide
 from sandfleet_operator.plan.sandbox.unreadable import named_workspaces, unreadable_conditions
 from sandfleet_operator.plan.sandbox.workspaces import is_before, users
 from sandfleet_operator.reconciler.apply import Applier, RefusedError, reason_of
+from sandfleet_operator.reconciler.templates import Templates
 
 # Rounds in one go: after each action the sandbox is observed and planned again.
 MAX_ROUNDS = 6
@@ -127,8 +127,7 @@ class Reconciler:
         self._quiet: dict[str, float] = {}
         # With the UID of the pod whose executor is being greeted.
         self._greetings: dict[str, tuple[str, asyncio.Task[None]]] = {}
-        # Parsed templates by version, because many sandboxes share one.
-        self._templates: dict[Ref, tuple[Json, SandboxTemplate]] = {}
+        self._templates = Templates(store, applier.revisions)
 
     async def sandbox(self, key: Key) -> float | None:
         """Runs rounds until nothing is left to do; seconds until the next. Raises KubeError and NotLeadingError."""
@@ -186,12 +185,18 @@ class Reconciler:
     async def _observe(self, sandbox: CodeSandbox) -> Observed:
         meta = sandbox.meta
         pod, gone = await self._pod(sandbox)
-        template, problem = self._template(sandbox)
-        volume = await self._volume(Observed(sandbox=sandbox, template=template, pod=pod))
+        template, problem = self._templates.now(sandbox)
+        manifest, there, kept = await self._templates.kept(sandbox)
+        part = Observed(sandbox=sandbox, template=template, kept=kept, pod=pod)
+        volume = await self._volume(part)
+        made_of = part.made_of
         return Observed(
             sandbox=sandbox,
             template=template,
             template_problem=problem,
+            revision=manifest,
+            revision_there=there,
+            kept=kept,
             pod=pod,
             pod_gone=gone,
             volume=volume,
@@ -201,7 +206,7 @@ class Reconciler:
             storage_problem=await self._storage_problem(sandbox, template),
             pool_problem=self._pool_problem(sandbox),
             node=self._node(pod),
-            user_namespaces=await self._cluster.user_namespaces(template.spec.runtime_class) if template else False,
+            user_namespaces=await self._cluster.user_namespaces(made_of.runtime_class) if made_of else False,
             contact=self._contacts.get(meta.uid),
             heard=self._services.heard(meta.uid),
             trouble=self._troubles.get(meta.uid),
@@ -227,23 +232,6 @@ class Reconciler:
         pods += [pod_of(one) for one in labelled if self._store.intake.is_readable(POD, one)]
         pod = current_pod(sandbox, pods)
         return pod, pod is None
-
-    def _template(self, sandbox: CodeSandbox) -> tuple[SandboxTemplate | None, str]:
-        name = sandbox.spec.template
-        ref = Ref(SANDBOX_TEMPLATE, sandbox.meta.namespace, name)
-        found = self._store.get(ref) if name else None
-        if found is None:
-            self._templates.pop(ref, None)
-            return None, ""
-        read = self._templates.get(ref)
-        if read is not None and read[0] is found:
-            return read[1], ""
-        try:
-            template = sandbox_template(found)
-        except FleetError as error:
-            return None, error.problem.message
-        self._templates[ref] = found, template
-        return template, ""
 
     async def _volume(self, seen: Observed) -> Volume | None:
         sandbox = seen.sandbox

@@ -120,6 +120,8 @@ class SandboxStatus:
     runtime: Annotated[str, at("runtime", empty="null")] = ""
     image_digest: Annotated[str, at("imageDigest", empty="null")] = ""
     workspace_claim: Annotated[str, at("workspaceClaimName", empty="null")] = ""
+    # The ControllerRevision that keeps the template's spec; its next pods are made from that.
+    template_revision: Annotated[str, at("templateRevision", empty="null")] = ""
     restarts: Annotated[int, at("restarts")] = 0
     # The last ten, oldest first.
     restart_history: Annotated[tuple[Restart, ...], at("restartHistory")] = ()

@@ -186,10 +186,12 @@ def incarnation(sandbox: CodeSandbox) -> str | None:
     return f"{sandbox.meta.namespace}/{status.pod}"
 
 
-def present(sandbox: CodeSandbox, binding: Binding, *, first_is_alive: bool) -> tuple[str, str]:
-    """The pod that serves it now, NAMESPACE/POD and uid: the bound one until it is replaced. No uid: none does."""
+def present(sandbox: CodeSandbox, binding: Binding, *, first_is_alive: bool, serves: str | None) -> tuple[str, str]:
+    """The pod that serves it now, NAMESPACE/POD and uid: the bound one until it is replaced. No uid: none does.
+
+    `serves` is the pod of its status, if that pod is there.
+    """
     namespace, status = sandbox.meta.namespace, sandbox.status
     if first_is_alive and not status.restarts:
         return f"{namespace}/{binding.pod}", binding.pod_uid
-    serves = incarnation(sandbox)
     return (serves, status.pod_uid) if serves else (f"{namespace}/{sandbox.meta.name}", "")

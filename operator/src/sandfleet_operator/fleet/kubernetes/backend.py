@@ -31,6 +31,7 @@ from sandfleet_operator.api.values import Exit, Sandbox
 from sandfleet_operator.cluster.creation import create
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
+from sandfleet_operator.cluster.revisions import Revisions
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.backend import Event, Exited, Made, NotMade, Ready, Removed, TakenError
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, key_of
@@ -111,6 +112,7 @@ class KubernetesBackend:
         self._listens = listens
         self._clock = wall_clock
         self._workspaces = Workspaces(kube)
+        self._revisions = Revisions(kube)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[str, Run] = {}
         # Pods that this fleet wanted to end and that another fleet has.
@@ -189,7 +191,7 @@ class KubernetesBackend:
         async with run.lock:
             own_ids = await self._user_namespaces(recipe.wanted.runtime_class)
             manifest = warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
-            made = await self._create(manifest)
+            made = await self._revisions.keep(recipe.kept, self._writer.fencing) or await self._create(manifest)
             if isinstance(made, NotCreated):
                 self._not_made(run, made)
                 return
@@ -432,6 +434,7 @@ def warm_pod(recipe: Recipe, name: str, workspace: str, settings: Settings, *, u
         state=PodState.WARM,
         pool=recipe.pool,
         workspace=workspace,
+        revision=recipe.kept["metadata"]["name"] if recipe.kept else "",
         user_namespace=user_namespace,
     )
     pod = sandbox_pod(request, settings)

@@ -12,7 +12,7 @@ from sandfleet_operator.api.kinds.meta import Meta, referred
 from sandfleet_operator.api.kinds.pool import PoolSpec, SandboxPool, sandbox_pool
 from sandfleet_operator.api.kinds.sandbox import SandboxSpec
 from sandfleet_operator.api.kinds.template import Egress, NetworkClosure, SandboxTemplate, sandbox_template
-from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_POOL, SANDBOX_TEMPLATE, Ref
+from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_POOL, SANDBOX_TEMPLATE, Json, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Isolation, Template
@@ -23,6 +23,7 @@ from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.pods.openings import listed, openers
 from sandfleet_operator.plan.pods.podspec import spec_hash
+from sandfleet_operator.plan.pods.revision import revision_of
 from sandfleet_operator.plan.sandbox.dependencies import is_in_place
 from sandfleet_operator.plan.sandbox.observed import Pod
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -47,6 +48,8 @@ class Recipe:
     owner: Meta | None
     wanted: Effective | None = None
     revision: str = ""
+    # The manifest that keeps the template's spec.
+    kept: Json | None = None
     closed: str = ""
     # What is wrong with the template, for people.
     why: str = ""
@@ -171,6 +174,7 @@ class Catalog:
     def _recipe(self, pool: SandboxPool, cold_owner: Meta | None = None) -> Recipe:
         namespace = pool.meta.namespace
         template = self._template(namespace, pool.spec.template)
+        made_from = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, pool.spec.template))
         wanted = self._wanted(template)
         known = wanted if isinstance(wanted, Effective) else None
         readable = None if isinstance(template, FleetError) else template
@@ -184,6 +188,7 @@ class Catalog:
             owner=cold_owner or pool.meta,
             wanted=known,
             revision=spec_hash(known, self._settings) if known else "",
+            kept=revision_of(made_from) if known and made_from else None,
             closed=closed,
             why=why,
             start_timeout=template.spec.start_timeout if isinstance(template, SandboxTemplate) else None,

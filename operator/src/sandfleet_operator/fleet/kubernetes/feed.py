@@ -16,8 +16,8 @@ from sandfleet_operator.api.kinds.sandbox import CodeSandbox, by_metadata, code_
 from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.kube import CODE_SANDBOX, Json, Ref
 from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.cluster.intake import Unreadable
 from sandfleet_operator.cluster.store import Store
-from sandfleet_operator.cluster.unreadable import Unreadable
 from sandfleet_operator.fleet.kubernetes.catalog import key_of
 from sandfleet_operator.plan.pods.egress_probe import Known, ReachState
 

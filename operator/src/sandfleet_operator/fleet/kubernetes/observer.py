@@ -150,9 +150,12 @@ class Observer:
             self._driver.do(self._scheduler.taken(key, self._clock()))
         elif self._backend.run(key) is not None:
             self._backend.saw_pod(obj, gone=gone)
+            if not gone:
+                self._look_at_replacement(obj)
             return
         if gone or self.term is None:
             return
+        self._look_at_replacement(obj)
         pod = pod_of(obj)
         record = adoption.record_on(pod.annotations)
         if record is not None and pod.owner:
@@ -302,7 +305,7 @@ class Observer:
     def _bound(self, name: str, sandbox: CodeSandbox, binding: Binding) -> None:
         namespace, spec, record = sandbox.meta.namespace, sandbox.spec, binding.record
         key = f"{namespace}/{binding.pod}"
-        serves = adoption.incarnation(sandbox)
+        serves = self._serving(sandbox)
         known = self._scheduler.inventory.get(self._sessions.get(name, key))
         if known is not None and not self.is_of(sandbox, known):
             # Of a fleet that was deposed: whose object stays is settled where ours is written.
@@ -317,7 +320,7 @@ class Observer:
             pool = pool_name(namespace, spec.pool, spec.template)
             first = self._store.get(Ref(POD, namespace, binding.pod))
             alive = first is not None and first["metadata"]["uid"] == binding.pod_uid
-            present = adoption.present(sandbox, binding, first_is_alive=alive)
+            present = adoption.present(sandbox, binding, first_is_alive=alive, serves=serves)
             self._adopt_session(key, present, record, (pool, spec.template), sandbox.meta)
         elif known.state is State.RECOVERING and serves and sandbox.status.pod_uid != binding.pod_uid:
             self._backend.know(serves, sandbox.status.pod_uid, record, sandbox.meta)
@@ -326,6 +329,20 @@ class Observer:
         if known is not None:
             self._sessions.setdefault(name, known.sandbox_id)
         self._egresses.look(name, spec.egress)
+
+    def _serving(self, sandbox: CodeSandbox) -> str | None:
+        """The pod that serves it, NAMESPACE/POD. The status may still name one that went while no operator ran."""
+        found = self._store.get(Ref(POD, sandbox.meta.namespace, sandbox.status.pod))
+        is_there = found is not None and found["metadata"]["uid"] == sandbox.status.pod_uid
+        return adoption.incarnation(sandbox) if is_there else None
+
+    def _look_at_replacement(self, obj: Json) -> None:
+        """A pod comes into view, perhaps after the status that names it."""
+        meta = obj["metadata"]
+        ref = Ref(CODE_SANDBOX, meta["namespace"], (meta.get("labels") or {}).get(names.SANDBOX, ""))
+        known = self.session_of(f"{ref.namespace}/{ref.name}")
+        if known is not None and known.state is State.RECOVERING:
+            self.look_at_sandbox(ref)
 
     async def _reopened(self, sandbox_id: str, *, ask: bool = False) -> None:
         """Its lease and environment, as far as the executor has none of this claim.

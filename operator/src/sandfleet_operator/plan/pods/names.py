@@ -32,6 +32,8 @@ SPEC_HASH = f"{GROUP}/spec-hash"
 # Annotation of a pod: the names of its services, separated by commas; missing if it has none.
 SERVICES = f"{GROUP}/services"
 TRACEPARENT = f"{GROUP}/traceparent"
+# Annotation of a pod: the ControllerRevision that keeps the template's spec that it was made from.
+TEMPLATE_REVISION = f"{GROUP}/template-revision"
 # Annotation of a CodeSandbox: "NAME/UID" of the warm pod that the fleet has bound to it. The pod's SANDBOX label names
 # it.
 BOUND_POD = f"{GROUP}/bound-pod"
@@ -49,7 +51,7 @@ OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, E
 # The metadata of control: the chart's ValidatingAdmissionPolicy lets only the control plane write it. Of COMPONENT only
 # SANDBOX_COMPONENT counts. TRACEPARENT is not in it, because owners of sandboxes may write it.
 CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
-CONTROL_ANNOTATIONS = frozenset({SPEC_HASH, SERVICES, BOUND_POD, CLAIM, LEASE_EXPIRES, RETENTION})
+CONTROL_ANNOTATIONS = frozenset({SPEC_HASH, SERVICES, BOUND_POD, CLAIM, LEASE_EXPIRES, RETENTION, TEMPLATE_REVISION})
 
 DEFAULT_DENY = "sandfleet-default-deny"
 CLASS_POLICY, OWN_POLICY = "sandfleet-egress-", "sandfleet-own-egress-"

@@ -66,6 +66,8 @@ class PodRequest:
     lease: float | None = None
     # Name of the workspace's volume claim; empty: the one named after the sandbox.
     workspace: str = ""
+    # The ControllerRevision that keeps the template's spec; empty: none.
+    revision: str = ""
     # Whether the node's runtime can give the pod a user namespace of its own.
     user_namespace: bool = False
 
@@ -80,6 +82,8 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
     }
     if trace := trace_parent(request.traceparent):
         annotations[names.TRACEPARENT] = trace
+    if request.revision:
+        annotations[names.TEMPLATE_REVISION] = request.revision
     if request.wanted.services:
         annotations[names.SERVICES] = ",".join(str(one["name"]) for one in request.wanted.services)
     metadata: dict[str, Any] = {

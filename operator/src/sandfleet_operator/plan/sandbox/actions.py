@@ -31,6 +31,13 @@ class EnsureKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class EnsureRevision:
+    """Keep the spec of the template."""
+
+    manifest: Json
+
+
+@dataclass(frozen=True, slots=True)
 class CreateVolume:
     manifest: Json
 
@@ -107,7 +114,16 @@ class AskServices:
 
 
 SandboxAction = (
-    EnsurePolicy | RemovePolicy | EnsureKeys | CreateVolume | AdjustVolume | CreatePod | AdoptPod | DeletePod | Greet
+    EnsurePolicy
+    | RemovePolicy
+    | EnsureKeys
+    | EnsureRevision
+    | CreateVolume
+    | AdjustVolume
+    | CreatePod
+    | AdoptPod
+    | DeletePod
+    | Greet
 )
 
 

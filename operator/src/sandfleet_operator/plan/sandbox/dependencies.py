@@ -16,6 +16,7 @@ from sandfleet_operator.plan.sandbox.actions import (
     CreateVolume,
     EnsureKeys,
     EnsurePolicy,
+    EnsureRevision,
     Json,
     RemovePolicy,
     SandboxAction,
@@ -104,6 +105,13 @@ def opened_by_others(seen: Observed, labels: Mapping[str, str]) -> Finding | Non
 
 def keys(seen: Observed) -> tuple[SandboxAction, ...]:
     return () if seen.keys else (EnsureKeys(seen.sandbox.meta.namespace),)
+
+
+def revision(seen: Observed) -> tuple[SandboxAction, ...]:
+    """Keeps the template's spec, until the status names one that is kept."""
+    if seen.revision is None or seen.revision_there or seen.sandbox.status.template_revision:
+        return ()
+    return (EnsureRevision(seen.revision),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +246,7 @@ def workspace_kept(seen: Observed) -> tuple[str, tuple[SandboxAction, ...]]:
         return known, ()
     if not found.pod_owner or found.deleting:
         return found.name, ()
-    of_template = seen.template.spec.workspace.retention if seen.template else None
+    of_template = seen.made_of.workspace.retention if seen.made_of else None
     retention = seen.sandbox.spec.workspace.retention or of_template or Retention.DELETE
     return found.name, _adjusted(seen, retention, found)
 

@@ -1,13 +1,13 @@
 """What the operator has observed of one sandbox, as values. Times are seconds since the epoch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kinds.meta import meta_of
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
-from sandfleet_operator.api.kinds.template import SandboxTemplate
+from sandfleet_operator.api.kinds.template import Egress, SandboxTemplate, TemplateSpec
 from sandfleet_operator.api.table import as_type, moment
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import CONTAINER
@@ -124,6 +124,11 @@ class Observed:
     template: SandboxTemplate | None = None
     # Why the template cannot be read.
     template_problem: str = ""
+    # The manifest that keeps the template's spec as it is now, and whether it is in place.
+    revision: Mapping[str, Any] | None = None
+    revision_there: bool = False
+    # The spec that the status names, where the template is another one by now, or gone.
+    kept: TemplateSpec | None = None
     # Why its pool cannot give it a pod, such as a missing SandboxPool.
     pool_problem: str = ""
     pod: Pod | None = None
@@ -151,8 +156,21 @@ class Observed:
     def lifetime(self) -> float | None:
         """Seconds from the creation of the sandbox; None: no end."""
         spec = self.sandbox.spec
-        template = self.template.spec if self.template else spec.inline
+        template = self.made_of or spec.inline
         return spec.lifetime if spec.lifetime is not None or template is None else template.max_lifetime
+
+    @property
+    def made_of(self) -> TemplateSpec | None:
+        """What the sandbox's pods are made from; None for an inline template, or without any.
+
+        A sandbox keeps the spec that it first ran with. Its network is the template's of now, and closed without one.
+        """
+        now = self.template.spec if self.template else None
+        if self.kept is None:
+            return now
+        if now is None:
+            return replace(self.kept, egress=Egress())
+        return replace(self.kept, egress=now.egress, network_closure=now.network_closure)
 
     @property
     def binding(self) -> Binding | None:
@@ -168,7 +186,7 @@ class Observed:
 
 def has_no_volume(seen: Observed) -> bool:
     """Whether the workspace is a directory of the pod. A recorded volume stays in use even if the template changes."""
-    template = seen.template.spec if seen.template else seen.sandbox.spec.inline
+    template = seen.made_of or seen.sandbox.spec.inline
     return template is not None and template.workspace.ephemeral and not seen.sandbox.status.workspace_claim
 
 

@@ -10,10 +10,13 @@ No pod is created before the default-deny and egress policies are in place, nor 
 from dataclasses import replace
 
 from sandfleet_operator.api.conditions import ConditionType, Reason, reason
-from sandfleet_operator.api.kinds.sandbox import OperatingMode, SandboxStatus
+from sandfleet_operator.api.kinds.sandbox import OperatingMode, SandboxSpec, SandboxStatus
 from sandfleet_operator.api.kinds.template import NetworkClosure
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
+from sandfleet_operator.plan.pods.podspec import spec_hash
+from sandfleet_operator.plan.pods.revision import named_revision
 from sandfleet_operator.plan.sandbox import dependencies, restarts
 from sandfleet_operator.plan.sandbox.actions import DeletePod, Plan, SandboxAction
 from sandfleet_operator.plan.sandbox.binding import has_begun
@@ -161,10 +164,14 @@ def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
         isolated=unproved or opened,
         degraded=volume.degraded,
     )
-    status = replace(round_.status, workspace_claim=volume.name or round_.status.workspace_claim)
+    status = replace(
+        round_.status,
+        workspace_claim=volume.name or round_.status.workspace_claim,
+        template_revision=_revision(seen, wanted, settings) if unproved is None else round_.status.template_revision,
+    )
     # After a refusal, wait before trying the refused action and all actions after it again.
     pause = refused_left(seen, now)
-    before = () if pause else (*policies, *dependencies.keys(seen), *volume.actions)
+    before = () if pause else (*policies, *dependencies.keys(seen), *dependencies.revision(seen), *volume.actions)
     return Plan(
         status=with_conditions(status, found, now, seen.sandbox.meta.generation),
         actions=(*before, *round_.actions),
@@ -173,17 +180,35 @@ def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
 
 
 def _wanted(seen: Observed, settings: Settings) -> Effective | Refusal:
-    spec = seen.sandbox.spec
-    if seen.template_problem:
+    spec, made_of = seen.sandbox.spec, seen.made_of
+    if seen.template_problem and made_of is None:
         return Refusal(Reason.TEMPLATE_INVALID, seen.template_problem)
-    if spec.template and seen.template is None:
+    if spec.template and made_of is None:
         namespace = seen.sandbox.meta.namespace
         why = f"there is no SandboxTemplate {spec.template!r} in namespace {namespace}"
         return Refusal(Reason.TEMPLATE_NOT_FOUND, f"cannot make a sandbox: {why}")
-    wanted = effective(seen.template.spec if seen.template else None, spec, settings)
+    if seen.template is None and seen.kept is not None:
+        # Egress ends with the template, and so do lists that lie within it.
+        spec = replace(spec, egress=None)
+    wanted = effective(made_of, spec, settings)
     if isinstance(wanted, Effective):
         return replace(wanted, workspace=replace(wanted.workspace, ephemeral=has_no_volume(seen)))
     return wanted
+
+
+def _revision(seen: Observed, wanted: Effective, settings: Settings) -> str:
+    """The revision that an isolated pod was made from: user code may run in it, and the sandbox keeps this spec."""
+    status, pod = seen.sandbox.status, seen.pod
+    known = pod is None or (status.pod_uid == pod.uid and holds(status, ConditionType.ISOLATED))
+    if pod is None or (known and status.template_revision):
+        return status.template_revision
+    if seen.kept is None and seen.template is not None and seen.revision is not None:
+        # An edit that changes no pod leaves warm pods as they are: their sandbox begins with the template of now.
+        plain = effective(seen.template.spec, SandboxSpec(template=seen.sandbox.spec.template), settings)
+        of_now = {spec_hash(one, settings) for one in (plain, wanted) if isinstance(one, Effective)}
+        if pod.annotations.get(names.SPEC_HASH) in of_now:
+            return str(seen.revision["metadata"]["name"])
+    return named_revision(pod.annotations.get(names.TEMPLATE_REVISION)) or status.template_revision
 
 
 def _plan_refused(seen: Observed, refusal: Refusal, now: float, settings: Settings) -> Plan:

@@ -155,8 +155,16 @@ def _request(given: RoundInput) -> PodRequest:
         traceparent=meta.annotations.get(names.TRACEPARENT, ""),
         lease=given.lifetime,
         workspace=volume_claim_name(given.seen),
+        revision=_revision_of(given.seen),
         user_namespace=given.seen.user_namespaces,
     )
+
+
+def _revision_of(seen: Observed) -> str:
+    """The revision that the next pod is made from."""
+    if seen.kept is not None:
+        return seen.sandbox.status.template_revision
+    return str(seen.revision["metadata"]["name"]) if seen.revision else ""
 
 
 def _ending_round(seen: Observed, pod: Pod) -> PodRound:
