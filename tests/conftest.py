@@ -12,7 +12,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("sandfleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sandfleet")
 
-pytest_plugins = ["cluster.fixtures"]
+pytest_plugins = ["cluster.fixtures", "support.quarantine"]
 
 
 def pytest_addoption(parser):

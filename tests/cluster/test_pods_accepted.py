@@ -42,7 +42,7 @@ PODS = {
 }
 NODES = [
     {"key": "gpu", "operator": "DoesNotExist"}, {"key": "disk", "operator": "Exists"}, {"key": ZONE, "operator": "In", "values": ["a", "b"]},
-    {"key": "cores", "operator": "Gt", "values": ["8"]}, {"key": "age", "operator": "Lt", "values": ["-1"]},
+    {"key": "cores", "operator": "Gt", "values": ["8"]}, {"key": "age", "operator": "Lt", "values": ["1"]},
 ]  # fmt: skip
 EVERY_PLACEMENT = {
     "affinity": {

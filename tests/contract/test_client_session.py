@@ -22,6 +22,7 @@ from sandfleet.errors import (
     AlreadyExistsError,
     CommandFailed,
     FileNotFound,
+    FilePermission,
     InvalidPath,
     IsADirectory,
     NotFoundError,
@@ -176,8 +177,10 @@ async def test_files_go_in_and_out(sandbox: AsyncSandbox, tmp_path: Path) -> Non
     assert not await sandbox.files.make_dir("deep")
     with pytest.raises(IsADirectory):
         await sandbox.files.read("deep")
+    with pytest.raises(FilePermission):
+        await sandbox.files.write("../etc/passwd", "root::0:0::/:/bin/sh")
     with pytest.raises(InvalidPath):
-        await sandbox.files.read("../etc/passwd")
+        await sandbox.files.read("a\0b")
     await sandbox.files.remove("deep", recursive=True)
     assert not await sandbox.files.exists("deep")
     with pytest.raises(FileNotFoundError) as caught:

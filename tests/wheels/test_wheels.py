@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("proto", "executor-image", "operator", "agent-client", ".")
 # What README's screen imports in its sandbox.
 USED = ("pandas", "matplotlib")
+# A short path, since paths of sockets are limited.
+STATE = Path(f"/tmp/sf-{os.getpid()}")
 
 
 def ran(*command: object, **options: object) -> "subprocess.CompletedProcess[str]":
@@ -38,12 +42,10 @@ class Project:
         self.bin = folder / ".venv/bin"
         ran(self._uv, "venv", "--quiet", "--python", sys.executable, folder / ".venv")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SANDFLEET_", "PYTHON"))}
-        # A short path, since paths of sockets are limited.
-        state = f"/tmp/sf-{os.getpid()}"
         self.environment = kept | {
             "VIRTUAL_ENV": str(folder / ".venv"),
             "UV_SYSTEM_CERTS": "1",
-            "SANDFLEET_STATE": state,
+            "SANDFLEET_STATE": str(STATE),
         }
 
     def installs(self, *wanted: object) -> None:
@@ -55,8 +57,11 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path) -> Iterator[Project]:
+    yield Project(tmp_path)
+    # Each fleet has removed its own folder.
+    with suppress(FileNotFoundError):
+        STATE.rmdir()
 
 
 def test_the_wheels_of_the_parts_run_the_screen_of_the_readme(wheels: Path, project: Project) -> None:

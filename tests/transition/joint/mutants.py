@@ -27,7 +27,7 @@ from sandfleet_operator.plan.sandbox import dependencies
 from sandfleet_operator.plan.sandbox.binding import Binding, told
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.refill import Pool
-from sandfleet_operator.reconciler import housekeeping, reconcile
+from sandfleet_operator.reconciler import housekeeping, reconcile, templates
 from sandfleet_operator.reconciler.apply import Applier
 from sandfleet_operator.reconciler.reconcile import Reconciler
 from transition.joint import scenarios
@@ -175,5 +175,6 @@ MUTANTS = (
         ((Reconciler, "_say_unreadable", _says_nothing),),
     ),
     Mutant("B.5", scenarios.a_policy_that_opens, ((openings, "openers", lambda *_args: ()),)),
+    Mutant("B.6", scenarios.a_deleted_template, ((templates, "named_revision", lambda _name: ""),)),
     Mutant("B.8", scenarios.marks_for_autoscalers, ((names, "SAFE_TO_EVICT", "sandfleet.io/unmarked"),)),
 )

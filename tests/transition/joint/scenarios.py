@@ -351,7 +351,8 @@ async def a_policy_that_opens(world: World) -> None:
 
 
 async def a_deleted_template(world: World) -> None:
-    """B.6: a sandbox that runs recovers without it."""
+    """B.6: a sandbox that runs recovers without it, and the spec that was kept for it goes with it."""
+    world.patient = True
     await world.make_pool()
     session = await world.claim("alice", "r1", pool="fast", lease=3600)
     mine = await world.declare("bob", "mine")

@@ -76,6 +76,8 @@ class World:
         # What befalls writes of the control plane.
         self.faults: list[Fault] = []
         self.writes: list[str] = []
+        # Whether the end waits for what the operator keeps for some minutes: specs of deleted templates.
+        self.patient = False
         self.sessions: dict[Ref, Session] = {}
         self.owners: dict[Ref, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -337,7 +339,7 @@ class World:
         for kind in (SANDBOX_POOL, SANDBOX_TEMPLATE):
             for ref in [one for one in self.cluster.objects if one.kind == kind]:
                 await self.user.delete(ref)
-        give_up = self.now() + 700.0
+        give_up = self.now() + (1300.0 if self.patient else 700.0)
         while left := self.left():
             self._check_idle()
             assert self.now() < give_up, f"there is left: {left}"
@@ -352,7 +354,9 @@ class World:
 
     def left(self) -> list[str]:
         """What a cluster without sandboxes, pools and templates still has of ours."""
-        kinds = (POD, PERSISTENT_VOLUME_CLAIM, kube.NETWORK_POLICY, kube.CONFIG_MAP, CODE_SANDBOX)
+        kinds = [POD, PERSISTENT_VOLUME_CLAIM, kube.NETWORK_POLICY, kube.CONFIG_MAP, CODE_SANDBOX]
+        if self.patient:
+            kinds.append(kube.CONTROLLER_REVISION)
         found = [str(ref) for ref in self.cluster.objects if ref.kind in kinds and ref.namespace in SPACES]
         leader = self.leader
         if leader is None:

@@ -132,13 +132,12 @@ def _check_expression(one: Expression, *, of_nodes: bool) -> None:
     if one.operator not in VALUELESS and not one.values:
         raise _refusal(f"{what} has no values, which operator {one.operator.value} needs")
     for value in one.values or ("",):
-        # A number may have a sign, which no label's value begins with.
-        check_label(one.key, "" if one.operator in NUMERIC else value, doing=DOING)
+        check_label(one.key, value, doing=DOING)
 
 
 def _is_whole(text: str) -> bool:
-    digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and len(digits) <= 18
+    # No label's value begins with a sign.
+    return text.isascii() and text.isdigit() and len(text) <= 18
 
 
 def _check_spread(constraints: tuple[Spread, ...]) -> None:

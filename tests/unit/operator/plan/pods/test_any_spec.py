@@ -237,6 +237,7 @@ PLACEMENTS = [
     (nodes_with(("a", "In")), "cannot place pods: the expression on 'a' has no values, which operator In needs"),
     (nodes_with(("a", "Exists", "b")), "cannot place pods: the expression on 'a' has values, which operator Exists does not compare"),
     (nodes_with(("a", "Gt", "1", "2")), "cannot place pods: the expression on 'a' has operator Gt, which needs one whole number"),
+    (nodes_with(("a", "Lt", "-1")), "cannot place pods: the expression on 'a' has operator Lt, which needs one whole number"),
     (nodes_with(("a", "Lt", "x")), "cannot place pods: the expression on 'a' has operator Lt, which needs one whole number"),
     (nodes_with(("a", "In", "$(B)")), "cannot place pods: the value '$(B)' of label 'a' is not at most 63"),
     ({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}}, "cannot place pods: the required node affinity has no term"),
@@ -269,7 +270,7 @@ def test_an_invalid_placement_is_the_templates_mistake(more, message) -> None:
 
 
 @pytest.mark.parametrize("more", [
-    nodes_with(("a", "In", "b", "")), nodes_with(("topology.kubernetes.io/zone", "NotIn", "a"), ("b", "DoesNotExist"), ("c", "Gt", "-5")),
+    nodes_with(("a", "In", "b", "")), nodes_with(("topology.kubernetes.io/zone", "NotIn", "a"), ("b", "DoesNotExist"), ("c", "Gt", "5")),
     near(None), near({}), near({"matchLabels": {"app.kubernetes.io/name": "cache"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}),
     spread(), spread(minDomains=2, nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor"), {"podAnnotations": {"prometheus.io/scrape": "true", "a.example/b": "", "a.example/c": "x\ny ü"}},
 ])  # fmt: skip
