@@ -278,12 +278,6 @@ def _lowered_requests(requests: Resources, limits: Resources) -> Resources:
     """A request that is not given, or is above what its owner lowered the limit to, is the limit."""
     most = _numbers(limits)
     return Resources(**{name: min(value or most[name], most[name]) for name, value in _numbers(requests).items()})
-    """The requests, each at most its limit. A request that is not given is the limit."""
-    return Resources(
-        cpu=min(requests.cpu or limits.cpu, limits.cpu),
-        memory=min(requests.memory or limits.memory, limits.memory),
-        ephemeral_storage=min(requests.ephemeral_storage or limits.ephemeral_storage, limits.ephemeral_storage),
-    )
 
 
 def _lowered_limits(wish: Limits, template: Limits, memory: int, whose: str = TEMPLATE) -> Limits:
