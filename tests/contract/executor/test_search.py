@@ -9,7 +9,7 @@ from sandfleet.errors import FileNotFound, InvalidArgument, InvalidPath
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TREE = r"""mkdir -p g/src/pkg/deep g/.git g/docs && cd g && touch top.py src/a.py src/pkg/b.py src/pkg/deep/c.py .git/x.py docs/é.md \
-  && touch "$(printf 'src/odd\377\n.py')" src/.hidden.py && ln -s /etc out && ln -s src loop"""
+  && touch "$(printf 'src/odd\377\n.py')" src/.hidden.py && ln -s /proc out && ln -s src loop"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", autouse=True)
@@ -52,7 +52,7 @@ async def test_invalid_patterns_are_refused(sandbox, pattern):
     assert caught.value.reason == "InvalidPattern"
 
 
-@pytest.mark.parametrize(("path", "error"), [("absent", FileNotFound), ("/etc", InvalidPath), ("g/out", InvalidPath)])
+@pytest.mark.parametrize(("path", "error"), [("absent", FileNotFound), ("/proc", InvalidPath), ("g/out", InvalidPath)])
 async def test_only_what_is_inside_is_searched(sandbox, path, error):
     with pytest.raises(error):
         await sandbox.files.glob("**", path)

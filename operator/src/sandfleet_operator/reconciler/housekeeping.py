@@ -148,6 +148,9 @@ class Housekeeper:
             # The policy goes last: by it, the next operator finds namespaces that are not yet cleaned up.
             if names.DEFAULT_DENY in self._store.specs(NETWORK_POLICY, namespace):
                 await self._applier.apply(RemovePolicy(namespace, names.DEFAULT_DENY))
+            if names.DEFAULT_DENY in self._store.specs(NETWORK_POLICY, namespace):
+                # It has changed meanwhile and was not removed.
+                return 1.0
             self._empty_since.pop(namespace, None)
         finally:
             self.leaving.discard(namespace)
