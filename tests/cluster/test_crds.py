@@ -319,6 +319,7 @@ def test_a_template_with_only_an_image_gets_defaults(cluster: Cluster, namespace
     assert stored == {
         **filled,
         "runtimeClassName": "gvisor",
+        "networkClosure": "Reported",
         "rollback": {"enabled": True, "maxMemory": "1Gi"},
         "packagesTimeoutSeconds": 300,
         "startTimeoutSeconds": 120,
