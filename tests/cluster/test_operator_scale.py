@@ -117,8 +117,10 @@ def check_each_was_made_once(sandboxes, names, pods, claims):
 
 
 def wait_closed(sandboxes):
-    """The namespace stays closed for half a minute after its last sandbox; then nothing of the operator's is there."""
+    """The namespace stays closed for half a minute after its last sandbox and template; then it is as before."""
     api, where = sandboxes.cluster.api, sandboxes.namespace
+    for found in api.list("SandboxTemplate", where):
+        api.delete("SandboxTemplate", found["metadata"]["name"], where)
     api.wait("the policies to go", lambda: sandboxes.count("NetworkPolicy") == 0, 60)
     assert [one["metadata"]["name"] for one in api.list("ConfigMap", where)] == ["kube-root-ca.crt"]
     assert sandboxes.count("Secret") == 0
