@@ -9,8 +9,9 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sandfleet import Fleet, Sandbox
 from sandfleet._fleets import discovery
@@ -110,16 +111,15 @@ def hint(sandbox_id: str, seconds: float) -> str:
     )
 
 
-def claim(options: argparse.Namespace) -> Sandbox:
-    """Claim a sandbox that ends with this command."""
+def claim(options: argparse.Namespace, **lasting: Any) -> Sandbox:
+    """Claim a sandbox, with more arguments of `Sandbox.create` where it is to outlast this command."""
     return Sandbox.create(
-        options.template,
-        pool=options.pool,
-        namespace=options.namespace,
-        isolation=options.isolation,
-        max_wait=options.max_wait,
-        on_queued=show_queued,
+        **_wish(options), pool=options.pool, namespace=options.namespace, on_queued=show_queued, **lasting
     )
+
+
+def _wish(options: argparse.Namespace) -> dict[str, Any]:
+    return {"template": options.template, "isolation": options.isolation, "max_wait": options.max_wait}
 
 
 def kept(options: argparse.Namespace, seconds: float, *, envs: Mapping[str, str] | None = None) -> Sandbox:
@@ -128,17 +128,7 @@ def kept(options: argparse.Namespace, seconds: float, *, envs: Mapping[str, str]
     On one machine a process in the background holds its fleet, and ends with the sandbox.
     """
     if discovery.is_named(pool=options.pool, namespace=options.namespace):
-        made = Sandbox.create(
-            options.template,
-            pool=options.pool,
-            namespace=options.namespace,
-            isolation=options.isolation,
-            max_wait=options.max_wait,
-            on_queued=show_queued,
-            timeout=seconds,
-            envs=envs,
-            keep_alive=False,
-        )
+        made = claim(options, timeout=seconds, envs=envs, keep_alive=False)
         sandbox_id = made.sandbox_id
         made.close()
     else:
@@ -147,13 +137,7 @@ def kept(options: argparse.Namespace, seconds: float, *, envs: Mapping[str, str]
 
 
 def _held(options: argparse.Namespace, seconds: float, envs: Mapping[str, str]) -> str:
-    wish = {
-        "template": options.template,
-        "isolation": options.isolation,
-        "max_wait": options.max_wait,
-        "timeout": seconds,
-        "envs": dict(envs),
-    }
+    wish = {**_wish(options), "timeout": seconds, "envs": dict(envs)}
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "sandfleet.cli.create"],
         stdin=subprocess.PIPE,
@@ -165,14 +149,15 @@ def _held(options: argparse.Namespace, seconds: float, envs: Mapping[str, str]) 
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    with process.stdin, process.stdout:
-        process.stdin.write(json.dumps(wish))
-        process.stdin.close()
+    with process.stdout:
+        # A process that has ended already has no answer either.
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(json.dumps(wish))
         said = process.stdout.readline()
     answer = json.loads(said or '{"error": "its process ended without a word", "reason": "FleetNotStarted"}')
     if "error" in answer:
         message = f"cannot create a sandbox that stays: {answer['error']}"
-        kind = InvalidArgument if answer["kind"] == "InvalidArgument" else UnavailableError
+        kind = InvalidArgument if answer.get("kind") == "InvalidArgument" else UnavailableError
         raise kind(message, reason=answer["reason"])
     return str(answer["sandbox_id"])
 

@@ -1,5 +1,6 @@
 """ProcessService."""
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator
 from typing import Any
@@ -114,16 +115,19 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
         return pb.ResizeResponse()
 
     async def List(self, request: pb.ListRequest, context: Any) -> pb.ListResponse:
-        commands = [
+        commands = self._session.commands()
+        # A program that is starting is waited for a moment: for all of them at once.
+        pids = await asyncio.gather(*(command.pid() for command in commands))
+        listed = [
             pb.RunningCommand(
                 execution_id=command.execution.id,
                 argv=shown_argv(command.request),
                 started=convert.timestamp(int(command.request.started * 1e9)),
-                pid=await command.pid(),
+                pid=pid,
             )
-            for command in self._session.commands()
+            for command, pid in zip(commands, pids, strict=True)
         ]
-        return pb.ListResponse(commands=commands)
+        return pb.ListResponse(commands=listed)
 
 
 def convert_terminal(request: pb.StartRequest) -> tuple[tuple[int, int] | None, dict[str, str]]:

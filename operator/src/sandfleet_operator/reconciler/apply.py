@@ -21,6 +21,7 @@ from sandfleet_operator.api.kube import (
     NotFound,
     Ref,
 )
+from sandfleet_operator.cluster.creation import USED_UP
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.revisions import Revisions
@@ -225,7 +226,7 @@ class Applier:
 def reason_of(error: KubeError) -> Reason:
     """The reason that the status gives for a refusal."""
     text = error.message.lower()
-    if "exceeded quota" in text or "must specify limits" in text:
+    if USED_UP in text or "must specify limits" in text:
         return Reason.QUOTA_EXCEEDED
     if "runtimeclass" in text and "not found" in text:
         return Reason.RUNTIME_CLASS_NOT_FOUND

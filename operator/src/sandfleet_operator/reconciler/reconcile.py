@@ -47,8 +47,8 @@ from sandfleet_operator.plan.sandbox.observed import (
     volume_of,
 )
 from sandfleet_operator.plan.sandbox.plan import plan as decide
-from sandfleet_operator.plan.sandbox.unreadable import named_workspaces, unreadable_conditions
-from sandfleet_operator.plan.sandbox.workspaces import is_before, users
+from sandfleet_operator.plan.sandbox.unreadable import unreadable_conditions
+from sandfleet_operator.plan.sandbox.workspaces import is_before, read_users, users
 from sandfleet_operator.reconciler.apply import Applier, RefusedError, reason_of
 from sandfleet_operator.reconciler.templates import Templates
 
@@ -251,25 +251,13 @@ class Reconciler:
         if volume is None or volume.owner or volume.pod_owner or has_it:
             return ()
         namespace = mine.meta.namespace
-        others = [one for one in self._sandboxes(namespace) if one.meta.uid != mine.meta.uid and is_before(one, mine)]
+        sandboxes, unreadable = read_users(volume.name, self._store.all(CODE_SANDBOX, namespace))
+        others = [one for one in sandboxes if one.meta.uid != mine.meta.uid and is_before(one, mine)]
         readable = (one for one in await self._applier.pods(namespace) if self._store.intake.is_readable(POD, one))
         pods = [pod_of(one) for one in readable]
         # A pod of the sandbox's own name is waited for in any case.
         found = users(volume.name, others, [one for one in pods if one.name != mine.meta.name])
-        return (*(one.name for one in found), *self._unreadable_users(namespace, volume.name))
-
-    def _unreadable_users(self, namespace: str, volume: str) -> Iterator[str]:
-        for obj in self._store.all(CODE_SANDBOX, namespace):
-            try:
-                code_sandbox(obj)
-            except FleetError:
-                if volume in named_workspaces(obj):
-                    yield f"CodeSandbox {obj['metadata']['name']}, which cannot be read"
-
-    def _sandboxes(self, namespace: str) -> Iterator[CodeSandbox]:
-        for obj in self._store.all(CODE_SANDBOX, namespace):
-            with suppress(FleetError):
-                yield code_sandbox(obj)
+        return tuple(one.name for one in (*found, *unreadable))
 
     async def _storage_problem(self, sandbox: CodeSandbox, template: SandboxTemplate | None) -> str:
         """Why the workspace's volume, if it is still to be created, cannot be."""

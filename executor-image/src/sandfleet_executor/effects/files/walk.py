@@ -232,11 +232,12 @@ class _Walk:
         # Above / is /, as in any tree.
         if self._trail is None:
             return
-        left = bool(self._trail.names)
-        if left:
-            self._trail.leave()
-        # From / on, the next name says the tree again.
-        if not self._trail.names and (self._root is Root.SYSTEM or not left):
+        if not self._trail.names:
+            self.close()
+            return
+        self._trail.leave()
+        if self._root is Root.SYSTEM and not self._trail.names:
+            # From / on, the next name says the tree again.
             self.close()
 
     def _into(self, trail: Trail, name: bytes) -> None:

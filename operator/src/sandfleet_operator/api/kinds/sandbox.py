@@ -152,12 +152,17 @@ def code_sandbox(value: object) -> CodeSandbox:
     return CodeSandbox(meta=meta_of(value), spec=spec, status=status)
 
 
-def by_metadata(value: object) -> CodeSandbox:
-    """Of an object that is gone: the rest need not be readable. Raises FleetError."""
+def readable(value: object) -> CodeSandbox | None:
+    """None if it cannot be read."""
     try:
         return code_sandbox(value)
     except FleetError:
-        return CodeSandbox(meta=meta_of(value), spec=SandboxSpec())
+        return None
+
+
+def by_metadata(value: object) -> CodeSandbox:
+    """Of an object that is gone: the rest need not be readable. Raises FleetError."""
+    return readable(value) or CodeSandbox(meta=meta_of(value), spec=SandboxSpec())
 
 
 def status_json(status: SandboxStatus) -> Json:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     POD,
@@ -371,7 +371,8 @@ class KubernetesBackend:
         if not sandbox.bound or sandbox.claim is None:
             return
         ref = Ref(CODE_SANDBOX, sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
-        made = _parsed(self._store.get(ref))
+        found = self._store.get(ref)
+        made = readable(found) if found else None
         if made is None:
             return
         if sandbox.claim.object_uid == made.meta.uid and settled_binding(made) is None:
@@ -391,14 +392,6 @@ class KubernetesBackend:
 def has_address(pod: Pod) -> bool:
     """Its container was given to the node's runtime, and is about to listen."""
     return bool(pod.address) and not pod.waiting
-
-
-def _parsed(obj: Json | None) -> CodeSandbox | None:
-    """None where there is none that can be read."""
-    try:
-        return code_sandbox(obj) if obj else None
-    except FleetError:
-        return None
 
 
 def _workspace_of(store: Store, run: Run) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NODE,
@@ -195,7 +195,8 @@ class KubernetesFleet:
         assert sandbox.lease_expires is not None
         ref = Ref(CODE_SANDBOX, sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
         found = self._store.get(ref)
-        if found is None or not self._observer.is_of(code_sandbox(found), sandbox):
+        made = readable(found) if found else None
+        if found is None or made is None or not self._observer.is_of(made, sandbox):
             return False
         return await self._writer.patch(ref, lease_end_patch(found["metadata"]["uid"], sandbox.lease_expires))
 

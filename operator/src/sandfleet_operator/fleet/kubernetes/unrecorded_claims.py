@@ -9,8 +9,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.kinds.sandbox import code_sandbox
+from sandfleet_operator.api.kinds.sandbox import readable
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Json, Ref
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.store import Store
@@ -99,10 +98,8 @@ class UnrecordedClaims:
         obj = self._store.get(ref)
         if obj is None or "deletionTimestamp" in obj["metadata"]:
             return None
-        try:
-            found = told(code_sandbox(obj))
-        except FleetError:
-            return None
+        sandbox = readable(obj)
+        found = told(sandbox) if sandbox is not None else None
         return (f"{ref.namespace}/{found.pod}", found.record) if found is not None else None
 
     async def _settle(self, found: Found) -> None:

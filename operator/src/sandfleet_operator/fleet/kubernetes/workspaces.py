@@ -8,7 +8,6 @@ from contextlib import suppress
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, KubeError, NotFound, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.kube_api import KubeApi
@@ -19,8 +18,7 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.volume import kept_patch
 from sandfleet_operator.plan.sandbox.binding import Binding
 from sandfleet_operator.plan.sandbox.observed import Pod, owner_of, owners_of, pod_of, volume_of
-from sandfleet_operator.plan.sandbox.unreadable import named_workspaces
-from sandfleet_operator.plan.sandbox.workspaces import User, is_kept, users
+from sandfleet_operator.plan.sandbox.workspaces import User, is_kept, read_users, users
 
 # Of a PersistentVolumeClaim.
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -74,14 +72,7 @@ class Workspaces:
         async with self._slots:
             objects = (await self._kube.list(CODE_SANDBOX, namespace)).items
             pods = (await self._kube.list(POD, namespace, names.SANDBOX_SELECTOR)).items
-        sandboxes: list[CodeSandbox] = []
-        unreadable: list[User] = []
-        for obj in objects:
-            try:
-                sandboxes.append(code_sandbox(obj))
-            except FleetError:
-                if name in named_workspaces(obj):
-                    unreadable.append(User(f"CodeSandbox {obj['metadata']['name']}, which cannot be read"))
+        sandboxes, unreadable = read_users(name, objects)
         others: list[Pod] = []
         for obj in pods:
             with suppress(FleetError):

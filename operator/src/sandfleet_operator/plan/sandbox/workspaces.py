@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sandfleet_operator.api.conditions import ConditionType
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
 from sandfleet_operator.api.kinds.template import Retention
+from sandfleet_operator.api.kube import Json
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.sandbox.observed import Pod, Volume
 from sandfleet_operator.plan.sandbox.status import holds
+from sandfleet_operator.plan.sandbox.unreadable import named_workspaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,19 @@ def users(volume_claim: str, sandboxes: Iterable[CodeSandbox], pods: Iterable[Po
     found = [User(f"CodeSandbox {one.meta.name}") for one in live if wants(one) == volume_claim]
     on_it = (one for one in pods if one.workspace_claim == volume_claim)
     return [*found, *(User(f"pod {one.name}", leaving=_is_leaving(one, known)) for one in on_it)]
+
+
+def read_users(volume_claim: str, objects: Iterable[Json]) -> tuple[list[CodeSandbox], list[User]]:
+    """The CodeSandboxes that can be read, and those that cannot and name the volume claim: they keep it."""
+    found: list[CodeSandbox] = []
+    unreadable: list[User] = []
+    for obj in objects:
+        sandbox = readable(obj)
+        if sandbox is not None:
+            found.append(sandbox)
+        elif volume_claim in named_workspaces(obj):
+            unreadable.append(User(f"CodeSandbox {obj['metadata']['name']}, which cannot be read"))
+    return found, unreadable
 
 
 def wants(sandbox: CodeSandbox) -> str:
