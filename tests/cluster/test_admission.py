@@ -181,7 +181,7 @@ ATTACKS: dict[str, tuple[str, Callable[[Site], Callable[[Api], Json]]]] = {
     "a volume of another sandbox": (names.SANDBOX, lambda s: labelled(s, "PersistentVolumeClaim", "own", sandbox="x")),
     "a volume's owner through the status": (
         names.SANDBOX,
-        lambda s: labelled(s, "PersistentVolumeClaim", "own", "status", sandbox="x"),
+        lambda s: labelled(s, "PersistentVolumeClaim", "own", "status", sandbox="y"),
     ),
 }  # fmt: skip
 
