@@ -4,6 +4,7 @@ CEL rules are followed as well, by their meaning in RULES: a rule that is missin
 """
 
 import ipaddress
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -155,6 +156,10 @@ def _is_masked(text: str) -> bool:
     return bool(str(_network(text).network_address) == text.partition("/")[0])
 
 
+def _most(pool: Json, bound: str) -> float:
+    return pool.get(bound, math.inf)
+
+
 RULES: Mapping[str, Callable[[Any], bool]] = {
     "!format.dns1123Label().validate(self).hasValue()": lambda text: bool(re.fullmatch(LABEL, text)),
     "!format.dns1123Subdomain().validate(self).hasValue()": lambda text: (
@@ -162,6 +167,16 @@ RULES: Mapping[str, Callable[[Any], bool]] = {
     ),
     "has(self.templateRef) != has(self.inline)": lambda spec: ("templateRef" in spec) != ("inline" in spec),
     "!has(self.poolRef) || !has(self.inline)": lambda spec: "poolRef" not in spec or "inline" not in spec,
+    "!has(self.maxSize) || self.maxSize >= self.replicas": lambda pool: (
+        _most(pool, "maxSize") >= pool.get("replicas", 0)
+    ),
+    "!has(self.maxWarm) || has(self.targetHitRate)": lambda pool: "maxWarm" not in pool or "targetHitRate" in pool,
+    "!has(self.maxWarm) || self.maxWarm >= self.replicas": lambda pool: (
+        _most(pool, "maxWarm") >= pool.get("replicas", 0)
+    ),
+    "!has(self.maxWarm) || !has(self.maxSize) || self.maxWarm <= self.maxSize": lambda pool: (
+        pool.get("maxWarm", 0) <= _most(pool, "maxSize")
+    ),
     "!has(self.defaultTimeoutSeconds) || !has(self.maxTimeoutSeconds) || self.defaultTimeoutSeconds <= self.maxTimeoutSeconds": lambda limits: (
         limits.get("defaultTimeoutSeconds", 0) <= limits.get("maxTimeoutSeconds", 1 << 31)
     ),
