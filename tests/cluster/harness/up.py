@@ -86,7 +86,7 @@ def write_files(context: components.Context, here: machine.Machine) -> None:
 
 def _digest(programs: Mapping[str, Path], here: machine.Machine) -> str:
     """Of all that decides how the cluster is: other programs, another harness or machine means another cluster."""
-    summary = hashlib.sha256(repr((sorted((k, str(v)) for k, v in programs.items()), here, sys.executable)).encode())
+    summary = hashlib.sha256(repr((sorted((k, str(v)) for k, v in programs.items()), here)).encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         if path.name not in NOT_THE_CLUSTER:
             summary.update(path.read_bytes())
@@ -117,14 +117,14 @@ def _prepare(layout: Layout, here: machine.Machine, programs: Mapping[str, Path]
     """The plan, and with it the decision whether what runs may stay."""
     digest = _digest(programs, here)
     plan = read_plan(layout)
-    if plan is not None and plan.digest != digest:
-        say("the cluster that is there was made by another version: ending it")
+    if plan is not None and not (plan.digest == digest and plan.is_whole()):
+        say("the cluster that is there was made by another version, or its clone is gone: ending it")
         clear(layout, here)
         plan = None
     if plan is None:
         addresses = choose_addresses(network.routes_in_use(layout.machine_link))
         made = tuple(path for path in PRIVATE if not Path(path).exists())
-        plan = Plan(digest, addresses.block, made)
+        plan = Plan(digest, addresses.block, made, sys.executable)
         write(layout.plan, json.dumps(asdict(plan)))
     for path in plan.made_directories:
         Path(path).mkdir(parents=True, exist_ok=True)

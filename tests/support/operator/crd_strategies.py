@@ -160,7 +160,30 @@ def _most(pool: Json, bound: str) -> float:
     return pool.get(bound, math.inf)
 
 
+def _within_quota(quantity: str) -> Callable[[Any], bool]:
+    def held(spec: Any) -> bool:
+        lent, nominal = spec.get("lendingLimit", {}).get(quantity), spec["nominalQuota"].get(quantity)
+        both = lent is not None and nominal is not None
+        return not both or parse_quantity(lent, quantity) <= parse_quantity(nominal, quantity)
+
+    return held
+
+
+def _lending_rule(quantity: str) -> str:
+    words = [f"self.{one}.{quantity}" for one in ("lendingLimit", "nominalQuota")]
+    there = f"!has(self.lendingLimit) || !has({words[0]}) || !has({words[1]}) || "
+    if quantity == "sandboxes":
+        return there + " <= ".join(words)
+    lent, nominal = (f"quantity(string({one}))" for one in words)
+    return f"{there}{lent}.compareTo({nominal}) <= 0"
+
+
 RULES: Mapping[str, Callable[[Any], bool]] = {
+    **{
+        f"!has(self.{one}) || has(self.cohort)": lambda spec, one=one: one not in spec or "cohort" in spec
+        for one in ("borrowingLimit", "lendingLimit")
+    },
+    **{_lending_rule(one): _within_quota(one) for one in ("sandboxes", "cpu", "memory")},
     "!format.dns1123Label().validate(self).hasValue()": lambda text: bool(re.fullmatch(LABEL, text)),
     "!format.dns1123Subdomain().validate(self).hasValue()": lambda text: (
         len(text) <= 253 and bool(re.fullmatch(SUBDOMAIN.replace("{0,61}", "*").replace("{0,3}", "*"), text))

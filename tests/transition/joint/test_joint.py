@@ -10,7 +10,7 @@ from transition.joint.scenarios import an_ordinary_day, crash
 EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 # Writes of the ordinary day. The short profile looks at some of them.
 WRITES, STEP = 84, 1 if EXAMPLES > 5 else 28
-FINDS = [pytest.param(one, id=f"{one.point}-{one.scenario.__name__}") for one in MUTANTS]
+FINDS = [pytest.param(one, id=f"{one.point}-{one.finder.__name__}") for one in MUTANTS]
 
 
 def test_an_ordinary_day_keeps_all_promises_and_leaves_nothing():
@@ -30,10 +30,10 @@ def test_a_process_that_ends_at_any_write_changes_nothing(done):
 
 @pytest.mark.parametrize("mutant", FINDS)
 def test_the_defect_is_mended(mutant):
-    assert faults(mutant.scenario) == []
+    assert faults(mutant.finder) == []
 
 
 @pytest.mark.parametrize("mutant", FINDS)
 def test_the_world_finds_the_defect_without_its_mend(mutant):
     with mutant.applied():
-        assert faults(mutant.scenario) != []
+        assert faults(mutant.finder) != []

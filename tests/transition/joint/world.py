@@ -28,6 +28,8 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
+from sandfleet_operator.reconciler.housekeeping import REVISION_SECONDS
+from sandfleet_operator.reconciler.operator import RESYNC_SECONDS
 from support.fakes.kube_cluster import deleting
 from support.fakes.kube_memory import After, Before, MemoryKube, Write
 from support.operator.builders import IMAGE
@@ -76,8 +78,6 @@ class World:
         # What befalls writes of the control plane.
         self.faults: list[Fault] = []
         self.writes: list[str] = []
-        # Whether the end waits for what the operator keeps for some minutes: specs of deleted templates.
-        self.patient = False
         self.sessions: dict[Ref, Session] = {}
         self.owners: dict[Ref, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -339,7 +339,7 @@ class World:
         for kind in (SANDBOX_POOL, SANDBOX_TEMPLATE):
             for ref in [one for one in self.cluster.objects if one.kind == kind]:
                 await self.user.delete(ref)
-        give_up = self.now() + (1300.0 if self.patient else 700.0)
+        give_up = self.now() + 2 * (REVISION_SECONDS + RESYNC_SECONDS)
         while left := self.left():
             self._check_idle()
             assert self.now() < give_up, f"there is left: {left}"
@@ -352,12 +352,21 @@ class World:
                 await self.until_used(session, within=max(10.0, min(400.0, session.until - self.now())))
                 await self.until(lambda ref=session.ref: ref in self.cluster.objects, f"written down: {session.ref}")
 
+    def ours(self) -> list[Ref]:
+        """What is in namespaces of sandboxes, without what users make there."""
+        kinds = {
+            POD,
+            PERSISTENT_VOLUME_CLAIM,
+            CODE_SANDBOX,
+            kube.NETWORK_POLICY,
+            kube.CONFIG_MAP,
+            kube.CONTROLLER_REVISION,
+        }
+        return [ref for ref in self.cluster.objects if ref.kind in kinds and ref.namespace in SPACES]
+
     def left(self) -> list[str]:
         """What a cluster without sandboxes, pools and templates still has of ours."""
-        kinds = [POD, PERSISTENT_VOLUME_CLAIM, kube.NETWORK_POLICY, kube.CONFIG_MAP, CODE_SANDBOX]
-        if self.patient:
-            kinds.append(kube.CONTROLLER_REVISION)
-        found = [str(ref) for ref in self.cluster.objects if ref.kind in kinds and ref.namespace in SPACES]
+        found = [str(ref) for ref in self.ours()]
         leader = self.leader
         if leader is None:
             return [*found, "no fleet serves"]
