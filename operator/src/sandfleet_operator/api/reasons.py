@@ -258,6 +258,31 @@ class ClaimReason(Enum):
         "The executor does not answer the fleet, or answers with a failure (INTERNAL).",
         "Retry. If it lasts, look at the sandbox's log and at the network policies.",
     )
+    # Connections that the gateway carries.
+    INVALID_TUNNEL = (
+        "InvalidTunnel",
+        Code.INVALID_ARGUMENT,
+        "A message of a tunnel is out of order or too large, or its token is of another caller.",
+        "Use the client of the same release.",
+    )
+    TOO_MANY_TUNNELS = (
+        "TooManyTunnels",
+        Code.RESOURCE_EXHAUSTED,
+        "The caller, or all callers together, have as many connections through the gateway as allowed.",
+        "Close sandboxes that are not in use, or raise gateway.maxTunnels and gateway.maxTunnelsPerCaller.",
+    )
+    SANDBOX_REPLACED = (
+        "SandboxReplaced",
+        Code.UNAVAILABLE,
+        "Another pod serves the sandbox than the one that the connection through the gateway leads to.",
+        "Connect again; the client does so by itself.",
+    )
+    ROUTE_UNKNOWN = (
+        "RouteUnknown",
+        Code.UNAVAILABLE,
+        "The gateway cannot ask the fleet where the sandbox is and whether the caller may still connect.",
+        "Retry. If it lasts, look at the log of the fleet.",
+    )
     EXECUTOR_GONE = (
         "ExecutorGone",
         Code.UNAVAILABLE,
