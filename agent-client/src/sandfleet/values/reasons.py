@@ -81,14 +81,6 @@ class ClaimReason(StrEnum):
     """The executor is not the expected one: its protocol, its isolation or its session differs."""
     EXECUTOR_UNREACHABLE = "ExecutorUnreachable"
     """The executor does not answer the fleet, or answers with a failure (INTERNAL)."""
-    INVALID_TUNNEL = "InvalidTunnel"
-    """A message of a tunnel is out of order or too large, or its token is of another caller."""
-    TOO_MANY_TUNNELS = "TooManyTunnels"
-    """The caller, or all callers together, have as many connections through the gateway as allowed."""
-    SANDBOX_REPLACED = "SandboxReplaced"
-    """Another pod serves the sandbox than the one that the connection through the gateway leads to."""
-    ROUTE_UNKNOWN = "RouteUnknown"
-    """The gateway cannot ask the fleet where the sandbox is and whether the caller may still connect."""
     EXECUTOR_GONE = "ExecutorGone"
     """The sandbox's executor is gone, or its pod has no address."""
     RECOVERING = "Recovering"
@@ -99,6 +91,19 @@ class ClaimReason(StrEnum):
     """The fleet is starting or stopping, or another one leads."""
     API_SERVER_FAILED = "ApiServerFailed"
     """The API server refused or did not answer a request of the fleet."""
+
+
+class GatewayReason(StrEnum):
+    """Why the gateway refuses or ends a connection, beside what the fleet says."""
+
+    INVALID_TUNNEL = "InvalidTunnel"
+    """A message of a tunnel is out of order or too large, or its token is of another caller."""
+    TOO_MANY_TUNNELS = "TooManyTunnels"
+    """The caller, or all callers together, have as many connections through the gateway as allowed."""
+    SANDBOX_REPLACED = "SandboxReplaced"
+    """Another pod serves the sandbox than the one that the connection through the gateway leads to."""
+    ROUTE_UNKNOWN = "RouteUnknown"
+    """The gateway cannot ask the fleet where the sandbox is and whether the caller may still connect."""
 
 
 class QueueReason(StrEnum):

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import NoReturn, cast
 
 import grpc
+from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
 
 from sandfleet_operator.api.errors import Problem
-from sandfleet_operator.fleet import convert
 
 BEARER = "Bearer "
 # Of the detail in the trailing metadata of a refused call.
@@ -21,8 +21,13 @@ Context = grpc.aio.ServicerContext[object, object]
 async def abort(context: Context, problem: Problem) -> NoReturn:
     # The message may quote the caller; gRPC gives up a call whose answer does not fit its metadata.
     problem = replace(problem, message=problem.message[:MAX_MESSAGE], subject=problem.subject[:MAX_MESSAGE])
-    detail = convert.error_detail(problem).SerializeToString()
-    await context.abort(grpc.StatusCode[problem.code.name], problem.message, ((DETAIL, detail),))
+    detail = ErrorDetail(
+        reason=problem.reason,
+        message=problem.message,
+        retryable=problem.retryable,
+        subject=problem.subject.encode("utf-8", "surrogateescape"),
+    )
+    await context.abort(grpc.StatusCode[problem.code.name], problem.message, ((DETAIL, detail.SerializeToString()),))
     raise AssertionError("abort never returns")
 
 

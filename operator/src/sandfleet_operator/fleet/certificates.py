@@ -9,11 +9,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
-from cryptography import x509
 
-from sandfleet_operator.executors.contact import Credentials
+if TYPE_CHECKING:
+    # The gateway does without them.
+    from cryptography import x509
+
+    from sandfleet_operator.executors.contact import Credentials
 
 # Seconds that a certificate is valid; it is made anew when half of them are over.
 CERTIFICATE_SECONDS = 30 * 86400.0
@@ -39,7 +43,7 @@ class Shown:
 class PortCertificate:
     """What a port of these names shows, kept for a while."""
 
-    def __init__(self, credentials: Credentials, names: Sequence[str], clock: Callable[[], float]) -> None:
+    def __init__(self, credentials: "Credentials", names: Sequence[str], clock: Callable[[], float]) -> None:
         self._credentials = credentials
         self._clock = clock
         self._names = names
@@ -69,7 +73,7 @@ class PortCertificate:
         return self._shown
 
 
-async def handed_over(credentials: Credentials, folder: Path | None, clock: Callable[[], float]) -> None:
+async def handed_over(credentials: "Credentials", folder: Path | None, clock: Callable[[], float]) -> None:
     """Keeps a certificate for the gateway in the folder until cancelled. Raises OSError."""
     if folder is None:
         await asyncio.Event().wait()

@@ -10,7 +10,7 @@ from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import Code, FleetError, Problem
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import GatewayReason
 from sandfleet_operator.fleet.calls import BEARER, DETAIL
 
 if TYPE_CHECKING:
@@ -63,6 +63,6 @@ def problem_of(error: grpc.aio.AioRpcError) -> Problem:
     except DecodeError:
         detail = None
     if detail is None or code not in CODES:
-        return ClaimReason.ROUTE_UNKNOWN.problem(f"cannot carry the connection: the fleet does not answer ({code})")
+        return GatewayReason.ROUTE_UNKNOWN.problem(f"cannot carry the connection: the fleet does not answer ({code})")
     subject = detail.subject.decode("utf-8", "surrogateescape")
     return Problem(Code(code), detail.reason, detail.message, subject, passing=detail.retryable)

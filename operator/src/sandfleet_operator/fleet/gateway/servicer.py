@@ -1,7 +1,7 @@
 """The gRPC face of the gateway: messages in and out, and failures as status codes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from sandfleet_api.executor.v1.port_pb2 import TunnelEnd
@@ -9,7 +9,7 @@ from sandfleet_api.fleet.v1 import gateway_pb2 as pb
 from sandfleet_api.fleet.v1.gateway_pb2_grpc import GatewayServiceServicer
 
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import GatewayReason
 from sandfleet_operator.fleet import calls
 from sandfleet_operator.fleet.calls import Context
 from sandfleet_operator.fleet.gateway.tunnels import Tunnel, Tunnels
@@ -27,11 +27,25 @@ class GatewayServicer(GatewayServiceServicer):
         try:
             sandbox_id = await first(request_iterator)
             async with self._tunnels.open(sandbox_id, calls.token(context)) as tunnel:
-                await context.write(pb.TunnelResponse(opened=pb.TunnelOpened(sandbox_uid=tunnel.route.sandbox_uid)))
-                checks = self._tunnels.until_refused(tunnel)
-                await carry(tunnel, checks, send(tunnel, request_iterator), receive(tunnel, context))
+                await serve(tunnel, self._tunnels.until_refused, request_iterator, context)
         except FleetError as error:
             await calls.abort(context, error.problem)
+
+
+async def serve(
+    tunnel: Tunnel,
+    until_refused: Callable[[Tunnel], Coroutine[Any, Any, None]],
+    messages: AsyncIterator[pb.TunnelRequest],
+    context: Context,
+) -> None:
+    """From the first answer to the last; `until_refused` raises FleetError when the tunnel has to end."""
+    try:
+        await context.write(pb.TunnelResponse(opened=pb.TunnelOpened(sandbox_uid=tunnel.route.sandbox_uid)))
+        await carry(tunnel, until_refused(tunnel), send(tunnel, messages), receive(tunnel, context))
+    except FleetError as error:
+        tunnel.close()
+        # It counts until the client has read what was sent before: a client that reads nothing cannot pile them up.
+        await calls.abort(context, error.problem)
 
 
 async def first(messages: AsyncIterator[pb.TunnelRequest]) -> str:
@@ -42,7 +56,7 @@ async def first(messages: AsyncIterator[pb.TunnelRequest]) -> str:
     except TimeoutError:
         message = pb.TunnelRequest()
     if message.WhichOneof("message") != "open":
-        raise ClaimReason.INVALID_TUNNEL.error("cannot open a tunnel: the first message has to name the sandbox")
+        raise GatewayReason.INVALID_TUNNEL.error("cannot open a tunnel: the first message has to name the sandbox")
     return message.open.sandbox_id
 
 
@@ -80,7 +94,7 @@ async def send(tunnel: Tunnel, messages: AsyncIterator[pb.TunnelRequest]) -> Non
                 tunnel.end()
                 return
             case other:
-                raise ClaimReason.INVALID_TUNNEL.error(
+                raise GatewayReason.INVALID_TUNNEL.error(
                     f"cannot go on with the connection: no {other!r} is allowed here"
                 )
-    raise ClaimReason.INVALID_TUNNEL.error("cannot go on with the connection: its client ended without saying so")
+    raise GatewayReason.INVALID_TUNNEL.error("cannot go on with the connection: its client ended without saying so")

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import ClaimReason, GatewayReason
 from sandfleet_operator.fleet.gateway.routes import Route, Routes
 
 # What is read at once. A tunnel holds one such piece each way and no more: the rest waits in the kernels of both ends.
@@ -165,10 +165,10 @@ def check_same(tunnel: Tunnel, route: Route) -> None:
     """Raises FleetError where the answer is about another pod or another caller than the tunnel's."""
     if route.caller != tunnel.route.caller:
         why = f"the newer token is {route.caller}'s, and the tunnel {tunnel.route.caller}'s"
-        raise ClaimReason.INVALID_TUNNEL.error(f"cannot go on with the connection: {why}", tunnel.sandbox_id)
+        raise GatewayReason.INVALID_TUNNEL.error(f"cannot go on with the connection: {why}", tunnel.sandbox_id)
     if route.sandbox_uid != tunnel.route.sandbox_uid:
         why = f"another pod serves sandbox {tunnel.sandbox_id} now"
-        raise ClaimReason.SANDBOX_REPLACED.error(f"cannot go on with the connection: {why}", tunnel.sandbox_id)
+        raise GatewayReason.SANDBOX_REPLACED.error(f"cannot go on with the connection: {why}", tunnel.sandbox_id)
 
 
 def unreachable(sandbox_id: str, why: str) -> FleetError:
@@ -177,4 +177,4 @@ def unreachable(sandbox_id: str, why: str) -> FleetError:
 
 
 def _too_many(why: str) -> FleetError:
-    return ClaimReason.TOO_MANY_TUNNELS.error(f"cannot open a tunnel: {why} open, which is the most")
+    return GatewayReason.TOO_MANY_TUNNELS.error(f"cannot open a tunnel: {why} open, which is the most")
