@@ -7,6 +7,7 @@ from dataclasses import replace
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.api.kube import CODE_SANDBOX, Conflict, NotFound, Ref
@@ -81,6 +82,9 @@ class KubernetesFleetApi:
         if size > MAX_ENVS_JSON // 2:
             why = f"the environment of {size} characters is larger than {MAX_ENVS_JSON // 2}"
             raise ClaimReason.INVALID_ENVIRONMENT.error(f"cannot claim: {why}")
+        if recipe.wanted is not None:
+            # The executor would refuse what overlaps with the template's, but only after a pod was bound.
+            check_mounts({**recipe.wanted.mounts, **claim.mounts})
         return replace(
             _with_workspace(claim, recipe),
             key=replace(claim.key, pool=recipe.name),

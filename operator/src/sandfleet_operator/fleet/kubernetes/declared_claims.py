@@ -72,6 +72,7 @@ def claim_of(sandbox: CodeSandbox) -> Claim:
         pool=pool,
         labels=meta.labels,
         envs=spec.envs,
+        mounts=spec.mounts,
         lease=math.inf,
         idle_timeout=spec.idle_timeout,
         limits=spec.limits,
