@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated
 
-from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta, meta_of, part
 from sandfleet_operator.api.quantities import parse_quantity
 from sandfleet_operator.api.table import at, decode, in_bytes, unreadable, whole
