@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sandfleet_operator.api.errors import FleetError, Problem
-from sandfleet_operator.api.kinds.queue import QueueSpec
 from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.validate import MAX_LEASE
-from sandfleet_operator.api.values import Amount, Claim, Exit, RequestKey, Sandbox, State
+from sandfleet_operator.api.values import Claim, Exit, RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
 from sandfleet_operator.plan.scheduler.admission import admit, weighed
@@ -24,14 +23,13 @@ from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
 from sandfleet_operator.plan.scheduler.queues.events import QueueEvents
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
-from sandfleet_operator.plan.scheduler.queues.summary import QueueSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 
 class Scheduler:
-    """Each event is a method that returns what to do about it. Not thread-safe."""
+    """Each event is a method that returns what to do about it; those of queues are methods of `queues`. Not thread-safe."""
 
     def __init__(
         self,
@@ -61,7 +59,7 @@ class Scheduler:
             declared=declared,
             new_id=new_id,
         )
-        self._queue_events = QueueEvents(
+        self.queues = QueueEvents(
             self.inventory, self._queues, transitions=self._transitions, cycle=self._cycle, declared=declared
         )
 
@@ -107,53 +105,6 @@ class Scheduler:
         self._queues.close(name)
         self.capacity.shares.want(name, 0)
         return actions
-
-    # Queues.
-
-    def set_queue(self, name: str, spec: QueueSpec, now: float) -> list[Action]:
-        """Adds or edits the queue. What uses its quota stays, also where the edit leaves less than that."""
-        return self._queue_events.set(name, spec, now)
-
-    def remove_queue(self, name: str, now: float) -> list[Action]:
-        """Refuses the claims that wait in it. Its sandboxes live on."""
-        return self._queue_events.remove(name, now)
-
-    @property
-    def queues(self) -> list[str]:
-        """Their names."""
-        return self.inventory.ledger.names()
-
-    def queue_summary(self, name: str, now: float) -> QueueSummary:
-        """How full the queue is, and why its claims wait."""
-        return self._queue_events.summary(name, now)
-
-    def declare(
-        self,
-        key: str,
-        queue: str,
-        amount: Amount,
-        *,
-        priority: str = "",
-        asked: float,
-        admitted: bool = False,
-        now: float,
-    ) -> list[Action]:
-        """The operator is to make a sandbox that needs quota: Admit(key) follows, now or with a later event.
-
-        `asked` is when its object was made, `admitted` whether an earlier leader has admitted it. Declaring it again
-        changes what is different.
-        """
-        return self._queue_events.declare(
-            key, queue, amount, priority=priority, asked=asked, admitted=admitted, now=now
-        )
-
-    def withdraw_declared(self, key: str, now: float) -> list[Action]:
-        """The declared sandbox is no more, or is suspended: its quota is free."""
-        return self._queue_events.withdraw(key, now)
-
-    def why_declared(self, key: str) -> WhyNot | None:
-        """Why the declared sandbox was not admitted yet; None where it was, or is not known."""
-        return self._queue_events.why_declared(key)
 
     # Events of callers.
 
@@ -318,7 +269,7 @@ class Scheduler:
 
     def tick(self, now: float) -> list[Action]:
         """Time has passed. Called several times a second, so that deadlines are kept."""
-        actions = [*self._deadlines.pass_to(now), *self._queue_events.drain(now)]
+        actions = [*self._deadlines.pass_to(now), *self.queues.drain(now)]
         for state in self._queues.all():
             actions += self._cycle.run(state.pool.name, now)
         return [*actions, *self._cycle.run(DECLARED, now)]

@@ -19,6 +19,8 @@ from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 
 class QueueEvents:
+    """Each event returns what to do about it, as those of the scheduler do."""
+
     def __init__(
         self,
         inventory: Inventory,
@@ -34,7 +36,11 @@ class QueueEvents:
         self._cycle = cycle
         self._declared = declared
 
-    def set(self, name: str, spec: QueueSpec, now: float) -> list[Action]:
+    @property
+    def names(self) -> list[str]:
+        return self._inventory.ledger.names()
+
+    def put(self, name: str, spec: QueueSpec, now: float) -> list[Action]:
         """Adds or edits the queue. What uses its quota stays, also where the edit leaves less than that."""
         if self._inventory.ledger.spec(name) == spec:
             return []
@@ -66,12 +72,26 @@ class QueueEvents:
         return actions
 
     def declare(
-        self, key: str, queue: str, amount: Amount, *, priority: str, asked: float, admitted: bool, now: float
+        self,
+        key: str,
+        queue: str,
+        amount: Amount,
+        *,
+        priority: str = "",
+        asked: float,
+        admitted: bool = False,
+        now: float,
     ) -> list[Action]:
+        """The operator is to make a sandbox that needs quota: Admit(key) follows, now or with a later event.
+
+        `asked` is when its object was made, `admitted` whether an earlier leader has admitted it. Declaring it again
+        changes what is different.
+        """
         self._declared.add(key, queue, amount, priority, asked, admitted=admitted)
         return self._cycle.run(DECLARED, now)
 
     def withdraw(self, key: str, now: float) -> list[Action]:
+        """The declared sandbox is no more, or is suspended: its quota is free."""
         self._declared.withdraw(key)
         return self._cycle.run_freed(now)
 
@@ -86,6 +106,7 @@ class QueueEvents:
         return why_quota(self._inventory.ledger, queue, weight_of(waiting))
 
     def summary(self, name: str, now: float) -> QueueSummary:
+        """How full the queue is, and why its claims wait."""
         places, ledger = self._queues.places, self._inventory.ledger
         found = [one for one in (self._queues.oldest_in(name), self._declared.oldest_in(name)) if one is not None]
         pending = places.waiting(name)

@@ -16,7 +16,7 @@ def a_fleet(warm=4, **queues):
     """A scheduler with warm sandboxes and queues by name."""
     scheduler = a_scheduler(target_warm=warm, max_sandboxes=40, max_starting=20)
     for name, spec in queues.items():
-        scheduler.set_queue(name, spec, NOW)
+        scheduler.queues.put(name, spec, NOW)
     scheduler.tick(NOW)
     fill(scheduler)
     return scheduler
@@ -83,14 +83,14 @@ def test_the_cpu_and_memory_that_a_template_requests_count_against_the_quota():
     scheduler.set_pool(a_pool(target_warm=4, template=template), NOW)
     assert ask(scheduler, "team", "r1", "r2", "r3") == ["r1", "r2"]
     assert why(scheduler, "r3").message == "queue team uses 2 of 2.5 CPU of its quota"
-    assert scheduler.queue_summary("team", NOW).usage == Amount(sandboxes=2, cpu=2000, memory=2 << 30)
+    assert scheduler.queues.summary("team", NOW).usage == Amount(sandboxes=2, cpu=2000, memory=2 << 30)
 
 
 def test_a_cohort_lends_what_is_unused_and_gives_it_back_to_its_owner_first():
     spec = of_sandboxes(2, cohort="all")
     scheduler = a_fleet(warm=8, a=spec, b=spec)
     assert ask(scheduler, "a", "a1", "a2", "a3", "a4", "a5") == ["a1", "a2", "a3", "a4"]
-    assert scheduler.queue_summary("a", NOW).borrowed == Amount(sandboxes=2)
+    assert scheduler.queues.summary("a", NOW).borrowed == Amount(sandboxes=2)
     assert why(scheduler, "a5").reason == "CohortExhausted"
     assert ask(scheduler, "b", "b1") == []
     assert why(scheduler, "b1").message == "the quota of queue b is lent, and 4 of 4 sandboxes of cohort all are in use"
@@ -107,7 +107,7 @@ def test_lending_and_borrowing_limits_hold():
     scheduler = a_fleet(warm=8, lends=lends, borrows=borrows)
     assert ask(scheduler, "borrows", "r1", "r2", "r3") == ["r1", "r2"]
     assert why(scheduler, "r3").reason == "CohortExhausted"
-    scheduler.set_queue("lends", replace(lends, lending=Quota()), NOW)
+    scheduler.queues.put("lends", replace(lends, lending=Quota()), NOW)
     assert ask(scheduler, "borrows", "r4", "r5") == ["r4"]
     assert why(scheduler, "r5").reason == "QuotaReached"
 
@@ -115,7 +115,7 @@ def test_lending_and_borrowing_limits_hold():
 def test_a_quota_that_is_lowered_below_its_use_ends_nothing_and_admits_nothing():
     scheduler = a_fleet(team=of_sandboxes(3))
     ask(scheduler, "team", "r1", "r2", "r3", "r4")
-    assert scheduler.set_queue("team", of_sandboxes(1), NOW) == []
+    assert scheduler.queues.put("team", of_sandboxes(1), NOW) == []
     assert [release(scheduler, one) for one in ("r1", "r2")] == [[], []]
     assert release(scheduler, "r3") == ["r4"]
 
@@ -123,7 +123,7 @@ def test_a_quota_that_is_lowered_below_its_use_ends_nothing_and_admits_nothing()
 def test_a_raised_quota_admits_at_once():
     scheduler = a_fleet(team=of_sandboxes(1))
     ask(scheduler, "team", "r1", "r2")
-    assert bind_all(scheduler, scheduler.set_queue("team", of_sandboxes(2), NOW)) == ["r2"]
+    assert bind_all(scheduler, scheduler.queues.put("team", of_sandboxes(2), NOW)) == ["r2"]
 
 
 def test_no_sandbox_is_started_for_a_claim_without_quota():
@@ -137,19 +137,19 @@ def test_a_claim_on_an_earlier_workspace_takes_its_quota_when_its_start_begins()
     scheduler.inventory.kept_workspaces |= {"w1", "w2"}
     starts = [of_kind(scheduler.ask(a_claim(one, queue="team", workspace_id=one), NOW), Start) for one in ("w1", "w2")]
     assert [len(one) for one in starts] == [1, 0]
-    assert scheduler.queue_summary("team", NOW).admitted == 1
+    assert scheduler.queues.summary("team", NOW).admitted == 1
 
 
 def test_a_held_queue_admits_nothing_and_a_drained_one_ends_its_sessions():
     scheduler = a_fleet(team=of_sandboxes(4), other=of_sandboxes(4))
     assert ask(scheduler, "team", "r1") == ["r1"]
     assert ask(scheduler, "other", "r2") == ["r2"]
-    assert scheduler.set_queue("team", of_sandboxes(4, stop=StopPolicy.HOLD), NOW) == []
+    assert scheduler.queues.put("team", of_sandboxes(4, stop=StopPolicy.HOLD), NOW) == []
     assert ask(scheduler, "team", "r3") == []
     assert why(scheduler, "r3").reason == "QueueHeld"
-    drained = scheduler.set_queue("team", of_sandboxes(4, stop=StopPolicy.HOLD_AND_DRAIN), NOW)
+    drained = scheduler.queues.put("team", of_sandboxes(4, stop=StopPolicy.HOLD_AND_DRAIN), NOW)
     assert [stop.sandbox.claim.key.request_id for stop in of_kind(drained, Stop)] == ["r1"]
-    assert bind_all(scheduler, scheduler.set_queue("team", of_sandboxes(4), NOW)) == ["r3"]
+    assert bind_all(scheduler, scheduler.queues.put("team", of_sandboxes(4), NOW)) == ["r3"]
 
 
 CLASSES = (PriorityClass("high"), PriorityClass("low"))
@@ -196,10 +196,10 @@ def test_a_claim_that_its_queue_cannot_take_is_refused_at_once(spec, changes, re
 def test_a_removed_queue_refuses_its_claims_and_its_sessions_live_on():
     scheduler = a_fleet(team=of_sandboxes(1))
     ask(scheduler, "team", "r1", "r2")
-    (problem,) = answers(scheduler.remove_queue("team", NOW)).values()
+    (problem,) = answers(scheduler.queues.remove("team", NOW)).values()
     assert problem.reason == "QueueNotFound"
     assert scheduler.inventory.of_session(RequestKey("alice", "r1", "python")).state is State.CLAIMED
-    scheduler.set_queue("team", of_sandboxes(1), NOW)
+    scheduler.queues.put("team", of_sandboxes(1), NOW)
     assert ask(scheduler, "team", "r3") == []
 
 
@@ -215,9 +215,7 @@ def declare(scheduler, key, queue="team", now=NOW, **changes):
 
 
 def declaration(scheduler, key, queue="team", now=NOW, amount=None, **changes):
-    return scheduler.declare(
-        key, queue, amount or Amount(sandboxes=1), **{"priority": "", "asked": now, "now": now} | changes
-    )
+    return scheduler.queues.declare(key, queue, amount or Amount(sandboxes=1), **{"asked": now, "now": now} | changes)
 
 
 def test_a_declared_sandbox_is_admitted_within_the_quota_that_claims_use_too():
@@ -226,11 +224,11 @@ def test_a_declared_sandbox_is_admitted_within_the_quota_that_claims_use_too():
     assert declare(scheduler, "one") == []
     assert ask(scheduler, "team", "r1", "r2") == ["r1"]
     assert declare(scheduler, "two") == []
-    assert scheduler.why_declared("two").reason == "QuotaReached"
-    assert bind_all(scheduler, scheduler.withdraw_declared("one", NOW)) == ["r2"]
+    assert scheduler.queues.why_declared("two").reason == "QuotaReached"
+    assert bind_all(scheduler, scheduler.queues.withdraw("one", NOW)) == ["r2"]
     sandbox = scheduler.inventory.of_session(RequestKey("alice", "r1", "python"))
     assert [one.key for one in of_kind(scheduler.release(sandbox.sandbox_id, NOW), Admit)] == ["two"]
-    assert scheduler.why_declared("two") is None
+    assert scheduler.queues.why_declared("two") is None
 
 
 def test_a_declared_sandbox_that_was_admitted_before_uses_its_quota_again_without_asking():
@@ -242,8 +240,8 @@ def test_a_declared_sandbox_that_was_admitted_before_uses_its_quota_again_withou
 def test_a_declared_sandbox_waits_until_its_queue_is_there():
     scheduler = a_fleet()
     assert declare(scheduler, "one") == []
-    assert scheduler.why_declared("one").reason == "QueueNotFound"
-    assert [one.key for one in of_kind(scheduler.set_queue("team", of_sandboxes(1), NOW), Admit)] == ["one"]
+    assert scheduler.queues.why_declared("one").reason == "QueueNotFound"
+    assert [one.key for one in of_kind(scheduler.queues.put("team", of_sandboxes(1), NOW), Admit)] == ["one"]
 
 
 def test_declared_sandboxes_are_admitted_by_the_age_of_their_objects():
@@ -251,14 +249,14 @@ def test_declared_sandboxes_are_admitted_by_the_age_of_their_objects():
     declare(scheduler, "running")
     declare(scheduler, "young", asked=NOW)
     declare(scheduler, "old", asked=NOW - 60)
-    assert [one.key for one in of_kind(scheduler.withdraw_declared("running", NOW), Admit)] == ["old"]
+    assert [one.key for one in of_kind(scheduler.queues.withdraw("running", NOW), Admit)] == ["old"]
 
 
 def test_the_summary_says_what_is_used_what_waits_and_why():
     scheduler = a_fleet(a=of_sandboxes(1, cohort="all"), b=of_sandboxes(3, cohort="all"))
     ask(scheduler, "a", "r1", "r2", "r3", "r4")
     ask(scheduler, "a", "r5", "r6", now=NOW + 5)
-    found = scheduler.queue_summary("a", NOW + 15)
+    found = scheduler.queues.summary("a", NOW + 15)
     assert (found.pending, found.admitted, found.oldest_wait, found.share) == (2, 4, 10.0, 0.75)
     assert (found.borrowed, found.reason) == (Amount(sandboxes=3), "CohortExhausted")
-    assert scheduler.queue_summary("b", NOW + 15).reason == ""
+    assert scheduler.queues.summary("b", NOW + 15).reason == ""
