@@ -91,9 +91,20 @@ def data_files() -> tuple[Data, ...]:
 
 
 def arguments(
-    host: Host, *, workspace: str, tmp_bytes: int, user_id: int | None, data_fds: Sequence[int], info_fd: int
+    host: Host,
+    *,
+    workspace: str,
+    mounts: Sequence[tuple[str, str]] = (),
+    tmp_bytes: int,
+    user_id: int | None,
+    data_fds: Sequence[int],
+    info_fd: int,
 ) -> list[str]:
-    """The arguments of bwrap, up to the program. `user_id` is the host uid that enter.py takes (root only)."""
+    """The arguments of bwrap, up to the program.
+
+    `mounts` are folders of the workspace, with their paths in the session. `user_id` is the host uid that enter.py
+    takes (root only).
+    """
     found = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"]
     if not (host.is_root and user_id):
         found += ["--unshare-user", "--uid", str(INNER_ID), "--gid", str(INNER_ID)]
@@ -101,7 +112,28 @@ def arguments(
         found += ["--unshare-net"]
     found += ["--as-pid-1", "--die-with-parent", "--new-session", "--clearenv", "--info-fd", str(info_fd)]
     found += folders(("/etc/x", "/etc/ssl/x", "/etc/pki/tls/x"))
-    found += ["--ro-bind", "/usr", "/usr"]
+    found += of_the_machine(host)
+    for data, fd in zip(data_files(), data_fds, strict=True):
+        # Readable by the inner user, who has not made them.
+        found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
+    found += ["--proc", "/proc", "--dev", "/dev"]
+    if not host.own_terminals:
+        found += ["--dev-bind", "/dev/pts", "/dev/pts"]
+    for path in ("/tmp", "/dev/shm"):  # noqa: S108 - the namespace's own
+        found += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", path]
+    # After the file systems that are made for it: the interpreter may lie below /tmp.
+    found += folders((WORKER_MOUNT, *host.prefixes, *(target for _, target in mounts)))
+    for prefix in host.prefixes:
+        found += ["--ro-bind", prefix, prefix]
+    found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
+    found += writable(((workspace, WORKSPACE), *mounts))
+    found += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]
+    return found
+
+
+def of_the_machine(host: Host) -> list[str]:
+    """Arguments that mount what programs of the machine, or of the image, need to be read."""
+    found = ["--ro-bind", "/usr", "/usr"]
     for name in MERGED:
         found += (
             ["--symlink", f"usr/{name}", f"/{name}"]
@@ -112,21 +144,12 @@ def arguments(
         found += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     if host.resolver:
         found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
-    for data, fd in zip(data_files(), data_fds, strict=True):
-        # Readable by the inner user, who has not made them.
-        found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
-    found += ["--proc", "/proc", "--dev", "/dev"]
-    if not host.own_terminals:
-        found += ["--dev-bind", "/dev/pts", "/dev/pts"]
-    for path in ("/tmp", "/dev/shm"):  # noqa: S108 - the namespace's own
-        found += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", path]
-    # After the file systems that are made for it: the interpreter may lie below /tmp.
-    found += folders((WORKER_MOUNT, *host.prefixes))
-    for prefix in host.prefixes:
-        found += ["--ro-bind", prefix, prefix]
-    found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
-    found += ["--bind", workspace, WORKSPACE, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]
     return found
+
+
+def writable(binds: Sequence[tuple[str, str]]) -> list[str]:
+    """Arguments that mount folders of the host, with their paths in the session."""
+    return [part for source, target in binds for part in ("--bind", source, target)]
 
 
 def folders(paths: Sequence[str]) -> list[str]:

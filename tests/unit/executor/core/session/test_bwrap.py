@@ -1,5 +1,7 @@
 """The session namespace as arguments of bubblewrap."""
 
+import itertools
+
 import pytest
 from sandfleet_executor.core.session import bwrap
 from sandfleet_executor.core.session.bwrap import Host
@@ -19,10 +21,16 @@ def host(**change):
     return Host(**{**values, **change})
 
 
-def arguments(of=None, *, user_id=5000, tmp_bytes=1000):
+def arguments(of=None, *, user_id=5000, tmp_bytes=1000, mounts=()):
     fds = range(10, 10 + len(bwrap.data_files()))
     return bwrap.arguments(
-        of or host(), workspace="/state/w", tmp_bytes=tmp_bytes, user_id=user_id, data_fds=fds, info_fd=9
+        of or host(),
+        workspace="/state/w",
+        mounts=mounts,
+        tmp_bytes=tmp_bytes,
+        user_id=user_id,
+        data_fds=fds,
+        info_fd=9,
     )
 
 
@@ -52,6 +60,13 @@ def test_the_root_and_the_devices_become_read_only_after_everything_is_mounted()
     remounts = [at for at, word in enumerate(found) if word == "--remount-ro"]
     assert [found[at + 1] for at in remounts] == ["/dev", "/"]
     assert min(remounts) > last_mount
+
+
+def test_folders_are_mounted_before_the_root_is_read_only_and_what_lies_above_them_is_made():
+    found = arguments(mounts=[("/state/w/home", "/home/user")])
+    assert pairs(found, "--bind") == [("/state/w", "/workspace"), ("/state/w/home", "/home/user")]
+    assert found.index("/home/user") < found.index("--remount-ro")
+    assert ("--dir", "/home") in itertools.pairwise(found)
 
 
 @pytest.mark.parametrize(
