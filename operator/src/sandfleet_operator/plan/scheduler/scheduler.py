@@ -29,7 +29,7 @@ from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 
 class Scheduler:
-    """Each event is a method that returns what to do about it; those of queues are methods of `queues`. Not thread-safe."""
+    """Each event is a method that returns what to do about it, of `queues` for theirs. Not thread-safe."""
 
     def __init__(
         self,
