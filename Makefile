@@ -16,7 +16,7 @@ demo: setup ## Many agent sessions solve real tasks in isolated sandboxes.
 	@$(PY) -m sandfleet demo $(ARGS)
 
 test: setup lint types ## The fast suite: lint, types, generated code, unit and contract tests.
-	@$(PY) -m pytest -q -n 6 --dist loadfile $(ARGS)
+	@$(PY) -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 conformance: setup ## Suites of langchain-tests, inspect_ai, swe-rex and smolagents against a sandbox (PyPI).
 	@tests/conformance/run.sh $(ARGS)

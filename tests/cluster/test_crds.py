@@ -133,6 +133,7 @@ def test_fields_that_the_owner_may_not_set_are_dropped(cluster: Cluster, namespa
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "targetHitRate": 1}, "spec.targetHitRate: Invalid value"),
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "targetHitRate": 0.4}, "should be greater than or equal to 0.5"),
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "maxStarting": 0}, "should be greater than or equal to 1"),
+        ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "startTimeoutSeconds": 9}, "should be greater than or equal to 10"),
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "maxWarm": 2}, "without targetHitRate the pool keeps replicas sandboxes warm"),
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 3, "maxWarm": 2, "targetHitRate": 0.9}, "cannot keep this many sandboxes warm: maxWarm is below replicas"),
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "maxWarm": 9, "maxSize": 8, "targetHitRate": 0.9}, "is below maxWarm"),

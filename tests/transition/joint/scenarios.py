@@ -81,11 +81,10 @@ async def an_annotation_of_any_content(world: World) -> None:
     await world.make_pool(size=2)
     session = await world.claim("alice", "r1", pool="fast")
     for number, junk in enumerate(JUNK):
-        bound = {names.BOUND_POD: "x/y", names.CLAIM: junk}
-        world.sessions[await world.declare("mallory", f"junk-{number}", annotations=bound)].over = "forged"
+        await world.forge(f"junk-{number}", {names.BOUND_POD: "x/y", names.CLAIM: junk})
     warm = next(Ref(POD, "team-a", name) for name, pod in world.there(POD, "team-a").items() if is_warm(pod))
-    await world.user.merge(warm, {"metadata": {"annotations": {names.CLAIM: JUNK[4]}}})
-    await world.user.merge(warm, {"metadata": {"labels": {names.STATE: "claimed"}}})
+    await world.deface(warm, JUNK[4])
+    await world.deface(warm, JUNK[4], **{names.STATE: "claimed"})
     await asyncio.sleep(5)
     world.end_leader()
     await world.until_used(session)
@@ -144,8 +143,7 @@ async def a_forged_binding(world: World) -> None:
             world.end_leader()
             await asyncio.sleep(20)
         bound = {names.BOUND_POD: f"{pod.name}/{meta['uid']}", names.CLAIM: json.dumps(forged)}
-        ref = await world.declare("mallory", "evil", annotations=bound, poolRef={"name": "fast"})
-        world.sessions[ref].over = "forged"
+        ref = await world.forge("evil", bound, poolRef={"name": "fast"})
         if not late:
             world.end_leader()
         await world.until(lambda: world.leader, "served")

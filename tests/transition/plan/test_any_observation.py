@@ -1,5 +1,6 @@
 """Properties that every plan has, for any observation, however unlikely."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -171,34 +172,37 @@ SEEN = st.builds(
     heard=st.none() | HEARD,
     trouble=st.none() | TROUBLES,
 )
-MANY = settings(max_examples=300, deadline=None)
+# Each takes an observation.
+INVARIANTS: list[Callable[[Observed], None]] = []
+
+
+def invariant(check: Callable[[Observed], None]) -> Callable[[Observed], None]:
+    INVARIANTS.append(check)
+    return check
 
 
 def asked(made: Plan, kind: type) -> list:
     return [one for one in made.actions if isinstance(one, kind)]
 
 
-@MANY
-@given(SEEN)
-def test_no_pod_is_created_while_an_earlier_one_may_exist(seen):
+@invariant
+def no_pod_is_created_while_an_earlier_one_may_exist(seen):
     if asked(planned(seen), CreatePod):
         assert seen.pod is None
         assert seen.pod_gone or not (current_uid(seen.sandbox, seen.binding) or seen.claimed_pod)
         assert not {"Expired", "Suspended"} & true(planned(seen))
 
 
-@MANY
-@given(SEEN)
-def test_no_pod_is_created_against_its_queue(seen):
+@invariant
+def no_pod_is_created_against_its_queue(seen):
     if asked(planned(seen), CreatePod) and queue_of(seen.sandbox, seen.queues):
         said = seen.sandbox.status.admission
         assert said.state is AdmissionState.ADMITTED if said else seen.binding
         assert "Admitted" in true(planned(seen))
 
 
-@MANY
-@given(SEEN)
-def test_no_pod_is_created_without_default_deny_or_its_volume(seen):
+@invariant
+def no_pod_is_created_without_default_deny_or_its_volume(seen):
     made = planned(seen)
     for create in asked(made, CreatePod):
         before = made.actions[: made.actions.index(create)]
@@ -212,9 +216,8 @@ def test_no_pod_is_created_without_default_deny_or_its_volume(seen):
         assert seen.volume is not None or [one for one in before if isinstance(one, CreateVolume)]
 
 
-@MANY
-@given(SEEN)
-def test_a_ready_sandbox_is_isolated_and_has_a_live_pod(seen):
+@invariant
+def a_ready_sandbox_is_isolated_and_has_a_live_pod(seen):
     made = planned(seen)
     if "Ready" in true(made) and not seen.sandbox.meta.deleting:
         assert "Isolated" in true(made)
@@ -224,9 +227,8 @@ def test_a_ready_sandbox_is_isolated_and_has_a_live_pod(seen):
         assert made.status.pod_uid == seen.pod.uid
 
 
-@MANY
-@given(SEEN)
-def test_only_the_sandboxs_own_pod_is_deleted_or_greeted(seen):
+@invariant
+def only_the_sandboxs_own_pod_is_deleted_or_greeted(seen):
     made = planned(seen)
     for one in asked(made, DeletePod):
         assert (one.name, one.uid) == (seen.pod.name, seen.pod.uid)
@@ -236,9 +238,8 @@ def test_only_the_sandboxs_own_pod_is_deleted_or_greeted(seen):
         assert is_own(seen.pod, seen)
 
 
-@MANY
-@given(SEEN)
-def test_no_pod_is_taken_from_another_sandbox_or_a_pool(seen):
+@invariant
+def no_pod_is_taken_from_another_sandbox_or_a_pool(seen):
     taken = asked(planned(seen), AdoptPod)
     on_record = seen.pod is not None and seen.pod.uid == seen.sandbox.status.pod_uid
     for one in taken:
@@ -248,9 +249,8 @@ def test_no_pod_is_taken_from_another_sandbox_or_a_pool(seen):
         assert one.first == (seen.claimed_pod != (seen.pod.name, one.pod_uid))
 
 
-@MANY
-@given(SEEN)
-def test_an_object_of_an_ended_claim_gets_no_pod(seen):
+@invariant
+def an_object_of_an_ended_claim_gets_no_pod(seen):
     made, status = planned(seen), seen.sandbox.status
     claims = claims_own(seen.sandbox) is not None and settled_binding(seen.sandbox) is None
     unrecorded = not (status.pod_uid or status.restarts or status.workspace_claim)
@@ -258,9 +258,8 @@ def test_an_object_of_an_ended_claim_gets_no_pod(seen):
         assert not asked(made, CreatePod)
 
 
-@MANY
-@given(SEEN)
-def test_a_second_round_changes_nothing_and_counts_nothing_twice(seen):
+@invariant
+def a_second_round_changes_nothing_and_counts_nothing_twice(seen):
     made = planned(seen)
     assert made == planned(seen)
     assert made.status.restarts - seen.sandbox.status.restarts in {0, 1}
@@ -270,9 +269,8 @@ def test_a_second_round_changes_nothing_and_counts_nothing_twice(seen):
     assert not again.status_first or is_unchanged(again.status, made.status)
 
 
-@MANY
-@given(SEEN)
-def test_no_pod_is_created_on_a_workspace_in_use(seen):
+@invariant
+def no_pod_is_created_on_a_workspace_in_use(seen):
     made, status = planned(seen), seen.sandbox.status
     if seen.workspace_users and not status.workspace_claim and seen.volume and seen.volume.owner != META.uid:
         assert not asked(made, CreatePod)
@@ -280,9 +278,8 @@ def test_no_pod_is_created_on_a_workspace_in_use(seen):
         assert not asked(made, CreateVolume)
 
 
-@MANY
-@given(SEEN)
-def test_services_are_polled_only_from_a_ready_sandboxs_own_pod(seen):
+@invariant
+def services_are_polled_only_from_a_ready_sandboxs_own_pod(seen):
     made = planned(seen)
     if made.ask is not None:
         assert "Ready" in true(made)
@@ -296,9 +293,8 @@ def test_services_are_polled_only_from_a_ready_sandboxs_own_pod(seen):
         assert "Ready" in true(made) or {one.state for one in shown} == {ServiceState.UNKNOWN}
 
 
-@MANY
-@given(SEEN)
-def test_the_egress_targets_are_bounded(seen):
+@invariant
+def the_egress_targets_are_bounded(seen):
     made = planned(seen)
     assert len(made.actions) <= 8
     assert made.requeue_after is None or made.requeue_after >= 0
@@ -306,6 +302,14 @@ def test_the_egress_targets_are_bounded(seen):
         assert one.message
         assert len(one.message) <= 1024
     assert not seen.sandbox.meta.deleting or not made.actions
+
+
+@settings(max_examples=1000)
+@given(SEEN)
+def test_every_plan_keeps_the_invariants(seen):
+    # To draw an observation costs more than all of them.
+    for holds in INVARIANTS:
+        holds(seen)
 
 
 def test_the_recorded_status_belongs_to_this_sandbox():

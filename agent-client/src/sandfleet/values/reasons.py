@@ -41,12 +41,18 @@ class ClaimReason(StrEnum):
     """There is no such pool in the namespace, it is of another template, or it was removed."""
     TEMPLATE_NOT_FOUND = "TemplateNotFound"
     """There is no such SandboxTemplate in the namespace."""
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    """There is no such SandboxQueue in the namespace, or it was removed while the claim waited."""
+    PRIORITY_NOT_FOUND = "PriorityNotFound"
+    """The queue has no such priority class."""
+    PRIORITY_FORBIDDEN = "PriorityForbidden"
+    """RBAC does not allow the caller the priority class, which is restricted."""
     WORKSPACE_NOT_FOUND = "WorkspaceNotFound"
     """No released sandbox has left a workspace of this id."""
     SANDBOX_NOT_FOUND = "SandboxNotFound"
     """There is no such sandbox, or it has ended; the message says why."""
     SANDBOX_UNREADABLE = "SandboxUnreadable"
-    """The fleet cannot read the CodeSandbox: a newer release or a person wrote it. Lists and watches leave it out."""
+    """The fleet cannot read the CodeSandbox: a newer release or a person wrote it. Lists leave it out, and watches say why."""
     WORKSPACE_BUSY = "WorkspaceBusy"
     """Another sandbox uses the workspace."""
     WORKSPACE_EPHEMERAL = "WorkspaceEphemeral"
@@ -61,8 +67,10 @@ class ClaimReason(StrEnum):
     """The sandbox that this request id was answered with has ended; the message says why."""
     NO_LEASE = "NoLease"
     """The sandbox has no lease to renew: it lives as long as its CodeSandbox."""
+    QUOTA_TOO_SMALL = "QuotaTooSmall"
+    """One sandbox of the template requests more than the queue may use at all."""
     QUEUE_FULL = "QueueFull"
-    """As many claims wait as the fleet lets wait."""
+    """As many claims wait as the queue or the fleet lets wait."""
     NAMESPACE_QUEUE_FULL = "NamespaceQueueFull"
     """As many claims wait in the namespace as the settings let wait in one."""
     SANDBOX_LIMIT = "SandboxLimit"
@@ -93,6 +101,19 @@ class ClaimReason(StrEnum):
     """The API server refused or did not answer a request of the fleet."""
 
 
+class GatewayReason(StrEnum):
+    """Why the gateway refuses or ends a connection, beside what the fleet says."""
+
+    INVALID_TUNNEL = "InvalidTunnel"
+    """A message of a tunnel is out of order or too large, or its token is of another caller."""
+    TOO_MANY_TUNNELS = "TooManyTunnels"
+    """The caller, or all callers together, have as many connections through the gateway as allowed."""
+    SANDBOX_REPLACED = "SandboxReplaced"
+    """Another pod serves the sandbox than the one that the connection through the gateway leads to."""
+    ROUTE_UNKNOWN = "RouteUnknown"
+    """The gateway cannot ask the fleet where the sandbox is and whether the caller may still connect."""
+
+
 class QueueReason(StrEnum):
     """Why a claim waits: the reason of a Queued, beside the reasons of its pool."""
 
@@ -102,6 +123,12 @@ class QueueReason(StrEnum):
     """A sandbox is being started for this claim alone, as for a claim on an earlier workspace."""
     SANDBOX_LIMIT = "SandboxLimit"
     """The pool or the fleet has as many sandboxes as it may have."""
+    QUOTA_REACHED = "QuotaReached"
+    """The claim's queue uses all of its quota and of its borrowing limit."""
+    COHORT_EXHAUSTED = "CohortExhausted"
+    """The cohort has nothing left that the claim's queue could use: other queues use it."""
+    QUEUE_HELD = "QueueHeld"
+    """The stopPolicy of the claim's queue lets it admit nothing now."""
     TAKING_OVER = "TakingOver"
     """A new leader of the fleet still learns which sandboxes exist."""
 
@@ -149,5 +176,7 @@ class EndReason(StrEnum):
     """The API server did not create its pod or its volume."""
     NOT_NEEDED = "NotNeeded"
     """It was warm, and its pool needs fewer warm sandboxes or newer ones."""
+    QUEUE_DRAINED = "QueueDrained"
+    """The stopPolicy of its queue is HoldAndDrain."""
     UNHEALTHY = "Unhealthy"
     """It was warm, and its pod was no longer ready."""
