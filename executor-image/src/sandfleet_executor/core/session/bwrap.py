@@ -1,6 +1,6 @@
 """The session namespace as arguments of bubblewrap (D5): an allow-list, never the host's whole root."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 # The worker is a package of this name, so that no module of the user's is hidden by it.
@@ -51,6 +51,7 @@ FIXED = (
     "PYTHONHASHSEED",
     "TZ",
 )
+PYTHON_PATH = "PYTHONPATH"
 HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"
 
 
@@ -176,12 +177,13 @@ def program(host: Host, *, user_id: int | None, start: str) -> list[str]:
     return python
 
 
-def environment(host: Host, threads: int, workspace: str = WORKSPACE) -> dict[str, str]:
-    """What every process of the session starts with (D15). `workspace` as user code sees it."""
+def environment(host: Host, threads: int, workspace: str = WORKSPACE, worker: str = WORKER_MOUNT) -> dict[str, str]:
+    """What every process of the session starts with (D15). Folders are as user code sees them."""
     count = str(threads)
     packages = f"{workspace}/{PACKAGES}"
+    shims = f"{worker}/shims"
     return {
-        "PATH": f"{host.python.rpartition('/')[0]}:{packages}/bin:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{shims}/bin:{host.python.rpartition('/')[0]}:{packages}/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": workspace,
         "USER": "sandbox",
         "LOGNAME": "sandbox",
@@ -195,9 +197,19 @@ def environment(host: Host, threads: int, workspace: str = WORKSPACE) -> dict[st
         "TERM": "dumb",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
+        # The session's pip, and the folder of its packages on the path of each Python.
+        PYTHON_PATH: shims,
         "SANDFLEET_PACKAGES": packages,
+        "SANDFLEET_PYTHON": host.python,
         "OMP_NUM_THREADS": count,
         "OPENBLAS_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,
         "NUMEXPR_NUM_THREADS": count,
     }
+
+
+def with_own(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The session's variables with given ones over them; a given PYTHONPATH comes before the session's."""
+    before, after = given.get(PYTHON_PATH), own.get(PYTHON_PATH)
+    both = {PYTHON_PATH: f"{before}:{after}"} if before and after else {}
+    return {**own, **given, **both}

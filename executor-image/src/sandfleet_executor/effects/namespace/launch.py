@@ -101,9 +101,18 @@ def bubblewrap(
         data_fds=fds,
         info_fd=null,
     )
-    environment = bwrap.environment(host, THREADS)
-    pairs = [part for name, value in environment.items() for part in ("--setenv", name, value)]
+    # PID 1 imports nothing of the session's packages.
+    own = {name: value for name, value in session_environment(config).items() if name != bwrap.PYTHON_PATH}
+    pairs = [part for name, value in own.items() for part in ("--setenv", name, value)]
     return [found, *arguments, *pairs], [*fds, null]
+
+
+def session_environment(config: ExecutorConfig) -> dict[str, str]:
+    """What every process of the session starts with."""
+    if config.isolation == "namespace":
+        return bwrap.environment(this_host(), THREADS)
+    worker = f"{link_worker(config.private_dir)}/{bwrap.WORKER_PACKAGE}"
+    return bwrap.environment(this_host(), THREADS, config.workspace, worker)
 
 
 def link_worker(private_dir: str) -> str:

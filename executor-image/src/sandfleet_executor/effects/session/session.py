@@ -31,7 +31,7 @@ from sandfleet_executor.effects.executions.registry import Executions
 from sandfleet_executor.effects.files.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.files.threads import FileThreads
 from sandfleet_executor.effects.namespace.keeper import NamespaceKeeper
-from sandfleet_executor.effects.namespace.launch import THREADS, this_host
+from sandfleet_executor.effects.namespace.launch import session_environment, this_host
 from sandfleet_executor.effects.namespace.namespace import Namespace
 from sandfleet_executor.effects.services.manager import Services, ServiceSession
 from sandfleet_executor.effects.session import disk
@@ -66,9 +66,8 @@ class Session:
         self.started = time.time()
         self.closed = asyncio.Event()
         # The machine does not change: looked at once, and not for every command.
-        host = this_host()
-        self._envs = bwrap.environment(host, THREADS, self.workdir) | dict(config.envs)
-        self.mounts = Mounts(config, host.prefixes, workspace_fd, threads)
+        self._envs = bwrap.with_own(config.envs, session_environment(config))
+        self.mounts = Mounts(config, this_host().prefixes, workspace_fd, threads)
         self._commands: dict[str, Command] = {}
         now = time.monotonic()
         self.tenancy = Tenancy(Lease(now + config.lease if config.lease else None, config.idle_timeout), now)
@@ -143,7 +142,7 @@ class Session:
         if not self.session_id:
             before, self.limits = self.limits, fitting(limits)
             self.session_id = session_id
-            self._envs = self._envs | envs
+            self._envs = self.environment(envs)
             if self.mounts.add(mounts) or self.limits != before:
                 # No user code has run yet: the namespace is made again, with the lower limits and the mounts.
                 await self.namespaces.close()
@@ -203,7 +202,7 @@ class Session:
 
     def environment(self, envs: dict[str, str]) -> dict[str, str]:
         """The variables that a context or command starts with."""
-        return self._envs | envs
+        return bwrap.with_own(envs, self._envs)
 
     @property
     def workdir(self) -> str:

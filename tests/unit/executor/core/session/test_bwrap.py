@@ -142,8 +142,21 @@ def test_every_process_starts_with_a_fixed_seed_zone_locale_and_count_of_threads
     assert {name: value for name, value in found.items() if name.endswith("_THREADS")} == {
         f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
     }
-    # What is installed into the workspace never comes before the system's.
-    assert found["PATH"].split(":")[0] == "/srv/venv/bin"
+    # What is installed into the workspace never comes before the system's; only the session's pip does.
+    assert found["PATH"].split(":")[:2] == ["/opt/sandfleet/_sandfleet_worker/shims/bin", "/srv/venv/bin"]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, {"A": "own", "PYTHONPATH": "/own"}),
+        ({"A": "given", "B": ""}, {"A": "given", "B": "", "PYTHONPATH": "/own"}),
+        ({"PYTHONPATH": "/given"}, {"A": "own", "PYTHONPATH": "/given:/own"}),
+        ({"PYTHONPATH": ""}, {"A": "own", "PYTHONPATH": ""}),
+    ],
+)
+def test_given_variables_come_over_the_session_s_and_a_given_path_comes_before_its_own(given, found):
+    assert bwrap.with_own(given, {"A": "own", "PYTHONPATH": "/own"}) == found
 
 
 def test_an_interpreter_below_tmp_is_mounted_after_tmp_and_its_folders_can_be_entered():
