@@ -49,6 +49,7 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
                 lease_of(request),
                 requests.check_envs(request.envs),
                 self._session.config.limits.lowered(convert.limits_wish(request.limits)),
+                request.mounts,
             )
         return pb.OpenResponse(description=describe(self._session, namespace))
 

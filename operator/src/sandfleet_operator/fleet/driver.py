@@ -13,7 +13,17 @@ from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.backend import Backend, Event, Exited, Made, NotMade, Ready, Removed, TakenError
 from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
 from sandfleet_operator.fleet.priority_gate import PriorityGate
-from sandfleet_operator.plan.scheduler.actions import Action, Answer, AskLease, Bind, DropWorkspace, Gone, Start, Stop
+from sandfleet_operator.plan.scheduler.actions import (
+    Action,
+    Admit,
+    Answer,
+    AskLease,
+    Bind,
+    DropWorkspace,
+    Gone,
+    Start,
+    Stop,
+)
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -51,7 +61,10 @@ class Executors(Protocol):
 
 
 class FleetDriver:
-    """One event loop's; every method that asks for time uses `clock`. `renewed` is called after each renewal."""
+    """One event loop's; every method that asks for time uses `clock`.
+
+    `renewed` is called after each renewal, `admitted` with the key of each declared sandbox that has its quota.
+    """
 
     def __init__(
         self,
@@ -60,12 +73,15 @@ class FleetDriver:
         executors: Executors,
         clock: Callable[[], float],
         renewed: Callable[[Sandbox], None] = lambda _: None,
+        *,
+        admitted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.scheduler = scheduler
         self._backend = backend
         self._executors = executors
         self._clock = clock
         self._renewed = renewed
+        self._admitted = admitted
         self._watches = ClaimWatches(self._left)
         self._changes: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -274,6 +290,8 @@ class FleetDriver:
             case Gone(sandbox):
                 _LOG.debug("sandbox %s is gone: %s", sandbox.sandbox_id, sandbox.ended_reason)
                 self._spawn(self._backend.gone(sandbox))
+            case Admit(key):
+                self._admitted(key)
 
     async def _connect(self, sandbox_uid: str, address: str) -> None:
         sandbox = self.scheduler.inventory.of_incarnation(sandbox_uid)
