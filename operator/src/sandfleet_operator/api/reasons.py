@@ -164,6 +164,12 @@ class ClaimReason(CallReason):
         "No released sandbox has left a workspace of this id.",
         "Claim without a workspace, and keep the workspace of the new sandbox.",
     )
+    CLAIM_NOT_FOUND = (
+        "ClaimNotFound",
+        Code.NOT_FOUND,
+        "The caller has no claim of this request id that waits or was answered.",
+        "Use the request id of the claim, and the same service account.",
+    )
     SANDBOX_NOT_FOUND = (
         "SandboxNotFound",
         Code.NOT_FOUND,
