@@ -54,7 +54,7 @@ class ClaimReason(StrEnum):
     SANDBOX_NOT_FOUND = "SandboxNotFound"
     """There is no such sandbox, or it has ended; the message says why."""
     SANDBOX_UNREADABLE = "SandboxUnreadable"
-    """The fleet cannot read the CodeSandbox: a newer release or a person wrote it. Lists and watches leave it out."""
+    """The fleet cannot read the CodeSandbox: a newer release or a person wrote it. Lists leave it out, and watches say why."""
     WORKSPACE_BUSY = "WorkspaceBusy"
     """Another sandbox uses the workspace."""
     WORKSPACE_EPHEMERAL = "WorkspaceEphemeral"

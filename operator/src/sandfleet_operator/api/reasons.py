@@ -179,7 +179,7 @@ class ClaimReason(CallReason):
     SANDBOX_UNREADABLE = (
         "SandboxUnreadable",
         Code.FAILED_PRECONDITION,
-        "The fleet cannot read the CodeSandbox: a newer release or a person wrote it. Lists and watches leave it out.",
+        "The fleet cannot read the CodeSandbox: a newer release or a person wrote it. Lists leave it out, and watches say why.",
         "Upgrade the fleet, or correct the field that the message names.",
     )
     WORKSPACE_BUSY = (

@@ -297,16 +297,28 @@ class WatchRequest(_message.Message):
     def __init__(self, label_selector: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class WatchResponse(_message.Message):
-    __slots__ = ("sequence", "changed", "removed", "synced")
+    __slots__ = ("sequence", "changed", "removed", "synced", "unreadable")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     SYNCED_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     changed: Sandbox
     removed: Sandbox
     synced: bool
-    def __init__(self, sequence: _Optional[int] = ..., changed: _Optional[_Union[Sandbox, _Mapping]] = ..., removed: _Optional[_Union[Sandbox, _Mapping]] = ..., synced: _Optional[bool] = ...) -> None: ...
+    unreadable: UnreadableSandbox
+    def __init__(self, sequence: _Optional[int] = ..., changed: _Optional[_Union[Sandbox, _Mapping]] = ..., removed: _Optional[_Union[Sandbox, _Mapping]] = ..., synced: _Optional[bool] = ..., unreadable: _Optional[_Union[UnreadableSandbox, _Mapping]] = ...) -> None: ...
+
+class UnreadableSandbox(_message.Message):
+    __slots__ = ("sandbox_id", "reason", "message")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    reason: str
+    message: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Pool(_message.Message):
     __slots__ = ("pool_id", "template", "target_warm", "warm", "starting", "claimed", "waiting", "hit_rate", "reason")
