@@ -276,7 +276,7 @@ class ClaimReason(CallReason):
     )
     START_TIMEOUT = (
         "StartTimeout",
-        Code.INTERNAL,
+        Code.DEADLINE_EXCEEDED,
         "Sandboxes of the pool are not ready in time.",
         "Look at the pods' events: images, volumes and nodes are the usual causes.",
     )
