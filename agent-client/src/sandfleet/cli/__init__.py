@@ -33,6 +33,7 @@ _COMMANDS = {
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
     "dev": ("sandfleet.cli.dev", "serve a fleet on this machine until Ctrl-C"),
+    "simulate": ("sandfleet.cli.simulate", "simulate a fleet and its queues under a load"),
     "completion": ("sandfleet.cli.completion", "print what makes bash, zsh or fish complete this command"),
 }
 # Short for `sandboxes ls`, …
