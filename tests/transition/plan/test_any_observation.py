@@ -6,7 +6,15 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandfleet_operator.api.conditions import Reason
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, OperatingMode, SandboxStatus, ServiceState, ServiceStatus
+from sandfleet_operator.api.kinds.sandbox import (
+    AdmissionState,
+    AdmissionStatus,
+    CodeSandbox,
+    OperatingMode,
+    SandboxStatus,
+    ServiceState,
+    ServiceStatus,
+)
 from sandfleet_operator.api.kinds.template import Retention, Workspace
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.actions import (
@@ -18,6 +26,7 @@ from sandfleet_operator.plan.sandbox.actions import (
     Greet,
     Plan,
 )
+from sandfleet_operator.plan.sandbox.admission import queue_of
 from sandfleet_operator.plan.sandbox.binding import claims_own, current_uid, settled_binding
 from sandfleet_operator.plan.sandbox.dependencies import is_own
 from sandfleet_operator.plan.sandbox.observed import Contact, Heard, Observed, Pod, Trouble
@@ -89,6 +98,7 @@ def pods(draw) -> Pod:
     return replace(made, **draw(changes))
 
 
+ADMISSIONS = [None, None, *(AdmissionStatus(queue="team", state=state, time=NOW) for state in AdmissionState)]
 WORKSPACES = [Workspace(size=1 << 50), Workspace(retention=Retention.RETAIN), Workspace(claim_name="workspace-left")]
 
 
@@ -103,11 +113,13 @@ def sandboxes(draw) -> CodeSandbox:
             "lifetime": st.sampled_from([10.0, 1000.0, 5000.0]),
             "egress": st.sampled_from([opens(), opens(("203.0.113.0/25", 443)), opens("0.0.0.0/0")]),
             "workspace": st.sampled_from(WORKSPACES),
+            "queue": st.just("team"),
         },
     )
     claim = draw(st.sampled_from(["", record(), record(META.uid), "broken"])) if bound else ""
     settled = draw(st.booleans())
-    made = sandbox(draw(st.sampled_from(STATUSES)), bound=bound, claim=claim, settled=settled, **draw(spec))
+    status = replace(draw(st.sampled_from(STATUSES)), admission=draw(st.sampled_from(ADMISSIONS)))
+    made = sandbox(status, bound=bound, claim=claim, settled=settled, **draw(spec))
     return replace(made, meta=replace(made.meta, deleting=draw(st.integers(0, 9)) == 9))
 
 
@@ -151,6 +163,7 @@ SEEN = st.builds(
     pod_gone=st.booleans(),
     volume=st.none() | VOLUMES,
     policies=st.sets(st.sampled_from(sorted(policies()))).map(lambda kept: {name: policies()[name] for name in kept}),
+    queues=st.sampled_from([frozenset(), frozenset(), frozenset({"team"}), frozenset({"default"})]),
     keys=st.booleans(),
     workspace_users=st.sampled_from([(), (), ("pod other",)]),
     storage_problem=st.sampled_from(["", "", "cannot make a workspace: no class"]),
@@ -178,6 +191,14 @@ def no_pod_is_created_while_an_earlier_one_may_exist(seen):
         assert seen.pod is None
         assert seen.pod_gone or not (current_uid(seen.sandbox, seen.binding) or seen.claimed_pod)
         assert not {"Expired", "Suspended"} & true(planned(seen))
+
+
+@invariant
+def no_pod_is_created_against_its_queue(seen):
+    if asked(planned(seen), CreatePod) and queue_of(seen.sandbox, seen.queues):
+        said = seen.sandbox.status.admission
+        assert said.state is AdmissionState.ADMITTED if said else seen.binding
+        assert "Admitted" in true(planned(seen))
 
 
 @invariant

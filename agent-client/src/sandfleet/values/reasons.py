@@ -49,6 +49,8 @@ class ClaimReason(StrEnum):
     """RBAC does not allow the caller the priority class, which is restricted."""
     WORKSPACE_NOT_FOUND = "WorkspaceNotFound"
     """No released sandbox has left a workspace of this id."""
+    CLAIM_NOT_FOUND = "ClaimNotFound"
+    """The caller has no claim of this request id that waits or was answered."""
     SANDBOX_NOT_FOUND = "SandboxNotFound"
     """There is no such sandbox, or it has ended; the message says why."""
     SANDBOX_UNREADABLE = "SandboxUnreadable"

@@ -164,6 +164,12 @@ class ClaimReason(CallReason):
         "No released sandbox has left a workspace of this id.",
         "Claim without a workspace, and keep the workspace of the new sandbox.",
     )
+    CLAIM_NOT_FOUND = (
+        "ClaimNotFound",
+        Code.NOT_FOUND,
+        "The caller has no claim of this request id that waits or was answered.",
+        "Use the request id of the claim, and the same service account.",
+    )
     SANDBOX_NOT_FOUND = (
         "SandboxNotFound",
         Code.NOT_FOUND,
@@ -270,7 +276,7 @@ class ClaimReason(CallReason):
     )
     START_TIMEOUT = (
         "StartTimeout",
-        Code.INTERNAL,
+        Code.DEADLINE_EXCEEDED,
         "Sandboxes of the pool are not ready in time.",
         "Look at the pods' events: images, volumes and nodes are the usual causes.",
     )

@@ -29,6 +29,7 @@ MAX_COUNT = (1 << 31) - 1
 PASSING = frozenset(
     one.value
     for one in (
+        Reason.WAITING_FOR_ADMISSION,
         Reason.WAITING_FOR_CLAIM,
         Reason.WORKSPACE_PENDING,
         Reason.WORKSPACE_IN_USE,
