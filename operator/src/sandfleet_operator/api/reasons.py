@@ -78,6 +78,12 @@ class ClaimReason(CallReason):
         "The claim asks for an isolation that does not exist.",
         "Ask for one of the isolations of the API.",
     )
+    INVALID_MOUNT = (
+        "InvalidMount",
+        Code.INVALID_ARGUMENT,
+        "A mount is malformed, overlaps another one, or covers a path of the system.",
+        "The message says which, and docs/howto/mounts.md what can be mounted.",
+    )
     INVALID_SELECTOR = (
         "InvalidSelector",
         Code.INVALID_ARGUMENT,
@@ -87,7 +93,7 @@ class ClaimReason(CallReason):
     INVALID_CLAIM = (
         "InvalidClaim",
         Code.INVALID_ARGUMENT,
-        "The executor refuses the claim's environment or limits.",
+        "The executor refuses the claim's environment, limits or mounts.",
         "The message repeats the executor's refusal.",
     )
     NO_CLUSTER = (

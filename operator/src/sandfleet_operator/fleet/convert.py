@@ -58,6 +58,7 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
         pool=name,
         labels=dict(request.labels),
         envs=dict(request.envs),
+        mounts=dict(request.mounts),
         lease=template.lease if lease is None else lease,
         idle_timeout=seconds(request, "idle_timeout"),
         workspace_id=request.workspace_id,

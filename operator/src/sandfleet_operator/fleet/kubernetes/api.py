@@ -7,6 +7,7 @@ from dataclasses import replace
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kinds.template import Retention
@@ -83,6 +84,9 @@ class KubernetesFleetApi:
         if size > MAX_ENVS_JSON // 2:
             why = f"the environment of {size} characters is larger than {MAX_ENVS_JSON // 2}"
             raise ClaimReason.INVALID_ENVIRONMENT.error(f"cannot claim: {why}")
+        if recipe.wanted is not None:
+            # The executor would refuse what overlaps with the template's, but only after a pod was bound.
+            check_mounts({**recipe.wanted.mounts, **claim.mounts})
         named, default = (f"{recipe.namespace}/{name}" for name in (claim.queue, DEFAULT_QUEUE))
         queue = self._kubernetes.scheduler.queues.named(named if claim.queue else "", default)
         return replace(
