@@ -27,7 +27,7 @@ LOADS = files("sandfleet_operator.simulation") / "loads"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line asks for: agent-client/src/sandfleet/cli/simulate.py."""
+    """What the command line asks for: agent-client/src/sandfleet/cli/fleets/simulate.py."""
 
     load: Annotated[str, at("load")] = "office-day"
     names_only: Annotated[bool, at("list")] = False
