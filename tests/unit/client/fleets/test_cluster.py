@@ -117,7 +117,7 @@ def test_a_fleet_whose_address_answers_is_reached_there_and_its_gateway_by_a_por
     assert kubectl.forwarding() == 0
     assert found.gateway
     assert found.gateway() == "127.0.0.1:40001"
-    assert kubectl.asked()[-1] == [*FORWARD, "pod/fleet-5", ":8444"]
+    assert kubectl.asked()[-1] == [*FORWARD, "service/sandfleet-gateway", ":8444"]
 
 
 def test_a_fleet_whose_address_does_not_answer_is_reached_by_a_port_forward(
