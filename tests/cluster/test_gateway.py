@@ -15,7 +15,7 @@ import pytest
 from cluster.access_bed import a_grant, an_agent, an_object
 from cluster.fixtures import helm_of
 from cluster.harness.api import has_condition
-from cluster.harness.testing import Cluster, Probe, probe_pod
+from cluster.harness.testing import CONTROL_PORT, Cluster, Probe, probe_pod
 from cluster.operators import RESTRICTED_LABELS, sandbox, template
 from cluster.releases import IMAGE, SANDBOX_IMAGE, Release
 from sandfleet import AsyncSandbox
@@ -140,14 +140,21 @@ async def test_cells_files_and_ports_work_and_the_sandbox_is_gvisors(bed: Bed, o
         assert await one.files.read("data", format="bytes") == data
         handle = await one.commands.run("python3 -um http.server 8000", background=True)
         async with await one.forward(8000) as forward:
-            for _ in range(100):
-                reader, writer = await asyncio.open_connection("127.0.0.1", forward.local_port)
-                writer.write(b"HEAD /data HTTP/1.0\r\n\r\n")
-                if b"200 OK" in (said := await reader.read()):
-                    break
-                await asyncio.sleep(0.1)
+            async with asyncio.timeout(30):
+                while b"200 OK" not in (said := await headers(forward.local_port)):
+                    await asyncio.sleep(0.1)
             assert f"Content-Length: {len(data)}".encode() in said
         await handle.kill()
+
+
+async def headers(port: int) -> bytes:
+    """What a web server says of the file; nothing while it does not listen yet."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"HEAD /data HTTP/1.0\r\n\r\n")
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
 
 
 async def test_a_claim_works_from_outside_and_its_pod_may_be_replaced(bed: Bed, outside: None) -> None:
@@ -179,7 +186,7 @@ def test_no_pod_reaches_the_gateways_port(bed: Bed, new_namespace) -> None:
     """Control: the pod itself does, by its loopback, and others its health."""
     pod = bed.pod_of("gateway")
     address, namespace = pod["status"]["podIP"], new_namespace()
-    prober = bed.cluster.run_pod(probe_pod(namespace, "prober"))
+    prober = bed.cluster.run_pod(probe_pod(namespace, "prober", ["serve", str(CONTROL_PORT)]))
     seen = Probe(prober["status"]["podIP"]).dial([f"tcp:{address}:8444", f"tcp:{address}:8081"])
     assert seen == {f"tcp:{address}:8444": False, f"tcp:{address}:8081": True}
 
@@ -194,7 +201,9 @@ async def test_a_right_that_is_taken_ends_an_open_connection(bed: Bed, outside: 
             await asyncio.sleep(0.1)
         await asyncio.to_thread(bed.cluster.kubectl, "delete", "rolebinding", "agent", "-n", bed.work)
         began = time.monotonic()
+        execution = await running
+        assert (execution.outcome, execution.reason) == ("lost", "Forbidden")
         with pytest.raises(AccessDenied):
-            await running
+            await one.run_code("1 + 1")
         # A check every 15 s, and a right is remembered for 10 s.
         assert time.monotonic() - began < 40

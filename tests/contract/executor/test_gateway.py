@@ -118,6 +118,20 @@ async def test_a_caller_whose_right_is_taken_is_told_so(bed, sandbox):
             await asyncio.sleep(0.1)
 
 
+async def test_an_execution_whose_caller_loses_the_right_is_lost_and_says_why(bed, sandbox):
+    heard = []
+    running = asyncio.ensure_future(
+        sandbox.run_code(
+            "import time\nfor n in range(300): print(n, flush=True); time.sleep(0.1)", on_stdout=heard.append
+        )
+    )
+    await until(lambda: heard)
+    bed.forbid()
+    execution = await running
+    assert (execution.outcome, execution.reason) == ("lost", "Forbidden")
+    assert "alice may not create codesandboxes/connect" in execution.message
+
+
 async def test_a_gateway_that_is_full_is_named(bed, executor, fleet):
     await bed.restart(per_caller=0)
     sandbox = await AsyncSandbox.connect("team/one", fleet=fleet, rpc_timeout=2.0)
