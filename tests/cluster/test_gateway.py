@@ -1,4 +1,4 @@
-"""From outside the cluster's network: the release's gateway, reached by a real port-forward under a user's own rights."""
+"""The release's gateway, reached from outside by a real port-forward under a user's own rights."""
 
 from __future__ import annotations
 

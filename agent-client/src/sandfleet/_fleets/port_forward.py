@@ -100,7 +100,10 @@ _running: dict[_Key, PortForward] = {}
 
 
 def address(kubectl: str, namespace: str, target: str, port: int) -> str:
-    """Return where a port of a pod or a service is on this machine: "127.0.0.1:PORT". It may block. Raises UnavailableError."""
+    """Return where a port of a pod or a service is on this machine: "127.0.0.1:PORT".
+
+    It may block. Raises UnavailableError.
+    """
     key = (kubectl, os.environ.get("KUBECONFIG"), namespace, target, port)
     with _lock:
         for other in [each for each, one in _running.items() if not one.alive]:

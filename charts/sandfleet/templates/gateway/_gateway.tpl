@@ -1,4 +1,4 @@
-{{- /* Not empty where there is a gateway: without a fleet it would have nobody to ask. */}}
+{{- /* Not empty where there is a gateway: without a fleet it could ask none. */}}
 {{- define "sandfleet.gateway.runs" -}}
 {{- and .Values.fleet.enabled .Values.gateway.enabled | ternary "true" "" }}
 {{- end }}

@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`fleet` is its HOST:PORT. `credentials` is a folder, as clients in pods have it: `ca.crt`, and `token` of the own account."""
+    """`fleet` is its HOST:PORT. `credentials` is a folder with `ca.crt`, and with `token` of the gateway's account."""
 
     fleet: str
     credentials: Path
