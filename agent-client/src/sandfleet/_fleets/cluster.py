@@ -342,8 +342,17 @@ def _kubectl(program: str, *arguments: str) -> str:
     if done.returncode:
         # The lines before the last one are its attempts.
         said = done.stderr.strip().rpartition("\n")[2][:_SAID_LIMIT]
-        raise _error(f"`kubectl {' '.join(arguments)}` failed: {said}", "KubectlFailed")
+        raise _error(f"`kubectl {' '.join(arguments)}` failed: {said}{_advice(said)}", "KubectlFailed")
     return done.stdout
+
+
+def _advice(said: str) -> str:
+    """Say what to do where kubectl's own words do not."""
+    if "current-context" in said or "localhost:8080" in said:
+        return "; kubectl knows no cluster: set KUBECONFIG, or choose a context with `kubectl config use-context`"
+    if '"sandfleet-ca" not found' in said:
+        return "; Sandfleet is not installed there, or in another namespace: name it with SANDFLEET_NAMESPACE"
+    return ""
 
 
 def _read(path: Path, what: str) -> bytes:
