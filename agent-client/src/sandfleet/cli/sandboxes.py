@@ -251,6 +251,7 @@ def _get(options: argparse.Namespace) -> int:
         "created": table.moment(info.created),
         "lease ends": table.moment(info.lease_expires),
         "workspace": info.workspace_id or "-",
+        "mounts": table.pairs(info.mounts.items()),
         "isolation": f"{info.isolation} ({', '.join(info.separations) or 'nothing said'})",
         "egress": f"{info.egress.state} ({info.egress.message or 'nothing said'})",
         "kernel": info.kernel,
