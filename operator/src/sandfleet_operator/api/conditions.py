@@ -256,6 +256,36 @@ class Reason(Word):
         "The sandbox waits in its queue and gets no pod before the fleet has admitted it. The message is the fleet's.",
         "Wait, or delete sandboxes of the queue. `kubectl get sbq` shows how full the queue is. If the message does not change, check that the fleet runs and has a leader.",
     )
+    QUOTA_REACHED = (
+        "QuotaReached",
+        "The queue uses all of its quota and of its borrowing limit; the message has the numbers.",
+        "Wait until a sandbox of the queue ends, delete or suspend one, or have the quota raised.",
+    )
+    COHORT_EXHAUSTED = (
+        "CohortExhausted",
+        "The queue's cohort has nothing left that the queue could use: other queues use it.",
+        "Wait. Quota that others have borrowed returns to its owner as their sandboxes end.",
+    )
+    QUOTA_TOO_SMALL = (
+        "QuotaTooSmall",
+        "The sandbox requests more than its queue may ever use.",
+        "Use a template with lower requests or lower resources.limits, or have the quota raised.",
+    )
+    QUEUE_HELD = (
+        "QueueHeld",
+        "The queue admits nothing now: its stopPolicy says so, or the fleet cannot read the queue.",
+        "Wait, or ask the platform team. `kubectl describe sbq NAME` has the reason.",
+    )
+    QUEUE_DRAINED = (
+        "QueueDrained",
+        "The queue's stopPolicy is HoldAndDrain: the pod ends and the workspace is kept.",
+        "Wait until the platform team sets stopPolicy to None. The sandbox then gets a new pod on the same workspace.",
+    )
+    PRIORITY_NOT_FOUND = (
+        "PriorityNotFound",
+        "The queue has no priority class with the name in spec.priorityClass.",
+        "Create the sandbox again with one of the queue's priorityClasses, or have the class added to the queue.",
+    )
     QUEUE_NOT_FOUND = (
         "QueueNotFound",
         "The namespace has no SandboxQueue with the name in spec.queueRef.",

@@ -45,7 +45,8 @@ def plan(seen: Observed, now: float, settings: Settings) -> Plan:
 
 
 def _with_admitted(seen: Observed, status: SandboxStatus, now: float) -> SandboxStatus:
-    found = admission_of(seen)
+    said, found = seen.sandbox.status.admission, admission_of(seen)
+    status = replace(status, observed_admission=said.time if said else None)
     if found is None:
         return status
     return with_admission(status, found.admitted, found.finding, seen.sandbox.status, now)
@@ -71,8 +72,6 @@ def _plan_round(seen: Observed, now: float, settings: Settings) -> Plan:
         return _plan_without_pod(seen, status, now, held=ended)
     if end is not None:
         return _record_end(seen, end, now, settings)
-    if (held := held_by_queue(seen)) is not None:
-        return _plan_without_pod(seen, status, now, held=held)
     if status.crashes > settings.recovery.max_crashes:
         return _plan_without_pod(seen, status, now, broken=_too_many_crashes(status))
     return _plan_to_run(seen, now, settings)
@@ -121,6 +120,9 @@ def _plan_without_pod(
     gone = pod is None or not dependencies.is_own(pod, seen)
     if gone:
         status = restarts.forget_pod(status)
+    elif held is not None and pod is not None:
+        # What it counts for is free when the status names no pod.
+        status = replace(status, pod=pod.name, pod_uid=pod.uid)
     kept: tuple[SandboxAction, ...] = ()
     if expired is None or expired.reason is not Reason.CLAIM_OVER:
         # Record the warm pod's workspace, so that a sandbox that never ran under its own name keeps it.
@@ -170,6 +172,8 @@ def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
     wanted = _wanted(seen, settings)
     if isinstance(wanted, Refusal):
         return _plan_refused(seen, wanted, now, settings)
+    if (held := held_by_queue(seen, wanted)) is not None:
+        return _plan_without_pod(seen, seen.sandbox.status, now, held=held)
     policies = dependencies.policies(seen, wanted, settings)
     volume = dependencies.volume(seen, wanted)
     lifetime = lifetime_left(seen, now, settings)
