@@ -1,6 +1,7 @@
 """Templates, sandboxes and settings for tests: other fields are filled in, or drawn by Hypothesis."""
 
 import ipaddress
+import math
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -139,7 +140,7 @@ LIMITS = st.builds(
     Limits,
     tmp_bytes=st.sampled_from([0, 16 * MIB, 256 * MIB, 512 * MIB]),
     processes=st.sampled_from([0, 8, 256, 512]),
-    max_timeout=st.sampled_from([0.0, 10.0, 3600.0]),
+    max_timeout=st.sampled_from([0.0, 10.0, 3600.0, math.inf]),
     default_timeout=st.sampled_from([0.0, 5.0, 300.0]),
     open_files=st.sampled_from([0, 64, 4096, 8192]),
     disk_bytes=st.sampled_from([0, MIB, 10 * GIB, 20 * GIB]),
@@ -166,6 +167,7 @@ def templates(draw) -> TemplateSpec:
         limits=either(draw, TEMPLATE_LIMITS, LIMITS),
         workspace=Workspace(draw(st.sampled_from([MIB, GIB, 10 * GIB])), draw(CLASSES), draw(RETENTIONS)),
         envs=draw(ENVS),
+        mounts=either(draw, {}, st.just({"/app": "", "/logs": "out/logs"})),
         secret_envs=either(draw, (), st.just((SecretEnv("tokens"), SecretEnv("more", "MORE_", optional=True)))),
         egress=draw(EGRESS),
         contracts=either(draw, tuple(Contract), st.lists(CONTRACTS, min_size=1, unique=True).map(tuple)),
@@ -186,6 +188,7 @@ def specs(draw, template: TemplateSpec) -> SandboxSpec:
         resources=either(draw, Resources(), st.just(template.resources) | resources(lowest=0)),
         limits=either(draw, Limits(), LIMITS),
         envs=draw(ENVS),
+        mounts=either(draw, {}, st.sampled_from([{"/app": "mine"}, {"/home/user": "."}, {"/app/inner": ""}])),
         egress=draw(
             st.none() | st.just(template.egress) | parts_of(template.egress) | parts_of(template.egress) | EGRESS
         ),

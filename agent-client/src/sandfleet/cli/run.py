@@ -56,6 +56,9 @@ def run(options: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError) as error:
         refuse(f"cannot run {options.file}: {what(error)}", error, as_json=options.json)
         return USAGE
+    if options.sandbox and options.mount:
+        refuse("cannot mount folders in a sandbox that exists: give --mount where it is created", as_json=options.json)
+        return USAGE
     if options.upload and not options.upload.is_dir():
         refuse(f"cannot upload {options.upload}: it is not a directory", as_json=options.json)
         return USAGE

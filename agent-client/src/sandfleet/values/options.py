@@ -5,7 +5,7 @@ A call takes them as keyword arguments: `sandbox.run_code("x", timeout=5)`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class CreateOptions(TypedDict, total=False):
     timeout         the lease in seconds, 300 by default; renewed at half of it as `keep_alive` says.
     idle_timeout    the sandbox ends after so many seconds without a call; None means never.
     envs            environment variables of all code in the sandbox.
+    mounts          folders of the workspace that code also finds at other paths, beside the template's: ["/app"] mounts
+                    /workspace/app at /app, {"/app": "src"} mounts /workspace/src, {"/app": "."} the whole workspace.
     labels          labels of the sandbox, for `list`.
     limits          limits below the template's.
     isolation       refuse weaker isolation; None means the value of SANDFLEET_ISOLATION, else a namespace (gVisor is
@@ -69,6 +71,7 @@ class CreateOptions(TypedDict, total=False):
     timeout: float
     idle_timeout: float | None
     envs: Mapping[str, str] | None
+    mounts: Mapping[str, str] | Sequence[str] | None
     labels: Mapping[str, str] | None
     limits: Limits | None
     isolation: Isolation | Literal["none", "namespace", "gvisor"] | None

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.packages import check as check_packages
 from sandfleet_operator.api.kinds.sandbox import SandboxSpec
 from sandfleet_operator.api.kinds.services import check as check_services
@@ -38,6 +39,7 @@ MIN_USER_MEMORY = 64 * MIB
 MIN_EPHEMERAL_STORAGE = 128 * MIB
 
 LIMITS = "executionLimits"
+LONGEST = f"{LIMITS}.maxTimeoutSeconds"
 RESOURCES = "resources.limits"
 # Fields that are shown in Mi.
 SIZES = {"workspace.size"} | {
@@ -130,6 +132,7 @@ def _inlined(sandbox: SandboxSpec, settings: Settings) -> TemplateSpec:
         limits=_lowered_limits(own.limits, ceiling.limits, resources.memory, INSTALLATION),
         workspace=_lowered_workspace(own.workspace, ceiling.workspace, INSTALLATION),
         envs={**ceiling.envs, **own.envs},
+        mounts={**ceiling.mounts, **own.mounts},
         egress=own.egress,
         contracts=own.contracts,
         max_lifetime=_lowered_time("maxLifetimeSeconds", own.max_lifetime, ceiling.max_lifetime, INSTALLATION),
@@ -181,6 +184,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         check_egress(template.egress)
         check_services(template.services)
         check_packages(template.packages, template.packages_timeout)
+        check_mounts(template.mounts)
         check_placement(template)
     except FleetError as error:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {error.problem.message}") from None
@@ -209,9 +213,11 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
     egress = template.egress if sandbox.egress is None else sandbox.egress
     contract = sandbox.contract or template.contracts[0]
     envs = {**template.envs, **sandbox.envs}
+    mounts = {**template.mounts, **sandbox.mounts}
     _check_contract(contract, template.contracts)
     _check_egress(egress, template.egress)
     _check_envs(envs)
+    check_mounts(mounts)
     _check_room(resources, settings, Reason.INVALID_SPEC)
     if why := _no_room_for(workspace.size if workspace.ephemeral else 0, resources):
         raise _RefusedError(Reason.INVALID_SPEC, f"cannot make a sandbox: {why}")
@@ -223,6 +229,7 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
         "limits": _on_volume(limits, workspace),
         "workspace": workspace,
         "envs": envs,
+        "mounts": mounts,
         "egress": egress,
     }
     _check_fits(resources, workspace, settings)
@@ -244,7 +251,7 @@ def _check_fits(resources: Resources, workspace: Workspace, settings: Settings) 
 
 def _lowered(what: str, wish: Number, most: Number, whose: str = TEMPLATE) -> Number:
     """The wish, or the maximum if the wish is 0."""
-    if not 0 <= wish < math.inf:
+    if not (0 <= wish < math.inf or (wish == math.inf and what == LONGEST)):
         raise _RefusedError(Reason.INVALID_SPEC, f"cannot set {what} to {wish:g}: it has to be a number above 0")
     if wish > most:
         raise _above(what, _shown(what, wish), _shown(what, most), whose)
@@ -252,6 +259,8 @@ def _lowered(what: str, wish: Number, most: Number, whose: str = TEMPLATE) -> Nu
 
 
 def _shown(what: str, value: float) -> str:
+    if value == math.inf:
+        return "0 (no longest one)"
     return f"{value / MIB:.10g}Mi" if what in SIZES else f"{value:.10g}"
 
 

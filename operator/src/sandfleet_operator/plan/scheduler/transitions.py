@@ -41,6 +41,7 @@ class Transitions:
         last = gone or after
         if sandbox.bound and last is not None and last.state is State.ENDED and sandbox.state is not State.ENDED:
             self._remember_end(last)
+            self._queues.released(last, now)
         actions = list(step.actions)
         if isinstance(step.outcome, Lost):
             actions += self._lost(sandbox, step.outcome, now)
@@ -50,15 +51,12 @@ class Transitions:
             self._queues.requeue(step.outcome.key, failures=0)
         return actions
 
-    def begin_session(self, sandbox_id: str) -> list[Action]:
+    def begin_session(self, sandbox_id: str, now: float) -> list[Action]:
         """Answers the claim of the sandbox."""
         sandbox = self._inventory.get(sandbox_id)
         if sandbox is None or not sandbox.bound or sandbox.claim is None:
             return []
-        self._queues.leave(sandbox.claim.key)
-        state = self._queues.get(sandbox.pool)
-        if state is not None:
-            state.hits.append(sandbox.warm)
+        self._queues.served(sandbox.claim.key, sandbox.pool, now, warm=sandbox.warm)
         return [Answer(sandbox.claim.key, sandbox)]
 
     def refuse(self, waiting: Waiting, problem: Problem, now: float) -> list[Action]:

@@ -1,13 +1,14 @@
 """A sandbox's owner can lower what its template allows, never raise it."""
 
 import ipaddress
+import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kinds.template import Contract, Egress, EgressRule, Port, Resources, Retention, Workspace
-from sandfleet_operator.api.limits import BOUNDS, Limits
+from sandfleet_operator.api.limits import BOUNDS, TEMPLATE_LIMITS, Limits
 from sandfleet_operator.api.table import table
 from sandfleet_operator.plan.pods.egress import first_outside
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
@@ -59,15 +60,34 @@ LOWERED = [
     ("egress to the same", {"egress": opens(NET, dns=True)}, lambda r: r.own_egress, False),
     ("egress to less", {"egress": opens((NET, 443))}, lambda r: (r.egress, r.own_egress), (opens((NET, 443)), True)),
     ("variables", {"envs": {"A": "2", "B": "3"}}, lambda r: r.envs, {"A": "2", "B": "3"}),
+    ("mounts", {"mounts": {"/app": "mine", "/logs": ""}}, lambda r: r.mounts, {"/app": "mine", "/data": "", "/logs": ""}),
 ]  # fmt: skip
 GENEROUS = a_template(
-    max_lifetime=3600.0, contracts=(AUTONOMOUS, REVIEWED), egress=opens(NET, dns=True), envs={"A": "1"}
+    max_lifetime=3600.0,
+    contracts=(AUTONOMOUS, REVIEWED),
+    egress=opens(NET, dns=True),
+    envs={"A": "1"},
+    mounts={"/app": "", "/data": ""},
 )
 
 
 @pytest.mark.parametrize(("what", "changes", "look", "expected"), LOWERED, ids=[row[0] for row in LOWERED])
 def test_the_spec_may_lower(what, changes, look, expected) -> None:
     assert look(made(GENEROUS, a_spec(**changes))) == expected
+
+
+@pytest.mark.parametrize(
+    ("wish", "longest", "default"),
+    [
+        (Limits(), math.inf, 300.0),
+        (Limits(max_timeout=math.inf, default_timeout=9.0), math.inf, 9.0),
+        (Limits(max_timeout=1e6), 1e6, 300.0),
+        (Limits(max_timeout=10.0), 10.0, 10.0),
+    ],
+)
+def test_a_template_without_a_longest_timeout_takes_any(wish, longest, default) -> None:
+    result = made(a_template(limits=replace(TEMPLATE_LIMITS, max_timeout=math.inf)), a_spec(limits=wish))
+    assert (result.limits.max_timeout, result.limits.default_timeout) == (longest, default)
 
 
 RAISED = [
@@ -79,6 +99,8 @@ RAISED = [
     ({"limits": Limits(disk_bytes=11 * GIB)}, "AboveTemplate", "cannot set executionLimits.disk to 11264Mi: the template allows 10240Mi"),
     ({"limits": Limits(tmp_bytes=GIB)}, "AboveTemplate", "cannot set executionLimits.tmp to 1024Mi: the template allows 256Mi"),
     ({"limits": Limits(max_timeout=3601.0)}, "AboveTemplate", "cannot set executionLimits.maxTimeoutSeconds to 3601: the template allows 3600"),
+    ({"limits": Limits(max_timeout=math.inf)}, "AboveTemplate", "cannot set executionLimits.maxTimeoutSeconds to 0 (no longest one): the template allows 3600"),
+    ({"limits": Limits(default_timeout=math.inf)}, "InvalidSpec", "cannot set executionLimits.defaultTimeoutSeconds to inf: it has to be a number above 0"),
     ({"workspace": Workspace(size=2 * GIB)}, "AboveTemplate", "cannot set workspace.size to 2048Mi: the template allows 1024Mi"),
     ({"lifetime": 3601.0}, "AboveTemplate", "cannot set lifetimeSeconds to 3601: the template allows 3600"),
     ({"lifetime": 0.0}, "InvalidSpec", "cannot set lifetimeSeconds to 0: it has to be a number above 0"),
@@ -90,6 +112,7 @@ RAISED = [
     ({"egress": opens("203.0.113.300")}, "InvalidSpec", "cannot read '203.0.113.300' as a network: '203.0.113.300' does not appear to be an IPv4 or IPv6 network"),
     ({"egress": opens("fe80::%1/64")}, "InvalidSpec", "cannot read 'fe80::%1/64' as a network"),
     ({"envs": {"A": "\0"}}, "InvalidSpec", "cannot set the environment: environment variable 'A' is no name, or its value has a NUL byte"),
+    ({"mounts": {"/etc": ""}}, "InvalidSpec", "cannot mount /etc: /etc belongs to the system"),
     ({"envs": {"A": "x" * (96 << 10)}}, "InvalidSpec", "cannot set the environment: 98313 bytes as JSON are more than 98304"),
     ({"resources": Resources(memory=255 * MIB)}, "InvalidSpec", "cannot run with resources.limits.memory of 255 MiB: the executor and its runtime need 256 MiB before anything else runs"),
     ({"resources": Resources(ephemeral_storage=100 * MIB)}, "InvalidSpec", "cannot run with resources.limits.ephemeral-storage of 100 MiB: the executor and its runtime need 128 MiB before anything else runs"),

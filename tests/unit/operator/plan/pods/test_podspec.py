@@ -1,6 +1,7 @@
 """The pod and the volume of a sandbox."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,16 @@ def test_the_executor_accepts_its_configuration() -> None:
     config = ExecutorConfig.parse({**told(a_pod(lease=60.0)), "sandbox_uid": "u1"})
     assert (config.listen, config.network, config.isolation) == ("0.0.0.0:50051", "pod", "namespace")
     assert (config.lease, config.limits.memory_bytes) == (60.0, 2 * GIB - 192 * MIB)
+
+
+def test_a_template_without_a_longest_timeout_gives_an_executor_without_one() -> None:
+    template = sandbox_template(
+        an_object("SandboxTemplate", {"image": IMAGE, "executionLimits": {"maxTimeoutSeconds": 0}})
+    ).spec
+    config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u1"})
+    assert (config.limits.max_timeout, config.limits.longest_timeout) == (0, math.inf)
+    # Control: the default template has one.
+    assert ExecutorConfig.parse({**told(a_pod()), "sandbox_uid": "u1"}).limits.longest_timeout == 3600
 
 
 @given(st.text(st.sampled_from("$()HOMEx {}")))
@@ -320,6 +331,21 @@ def test_the_executor_accepts_the_templates_packages() -> None:
     }
     config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(sandbox_template(manifest).spec))), "sandbox_uid": "u"})
     assert (config.packages, config.packages_timeout) == (["a>=1; python_version>'3'"], 60)
+
+
+def test_the_executor_accepts_the_mounts_of_template_and_sandbox() -> None:
+    manifest = {
+        "apiVersion": "sandfleet.io/v1alpha1",
+        "kind": "SandboxTemplate",
+        "metadata": {"name": "python", "namespace": "team"},
+        "spec": {"image": a_template().image, "mounts": [{"path": "/app"}, {"path": "/logs", "folder": "out/logs"}]},
+    }
+    template = sandbox_template(manifest).spec
+    config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u"})
+    assert config.mounts == {"/app": "", "/logs": "out/logs"}
+    more = effective(template, a_spec(mounts={"/app": "mine"}), SETTINGS)
+    assert told(a_pod(wanted=more))["mounts"] == {"/app": "mine", "/logs": "out/logs"}
+    assert "mounts" not in told(a_pod())
 
 
 def test_a_template_without_packages_configures_none() -> None:
