@@ -1,4 +1,4 @@
-"""The conditions of a CodeSandbox and a SandboxPool, and their reasons. docs/reference/conditions.md is made from this.
+"""The conditions of CodeSandboxes, SandboxPools and SandboxQueues, and their reasons. docs/reference/conditions.md is made from this.
 
 While Ready is not True, it repeats the reason of the condition that prevents it: one column of `kubectl get csb` then
 says what is wrong.
@@ -141,6 +141,37 @@ class PoolReason(Word):
         "ApiServerFailed",
         "The API server does not answer the fleet, or tells it to wait. Claims wait; running sessions are not affected.",
         "Repair the API server; the fleet then continues on its own.",
+    )
+
+
+class GrantReason(Word):
+    """Reasons of a SandboxQueue's condition Active. It is True while the queue admits what its quota permits."""
+
+    ADMITTING = "Admitting", "Claims that come are admitted at once.", "No action is needed."
+    QUOTA_REACHED = (
+        "QuotaReached",
+        "The queue uses all of its quota and of its borrowing limit, and claims wait.",
+        "Wait, release sandboxes, or raise nominalQuota or borrowingLimit. `kubectl get csb -n TEAM` shows what runs.",
+    )
+    COHORT_EXHAUSTED = (
+        "CohortExhausted",
+        "The cohort has nothing left to lend, and claims wait.",
+        "Wait: borrowed quota returns as sandboxes end. If it lasts, raise a quota of the cohort, or lower the borrowingLimit of those that borrow.",
+    )
+    HELD = (
+        "Held",
+        "stopPolicy is Hold: claims wait, and what is admitted goes on.",
+        "Set stopPolicy to None to admit again.",
+    )
+    DRAINING = (
+        "Draining",
+        "stopPolicy is HoldAndDrain: claims wait, and what is admitted ends.",
+        "Set stopPolicy to None to admit again.",
+    )
+    UNREADABLE = (
+        "Unreadable",
+        "The fleet cannot read the queue: a newer release or a person wrote it. The message names the field. The queue admits nothing; what is admitted goes on.",
+        "Upgrade the fleet to the release that wrote the queue, or correct the field.",
     )
 
 

@@ -93,7 +93,7 @@ def held_by_queue(seen: Observed, wanted: Effective) -> Finding | None:
 
 
 def needs_more(sandbox: CodeSandbox, wanted: Amount | None) -> bool:
-    """Whether its first pod would request more than was admitted. Later pods are made from the template of the first."""
+    """Whether its first pod would request more than was admitted. Later ones are made from the same template."""
     said, status = sandbox.status.admission, sandbox.status
     if said is None or wanted is None or status.template_revision or status.pod_uid:
         return False

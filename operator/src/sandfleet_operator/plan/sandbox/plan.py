@@ -118,11 +118,7 @@ def _plan_without_pod(
     """Delete the pod and keep the workspace."""
     pod, meta = seen.pod, seen.sandbox.meta
     gone = pod is None or not dependencies.is_own(pod, seen)
-    if gone:
-        status = restarts.forget_pod(status)
-    elif held is not None and pod is not None:
-        # What it counts for is free when the status names no pod.
-        status = replace(status, pod=pod.name, pod_uid=pod.uid)
+    status = _naming(None if gone else pod, status, is_held=held is not None)
     kept: tuple[SandboxAction, ...] = ()
     if expired is None or expired.reason is not Reason.CLAIM_OVER:
         # Record the warm pod's workspace, so that a sandbox that never ran under its own name keeps it.
@@ -147,6 +143,13 @@ def _plan_without_pod(
         # it, too. Otherwise a pod that vanished unrecorded would look like a suspended sandbox.
         status_first=expired is not None or (seen.claimed_pod is not None and not has_begun(seen.sandbox.status)),
     )
+
+
+def _naming(pod: Pod | None, status: SandboxStatus, *, is_held: bool) -> SandboxStatus:
+    if pod is None:
+        return restarts.forget_pod(status)
+    # The quota of a held sandbox is free when its status names no pod.
+    return replace(status, pod=pod.name, pod_uid=pod.uid) if is_held else status
 
 
 def _delete(pod: Pod | None, seen: Observed) -> tuple[SandboxAction, ...]:

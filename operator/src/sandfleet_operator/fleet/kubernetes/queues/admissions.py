@@ -77,6 +77,8 @@ class _Known:
     asks: AdmissionStatus | None = None
     # The scheduler has admitted it, which is not known to be written yet.
     granted: AdmissionStatus | None = None
+    # A leader that was deposed has admitted it, while it waited here.
+    is_late: bool = False
     # Something new is to be written of why it waits.
     news: bool = False
     told: float = 0.0
@@ -84,7 +86,7 @@ class _Known:
 
 
 class Admissions:
-    """`clock` is the scheduler's, in seconds since the epoch."""
+    """`clock` is the scheduler's; `wall_clock` gives seconds since the epoch."""
 
     def __init__(
         self,
@@ -94,7 +96,9 @@ class Admissions:
         driver: FleetDriver,
         catalog: Catalog,
         *,
+        grants: Grants,
         clock: Callable[[], float],
+        wall_clock: Callable[[], float],
     ) -> None:
         self._kube = kube
         self._store = store
@@ -102,7 +106,8 @@ class Admissions:
         self._driver = driver
         self._catalog = catalog
         self._clock = clock
-        self.grants = Grants(store, driver, look=self.look_in, clock=clock)
+        self._wall = wall_clock
+        self._grants = grants
         # The first ones were looked at for news the longest time ago.
         self._known: dict[str, _Known] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,7 +146,7 @@ class Admissions:
         """The scheduler has admitted it."""
         known = self._known.get(name)
         if known is not None and known.asks is not None:
-            known.granted = replace(known.asks, state=ADMITTED, time=self._clock())
+            known.granted = replace(known.asks, state=ADMITTED, time=self._wall())
             self._begin(name)
 
     def look_at_news(self) -> None:
@@ -166,13 +171,11 @@ class Admissions:
     def _decide(self, name: str, obj: Json, sandbox: CodeSandbox) -> AdmissionStatus | None:
         """Tells the scheduler of the object; what is to be written, None for nothing."""
         namespace = sandbox.meta.namespace
-        queue = queue_of(sandbox, self.grants.names(namespace))
+        queue = queue_of(sandbox, self._grants.names(namespace))
         stands = standing(sandbox, has_pod=self._has_pod(sandbox)) if queue else Standing.ASIDE
         if stands is Standing.ASIDE:
             self._forget(name)
             return None
-        before = self._known.get(name)
-        waited = before is not None and not before.counts and before.granted is None
         known = self._known.setdefault(name, _Known(sandbox.meta.uid, obj))
         known.newest, known.said = obj, sandbox.status.admission
         if stands is Standing.WAITS:
@@ -180,8 +183,7 @@ class Admissions:
         self._count(name, known, sandbox, f"{namespace}/{queue}")
         if stands is Standing.LEAVES:
             return self._leaves(sandbox, queue)
-        # An admission that this leader has not decided, of an object that waits here, is of a leader that was deposed.
-        return self._counts(sandbox, queue, late=waited)
+        return self._counts(sandbox, queue, late=known.is_late)
 
     def _waits(self, name: str, known: _Known, sandbox: CodeSandbox, queue: str) -> AdmissionStatus | None:
         if known.granted is not None:
@@ -190,13 +192,14 @@ class Admissions:
         said, amount = sandbox.status.admission, self._amount(sandbox)
         problem = self._never(sandbox, queue, amount) if amount is not None else None
         if known.counts or problem is not None or amount is None:
-            # Its quota is free since Pending was written, or it cannot be admitted. Without an amount it has no template
-            # that can be used: the operator says why.
+            # Its quota is free since Pending was written, or it cannot be admitted. Without an amount it has no usable
+            # template: the operator says why.
             known.counts = False
             self._withdraw(name)
         if amount is None:
             return None
-        since = said.time if said is not None else sandbox.meta.created
+        # Creation times have a resolution of a second.
+        since = said.time if said is not None else self._wall()
         known.asks = with_amount(AdmissionStatus(queue=_own(queue)), amount)
         if problem is None:
             self._declare(name, sandbox, queue, amount, asked=since, admitted=False)
@@ -211,7 +214,7 @@ class Admissions:
 
     def _never(self, sandbox: CodeSandbox, queue: str, amount: Amount) -> WhyNot | None:
         """Why the queue will not admit it as both are now."""
-        spec, ledger = self.grants.spec(queue), self._driver.scheduler.inventory.ledger
+        spec, ledger = self._grants.spec(queue), self._driver.scheduler.inventory.ledger
         if spec is None:
             return WhyNot(Reason.QUEUE_NOT_FOUND.value, f"there is no queue {queue}")
         wanted = sandbox.spec.priority
@@ -226,13 +229,15 @@ class Admissions:
         if said is not None:
             queue = f"{sandbox.meta.namespace}/{said.queue}"
         amount = admitted_amount(said) if said is not None else self._usual(sandbox)
-        if not known.counts and known.granted is None:
+        if known.asks is not None and not known.counts and known.granted is None:
+            known.is_late = True
             self._withdraw(name)
+        known.is_late = known.is_late and said is not None and said.state is ADMITTED
         known.counts, known.granted = True, None
         self._declare(name, sandbox, queue, amount, asked=sandbox.meta.created, admitted=True)
 
     def _counts(self, sandbox: CodeSandbox, queue: str, *, late: bool) -> AdmissionStatus | None:
-        said, now = sandbox.status.admission, self._clock()
+        said, now = sandbox.status.admission, self._wall()
         if said is None:
             return with_amount(AdmissionStatus(queue=queue, state=ADMITTED, time=now), self._usual(sandbox))
         why = self._ends(sandbox, said, late=late) if said.state is ADMITTED else None
@@ -242,7 +247,7 @@ class Admissions:
 
     def _ends(self, sandbox: CodeSandbox, said: AdmissionStatus, *, late: bool) -> WhyNot | None:
         """Why an admission does not hold any more; None where it does."""
-        spec = self.grants.spec(f"{sandbox.meta.namespace}/{said.queue}")
+        spec = self._grants.spec(f"{sandbox.meta.namespace}/{said.queue}")
         if late:
             return WhyNot(Reason.WAITING_FOR_ADMISSION.value, "a fleet that leads no more had admitted it")
         if spec is not None and spec.stop is StopPolicy.HOLD_AND_DRAIN:
@@ -258,7 +263,7 @@ class Admissions:
         if said is not None and said.state is AdmissionState.ENDING:
             # It did not leave by itself, and has its old place.
             return replace(said, state=AdmissionState.PENDING, time=sandbox.meta.created)
-        pending = replace(said or AdmissionStatus(queue=queue), state=AdmissionState.PENDING, time=self._clock())
+        pending = replace(said or AdmissionStatus(queue=queue), state=AdmissionState.PENDING, time=self._wall())
         return replace(pending, reason=Reason.SUSPENDED.value, message=Reason.SUSPENDED.meaning)
 
     def _amount(self, sandbox: CodeSandbox) -> Amount | None:
@@ -276,14 +281,16 @@ class Admissions:
     def _declare(
         self, name: str, sandbox: CodeSandbox, queue: str, amount: Amount, *, asked: float, admitted: bool
     ) -> None:
+        """`asked` is in seconds since the epoch."""
+        now = self._clock()
         actions = self._driver.scheduler.queues.declare(
             name,
             queue,
             amount,
             priority=sandbox.spec.priority,
-            asked=asked,
+            asked=now - max(0.0, self._wall() - asked),
             admitted=admitted,
-            now=self._clock(),
+            now=now,
         )
         self._driver.do(actions)
 

@@ -44,17 +44,17 @@ class Grants:
         self.begin()
 
     def saw(self, obj: Json, *, gone: bool) -> None:
-        name, queues = key_of(obj), self._driver.scheduler.queues
+        name = key_of(obj)
+        before = self.spec(name)
         if gone:
             self.problems.pop(name, None)
-            self._driver.do(queues.remove(name, self._clock()))
-        elif name in queues.names or self._held:
-            self._put(obj)
+            self._driver.do(self._driver.scheduler.queues.remove(name, self._clock()))
         else:
-            self._put(obj, new=True)
-            self._look(obj["metadata"]["namespace"])
+            if before is None and not self._held:
+                self._put(obj, new=True)
+                self._look(obj["metadata"]["namespace"])
             self._put(obj)
-        if not self._held:
+        if self.spec(name) != before and not self._held:
             self._look(obj["metadata"]["namespace"])
 
     def names(self, namespace: str) -> frozenset[str]:
@@ -63,7 +63,7 @@ class Grants:
 
     def spec(self, name: str) -> QueueSpec | None:
         """By the scheduler's name."""
-        return self._driver.scheduler.inventory.ledger.spec(name)
+        return self._driver.scheduler.queues.spec(name)
 
     def _put(self, obj: Json, *, new: bool = False) -> None:
         name = key_of(obj)
