@@ -255,8 +255,7 @@ class AsyncSandbox:
         """
         from sandfleet.resources.contexts import Cell, Listeners
 
-        listeners = Listeners(options.get("on_stdout"), options.get("on_stderr"), options.get("on_result"))
-        return await self._interpreter.run(Cell.of(code, options), listeners)
+        return await self._interpreter.run(Cell.of(code, options), Listeners.of(options))
 
     @checked
     async def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:

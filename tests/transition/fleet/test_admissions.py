@@ -1,4 +1,4 @@
-"""The fleet admits the operator's sandboxes: in turn, within the quota, across crashes, leaders, edits and suspensions."""
+"""The fleet admits the operator's sandboxes: in turn and within the quota, across crashes, leaders and edits."""
 
 import asyncio
 from contextlib import suppress

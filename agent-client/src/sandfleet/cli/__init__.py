@@ -29,10 +29,11 @@ _COMMANDS = {
     "sandboxes": ("sandfleet.cli.sandboxes", "list, describe and end sandboxes, and run commands in them"),
     "shell": ("sandfleet.cli.shell", "open a terminal in a sandbox, or in a fresh one that ends with it"),
     "forward": ("sandfleet.cli.forward", "forward ports of this machine to a sandbox, until Ctrl-C"),
-    "pool": ("sandfleet.cli.pool", "list the pools of warm sandboxes of a cluster"),
+    "pool": ("sandfleet.cli.fleets.pool", "list the pools of warm sandboxes of a cluster"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
-    "dev": ("sandfleet.cli.dev", "serve a fleet on this machine until Ctrl-C"),
+    "dev": ("sandfleet.cli.fleets.dev", "serve a fleet on this machine until Ctrl-C"),
+    "simulate": ("sandfleet.cli.fleets.simulate", "simulate a fleet and its queues under a load"),
     "completion": ("sandfleet.cli.completion", "print what makes bash, zsh or fish complete this command"),
 }
 # Short for `sandboxes ls`, …
@@ -52,6 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:2] == ["completion", "--words"]:
         return int(import_module("sandfleet.cli.completion").complete(words[2:]))
+    if not words:
+        parser_for(words).print_help(sys.stderr)
+        return USAGE
     words, behind = _cut(in_full(words))
     try:
         options = _parsed(words)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from sandfleet.values.execution import Context, OnResult, OnText
+    from sandfleet.values.execution import Context, OnClear, OnResult, OnText
     from sandfleet.values.fleet import Egress, OnQueued
     from sandfleet.values.rollback import OnFailure
     from sandfleet.values.sandbox import Isolation, Limits
@@ -89,11 +89,13 @@ class ListenOptions(TypedDict, total=False):
     """Callbacks of a cell.
 
     on_stdout, on_stderr, on_result  called with each piece as it comes, and awaited if they return an awaitable.
+    on_clear  the same, called when the code clears its output (`clear_output`).
     """
 
     on_stdout: OnText | None
     on_stderr: OnText | None
     on_result: OnResult | None
+    on_clear: OnClear | None
 
 
 class CodeOptions(ListenOptions, total=False):
@@ -105,6 +107,8 @@ class CodeOptions(ListenOptions, total=False):
     timeout       deadline in seconds from the start of the run; None means the sandbox's default. 0 means none,
                   which is refused unless the sandbox's longest timeout is 0; the lease still ends it.
     on_stdout, on_stderr, on_result  called with each piece as it comes, and awaited if they return an awaitable.
+                  A result whose `is_update` is set replaces the earlier ones of its `display_id`.
+    on_clear      called when the code clears its output; with `wait` set it does so when the next output comes.
     envs          environment variables of this cell.
     output_limit  bytes of each stream that are kept (head and tail); None means the sandbox's default.
     execution_id  1 to 64 characters of [A-Za-z0-9._-], unique in the sandbox; None generates one. The same call with

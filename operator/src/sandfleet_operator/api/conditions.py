@@ -1,4 +1,6 @@
-"""The conditions of CodeSandboxes, SandboxPools and SandboxQueues, and their reasons. docs/reference/conditions.md is made from this.
+"""The conditions of CodeSandboxes, SandboxPools and SandboxQueues, and their reasons.
+
+docs/reference/conditions.md is made from this.
 
 While Ready is not True, it repeats the reason of the condition that prevents it: one column of `kubectl get csb` then
 says what is wrong.

@@ -91,16 +91,7 @@ class KubernetesFleet:
         self.egresses = EgressChecks(
             self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
         )
-        self._observer = Observer(
-            store,
-            self._writer,
-            self._backend,
-            self.fleet,
-            catalog=self.catalog,
-            egresses=self.egresses,
-            queue_of=self._queues.queue_of,
-            clock=clock,
-        )
+        self._observer = self._made_observer(clock)
         self._reflectors = Reflectors(kube, store, self._saw, settings.watch_namespaces)
         statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
         self._upkeep = Upkeep(kube, store, self.catalog, self.fleet, facts=self._facts, statuses=statuses, clock=clock)
@@ -119,6 +110,18 @@ class KubernetesFleet:
             wall_clock=wall_clock,
             lost=self._pod_lost,
             unbound=self._sandbox_unbound,
+        )
+
+    def _made_observer(self, clock: Callable[[], float]) -> Observer:
+        return Observer(
+            self._store,
+            self._writer,
+            self._backend,
+            self.fleet,
+            catalog=self.catalog,
+            egresses=self.egresses,
+            queue_of=self._queues.queue_of,
+            clock=clock,
         )
 
     @property
