@@ -4,12 +4,12 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.core.errors import BusyError, FullError, MismatchError, NotFoundError
+from sandfleet_executor.core.errors import BusyError, FullError, MismatchError, NotFoundError, SuspendingError
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.limits import FORK_BYTES, Limits
 from sandfleet_executor.core.packages import manifest
@@ -59,6 +59,8 @@ class Session:
         self.session_id = ""
         self.started = time.time()
         self.closed = asyncio.Event()
+        # It is being suspended: no execution begins, and its time does not run.
+        self.held = False
         # The machine does not change: looked at once, and not for every command.
         self._envs = bwrap.environment(this_host(), THREADS, self.workdir) | dict(config.envs)
         self._commands: dict[str, Command] = {}
@@ -119,8 +121,18 @@ class Session:
 
     # Lease and idleness
 
-    async def open(self, session_id: str, lease: Lease, envs: dict[str, str], limits: Limits) -> Namespace:
-        """Binds the sandbox to a session, or renews its lease. Raises MismatchError and NamespaceError."""
+    async def open(
+        self,
+        session_id: str,
+        lease: Lease,
+        envs: dict[str, str],
+        limits: Limits,
+        prepare: Callable[[], Awaitable[None]],
+    ) -> Namespace:
+        """Binds the sandbox to a session, or renews its lease. Raises MismatchError and NamespaceError.
+
+        `prepare` is awaited before anything of the session begins.
+        """
         if self.session_id and self.session_id != session_id:
             raise MismatchError(f"cannot open session {session_id}: the sandbox belongs to another one")
         self.tenancy.lease = lease
@@ -133,6 +145,7 @@ class Session:
                 # No user code has run yet: the namespace is made again with the lower limits.
                 await self.namespaces.close()
         namespace = await self.namespaces.get()
+        await prepare()
         self.packages.begin(self.services.hold, self.services.release)
         self.services.begin()
         return namespace
@@ -142,14 +155,18 @@ class Session:
         self.tenancy.touch(time.monotonic())
 
     def expired(self) -> Expiry | None:
-        """Why the sandbox's time is over; None while there is time."""
+        """Why the sandbox's time is over; None while there is time, or while it is held."""
+        if self.held:
+            return None
         in_use = self.executions.running > 0 or self.packages.installing
         return self.tenancy.expired(time.monotonic(), in_use=in_use)
 
     # Executions
 
     def register(self, kind: int, execution_id: str, fingerprint: bytes, output_limit: int) -> Execution:
-        """A new execution, of an id that is new. Raises BusyError and FullError."""
+        """A new execution, of an id that is new. Raises SuspendingError, BusyError and FullError."""
+        if self.held:
+            raise SuspendingError(f"cannot start execution {execution_id}: the sandbox is being suspended")
         if self.executions.running >= self.limits.executions:
             raise BusyError(f"cannot start execution {execution_id}: {self.limits.executions} are running or waiting")
         if self.disk.is_hopeless:
