@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason, ServiceReason
-from sandfleet_operator.api.reasons import ClaimReason, EndReason, QueueReason
+from sandfleet_operator.api.reasons import CallReason, ClaimReason, EndReason, GatewayReason, QueueReason
 
 ROOT = Path(__file__).resolve().parents[1]
 CRDS = ROOT / "charts/sandfleet/files/crds"
@@ -211,11 +211,16 @@ def conditions_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def reasons_page() -> str:
-    failures = [
+def of_calls(reasons: type[CallReason]) -> list[str]:
+    rows = [
         (f"`{one.value}`", f"`{one.code.value}`", "yes" if one.retryable else "no", one.meaning, one.remedy)
-        for one in ClaimReason
+        for one in reasons
     ]
+    return table(("reason", "code", "retry", "what it means", "what to do"), rows)
+
+
+def reasons_page() -> str:
+    failures, of_gateway = map(of_calls, (ClaimReason, GatewayReason))
     waits = [(f"`{one.value}`", one.meaning, one.remedy) for one in QueueReason]
     ends = [(f"`{one.value}`", one.meaning) for one in EndReason]
     lines = [
@@ -232,7 +237,13 @@ def reasons_page() -> str:
         "together with `retryable`, which decides where it differs from this table. A sandbox that cannot be opened has the",
         "reason of its condition instead, see [conditions.md](conditions.md).",
         "",
-        *table(("reason", "code", "retry", "what it means", "what to do"), failures),
+        *failures,
+        "## Why the gateway refuses or ends a connection",
+        "",
+        "It also repeats the fleet's reasons above, and says `ExecutorUnreachable` itself",
+        "([adr/0028](../adr/0028-connections-through-the-fleets-pod.md)).",
+        "",
+        *of_gateway,
         "## Why a claim waits",
         "",
         "`Queued.reason` is one of these, or the reason of the pool's condition ([conditions.md](conditions.md#pools)).",
@@ -258,6 +269,7 @@ def client_reasons() -> str:
     ]
     kinds = (
         (ClaimReason, "Why a call of the fleet fails: the reason of a SandfleetError."),
+        (GatewayReason, "Why the gateway refuses or ends a connection, beside what the fleet says."),
         (QueueReason, "Why a claim waits: the reason of a Queued, beside the reasons of its pool."),
         (EndReason, "Why a sandbox ended, or its executor was replaced."),
     )

@@ -91,7 +91,7 @@ def test_the_operator_sees_its_own_pod_in_a_namespace_without_sandboxes(watched:
 
 def is_for_users(role: dict[str, Any]) -> bool:
     """People get it from Kubernetes' own roles, or bind it themselves."""
-    return "aggregate" in str(role) or role["metadata"]["name"].endswith(("-connect", "-agent"))
+    return "aggregate" in str(role) or role["metadata"]["name"].endswith(("-connect", "-agent", "-queue-admin"))
 
 
 def test_every_role_but_the_users_is_bound_to_one_account_of_the_release() -> None:
@@ -114,13 +114,16 @@ def test_kubernetes_own_roles_learn_the_kinds_each_beyond_the_one_before() -> No
     for role in named(rendered(), "ClusterRole"):
         for target in [key.rpartition("-to-")[2] for key in role["metadata"]["labels"] if "/aggregate-to-" in key]:
             learned[target] = {
-                (resource, "create" in rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]
+                (resource, "create" in rule["verbs"])
+                for rule in role["rules"]
+                for resource in rule["resources"]
+                if rule["verbs"] != ["claim"]
             }
     assert learned == {
         "view": {(one, False) for one in ("codesandboxes", "sandboxpools", "sandboxqueues", "sandboxtemplates")},
         # To run code in a sandbox is a right of its own, which no right to look gives.
         "edit": {("codesandboxes", True), ("codesandboxes/connect", True)},
-        "admin": {(one, True) for one in ("sandboxpools", "sandboxqueues", "sandboxtemplates")},
+        "admin": {(one, True) for one in ("sandboxpools", "sandboxtemplates")},
     }
     assert [one for one in named(rendered("userRoles.enabled=false"), "ClusterRole") if "aggregate" in str(one)] == []
 
@@ -129,7 +132,40 @@ def test_an_agent_may_do_what_a_claim_asks_for_and_change_nothing() -> None:
     (role,) = named(rendered(), "ClusterRole", "sandfleet-agent")
     granted = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
     lives = {("codesandboxes", verb) for verb in ("get", "list", "watch", "create", "delete")}
-    assert granted == lives | {("codesandboxes/connect", "create")}
+    assert granted == lives | {("codesandboxes/connect", "create"), ("sandboxqueues", "claim")}
+
+
+# What each of Kubernetes' own roles contains: each the ones before.
+CONTAINS = {"view": {"view"}, "edit": {"view", "edit"}, "admin": {"view", "edit", "admin"}}
+WRITES = {"create", "update", "patch", "delete", "deletecollection"}
+
+
+def on_queues(role: str) -> set[str]:
+    """The verbs that a holder of Kubernetes' own role, or of the chart's, has on SandboxQueues."""
+    found = set()
+    for one in named(rendered(), "ClusterRole"):
+        labels = one["metadata"]["labels"]
+        into = {key.rpartition("-to-")[2] for key in labels if "/aggregate-to-" in key}
+        if into & CONTAINS.get(role, set()) or one["metadata"]["name"] == role:
+            found |= {
+                verb
+                for rule in one["rules"]
+                if any(resource.startswith("sandboxqueues") for resource in rule["resources"])
+                for verb in rule["verbs"]
+            }
+    return found
+
+
+def test_teams_use_queues_and_do_not_grant_quota_to_themselves() -> None:
+    look = {"get", "list", "watch"}
+    assert {role: on_queues(role) for role in CONTAINS} == {
+        "view": look,
+        "edit": look | {"claim"},
+        "admin": look | {"claim"},
+    }
+    assert on_queues("sandfleet-agent") == {"claim"}
+    # The control: the same look finds the rights where they are.
+    assert on_queues("sandfleet-queue-admin") == look | WRITES | {"claim", "prioritize"}
 
 
 def test_without_the_fleet_no_account_has_its_rights() -> None:

@@ -22,8 +22,9 @@ from cluster.harness.chaos import Chaos
 from cluster.harness.down import down
 from cluster.harness.layout import REPOSITORY, ClusterError, Layout, cache, directory
 from cluster.harness.plan import recorded
+from cluster.harness.progress import timed
 from cluster.harness.testing import Cluster
-from cluster.harness.up import timed, up
+from cluster.harness.up import up
 
 
 def _given(kubeconfig: Path) -> Cluster:

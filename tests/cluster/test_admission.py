@@ -18,7 +18,9 @@ from cluster.harness.api import Api, ApiError, path_of
 from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster, probe_pod
 from cluster.operators import sandbox
+from sandfleet_operator.api.kube import Ref
 from sandfleet_operator.plan.pods import names
+from support.fakes.kube_admission import GUARDED, written
 
 pytestmark = pytest.mark.usefixtures("kinds")
 TENANT = "tenant"
@@ -179,27 +181,44 @@ ATTACKS: dict[str, tuple[str, Callable[[Site], Callable[[Api], Json]]]] = {
     "a volume of another sandbox": (names.SANDBOX, lambda s: labelled(s, "PersistentVolumeClaim", "own", sandbox="x")),
     "a volume's owner through the status": (
         names.SANDBOX,
-        lambda s: labelled(s, "PersistentVolumeClaim", "own", "status", sandbox="x"),
+        lambda s: labelled(s, "PersistentVolumeClaim", "own", "status", sandbox="y"),
     ),
 }  # fmt: skip
+
+
+def stored(site: Site) -> dict[Ref, Json]:
+    """What the policy guards, as it is now."""
+    kinds = {kind: site.cluster.api.list(kind.kind, site.namespace) for kind in GUARDED}
+    return {
+        Ref(kind, site.namespace, one["metadata"]["name"]): one for kind, objects in kinds.items() for one in objects
+    }
+
+
+def judged_in_memory(before: dict[Ref, Json], after: dict[Ref, Json]) -> set[str]:
+    """The keys that the policy of the API server in memory refuses."""
+    return {key for ref, obj in after.items() for key in written(ref.kind, before.get(ref), obj)}
 
 
 def test_each_attack_is_refused_with_the_policy_and_succeeds_without_it(sites: tuple[Site, Site]):
     guarded, free = sites
     tenant = guarded.acting(TENANT)
-    let_in, refused_without = [], []
+    let_in, refused_without, differ = [], [], []
     for name, (key, attack) in ATTACKS.items():
         try:
             attack(guarded)(tenant)
             let_in.append(name)
         except ApiError as error:
             assert (error.status, key in str(error)) == (403, True), f"{name}: {error}"
+        before = stored(free)
         try:
             attack(free)(tenant)
         except ApiError as error:
             refused_without.append(f"{name}: {error}")
+        if key not in judged_in_memory(before, stored(free)):
+            differ.append(name)
     assert let_in == []
     assert refused_without == []
+    assert differ == []
 
 
 def test_a_controller_makes_no_forged_pods_for_a_tenant(sites: tuple[Site, Site]):
@@ -236,6 +255,7 @@ def test_the_control_plane_and_everyday_edits_pass(sites: tuple[Site, Site], mon
     control, tenant = site.acting(site.account), site.acting(TENANT)
     labelled(site, "Pod", "warm-1", state="retiring")(control)
     annotated(site, "CodeSandbox", "mine", bound_pod="warm-2/u")(control)
+    before = stored(site)
     # Clients open the executor's port to themselves.
     labelled(site, "Pod", "own", client="true")(tenant)
     annotated(site, "CodeSandbox", "own", traceparent="00-1")(tenant)
@@ -259,6 +279,7 @@ def test_the_control_plane_and_everyday_edits_pass(sites: tuple[Site, Site], mon
     assert names.BOUND_POD not in site.cluster.api.get("CodeSandbox", "mine", site.namespace)["metadata"].get(
         "annotations", {}
     )
+    assert judged_in_memory(before, stored(site)) == set()
     annotated(site, "CodeSandbox", "mine", bound_pod="warm-2/u")(control)
 
 

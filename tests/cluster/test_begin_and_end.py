@@ -167,6 +167,19 @@ def test_killed_at_any_moment_and_started_again_it_works(layout: Layout):
     assert traces(layout) == before
 
 
+@pytest.mark.timeout(600)
+def test_a_cluster_is_left_to_the_clone_that_began_it_while_that_clone_is_there(layout: Layout):
+    finish(layout, "up")
+    first, plan = recorded(layout), json.loads(layout.plan.read_text())
+    layout.plan.write_text(json.dumps({**plan, "python": "/usr/bin/env"}))
+    finish(layout, "up")
+    assert recorded(layout) == first
+    layout.plan.write_text(json.dumps({**plan, "python": "/gone/.venv/bin/python"}))
+    finish(layout, "up")
+    assert recorded(layout) not in {first, None}
+    assert json.loads(layout.plan.read_text()) == plan
+
+
 def test_a_directory_too_deep_for_sockets_is_refused_with_the_reason(tmp_path: Path):
     deep = tmp_path / ("a" * 100)
     process = run(Layout(deep), "up")

@@ -226,7 +226,8 @@ def test_the_control_sees_a_right_that_is_granted(cluster: Cluster, namespace: s
 
 def test_kubernetes_own_roles_learn_the_kinds(cluster: Cluster, release: Release):
     release.install(*STILL)
-    for role in ("view", "edit", "admin"):
+    queue_admin = f"{release.prefix}-queue-admin"
+    for role in ("view", "edit", "admin", queue_admin):
         binding = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
@@ -240,11 +241,11 @@ def test_kubernetes_own_roles_learn_the_kinds(cluster: Cluster, release: Release
     def can(user: str, verb: str, resource: str) -> bool:
         return allowed(cluster, user, release.namespace, verb, f"{resource}.sandfleet.io")
 
-    cluster.api.wait("the roles", lambda: can("admin", "create", "sandboxqueues"), 30)
+    cluster.api.wait("the roles", lambda: can("admin", "create", "sandboxpools"), 30)
     expected = {
         "view": ([], ["codesandboxes", "sandboxtemplates", "sandboxpools", "sandboxqueues"]),
         "edit": (["codesandboxes"], ["sandboxtemplates", "sandboxpools", "sandboxqueues"]),
-        "admin": (["codesandboxes", "sandboxtemplates", "sandboxpools", "sandboxqueues"], []),
+        "admin": (["codesandboxes", "sandboxtemplates", "sandboxpools"], ["sandboxqueues"]),
     }
     for user, (may, may_not) in expected.items():
         assert all(can(user, "list", resource) for resource in (*may, *may_not))
@@ -253,6 +254,11 @@ def test_kubernetes_own_roles_learn_the_kinds(cluster: Cluster, release: Release
         assert not allowed(cluster, user, release.namespace, "patch", "codesandboxes.sandfleet.io/status")
         connects = allowed(cluster, user, release.namespace, "create", "codesandboxes.sandfleet.io/connect")
         assert connects == (user != "view")
+        # To use a queue is a right of its own; quota is the platform's to grant.
+        assert can(user, "claim", "sandboxqueues") == (user != "view")
+        assert not any(can(user, verb, "sandboxqueues") for verb in ("update", "patch", "delete", "prioritize"))
+    # The control: the platform team's role has these rights.
+    assert all(can(queue_admin, verb, "sandboxqueues") for verb in ("create", "patch", "delete", "prioritize"))
 
 
 LEASES = ("sandfleet-operator", "sandfleet-fleet")

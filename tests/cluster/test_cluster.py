@@ -11,8 +11,8 @@ from cluster.harness import base_image, images
 from cluster.harness.api import ApiError
 from cluster.harness.layout import ClusterError, cache
 from cluster.harness.processes import alive, wait_until
+from cluster.harness.progress import timed
 from cluster.harness.testing import RESTRICTED, Cluster, Probe, probe_pod
-from cluster.harness.up import timed
 
 GVISOR = {"runtimeClassName": "gvisor"}
 ENFORCED = {"pod-security.kubernetes.io/enforce": "restricted"}

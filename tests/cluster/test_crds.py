@@ -133,13 +133,21 @@ def test_fields_that_the_owner_may_not_set_are_dropped(cluster: Cluster, namespa
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "targetHitRate": 1}, "spec.targetHitRate: Invalid value"),
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "targetHitRate": 0.4}, "should be greater than or equal to 0.5"),
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "maxStarting": 0}, "should be greater than or equal to 1"),
+        ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "startTimeoutSeconds": 9}, "should be greater than or equal to 10"),
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "maxWarm": 2}, "without targetHitRate the pool keeps replicas sandboxes warm"),
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 3, "maxWarm": 2, "targetHitRate": 0.9}, "cannot keep this many sandboxes warm: maxWarm is below replicas"),
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 1, "maxWarm": 9, "maxSize": 8, "targetHitRate": 0.9}, "is below maxWarm"),
-        ("SandboxQueue", {"nominalQuota": 1, "borrowingLimit": 1}, "spec.borrowingLimit: Forbidden: cannot borrow: a queue without a cohort has no queue to borrow from"),
-        ("SandboxQueue", {"nominalQuota": 1, "lendingLimit": 1}, "cannot lend: a queue without a cohort has no queue to lend to"),
-        ("SandboxQueue", {"nominalQuota": 1, "cohort": "c", "lendingLimit": 2}, "cannot lend more than there is: lendingLimit is above nominalQuota"),
-        ("SandboxQueue", {"nominalQuota": 1, "weight": 0}, "spec.weight: Invalid value: 0"),
+        ("SandboxQueue", {"nominalQuota": {"sandboxes": 1}, "borrowingLimit": {"sandboxes": 1}}, "spec.borrowingLimit: Forbidden: cannot borrow: a queue without a cohort has no queue to borrow from"),
+        ("SandboxQueue", {"nominalQuota": {"sandboxes": 1}, "lendingLimit": {"sandboxes": 1}}, "cannot lend: a queue without a cohort has no queue to lend to"),
+        ("SandboxQueue", {"nominalQuota": {"sandboxes": 1}, "cohort": "c", "lendingLimit": {"sandboxes": 2}}, "cannot lend more than there is: lendingLimit.sandboxes is above nominalQuota.sandboxes"),
+        ("SandboxQueue", {"nominalQuota": {"cpu": "1500m"}, "cohort": "c", "lendingLimit": {"cpu": 2}}, "lendingLimit.cpu is above nominalQuota.cpu"),
+        ("SandboxQueue", {"nominalQuota": {"memory": "1Gi"}, "cohort": "c", "lendingLimit": {"memory": "1025Mi"}}, "lendingLimit.memory is above nominalQuota.memory"),
+        ("SandboxQueue", {"nominalQuota": {}, "weight": 0}, "spec.weight: Invalid value: 0"),
+        ("SandboxQueue", {"nominalQuota": {"cpu": "-1"}}, 'spec.nominalQuota.cpu: Invalid value: "-1": cannot be an amount of CPU: write 0 to 10M cores'),
+        ("SandboxQueue", {"nominalQuota": {"memory": "1GB"}}, "cannot be an amount of memory: write 0 to 1Ei with a unit"),
+        ("SandboxQueue", {"nominalQuota": {}, "stopPolicy": "Stop"}, 'spec.stopPolicy: Unsupported value: "Stop": supported values: "None", "Hold", "HoldAndDrain"'),
+        ("SandboxQueue", {"nominalQuota": {}, "priorityClasses": [{"name": "a"}, {"name": "a"}]}, "spec.priorityClasses[1]: Duplicate value"),
+        ("SandboxQueue", {"nominalQuota": {}, "cohort": ""}, "spec.cohort: Invalid value"),
     ],
 )  # fmt: skip
 def test_the_other_kinds_refuse_with_a_reason(cluster: Cluster, kind: str, spec: Json, message: str):
@@ -149,7 +157,7 @@ def test_the_other_kinds_refuse_with_a_reason(cluster: Cluster, kind: str, spec:
 @pytest.mark.parametrize("kind", CRDS)
 @pytest.mark.parametrize("name", ["with.dots", "a" * 64])
 def test_a_name_is_a_dns_label_since_it_becomes_a_labels_value(cluster: Cluster, kind: str, name: str):
-    spec = {"templateRef": {"name": "a"}, "replicas": 1, "image": "b", "nominalQuota": 1}
+    spec = {"templateRef": {"name": "a"}, "replicas": 1, "image": "b", "nominalQuota": {}}
     assert "metadata.name" in (said := refusal(cluster, kind, spec, name))
     assert "with a letter or digit at both ends" in said or "Too long" in said
 
@@ -173,6 +181,7 @@ FULL = {
     "templateRef": {"name": "a"},
     "poolRef": {"name": "p"},
     "queueRef": {"name": "q"},
+    "priorityClass": "high",
     "workspace": {"size": "1Gi", "storageClassName": "s", "retention": "Delete"},
     "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
     "executionLimits": {"processes": 20},
@@ -189,6 +198,7 @@ FULL = {
         ({"poolRef": {"name": "o"}}, "poolRef"),
         ({"poolRef": None}, "poolRef"),
         ({"queueRef": {"name": "o"}}, "queueRef"),
+        ({"priorityClass": "low"}, "priorityClass"),
         ({"workspace": {"size": "2Gi"}}, "workspace.size"),
         ({"workspace": {"size": None}}, "workspace.size"),
         ({"workspace": None}, "workspace.size"),
@@ -368,7 +378,7 @@ def test_the_category_lists_every_kind(cluster: Cluster, namespace: str):
     for kind, spec in (
         ("SandboxTemplate", {"image": "a"}),
         ("SandboxPool", {"templateRef": {"name": "a"}, "replicas": 0}),
-        ("SandboxQueue", {"nominalQuota": 1}),
+        ("SandboxQueue", {"nominalQuota": {"sandboxes": 1}}),
     ):
         cluster.api.create(an_object(kind, namespace, spec))
     listed = cluster.kubectl("get", "sandfleet", "-n", namespace, "-o", "name").split()

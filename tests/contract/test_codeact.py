@@ -248,7 +248,7 @@ BODY = "async def policy(conversation: Conversation) -> Action:\n"
 async def test_the_tutorials_program_does_what_the_tutorial_shows(
     capsys: pytest.CaptureFixture[str], number: int, program: str
 ) -> None:
-    shown = re.findall(r"```\n\$ [^\n]*first\.py\n(.*?)```", TUTORIAL, re.DOTALL)[number]
+    shown = re.findall(r"```console\n\$ [^\n]*first\.py\n(.*?)```", TUTORIAL, re.DOTALL)[number]
     module: dict[str, Any] = {}
     exec(program.replace("asyncio.run(main())", ""), module)
     await module["main"]()

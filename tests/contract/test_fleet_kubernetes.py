@@ -20,38 +20,19 @@ from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 from sandfleet_operator.api.kube import CODE_SANDBOX, Ref
+from sandfleet_operator.fleet.certificates import CERTIFICATE_SECONDS, PortCertificate
 from sandfleet_operator.fleet.kubernetes.api import TOKEN_LIFETIME
-from sandfleet_operator.fleet.kubernetes.serve import CERTIFICATE_SECONDS, Options, PortCertificate, listen
-from support.fleet.on_kubernetes import POD_UID, SYSTEM, Kube, World, new_signing
-from support.kubernetes import world as kubernetes_world
+from support.fleet.gateway import fleet_world
+from support.fleet.on_kubernetes import POD_UID, SYSTEM, new_signing
 
 
 @pytest.fixture
 async def world():
-    kube = Kube()
-    await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
-    async with kubernetes_world.World(cluster=kube.cluster) as cluster:
-        signing = await new_signing(kube)
-        options = Options(
-            namespace=SYSTEM,
-            settings=kubernetes_world.SETTINGS,
-            identity="fleet-0",
-            host="127.0.0.1",
-            port=0,
-            pod_ip="10.9.9.9",
-        )
-        server, port = await listen(kube, signing, options, await cluster.fleet())
-        made = World(kube, signing, port)
-        made.cluster = cluster
-        kube.knows("alice", "alice")
+    async with fleet_world() as made:
+        made.kube.knows("alice", "alice")
         rights = {("get", "team", "one"), ("create/connect", "team", "one"), ("list", "", "")}
-        kube.allowed |= {("alice", *right) for right in rights}
+        made.kube.allowed |= {("alice", *right) for right in rights}
         yield made
-        for fleet in made.fleets:
-            await fleet.close()
-        for channel in made.channels:
-            await channel.close()
-        await server.stop(0)
 
 
 # What is given.
@@ -316,8 +297,7 @@ async def test_the_port_shows_a_certificate_for_each_of_its_names(world):
 
 async def test_the_certificate_is_renewed_before_it_ends_and_when_the_authority_changed(world):
     now = [time.time()]
-    options = Options(namespace=SYSTEM, settings=kubernetes_world.SETTINGS, identity="fleet-0")
-    shown = PortCertificate(world.signing, options, lambda: now[0])
+    shown = PortCertificate(world.signing, ("sandfleet-fleet",), lambda: now[0])
     first = shown.configuration()
     await world.signing.refresh()
     assert shown.configuration() is first

@@ -50,7 +50,7 @@ def test_the_howtos_first_program_shows_tokens_and_steps_as_it_says(
     endpoint.say(f"I count them.\n```python\n{PRIMES}\n```")
     endpoint.say("FINAL ANSWER (execution 1): 168")
     run(program("run.tokens"))
-    shown = re.findall(r"^````\n(.*?)\n````$", HOWTO, re.DOTALL | re.MULTILINE)
+    shown = re.findall(r"^````text\n(.*?)\n````$", HOWTO, re.DOTALL | re.MULTILINE)
     assert without_figures(capsys.readouterr().out) == without_figures(shown[0])
 
 

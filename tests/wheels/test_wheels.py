@@ -1,7 +1,6 @@
 """The built wheels, installed into empty environments, do what README says (make wheels-test)."""
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.pages import blocks_of, broken_promises
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("proto", "executor-image", "operator", "agent-client", ".")
@@ -66,12 +66,11 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 def test_the_wheels_of_the_parts_run_the_screen_of_the_readme(wheels: Path, project: Project) -> None:
     project.installs("--find-links", wheels, "sandfleet[local]", *USED)
-    screen = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    screen = next(block.text for block in blocks_of("README.md") if block.language == "python")
     (project.folder / "screen.py").write_text(screen)
     said = project.runs("python", "screen.py")
-    promised = [comment.partition(" (Frame")[0] for comment in re.findall(r"print\(.*#\s(.*)", screen)]
-    assert len(promised) >= 3
-    assert [line for line in promised if line not in said] == []
+    assert len(broken_promises(screen, "")) >= 3
+    assert broken_promises(screen, said) == []
     assert (project.folder / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert project.runs("sandfleet", "run", "-c", "import pandas; pandas.DataFrame({'a': [1]}).a[0]") == "np.int64(1)\n"
 

@@ -1,4 +1,4 @@
-"""`python -m sandfleet_operator operator|fleet`: the two processes of the control plane on Kubernetes."""
+"""`python -m sandfleet_operator operator|fleet|gateway`: the processes of the control plane on Kubernetes."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ def main(words: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format=f"sandfleet {arguments.command}: %(message)s", stream=sys.stderr)
     # aiohttp and gRPC log at length below INFO.
     logging.getLogger("sandfleet_operator").setLevel(logging.INFO)
-    return _fleet(rest) if arguments.command == "fleet" else _operator(rest)
+    return COMMANDS[arguments.command](rest)
 
 
 def _operator(rest: list[str]) -> int:
@@ -53,13 +53,28 @@ def _fleet(rest: list[str]) -> int:
         port=given.port,
         kubeconfig=given.kubeconfig,
         health_port=given.health_port,
+        gateway_folder=given.gateway_folder,
     )
     return serve(options)
 
 
+def _gateway(rest: list[str]) -> int:
+    from sandfleet_operator.fleet.gateway.serve import Options, serve
+    from sandfleet_operator.fleet.gateway.tunnels import Bounds
+
+    given = _gateway_parser().parse_args(rest)
+    bounds = Bounds(total=given.max_tunnels, per_caller=given.max_tunnels_per_caller)
+    return serve(
+        Options(folder=given.folder, fleet=given.fleet, port=given.port, health_port=given.health_port, bounds=bounds)
+    )
+
+
+COMMANDS = {"operator": _operator, "fleet": _fleet, "gateway": _gateway}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sandfleet_operator", description=__doc__, add_help=False)
-    parser.add_argument("command", choices=["operator", "fleet"])
+    parser.add_argument("command", choices=list(COMMANDS))
     return parser
 
 
@@ -71,6 +86,21 @@ def _fleet_parser() -> argparse.ArgumentParser:
     parser.add_argument("--health-port", type=int, default=0, help="of the probes (default: none)")
     parser.add_argument("--settings", default=os.environ.get("SANDFLEET_SETTINGS", SETTINGS_FILE), help="a JSON file")
     parser.add_argument("--kubeconfig", default="", help="instead of the pod's service account")
+    parser.add_argument("--gateway-folder", type=Path, help="where to leave the gateway's certificate (default: none)")
+    return parser
+
+
+def _gateway_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sandfleet_operator gateway",
+        description="Carries connections to executors of clients outside the cluster.",
+    )
+    parser.add_argument("--folder", type=Path, required=True, help="where the fleet leaves the certificate")
+    parser.add_argument("--fleet", default="127.0.0.1:8443", help="HOST:PORT of the fleet (default: 127.0.0.1:8443)")
+    parser.add_argument("--port", type=int, default=8444, help="where to serve, on 127.0.0.1 (default: 8444)")
+    parser.add_argument("--health-port", type=int, default=0, help="of the probes (default: none)")
+    parser.add_argument("--max-tunnels", type=int, default=2000, help="of all callers together (default: 2000)")
+    parser.add_argument("--max-tunnels-per-caller", type=int, default=500, help="of one caller (default: 500)")
     return parser
 
 

@@ -12,7 +12,8 @@ from . import base_image, binaries, images
 from .down import down
 from .layout import ClusterError, Layout, cache, directory
 from .plan import Say, recorded
-from .up import check, timed, up
+from .progress import steps, timed
+from .up import check, planned, up
 
 
 def _enter(layout: Layout, command: list[str]) -> int:
@@ -58,7 +59,8 @@ def main() -> int:
     layout, say = Layout(directory(dict(os.environ))), timed("cluster")
     match arguments.command:
         case "up":
-            up(layout, say)
+            with steps("cluster", planned(layout)) as say:
+                up(layout, say)
             say(f"ready: export KUBECONFIG={layout.kubeconfig}")
         case "down":
             down(layout, say)
@@ -66,7 +68,8 @@ def main() -> int:
         case "check":
             check()
         case "binaries":
-            binaries.provide(cache(), say)
+            with steps("cluster", binaries.planned(cache())) as say:
+                binaries.provide(cache(), say)
         case "base-image":
             print(base_image.make(cache(), say))
         case "testkit-image":

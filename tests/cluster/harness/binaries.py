@@ -21,10 +21,14 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Module:
-    """One directory with go.mod and go.sum; `programs` maps a file to the package that it is built from."""
+    """One directory with go.mod and go.sum; `programs` maps a file to the package that it is built from.
+
+    `seconds` is what a first build took on two cores, its downloads included.
+    """
 
     name: str
     programs: Mapping[str, str]
+    seconds: int
     tags: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -44,17 +48,23 @@ class Module:
 
 _CONTAINERD = "github.com/containerd/containerd/v2/cmd"
 MODULES = (
-    Module("testkit", {"probe": "./probe", "sandfleet-policy": "./policy"}),
-    Module("etcd", {"etcd": "."}),
-    Module("gvisor", {"runsc": "gvisor.dev/gvisor/runsc", "containerd-shim-runsc-v1": "gvisor.dev/gvisor/shim"}),
+    Module("testkit", {"probe": "./probe", "sandfleet-policy": "./policy"}, seconds=16),
+    Module("etcd", {"etcd": "."}, seconds=31),
+    Module(
+        "gvisor",
+        {"runsc": "gvisor.dev/gvisor/runsc", "containerd-shim-runsc-v1": "gvisor.dev/gvisor/shim"},
+        seconds=103,
+    ),
     Module(
         "containerd",
         {name: f"{_CONTAINERD}/{name}" for name in ("containerd", "ctr", "containerd-shim-runc-v2")},
+        seconds=77,
         tags="no_btrfs no_devmapper no_zfs",
     ),
     Module(
         "kubernetes",
         {"kubernetes": "."},
+        seconds=330,
         tags="providerless",
         # Without a version the server says v0.0.0, and version gates and helm misbehave.
         variables={
@@ -74,11 +84,11 @@ MODULES = (
             )
         },
     ),
-    Module("coredns", {"coredns": "github.com/coredns/coredns"}),
-    Module("volume-provisioner", {"volume-provisioner": "."}),
-    Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
-    Module("helm", {"helm": "helm.sh/helm/v4/cmd/helm"}),
-    Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
+    Module("coredns", {"coredns": "github.com/coredns/coredns"}, seconds=192),
+    Module("volume-provisioner", {"volume-provisioner": "."}, seconds=38),
+    Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, seconds=74),
+    Module("helm", {"helm": "helm.sh/helm/v4/cmd/helm"}, seconds=100),
+    Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}, seconds=107),
 )
 
 
@@ -155,6 +165,21 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
 
 
+def _targets(cache: Path, only: Iterable[str]) -> Iterator[tuple[Module, Path]]:
+    for module in MODULES:
+        if not only or set(module.names) & set(only):
+            yield module, cache / "bin" / f"{module.name}-{digest(module, toolchain(module))}"
+
+
+def _building(module: Module) -> str:
+    return f"building {module.name} from source"
+
+
+def planned(cache: Path, only: Iterable[str] = ()) -> dict[str, float]:
+    """What `provide` will say, with the usual seconds of each; a damaged build comes on top."""
+    return {_building(module): module.seconds for module, target in _targets(cache, only) if not target.exists()}
+
+
 def provide(cache: Path, say: Callable[[str], None], only: Iterable[str] = ()) -> dict[str, Path]:
     """Every program by name (or those of the modules in `only`), built if the cache lacks it or its checksum is wrong.
 
@@ -165,12 +190,9 @@ def provide(cache: Path, say: Callable[[str], None], only: Iterable[str] = ()) -
     with _alone(cache / "bin"):
         for cut_off in (cache / "bin").glob("*.partial"):
             shutil.rmtree(cut_off)
-        for module in MODULES:
-            if only and not set(module.names) & set(only):
-                continue
-            target = cache / "bin" / f"{module.name}-{digest(module, toolchain(module))}"
+        for module, target in _targets(cache, only):
             if not intact(target):
-                say(f"building {module.name} from source")
+                say(_building(module))
                 _build(module, target)
             programs |= {name: target / name for name in module.names}
     return programs

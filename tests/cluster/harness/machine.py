@@ -46,6 +46,15 @@ def missing_packages() -> list[str]:
     return sorted({package for thing, package in PACKAGES.items() if not _present(thing)})
 
 
+def _installing(packages: list[str]) -> str:
+    return f"installing from Debian: {' '.join(packages)}"
+
+
+def planned() -> dict[str, float]:
+    """What `install_packages` will say of the cluster's packages, with its usual seconds."""
+    return {_installing(packages): 30 for packages in [missing_packages()] if packages}
+
+
 def install_packages(say: Callable[[str], None], packages: list[str]) -> None:
     """As root, from Debian; raises ClusterError with the list where that is not possible."""
     if not packages:
@@ -54,7 +63,7 @@ def install_packages(say: Callable[[str], None], packages: list[str]) -> None:
         raise ClusterError(
             f"cannot start a cluster: {', '.join(packages)} missing, and there is no apt-get to install them"
         )
-    say(f"installing from Debian: {' '.join(packages)}")
+    say(_installing(packages))
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (
         ["apt-get", "update", "-qq"],

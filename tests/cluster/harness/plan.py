@@ -24,12 +24,17 @@ class Plan:
     block: str
     made_directories: tuple[str, ...]
     """Mount points that this machine did not have; `down` removes them."""
+    python: str
+    """Of the clone whose files run on the node: a cluster that has lost them is made anew."""
+
+    def is_whole(self) -> bool:
+        return Path(self.python).exists()
 
 
 def read_plan(layout: Layout) -> Plan | None:
     try:
         value = json.loads(layout.plan.read_text())
-        return Plan(value["digest"], value["block"], tuple(value["made_directories"]))
+        return Plan(value["digest"], value["block"], tuple(value["made_directories"]), value["python"])
     except (FileNotFoundError, ValueError, KeyError):
         return None
 

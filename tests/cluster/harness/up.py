@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +25,19 @@ LEAST_DISK_BYTES = 4 << 30
 # The kernel's, for the address of a Unix socket.
 LONGEST_SOCKET = 107
 # What works with a cluster and decides nothing about it.
-NOT_THE_CLUSTER = {"base_image.py", "chaos.py", "fake_nodes.py", "s3.py", "testing.py"}
+NOT_THE_CLUSTER = {"base_image.py", "chaos.py", "fake_nodes.py", "progress.py", "s3.py", "testing.py"}
+
+STARTING, LOADING = "starting the node", "loading images"
+WAITING_FOR_API, WAITING_FOR_NODE = "waiting for the API server", "waiting for the node"
+WAITING_FOR_NAMES = "waiting for name resolution"
+# What a start takes, in seconds, once the programs are there.
+STARTS: Mapping[str, float] = {
+    STARTING: 1,
+    LOADING: 2,
+    WAITING_FOR_API: 5,
+    WAITING_FOR_NODE: 3,
+    WAITING_FOR_NAMES: 5,
+}
 
 
 def start_node(layout: Layout, addresses: Addresses) -> None:
@@ -75,7 +86,7 @@ def write_files(context: components.Context, here: machine.Machine) -> None:
 
 def _digest(programs: Mapping[str, Path], here: machine.Machine) -> str:
     """Of all that decides how the cluster is: other programs, another harness or machine means another cluster."""
-    summary = hashlib.sha256(repr((sorted((k, str(v)) for k, v in programs.items()), here, sys.executable)).encode())
+    summary = hashlib.sha256(repr((sorted((k, str(v)) for k, v in programs.items()), here)).encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         if path.name not in NOT_THE_CLUSTER:
             summary.update(path.read_bytes())
@@ -106,14 +117,14 @@ def _prepare(layout: Layout, here: machine.Machine, programs: Mapping[str, Path]
     """The plan, and with it the decision whether what runs may stay."""
     digest = _digest(programs, here)
     plan = read_plan(layout)
-    if plan is not None and plan.digest != digest:
-        say("the cluster that is there was made by another version: ending it")
+    if plan is not None and not (plan.digest == digest and plan.is_whole()):
+        say("the cluster that is there was made by another version, or its clone is gone: ending it")
         clear(layout, here)
         plan = None
     if plan is None:
         addresses = choose_addresses(network.routes_in_use(layout.machine_link))
         made = tuple(path for path in PRIVATE if not Path(path).exists())
-        plan = Plan(digest, addresses.block, made)
+        plan = Plan(digest, addresses.block, made, sys.executable)
         write(layout.plan, json.dumps(asdict(plan)))
     for path in plan.made_directories:
         Path(path).mkdir(parents=True, exist_ok=True)
@@ -133,6 +144,13 @@ def _require_space(layout: Layout) -> None:
         )
 
 
+def planned(layout: Layout) -> dict[str, float]:
+    """What `up` will say, with the usual seconds of each; raises ClusterError when no cluster can run here."""
+    machine.examine()
+    starts = {what: one for what, one in STARTS.items() if what != STARTING or recorded(layout) is None}
+    return machine.planned() | binaries.planned(cache()) | starts
+
+
 def up(layout: Layout, say: Say) -> None:
     """Returns when pods can be run, volumes made and names resolved; raises ClusterError, which names the obstacle."""
     here = machine.examine()
@@ -146,23 +164,23 @@ def up(layout: Layout, say: Say) -> None:
         context = components.Context(layout, addresses, programs, sys.executable)
         if recorded(layout) is None or not network.has_link(layout.machine_link):
             end_node(layout)
-            say("starting the node")
+            say(STARTING)
             write_files(context, here)
             cgroups.make(here, layout.cgroup)
             start_node(layout, addresses)
-        say("loading images")
+        say(LOADING)
         load_images(context)
         wait_for_cluster(layout, addresses, say)
 
 
 def wait_for_cluster(layout: Layout, addresses: Addresses, say: Say) -> None:
     api = Api(json.loads(layout.kubeconfig.read_text()))
-    say("waiting for the API server")
+    say(WAITING_FOR_API)
     api.wait("the API server", lambda: bool(api.get("Namespace", "kube-system")), 90)
     api.apply_all(manifests.everything(addresses))
-    say("waiting for the node")
+    say(WAITING_FOR_NODE)
     api.wait("the node", lambda: has_condition(api.get("Node", NODE_NAME), "Ready"), 60)
-    say("waiting for name resolution")
+    say(WAITING_FOR_NAMES)
     api.wait("CoreDNS", lambda: has_condition(api.get("Deployment", "coredns", "kube-system"), "Available"), 60)
     api.wait("service accounts", lambda: bool(api.get("ServiceAccount", "default", "default")), 30)
 
@@ -175,8 +193,3 @@ def check() -> None:
             f"cannot start a cluster: {', '.join(missing)} missing, and there is no apt-get to install them"
         )
     binaries.toolchain(binaries.MODULES[0])
-
-
-def timed(prefix: str) -> Say:
-    began = time.monotonic()
-    return lambda message: print(f"{prefix}: {time.monotonic() - began:5.1f} s  {message}", file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sandfleet_operator.api.kube import NAMESPACE, POD, Forbidden, Json, NotFound, Ref
+from support.fakes.kube_admission import Admit
 from support.fakes.kube_objects import copied
 
 # So many changes back can be read.
@@ -40,6 +41,8 @@ class MemoryCluster:
         # In the order in which they came, so that the same is always the same.
         self.waiting: dict[asyncio.Event, None] = {}
         self._made = 0
+        # Looks at each write of a client before it is done.
+        self.admit: Admit = lambda *_: None
 
     @property
     def version(self) -> int:

@@ -232,6 +232,7 @@ class MemoryKube:
             new["status"] = {"phase": "Pending"}
         if ref.kind == kube.NAMESPACE:
             new |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+        self.cluster.admit(self._manager, ref, None, new)
         return self.cluster.commit(ref, new)
 
     def _apply(self, ref: Ref, obj: Json) -> Json:
@@ -281,6 +282,7 @@ class MemoryKube:
             raise Invalid(422, "Invalid", f"cannot update {ref}: no new finalizers when it is being deleted")
         if "generation" in was and _without(new, "metadata", "status") != _without(old, "metadata", "status"):
             new["metadata"]["generation"] += 1
+        self.cluster.admit(self._manager, ref, old, new)
         return self.cluster.commit(ref, new)
 
 

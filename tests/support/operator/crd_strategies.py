@@ -4,6 +4,7 @@ CEL rules are followed as well, by their meaning in RULES: a rule that is missin
 """
 
 import ipaddress
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
@@ -155,13 +156,50 @@ def _is_masked(text: str) -> bool:
     return bool(str(_network(text).network_address) == text.partition("/")[0])
 
 
+def _most(pool: Json, bound: str) -> float:
+    return pool.get(bound, math.inf)
+
+
+def _within_quota(quantity: str) -> Callable[[Any], bool]:
+    def held(spec: Any) -> bool:
+        lent, nominal = spec.get("lendingLimit", {}).get(quantity), spec["nominalQuota"].get(quantity)
+        both = lent is not None and nominal is not None
+        return not both or parse_quantity(lent, quantity) <= parse_quantity(nominal, quantity)
+
+    return held
+
+
+def _lending_rule(quantity: str) -> str:
+    words = [f"self.{one}.{quantity}" for one in ("lendingLimit", "nominalQuota")]
+    there = f"!has(self.lendingLimit) || !has({words[0]}) || !has({words[1]}) || "
+    if quantity == "sandboxes":
+        return there + " <= ".join(words)
+    lent, nominal = (f"quantity(string({one}))" for one in words)
+    return f"{there}{lent}.compareTo({nominal}) <= 0"
+
+
 RULES: Mapping[str, Callable[[Any], bool]] = {
+    **{
+        f"!has(self.{one}) || has(self.cohort)": lambda spec, one=one: one not in spec or "cohort" in spec
+        for one in ("borrowingLimit", "lendingLimit")
+    },
+    **{_lending_rule(one): _within_quota(one) for one in ("sandboxes", "cpu", "memory")},
     "!format.dns1123Label().validate(self).hasValue()": lambda text: bool(re.fullmatch(LABEL, text)),
     "!format.dns1123Subdomain().validate(self).hasValue()": lambda text: (
         len(text) <= 253 and bool(re.fullmatch(SUBDOMAIN.replace("{0,61}", "*").replace("{0,3}", "*"), text))
     ),
     "has(self.templateRef) != has(self.inline)": lambda spec: ("templateRef" in spec) != ("inline" in spec),
     "!has(self.poolRef) || !has(self.inline)": lambda spec: "poolRef" not in spec or "inline" not in spec,
+    "!has(self.maxSize) || self.maxSize >= self.replicas": lambda pool: (
+        _most(pool, "maxSize") >= pool.get("replicas", 0)
+    ),
+    "!has(self.maxWarm) || has(self.targetHitRate)": lambda pool: "maxWarm" not in pool or "targetHitRate" in pool,
+    "!has(self.maxWarm) || self.maxWarm >= self.replicas": lambda pool: (
+        _most(pool, "maxWarm") >= pool.get("replicas", 0)
+    ),
+    "!has(self.maxWarm) || !has(self.maxSize) || self.maxWarm <= self.maxSize": lambda pool: (
+        pool.get("maxWarm", 0) <= _most(pool, "maxSize")
+    ),
     "!has(self.defaultTimeoutSeconds) || !has(self.maxTimeoutSeconds) || self.defaultTimeoutSeconds <= self.maxTimeoutSeconds": lambda limits: (
         limits.get("defaultTimeoutSeconds", 0) <= limits.get("maxTimeoutSeconds", 1 << 31)
     ),

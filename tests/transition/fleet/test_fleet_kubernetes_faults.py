@@ -437,13 +437,15 @@ async def test_a_pool_without_a_node_does_not_hold_back_the_first_start_of_anoth
         assert fleet.scheduler.summary("team/stuck").starting == upkeep.STARTS_PER_NODE
 
 
-async def test_a_template_says_how_long_its_pods_may_take_to_start():
+async def test_a_pool_or_else_its_template_says_how_long_its_pods_may_take_to_start():
     async with Stuck() as world:
         await world.add(
             template_object(),
             template_object("large", startTimeoutSeconds=900),
             pool_object("stuck", size=0, template="large"),
+            pool_object("slow", size=0, template="large", startTimeoutSeconds=1800),
             pool_object("usual", size=0),
         )
         fleet = await world.fleet()
-        assert [fleet.scheduler.pool(f"team/{name}").start_timeout for name in ("stuck", "usual")] == [900.0, 120.0]
+        found = {name: fleet.scheduler.pool(f"team/{name}").start_timeout for name in ("stuck", "slow", "usual")}
+        assert found == {"stuck": 900.0, "slow": 1800.0, "usual": 120.0}

@@ -2,11 +2,9 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
-from unittest import mock
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
@@ -24,30 +22,17 @@ from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims import record
 from sandfleet_operator.plan.pods import names, openings
 from sandfleet_operator.plan.sandbox import dependencies
+from sandfleet_operator.plan.sandbox.actions import RemovePolicy
 from sandfleet_operator.plan.sandbox.binding import Binding, told
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.reconciler import housekeeping, reconcile, templates
 from sandfleet_operator.reconciler.apply import Applier
+from sandfleet_operator.reconciler.housekeeping import Housekeeper
 from sandfleet_operator.reconciler.reconcile import Reconciler
 from transition.joint import scenarios
 from transition.joint.scenarios import Scenario
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """Finds the defect `point` of issue 16 by `scenario`. Each patch is a target and what stands there without mend."""
-
-    point: str
-    scenario: Scenario
-    patches: tuple[tuple[Any, str, Any], ...]
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for target, name, value in self.patches:
-                stack.enter_context(mock.patch.object(target, name, value))
-            yield
+from transition.mutant import Mutant
 
 
 def _unchecked(kind: Callable[..., Any], said: dict[str, Any], _path: str) -> Any:
@@ -109,18 +94,28 @@ async def _removes_whatever_is_there(self: Applier, ref: Ref) -> None:
     await self._kube.delete(ref)
 
 
+async def _removes_nothing(_self: Housekeeper, _what: object = None) -> None:
+    return None
+
+
+async def _deletes_the_policy_before_the_keys(self: Housekeeper, ref: Ref) -> None:
+    await self._applier.apply(RemovePolicy(ref.namespace, names.DEFAULT_DENY))
+    await DELETE_KEYS(self, ref)
+
+
 def _all_slots(self: Capacity, pool: Pool) -> int:
     return self.free_slots() + self._inventory.count_of(pool.name, State.STARTING)
 
 
 ALL_PODS = Applier.pods
+DELETE_KEYS = Housekeeper._delete_keys
 BY_ANNOTATION = (
     (reconcile, "pod_names", _names_by_annotation),
     (reconcile, "_owned_pods", lambda _store, _sandbox: iter(())),
     (Applier, "pods", _finds_no_labelled_pod),
 )
 
-MUTANTS = (
+MUTANTS: tuple[Mutant[Scenario], ...] = (
     Mutant("A.1", scenarios.an_annotation_of_any_content, ((record, "decode", _unchecked),)),
     Mutant("A.2", scenarios.a_replaced_object, BY_ANNOTATION),
     Mutant(
@@ -176,5 +171,13 @@ MUTANTS = (
     ),
     Mutant("B.5", scenarios.a_policy_that_opens, ((openings, "openers", lambda *_args: ()),)),
     Mutant("B.6", scenarios.a_deleted_template, ((templates, "named_revision", lambda _name: ""),)),
+    Mutant("B.6", scenarios.a_deleted_template, ((Housekeeper, "remove_revisions", _removes_nothing),)),
+    Mutant("B.7", scenarios.an_uninstall, ((Housekeeper, "_leave", _removes_nothing),)),
+    Mutant("B.7", scenarios.an_uninstall, ((Housekeeper, "_delete_keys", _removes_nothing),)),
+    Mutant(
+        "B.7",
+        scenarios.an_uninstall_while_the_operator_crashes,
+        ((Housekeeper, "_delete_keys", _deletes_the_policy_before_the_keys),),
+    ),
     Mutant("B.8", scenarios.marks_for_autoscalers, ((names, "SAFE_TO_EVICT", "sandfleet.io/unmarked"),)),
 )

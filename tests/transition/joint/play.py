@@ -23,14 +23,14 @@ class Errors(logging.Handler):
         self.said.append(record.getMessage())
 
 
-async def _play(scenario: Scenario) -> None:
-    async with World() as world:
+async def _play(scenario: Scenario, guarded: bool) -> None:
+    async with World(guarded=guarded) as world:
         await scenario(world)
         await world.end()
 
 
-def faults(scenario: Scenario) -> list[str]:
-    """What is wrong after the scenario."""
+def faults(scenario: Scenario, *, guarded: bool = False) -> list[str]:
+    """What is wrong after the scenario; `guarded`: with the chart's admission policy."""
     found: list[str] = []
     random.seed(1)
     with mock.patch.object(catalog, "secrets", random.Random(1)), asyncio.Runner(loop_factory=FakeLoop) as runner:
@@ -38,7 +38,7 @@ def faults(scenario: Scenario) -> list[str]:
         assert isinstance(loop, FakeLoop)
         loop.set_exception_handler(lambda _, context: found.append(str(context)))
         try:
-            runner.run(_play(scenario))
+            runner.run(_play(scenario, guarded))
         except (AssertionError, FleetError) as error:
             found.append(f"{type(error).__name__}: {error}")
         if loop.busy:

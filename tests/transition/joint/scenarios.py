@@ -13,9 +13,12 @@ from typing import Any
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
+    CONFIG_MAP,
+    CONTROLLER_REVISION,
     LEASE,
     NETWORK_POLICY,
     POD,
+    SANDBOX_POOL,
     SANDBOX_TEMPLATE,
     Json,
     Ref,
@@ -78,11 +81,10 @@ async def an_annotation_of_any_content(world: World) -> None:
     await world.make_pool(size=2)
     session = await world.claim("alice", "r1", pool="fast")
     for number, junk in enumerate(JUNK):
-        bound = {names.BOUND_POD: "x/y", names.CLAIM: junk}
-        world.sessions[await world.declare("mallory", f"junk-{number}", annotations=bound)].over = "forged"
+        await world.forge(f"junk-{number}", {names.BOUND_POD: "x/y", names.CLAIM: junk})
     warm = next(Ref(POD, "team-a", name) for name, pod in world.there(POD, "team-a").items() if is_warm(pod))
-    await world.user.merge(warm, {"metadata": {"annotations": {names.CLAIM: JUNK[4]}}})
-    await world.user.merge(warm, {"metadata": {"labels": {names.STATE: "claimed"}}})
+    await world.deface(warm, JUNK[4])
+    await world.deface(warm, JUNK[4], **{names.STATE: "claimed"})
     await asyncio.sleep(5)
     world.end_leader()
     await world.until_used(session)
@@ -141,8 +143,7 @@ async def a_forged_binding(world: World) -> None:
             world.end_leader()
             await asyncio.sleep(20)
         bound = {names.BOUND_POD: f"{pod.name}/{meta['uid']}", names.CLAIM: json.dumps(forged)}
-        ref = await world.declare("mallory", "evil", annotations=bound, poolRef={"name": "fast"})
-        world.sessions[ref].over = "forged"
+        ref = await world.forge("evil", bound, poolRef={"name": "fast"})
         if not late:
             world.end_leader()
         await world.until(lambda: world.leader, "served")
@@ -352,7 +353,6 @@ async def a_policy_that_opens(world: World) -> None:
 
 async def a_deleted_template(world: World) -> None:
     """B.6: a sandbox that runs recovers without it, and the spec that was kept for it goes with it."""
-    world.patient = True
     await world.make_pool()
     session = await world.claim("alice", "r1", pool="fast", lease=3600)
     mine = await world.declare("bob", "mine")
@@ -364,6 +364,51 @@ async def a_deleted_template(world: World) -> None:
         world.edit_pod(ref, lambda pod: ended(pod, 1))
     for ref in (session.ref, mine):
         await world.until_used(world.sessions[ref])
+
+
+async def an_uninstall(world: World) -> None:
+    """B.7: after the commands of docs/howto/install.md no policy, no key and no pod is left."""
+    await world.user.merge(
+        Ref(SANDBOX_TEMPLATE, "team-a", "python"), {"spec": {"egress": {"allow": [{"cidr": "198.51.100.0/24"}]}}}
+    )
+    await world.make_pool()
+    await world.claim("alice", "r1", pool="fast", lease=3600)
+    await world.claim("alice", "r2", "team-c")
+    own = {"allow": [{"cidr": "198.51.100.7/32"}]}
+    await world.until_used(world.sessions[await world.declare("bob", "mine", egress=own)])
+    await uninstall(world)
+
+
+async def uninstall(world: World) -> None:
+    """Users delete their objects and wait; then Helm ends the processes."""
+    for kind in (CODE_SANDBOX, SANDBOX_POOL, SANDBOX_TEMPLATE):
+        for ref in [one for one in world.cluster.objects if one.kind == kind]:
+            await world.remove(ref)
+
+    def left() -> list[str]:
+        return [str(ref) for ref in world.ours() if ref.kind in {NETWORK_POLICY, CONFIG_MAP, POD}]
+
+    await world.until(lambda: not left(), "removed", within=300.0)
+    for slot in (world.operator, *world.fleets):
+        slot.hold()
+    # Listed there, with the commands that remove them.
+    listed = {CONTROLLER_REVISION}
+    assert {ref.kind for ref in world.ours()} <= listed, world.ours()
+
+
+async def an_uninstall_while_the_operator_crashes(world: World) -> None:
+    """B.7: the next operator finds what the one before has not removed."""
+    crashes = iter((Before, After))
+
+    def ends(process: Process, write: Write) -> Before | After | None:
+        if write.verb != "delete" or write.ref.kind != CONFIG_MAP or (kind := next(crashes, None)) is None:
+            return None
+        world.slot_of(process).crash()
+        return kind(asyncio.CancelledError())
+
+    await world.until_used(world.sessions[await world.declare("bob", "mine")])
+    world.faults.append(ends)
+    await uninstall(world)
 
 
 async def marks_for_autoscalers(world: World) -> None:

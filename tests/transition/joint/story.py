@@ -153,16 +153,14 @@ class Story:
         """A tenant's object with annotations of any content; what comes of its own sandbox is not promised."""
         self._declared += 1
         bound = {names.BOUND_POD: "x/y" if number % 2 else junk, names.CLAIM: junk}
-        ref = await self.world.declare("mallory", f"junk-{self._declared}", annotations=bound)
-        self.world.sessions[ref].over = "forged"
+        await self.world.forge(f"junk-{self._declared}", bound)
 
     async def deface_pod(self, number: int, junk: str) -> None:
         """A warm pod of the same tenant's namespace."""
         warm = [name for name, pod in self.world.there(POD, "team-a").items() if is_warm(pod)]
         if warm:
             ref = Ref(POD, "team-a", warm[number % len(warm)])
-            change = {"annotations": {names.CLAIM: junk}, "labels": {names.STATE: "claimed"} if number % 2 else {}}
-            await self.world.user.merge(ref, {"metadata": change})
+            await self.world.deface(ref, junk, **({names.STATE: "claimed"} if number % 2 else {}))
 
     async def replaced(self, number: int) -> None:
         """A GitOps tool replaces an object and drops what it does not know."""
@@ -191,8 +189,7 @@ class Story:
         claim = json.loads((meta.get("annotations") or {}).get(names.CLAIM) or "{}") | {"object": name}
         bound = {names.BOUND_POD: f"{pod.name}/{meta['uid']}", names.CLAIM: json.dumps(claim)}
         spec = {"poolRef": {"name": "fast"}} if pooled else {}
-        ref = await self.world.declare("mallory", name, annotations=bound, **spec)
-        self.world.sessions[ref].over = "forged"
+        ref = await self.world.forge(name, bound, **spec)
         self.held.append(self.world.sessions[ref])
 
     async def broken(self, number: int) -> None:

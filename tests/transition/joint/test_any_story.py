@@ -3,6 +3,7 @@
 import os
 
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from transition.joint.play import faults
 from transition.joint.story import PLANS, Story
 
@@ -16,6 +17,6 @@ EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-@given(plan=PLANS)
-def test_promises_are_kept_and_in_the_end_nothing_is_left(plan):
-    assert faults(lambda world: Story(world).run(plan)) == []
+@given(plan=PLANS, guarded=st.booleans())
+def test_promises_are_kept_and_in_the_end_nothing_is_left(plan, guarded):
+    assert faults(lambda world: Story(world).run(plan), guarded=guarded) == []

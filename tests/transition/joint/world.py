@@ -8,6 +8,7 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -27,7 +28,11 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.reviews import Caller
+from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
+from sandfleet_operator.reconciler.housekeeping import REVISION_SECONDS
+from sandfleet_operator.reconciler.operator import RESYNC_SECONDS
+from support.fakes.kube_admission import control_only
 from support.fakes.kube_cluster import deleting
 from support.fakes.kube_memory import After, Before, MemoryKube, Write
 from support.operator.builders import IMAGE
@@ -61,12 +66,15 @@ class Session:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, *, guarded: bool = False) -> None:
         loop = asyncio.get_running_loop()
         self.clock: Callable[[], float] = lambda: EPOCH + loop.time()
         self.now = loop.time
         self.cluster = CheckedCluster(self.clock)
         self.wrong = self.cluster.wrong
+        if guarded:
+            # The chart's admission policy is in force.
+            self.cluster.admit = control_only({OperatorProcess.name, FleetProcess.name})
         self.nodes = Nodes(self.cluster)
         self.executors = Executors(self.cluster, self.clock)
         self.credentials = Credentials(Signer(self.clock))
@@ -76,8 +84,6 @@ class World:
         # What befalls writes of the control plane.
         self.faults: list[Fault] = []
         self.writes: list[str] = []
-        # Whether the end waits for what the operator keeps for some minutes: specs of deleted templates.
-        self.patient = False
         self.sessions: dict[Ref, Session] = {}
         self.owners: dict[Ref, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -165,6 +171,19 @@ class World:
         spec = {"templateRef": {"name": "python"}, **spec}
         await self.make(CODE_SANDBOX, name, namespace, annotations=annotations or {}, spec=spec)
         return ref
+
+    async def forge(self, name: str, annotations: Json, **spec: Any) -> Ref:
+        """A tenant's object that says of itself what only the control plane knows; an admission policy refuses it."""
+        ref = Ref(CODE_SANDBOX, "team-a", name)
+        with suppress(kube.Forbidden):
+            await self.declare("mallory", name, annotations=annotations, **spec)
+        self.sessions[ref].over = "forged"
+        return ref
+
+    async def deface(self, pod: Ref, claim: str, **labels: str) -> None:
+        """A tenant writes on a pod of its namespace; an admission policy refuses it."""
+        with suppress(kube.Forbidden):
+            await self.user.merge(pod, {"metadata": {"annotations": {names.CLAIM: claim}, "labels": labels}})
 
     async def remove(self, ref: Ref) -> None:
         """The owner deletes it with kubectl."""
@@ -339,7 +358,7 @@ class World:
         for kind in (SANDBOX_POOL, SANDBOX_TEMPLATE):
             for ref in [one for one in self.cluster.objects if one.kind == kind]:
                 await self.user.delete(ref)
-        give_up = self.now() + (1300.0 if self.patient else 700.0)
+        give_up = self.now() + 2 * (REVISION_SECONDS + RESYNC_SECONDS)
         while left := self.left():
             self._check_idle()
             assert self.now() < give_up, f"there is left: {left}"
@@ -352,12 +371,21 @@ class World:
                 await self.until_used(session, within=max(10.0, min(400.0, session.until - self.now())))
                 await self.until(lambda ref=session.ref: ref in self.cluster.objects, f"written down: {session.ref}")
 
+    def ours(self) -> list[Ref]:
+        """What is in namespaces of sandboxes, without what users make there."""
+        kinds = {
+            POD,
+            PERSISTENT_VOLUME_CLAIM,
+            CODE_SANDBOX,
+            kube.NETWORK_POLICY,
+            kube.CONFIG_MAP,
+            kube.CONTROLLER_REVISION,
+        }
+        return [ref for ref in self.cluster.objects if ref.kind in kinds and ref.namespace in SPACES]
+
     def left(self) -> list[str]:
         """What a cluster without sandboxes, pools and templates still has of ours."""
-        kinds = [POD, PERSISTENT_VOLUME_CLAIM, kube.NETWORK_POLICY, kube.CONFIG_MAP, CODE_SANDBOX]
-        if self.patient:
-            kinds.append(kube.CONTROLLER_REVISION)
-        found = [str(ref) for ref in self.cluster.objects if ref.kind in kinds and ref.namespace in SPACES]
+        found = [str(ref) for ref in self.ours()]
         leader = self.leader
         if leader is None:
             return [*found, "no fleet serves"]

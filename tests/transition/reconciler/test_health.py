@@ -1,12 +1,15 @@
 """Health of the operator: the heartbeat that has to come back through the watch, unless the API server is away."""
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 
 import pytest
-from sandfleet_operator.api.kube import POD, Ref, failure
+from sandfleet_operator.api.kube import POD, KubeError, Ref, failure
 from sandfleet_operator.reconciler.health import BEAT_EVERY, HEARTBEAT, SILENT_AFTER, Health
 from support.fakes.kube_memory import Before, MemoryKube
 from transition.fake_time import run
+from transition.mutant import Mutant
 
 OWN = Ref(POD, "sandfleet-system", "operator-1")
 AWAY = Before(failure("mark it", 503, {}))
@@ -116,3 +119,37 @@ def test_the_heartbeat_continues_after_errors():
         assert kube.cluster.objects[OWN]["metadata"]["annotations"][HEARTBEAT] == str(int(3 * BEAT_EVERY))
 
     run(go())
+
+
+async def _counts_refused_marks(self, kube, pod):
+    """A mark that the API server did not take is missing like any other."""
+    if self._missing is None:
+        self._missing = self._clock()
+    with suppress(KubeError):
+        await kube.merge(pod, {"metadata": {"annotations": {HEARTBEAT: f"{self._clock():.0f}"}}})
+
+
+MUTANTS = (
+    Mutant(
+        "B.9",
+        test_an_outage_of_the_api_server_is_no_failure_of_the_operator,
+        ((Health, "_mark", _counts_refused_marks),),
+    ),
+    Mutant(
+        "B.9",
+        partial(test_an_operator_whose_watch_is_stuck_is_not_alive, None),
+        ((Health, "alive", property(lambda _: True)),),
+    ),
+    Mutant(
+        "B.9",
+        partial(test_an_operator_whose_watch_is_stuck_is_not_alive, "operator-2"),
+        ((Health, "echo", lambda self, _obj: setattr(self, "_missing", None)),),
+    ),
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_each_mend_has_its_test(mutant):
+    mutant.finder()
+    with mutant.applied(), pytest.raises(AssertionError):
+        mutant.finder()

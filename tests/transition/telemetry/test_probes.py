@@ -4,13 +4,17 @@ import asyncio
 import json
 import socket
 import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
-from sandfleet_operator.fleet.kubernetes.serve import standing
+from sandfleet_operator.fleet.kubernetes import serve
+from sandfleet_operator.reconciler import run
 from sandfleet_operator.reconciler.health import Health
-from sandfleet_operator.reconciler.run import _standing
 from sandfleet_operator.telemetry import probes as module
 from sandfleet_operator.telemetry.probes import Probes, Standing
+from transition.mutant import Mutant
 
 LEADS = Standing(ready=True, leads=True, leader="fleet-0_1", fencing=3)
 STANDBY = Standing(ready=True, leads=False, leader="fleet-0_1")
@@ -121,12 +125,73 @@ class Fleet:
     ],
 )
 def test_a_fleet_leads_when_it_serves(synced, serving, fencing, expected):
-    assert standing(Fleet(synced=synced, serving=serving), Held(fencing)) == expected
+    assert serve.standing(Fleet(synced=synced, serving=serving), Held(fencing)) == expected
 
 
 @pytest.mark.parametrize(("ready", "fencing"), [(False, None), (True, None), (True, 2)])
 def test_an_operator_leads_while_its_lease_says_so(ready, fencing):
     health = Health(lambda: 0.0, None)
     health.ready = ready
-    found = _standing(health, Held(fencing))
+    found = run._standing(health, Held(fencing))
     assert (found.ready, found.leads, found.fencing, found.leader) == (ready, fencing is not None, fencing, "other_1")
+
+
+async def _listens_in_a_thread(probes, port, host):
+    """Answers though the event loop is stuck."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self):
+            good, body = probes.answer(self.path)
+            self.send_response(200 if good else 503)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer((host, port), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return SimpleNamespace(sockets=[server.socket], close=server.shutdown)
+
+
+def _ready_from_the_start(fleet, held):
+    return replace(STANDING(fleet, held), ready=True)
+
+
+def _leads_by_its_lease(fleet, held):
+    return replace(STANDING(fleet, held), leads=held.fencing is not None)
+
+
+def _names_no_leader(fleet, held):
+    return replace(STANDING(fleet, held), leader="")
+
+
+def _of_a_fleet(*row):
+    return lambda: test_a_fleet_leads_when_it_serves(*row)
+
+
+STANDING = serve.standing
+SYNCS = _of_a_fleet(False, False, None, Standing(ready=False, leads=False, leader="other_1"))
+LEARNS = _of_a_fleet(True, False, 4, Standing(ready=True, leads=False, leader="other_1", fencing=4))
+MUTANTS = (
+    Mutant(
+        "B.9",
+        test_a_stuck_event_loop_gives_no_answer_though_its_port_takes_connections,
+        ((Probes, "listen", _listens_in_a_thread),),
+    ),
+    Mutant("B.9", SYNCS, ((serve, "standing", _ready_from_the_start),)),
+    Mutant("B.9", LEARNS, ((serve, "standing", _leads_by_its_lease),)),
+    Mutant("B.9", LEARNS, ((serve, "standing", _names_no_leader),)),
+    Mutant(
+        "B.9",
+        lambda: test_an_operator_leads_while_its_lease_says_so(True, None),
+        ((run, "_standing", lambda health, _held: Standing(ready=health.ready, leads=True, leader="other_1")),),
+    ),
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_each_mend_has_its_test(mutant):
+    mutant.finder()
+    with mutant.applied(), pytest.raises((AssertionError, pytest.fail.Exception)):
+        mutant.finder()

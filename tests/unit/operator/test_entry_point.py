@@ -1,4 +1,4 @@
-"""`python -m sandfleet_operator operator|fleet`: which process runs, and in which namespace."""
+"""`python -m sandfleet_operator operator|fleet|gateway`: which process runs, and in which namespace."""
 
 import sys
 from types import SimpleNamespace
@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 from sandfleet_operator import __main__ as entry
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.fleet.gateway import serve as gateway
+from sandfleet_operator.fleet.gateway.tunnels import Bounds
 from sandfleet_operator.fleet.kubernetes import serve
 
 
@@ -43,6 +45,15 @@ def test_the_fleet_gets_the_pods_identity(monkeypatch, tmp_path):
     )
     assert options == wanted
     assert entry.main(["fleet", "--settings", str(tmp_path / "none")]) == 2
+
+
+def test_the_gateway_gets_its_folder_and_its_bounds(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(gateway, "serve", lambda options: seen.append(options) or 0)
+    words = ["gateway", "--folder", str(tmp_path), "--health-port", "2", "--max-tunnels", "9"]
+    assert entry.main([*words, "--max-tunnels-per-caller", "3"]) == 0
+    bounds = Bounds(total=9, per_caller=3)
+    assert seen == [gateway.Options(folder=tmp_path, fleet="127.0.0.1:8443", health_port=2, bounds=bounds)]
 
 
 def test_a_missing_or_unknown_command_is_wrong_usage(capsys):

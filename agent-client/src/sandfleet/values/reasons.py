@@ -93,6 +93,19 @@ class ClaimReason(StrEnum):
     """The API server refused or did not answer a request of the fleet."""
 
 
+class GatewayReason(StrEnum):
+    """Why the gateway refuses or ends a connection, beside what the fleet says."""
+
+    INVALID_TUNNEL = "InvalidTunnel"
+    """A message of a tunnel is out of order or too large, or its token is of another caller."""
+    TOO_MANY_TUNNELS = "TooManyTunnels"
+    """The caller, or all callers together, have as many connections through the gateway as allowed."""
+    SANDBOX_REPLACED = "SandboxReplaced"
+    """Another pod serves the sandbox than the one that the connection through the gateway leads to."""
+    ROUTE_UNKNOWN = "RouteUnknown"
+    """The gateway cannot ask the fleet where the sandbox is and whether the caller may still connect."""
+
+
 class QueueReason(StrEnum):
     """Why a claim waits: the reason of a Queued, beside the reasons of its pool."""
 

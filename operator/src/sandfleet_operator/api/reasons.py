@@ -9,8 +9,8 @@ from typing import Self
 from sandfleet_operator.api.errors import RETRYABLE, Code, FleetError, Problem
 
 
-class ClaimReason(Enum):
-    """Why a call of the fleet fails: the status code, the meaning, and what the caller can do."""
+class CallReason(Enum):
+    """Why a call fails: the status code, the meaning, and what the caller can do."""
 
     value: str
     code: Code
@@ -36,6 +36,10 @@ class ClaimReason(Enum):
 
     def error(self, message: str, subject: str = "", *, code: Code | None = None, passing: bool = False) -> FleetError:
         return FleetError(self.problem(message, subject, code=code, passing=passing))
+
+
+class ClaimReason(CallReason):
+    """Why a call of the fleet fails."""
 
     # Malformed requests.
     INVALID_ID = (
@@ -288,6 +292,35 @@ class ClaimReason(Enum):
         Code.UNAVAILABLE,
         "The API server refused or did not answer a request of the fleet.",
         "Retry. If it lasts, look at the API server and at the fleet's role.",
+    )
+
+
+class GatewayReason(CallReason):
+    """Why the gateway refuses or ends a connection, beside what the fleet says."""
+
+    INVALID_TUNNEL = (
+        "InvalidTunnel",
+        Code.INVALID_ARGUMENT,
+        "A message of a tunnel is out of order or too large, or its token is of another caller.",
+        "Use the client of the same release.",
+    )
+    TOO_MANY_TUNNELS = (
+        "TooManyTunnels",
+        Code.RESOURCE_EXHAUSTED,
+        "The caller, or all callers together, have as many connections through the gateway as allowed.",
+        "Close sandboxes that are not in use, or raise gateway.maxTunnels and gateway.maxTunnelsPerCaller.",
+    )
+    SANDBOX_REPLACED = (
+        "SandboxReplaced",
+        Code.UNAVAILABLE,
+        "Another pod serves the sandbox than the one that the connection through the gateway leads to.",
+        "Connect again; the client does so by itself.",
+    )
+    ROUTE_UNKNOWN = (
+        "RouteUnknown",
+        Code.UNAVAILABLE,
+        "The gateway cannot ask the fleet where the sandbox is and whether the caller may still connect.",
+        "Retry. If it lasts, look at the log of the fleet.",
     )
 
 

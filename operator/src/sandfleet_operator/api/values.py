@@ -69,6 +69,10 @@ class Claim:
     contract: str = "autonomous"
     # Whether what the template allows may be reached.
     egress: bool = True
+    # The queue in which it waits, on Kubernetes NAMESPACE/NAME; empty: none, and no quota.
+    queue: str = ""
+    # A priority class of that queue; empty: its last.
+    priority: str = ""
 
 
 class ExitCode(IntEnum):

@@ -11,7 +11,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import common_pb2, session_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2
 
-from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.reasons import ClaimReason
@@ -141,15 +140,6 @@ def pool_message(pool: Pool, level: PoolSummary) -> fleet_pb2.Pool:
         waiting=level.waiting,
         hit_rate=level.hit_rate,
         reason=level.reason,
-    )
-
-
-def error_detail(problem: Problem) -> common_pb2.ErrorDetail:
-    return common_pb2.ErrorDetail(
-        reason=problem.reason,
-        message=problem.message,
-        retryable=problem.retryable,
-        subject=problem.subject.encode("utf-8", "surrogateescape"),
     )
 
 

@@ -230,7 +230,10 @@ class FleetDriver:
         """The address of a session's executor and a token for it, good until the end of the lease."""
         assert sandbox.lease_expires is not None
         token = self._executors.caller_token(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
-        return self._executors.address(sandbox), token
+        return self.address(sandbox), token
+
+    def address(self, sandbox: Sandbox) -> str:
+        return self._executors.address(sandbox)
 
     def pools(self) -> list[tuple[Pool, PoolSummary]]:
         """By name, with how full each is."""

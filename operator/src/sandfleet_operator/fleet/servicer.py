@@ -1,10 +1,8 @@
 """The gRPC face of the fleet: who calls, messages in and out, and failures as status codes. It decides nothing."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import replace
-from typing import NoReturn, Protocol, TypeVar, cast
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol, TypeVar
 
-import grpc
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer
 
@@ -13,16 +11,12 @@ from sandfleet_operator.api.kube import KubeError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.reviews import Caller
-from sandfleet_operator.fleet import convert
+from sandfleet_operator.fleet import calls, convert
+from sandfleet_operator.fleet.calls import Context
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
 from sandfleet_operator.telemetry.tracing import ClaimSpan
 
-BEARER = "Bearer "
-# Characters of a refusal's message.
-MAX_MESSAGE = 1000
-
-Context = grpc.aio.ServicerContext[object, object]
 T = TypeVar("T")
 
 
@@ -50,6 +44,7 @@ class FleetApi(Protocol):
     async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse: ...
     async def list(self, caller: Caller, request: fleet_pb2.ListRequest) -> fleet_pb2.ListResponse: ...
     async def list_pools(self, caller: Caller, request: fleet_pb2.ListPoolsRequest) -> fleet_pb2.ListPoolsResponse: ...
+    async def route(self, caller: Caller, request: fleet_pb2.RouteRequest) -> fleet_pb2.RouteResponse: ...
 
     async def watch(
         self, caller: Caller, request: fleet_pb2.WatchRequest
@@ -61,9 +56,9 @@ class FleetServicer(FleetServiceServicer):
         self._api = api
 
     async def Claim(self, request: fleet_pb2.ClaimRequest, context: Context) -> AsyncIterator[fleet_pb2.ClaimResponse]:  # noqa: N802 - gRPC's name
-        span = ClaimSpan(_metadata(context, "traceparent"), request.request_id, request.template or request.pool)
+        span = ClaimSpan(calls.metadata(context, "traceparent"), request.request_id, request.template or request.pool)
         try:
-            caller = await self._api.authenticate(_token(context))
+            caller = await self._api.authenticate(calls.token(context))
             watch = await self._api.claim(caller, request, span.traceparent)
             # Called however the stream ends: gRPC may never ask the generator again.
             context.add_done_callback(lambda _: watch.leave())  # type: ignore[arg-type] # the stubs want generics that are none
@@ -72,7 +67,7 @@ class FleetServicer(FleetServiceServicer):
         except (FleetError, KubeError) as error:
             problem = _problem(error)
             span.failed(problem.reason, str(error))
-            await _abort(context, problem)
+            await calls.abort(context, problem)
         finally:
             span.end()
 
@@ -106,20 +101,23 @@ class FleetServicer(FleetServiceServicer):
     async def ListPools(self, request: fleet_pb2.ListPoolsRequest, context: Context) -> fleet_pb2.ListPoolsResponse:  # noqa: N802 - gRPC's name
         return await self._answer(context, lambda caller: self._api.list_pools(caller, request))
 
+    async def Route(self, request: fleet_pb2.RouteRequest, context: Context) -> fleet_pb2.RouteResponse:  # noqa: N802 - gRPC's name
+        return await self._answer(context, lambda caller: self._api.route(caller, request))
+
     async def Watch(self, request: fleet_pb2.WatchRequest, context: Context) -> AsyncIterator[fleet_pb2.WatchResponse]:  # noqa: N802 - gRPC's name
         try:
-            caller = await self._api.authenticate(_token(context))
+            caller = await self._api.authenticate(calls.token(context))
             async for response in await self._api.watch(caller, request):
                 yield response
         except (FleetError, KubeError) as error:
-            await _abort(context, _problem(error))
+            await calls.abort(context, _problem(error))
 
     async def _answer(self, context: Context, work: Callable[[Caller], Awaitable[T]]) -> T:
         """Authenticates the caller before anything is done for it."""
         try:
-            return await work(await self._api.authenticate(_token(context)))
+            return await work(await self._api.authenticate(calls.token(context)))
         except (FleetError, KubeError) as error:
-            await _abort(context, _problem(error))
+            await calls.abort(context, _problem(error))
 
 
 def _problem(error: FleetError | KubeError) -> Problem:
@@ -127,23 +125,3 @@ def _problem(error: FleetError | KubeError) -> Problem:
         return error.problem
     text = f"cannot serve: the API server answered {error.status} {error.reason}"
     return ClaimReason.API_SERVER_FAILED.problem(text)
-
-
-async def _abort(context: Context, problem: Problem) -> NoReturn:
-    # The message may quote the caller; gRPC gives up a call whose answer does not fit its metadata.
-    problem = replace(problem, message=problem.message[:MAX_MESSAGE], subject=problem.subject[:MAX_MESSAGE])
-    detail = convert.error_detail(problem).SerializeToString()
-    await context.abort(grpc.StatusCode[problem.code.name], problem.message, (("sandfleet-error-bin", detail),))
-    raise AssertionError("abort never returns")
-
-
-def _metadata(context: Context, name: str) -> str:
-    return next((str(value) for key, value in context.invocation_metadata() or () if key == name), "")
-
-
-def _token(context: Context) -> str:
-    """The bearer token of the call's only `authorization`; several of them count as none."""
-    metadata = cast("Iterable[tuple[str, str | bytes]]", context.invocation_metadata() or ())
-    said = [value for key, value in metadata if key == "authorization"]
-    text = said[0] if len(said) == 1 and isinstance(said[0], str) else ""
-    return text.removeprefix(BEARER) if text.startswith(BEARER) else ""

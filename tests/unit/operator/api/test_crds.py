@@ -9,7 +9,8 @@ import pytest
 from sandfleet_api.executor.v1 import service_pb2
 from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason, ServiceReason
 from sandfleet_operator.api.kinds.pool import PoolStatus, pool_status_json
-from sandfleet_operator.api.kinds.sandbox import OperatingMode, ServiceState
+from sandfleet_operator.api.kinds.queue import Preemption, StopPolicy
+from sandfleet_operator.api.kinds.sandbox import AdmissionState, OperatingMode, ServiceState
 from sandfleet_operator.api.kinds.template import Contract, Retention
 from sandfleet_operator.api.limits import BOUNDS, Limits
 from sandfleet_operator.api.selectors import parse_selector
@@ -171,10 +172,18 @@ def test_most_fields_of_a_sandbox_cannot_be_changed():
 
 @pytest.mark.parametrize(
     ("path", "words"),
-    [("operatingMode", OperatingMode), ("workspace.retention", Retention), ("contract", Contract)],
+    [
+        ("CodeSandbox.spec.operatingMode", OperatingMode),
+        ("CodeSandbox.spec.workspace.retention", Retention),
+        ("CodeSandbox.spec.contract", Contract),
+        ("CodeSandbox.status.admission.state", AdmissionState),
+        ("SandboxQueue.spec.stopPolicy", StopPolicy),
+        ("SandboxQueue.spec.preemption", Preemption),
+    ],
 )
 def test_the_enums_of_the_schema_are_the_values_words(path: str, words: type):
-    schema = dict(nodes(SCHEMAS["CodeSandbox"]))[f"spec.{path}"]
+    kind, _, field = path.partition(".")
+    schema = dict(nodes(SCHEMAS[kind]))[field]
     assert schema["enum"] == [getattr(one, "word", one.value) for one in words]
 
 

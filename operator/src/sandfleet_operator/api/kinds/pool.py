@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from sandfleet_operator.api.kinds.meta import Condition, Meta, meta_of, part
-from sandfleet_operator.api.table import Json, at, decode, encode
+from sandfleet_operator.api.table import Json, at, decode, encode, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,8 @@ class PoolSpec:
     max_size: Annotated[int | None, at("maxSize")] = None
     # The most starts at the same time; None: no bound of its own.
     max_starting: Annotated[int | None, at("maxStarting")] = None
+    # Seconds that a pod has from its creation until its executor answers; None: as the template says.
+    start_timeout: Annotated[float | None, at("startTimeoutSeconds", whole)] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """CodeSandbox: one isolated environment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Annotated
 
@@ -60,6 +60,8 @@ class SandboxSpec:
     inline: Annotated[TemplateSpec | None, at("inline", inline_template)] = None
     pool: Annotated[str, at("poolRef.name")] = ""
     queue: Annotated[str, at("queueRef.name")] = ""
+    # A class of its queue; empty: the last.
+    priority: Annotated[str, at("priorityClass")] = ""
     operating_mode: Annotated[OperatingMode, at("operatingMode")] = OperatingMode.RUNNING
     workspace: Annotated[Workspace, at("workspace")] = field(default_factory=Workspace)
     resources: Annotated[Resources, at("resources.limits")] = field(default_factory=Resources)
@@ -104,9 +106,32 @@ class BindingStatus:
     claim: Annotated[str, at("claim", required=True)]
 
 
+class AdmissionState(Enum):
+    """What the fleet has decided for a CodeSandbox that it has looked at."""
+
+    ADMITTED = "Admitted"
+    # A pod that it has ends.
+    PENDING = "Pending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionStatus:
+    """Its place in a queue."""
+
+    queue: Annotated[str, at("queue", required=True)]
+    state: Annotated[AdmissionState, at("state")] = AdmissionState.PENDING
+    # When it was admitted, or since when it waits.
+    time: Annotated[float, at("time", moment)] = 0.0
+    # Why it waits; null where it does not, so that a merge patch removes an older value.
+    reason: Annotated[str, at("reason", empty="null")] = ""
+    message: Annotated[str, at("message", empty="null")] = ""
+    # Of the fleet that wrote this.
+    fencing: Annotated[int, at("fencing")] = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxStatus:
-    """Status of a CodeSandbox. The fleet writes `binding` at the claim, and the operator everything else."""
+    """Status of a CodeSandbox. The fleet writes `binding` and `admission`, and the operator everything else."""
 
     conditions: Annotated[tuple[Condition, ...], at("conditions")] = ()
     observed_generation: Annotated[int, at("observedGeneration")] = 0
@@ -132,6 +157,7 @@ class SandboxStatus:
     # "N/M": N of M services are ready or completed; empty without services.
     services_ready: Annotated[str, at("servicesReady", empty="null")] = ""
     binding: Annotated[BindingStatus | None, at("binding", empty="left out")] = None
+    admission: Annotated[AdmissionStatus | None, at("admission", empty="left out")] = None
     # The fencing number of the leader that wrote this.
     fencing: Annotated[int, at("fencing")] = 0
 
@@ -166,5 +192,5 @@ def by_metadata(value: object) -> CodeSandbox:
 
 
 def status_json(status: SandboxStatus) -> Json:
-    """Every field, null for an empty one, so that a merge patch removes an older value."""
-    return encode(status)
+    """Every field of the operator's, null for an empty one, so that a merge patch removes an older value."""
+    return encode(replace(status, admission=None))

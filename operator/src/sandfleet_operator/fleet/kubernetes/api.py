@@ -185,6 +185,19 @@ class KubernetesFleetApi:
         messages = [convert.pool_message(*one) for one in found if one[0].name.startswith(prefix)]
         return fleet_pb2.ListPoolsResponse(pools=messages)
 
+    async def route(self, caller: Caller, request: fleet_pb2.RouteRequest) -> fleet_pb2.RouteResponse:
+        namespace, name = feed.parse_id(request.sandbox_id, doing="find the way to a sandbox")
+        await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
+        known = self._session(request.sandbox_id)
+        if known is None:
+            found = feed.endpoint(await self._read(namespace, name))
+            address, uid = found.address, found.pod_uid
+        else:
+            present = await self._kubernetes.fleet.get(known.sandbox_id, reachable=False)
+            pod = self._kubernetes.pod_of(present)
+            address, uid = self._kubernetes.fleet.address(present), pod.uid if pod else ""
+        return fleet_pb2.RouteResponse(address=address, sandbox_uid=uid, caller=caller.username)
+
     # What callers get to see.
 
     def _session(self, sandbox_id: str) -> Sandbox | None:

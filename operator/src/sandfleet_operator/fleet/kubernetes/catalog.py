@@ -53,7 +53,7 @@ class Recipe:
     closed: str = ""
     # What is wrong with the template, for people.
     why: str = ""
-    # Seconds; None where there is no template.
+    # Seconds: the pool's, otherwise the template's; None where neither is known.
     start_timeout: float | None = None
 
     @property
@@ -191,7 +191,7 @@ class Catalog:
             kept=revision_of(made_from) if known and made_from else None,
             closed=closed,
             why=why,
-            start_timeout=template.spec.start_timeout if isinstance(template, SandboxTemplate) else None,
+            start_timeout=pool.spec.start_timeout or (readable.spec.start_timeout if readable else None),
         )
 
     def _wanted(self, template: SandboxTemplate | FleetError | None) -> Effective | tuple[str, str]:

@@ -96,6 +96,10 @@ class LocalFleetApi:
         _check_no_namespace(request.namespace, doing="list pools")
         return fleet_pb2.ListPoolsResponse(pools=[convert.pool_message(*one) for one in self._fleet.pools()])
 
+    async def route(self, caller: Caller, request: fleet_pb2.RouteRequest) -> fleet_pb2.RouteResponse:  # noqa: ARG002 - it is refused
+        why = "cannot find the way to a sandbox: those of one machine are reached by their sockets"
+        raise ClaimReason.UNIMPLEMENTED.error(why)
+
     def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
         return convert.access_message(*self._fleet.access(sandbox))
 

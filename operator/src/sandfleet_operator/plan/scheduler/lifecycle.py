@@ -29,7 +29,7 @@ from sandfleet_operator.plan.scheduler.actions import (
 )
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
-from sandfleet_operator.plan.scheduler.recovery import EndSession, after_exit, start_problem
+from sandfleet_operator.plan.scheduler.sessions.recovery import EndSession, after_exit, start_problem
 
 
 class ImpossibleEventError(Exception):

@@ -352,3 +352,19 @@ class ListPoolsResponse(_message.Message):
     POOLS_FIELD_NUMBER: _ClassVar[int]
     pools: _containers.RepeatedCompositeFieldContainer[Pool]
     def __init__(self, pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ...) -> None: ...
+
+class RouteRequest(_message.Message):
+    __slots__ = ("sandbox_id",)
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+
+class RouteResponse(_message.Message):
+    __slots__ = ("address", "sandbox_uid", "caller")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_UID_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    sandbox_uid: str
+    caller: str
+    def __init__(self, address: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., caller: _Optional[str] = ...) -> None: ...

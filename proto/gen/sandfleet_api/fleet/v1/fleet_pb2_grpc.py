@@ -87,6 +87,11 @@ class FleetServiceStub:
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsResponse.FromString,
                 _registered_method=True)
+        self.Route = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.FleetService/Route',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteResponse.FromString,
+                _registered_method=True)
 
 
 class FleetServiceServicer:
@@ -200,6 +205,17 @@ class FleetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Route(self, request, context):
+        """Where the executor of a sandbox is now, for a gateway that carries the caller's connection there. The caller needs the right to
+        run code in it: `create` on codesandboxes/connect.
+        NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+        FAILED_PRECONDITION  no code can be run in it now. To be retried if the detail says so.
+        UNIMPLEMENTED        on one machine. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -247,6 +263,11 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     servicer.ListPools,
                     request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsRequest.FromString,
                     response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsResponse.SerializeToString,
+            ),
+            'Route': grpc.unary_unary_rpc_method_handler(
+                    servicer.Route,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -500,6 +521,33 @@ class FleetService:
             '/sandfleet_api.fleet.v1.FleetService/ListPools',
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsRequest.SerializeToString,
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Route(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/Route',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteResponse.FromString,
             options,
             channel_credentials,
             insecure,

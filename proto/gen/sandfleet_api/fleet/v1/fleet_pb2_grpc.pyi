@@ -104,6 +104,13 @@ class FleetServiceStub:
     """Lists pools, by name.
       INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
     """
+    Route: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.RouteRequest, _fleet_pb2.RouteResponse]
+    """Where the executor of a sandbox is now, for a gateway that carries the caller's connection there. The caller needs the right to
+    run code in it: `create` on codesandboxes/connect.
+      NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+      FAILED_PRECONDITION  no code can be run in it now. To be retried if the detail says so.
+      UNIMPLEMENTED        on one machine. Not to be retried.
+    """
 
 @_typing.type_check_only
 class FleetServiceAsyncStub(FleetServiceStub):
@@ -180,6 +187,13 @@ class FleetServiceAsyncStub(FleetServiceStub):
     ListPools: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ListPoolsRequest, _fleet_pb2.ListPoolsResponse]  # type: ignore[assignment]
     """Lists pools, by name.
       INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
+    """
+    Route: _aio.UnaryUnaryMultiCallable[_fleet_pb2.RouteRequest, _fleet_pb2.RouteResponse]  # type: ignore[assignment]
+    """Where the executor of a sandbox is now, for a gateway that carries the caller's connection there. The caller needs the right to
+    run code in it: `create` on codesandboxes/connect.
+      NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+      FAILED_PRECONDITION  no code can be run in it now. To be retried if the detail says so.
+      UNIMPLEMENTED        on one machine. Not to be retried.
     """
 
 class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -308,6 +322,19 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_fleet_pb2.ListPoolsResponse, _abc.Awaitable[_fleet_pb2.ListPoolsResponse]]:
         """Lists pools, by name.
           INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def Route(
+        self,
+        request: _fleet_pb2.RouteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.RouteResponse, _abc.Awaitable[_fleet_pb2.RouteResponse]]:
+        """Where the executor of a sandbox is now, for a gateway that carries the caller's connection there. The caller needs the right to
+        run code in it: `create` on codesandboxes/connect.
+          NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+          FAILED_PRECONDITION  no code can be run in it now. To be retried if the detail says so.
+          UNIMPLEMENTED        on one machine. Not to be retried.
         """
 
 def add_FleetServiceServicer_to_server(servicer: FleetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 from sandfleet_operator.api.errors import Code, FleetError
 from sandfleet_operator.api.kinds.meta import Condition, Meta
 from sandfleet_operator.api.kinds.pool import sandbox_pool
-from sandfleet_operator.api.kinds.queue import sandbox_queue
+from sandfleet_operator.api.kinds.queue import Quota, sandbox_queue
 from sandfleet_operator.api.kinds.sandbox import (
+    AdmissionState,
+    AdmissionStatus,
     CodeSandbox,
     Restart,
     SandboxStatus,
@@ -28,6 +30,7 @@ from sandfleet_operator.api.kinds.template import (
 )
 from sandfleet_operator.api.limits import Limits
 from support.operator.crd_schemas import SCHEMAS, filled, leaves, sample
+from support.operator.crd_strategies import refusals, specs
 
 PARSERS = {
     "CodeSandbox": code_sandbox,
@@ -40,7 +43,7 @@ MINIMAL = {
     "CodeSandbox": {"templateRef": {"name": "python"}},
     "SandboxTemplate": {"image": "python:3"},
     "SandboxPool": {"templateRef": {"name": "python"}, "replicas": 3},
-    "SandboxQueue": {"nominalQuota": 5},
+    "SandboxQueue": {"nominalQuota": {"sandboxes": 5}},
 }
 # The status of a pool or a queue is never read back.
 READ = [("CodeSandbox", "spec"), ("CodeSandbox", "status"), *((kind, "spec") for kind in MINIMAL if kind[0] == "S")]
@@ -109,7 +112,18 @@ def test_a_field_of_a_wrong_type_is_named(kind: str, path: str, wrong: object):
         ("SandboxTemplate", {"image": "a", "contracts": ["x"]}, "cannot read spec.contracts[0]: 'x' is none of"),
         ("SandboxTemplate", {"image": "a", "envFrom": [{}]}, "cannot read spec.envFrom[0].secretRef.name: it is"),
         ("SandboxPool", {"templateRef": {"name": "a"}}, "cannot read spec.replicas: it is missing"),
-        ("SandboxQueue", {"nominalQuota": True}, "true or false stands where a whole number should be"),
+        (
+            "SandboxQueue",
+            {"nominalQuota": 5},
+            "cannot read spec.nominalQuota: a whole number stands where an object should",
+        ),
+        ("SandboxQueue", {"nominalQuota": {"sandboxes": True}}, "true or false stands where a whole number should be"),
+        (
+            "SandboxQueue",
+            {"nominalQuota": {}, "borrowingLimit": {"cpu": 1}},
+            "cannot read spec.borrowingLimit: a queue without a cohort has no queue to borrow from",
+        ),
+        ("SandboxQueue", {"nominalQuota": {}, "stopPolicy": "Stop"}, "'Stop' is none of None, Hold, HoldAndDrain"),
     ],
 )
 def test_an_unreadable_field_is_refused_with_the_reason(kind: str, spec: object, message: str):
@@ -255,5 +269,32 @@ def test_a_written_status_reads_as_itself(status: SandboxStatus):
     written = status_json(status)
     assert code_sandbox(an_object("CodeSandbox", {"templateRef": {"name": "a"}}, status=written)).status == status
     # A merge patch removes only what it names; the binding is the fleet's to write.
-    assert {*written, "binding"} == set(SCHEMAS["CodeSandbox"]["properties"]["status"]["properties"])
-    assert "binding" not in written
+    fleets = {"binding", "admission"}
+    assert {*written, *fleets} == set(SCHEMAS["CodeSandbox"]["properties"]["status"]["properties"])
+    assert not fleets & set(written)
+
+
+def test_the_operators_status_never_says_what_the_fleet_has_decided():
+    admission = AdmissionStatus(queue="team", state=AdmissionState.ADMITTED, time=1.0)
+    assert "admission" not in status_json(SandboxStatus(admission=admission))
+
+
+def test_a_queue_is_read_in_millicores_and_bytes():
+    spec = {"nominalQuota": {"sandboxes": 3, "cpu": "1.5", "memory": "2Gi"}, "cohort": "c", "lendingLimit": {"cpu": 1}}
+    read = sandbox_queue(an_object("SandboxQueue", spec)).spec
+    assert (read.nominal, read.lending) == (Quota(sandboxes=3, cpu=1500, memory=2 << 30), Quota(cpu=1000))
+    assert read.borrowing == Quota()
+
+
+@given(specs("SandboxQueue"))
+def test_every_queue_that_the_schema_lets_through_is_read(spec: dict):
+    assert refusals("SandboxQueue", spec) == []
+    read = sandbox_queue(an_object("SandboxQueue", spec)).spec
+    assert read.cohort == spec.get("cohort", "")
+    for name, lent in vars_of(read.lending).items():
+        nominal = vars_of(read.nominal)[name]
+        assert lent is None or nominal is None or lent <= nominal
+
+
+def vars_of(quota: Quota) -> dict[str, int | None]:
+    return {"sandboxes": quota.sandboxes, "cpu": quota.cpu, "memory": quota.memory}

@@ -1,0 +1,201 @@
+"""Every block of README and docs does what its page says: it runs as pasted, or can at least be read."""
+
+import ast
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from sandfleet import Sandbox
+from sandfleet._fleets import embedded
+from sandfleet.cli import in_full, parser_for
+from sandfleet.values.options import CreateOptions
+from support.client.chat_endpoint import Endpoint
+from support.pages import LANGUAGES, REASONS, ROOT, Block, blocks, blocks_of, broken_promises, pages
+from support.wheels import wheel
+
+SHELLS = ("bash", "console")
+# What a reader of the pages has in the folder: names that the pages use.
+FILES = {
+    "script.py": "print(6 * 7)\n",
+    "data.csv": "price,cost\n10,7\n4,3\n",
+    "project/src/app.py": "def first_test():\n    return 1\n",
+    "project/README": "A project.\n",
+}
+
+
+def having(*languages: str) -> list[str]:
+    return [page for page in pages() if any(block.language in languages for block in blocks_of(page))]
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Endpoint]:
+    """A model that gives up at once, for the programs that ask one."""
+    with Endpoint() as server:
+        for _ in range(30):
+            server.say("GIVE UP: a test")
+        yield server
+
+
+@pytest.fixture
+def desk(tmp_path: Path, model: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The reader's folder and environment."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels/greeting-1.0-py3-none-any.whl").write_bytes(wheel("greeting", "1.0", value="hello"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", having("python"))
+def test_the_programs_of_a_page_run_one_after_the_other_and_print_what_they_promise(page: str, desk: Path) -> None:
+    names: dict[str, object] = {"__name__": "__main__"}
+    try:
+        for block in blocks_of(page):
+            if block.language == "python" and not block.only_read:
+                said = io.StringIO()
+                # The page's own lines stand in a traceback.
+                code = compile("\n" * (block.line - 1) + block.text, str(ROOT / page), "exec")
+                with contextlib.redirect_stdout(said):
+                    exec(code, names)
+                assert broken_promises(block.text, said.getvalue()) == [], f"{block}: {said.getvalue()}"
+    finally:
+        for value in names.values():
+            if isinstance(value, Sandbox):
+                value.kill()
+
+
+@pytest.mark.parametrize("page", having(*SHELLS))
+def test_the_commands_of_a_page_run_one_after_the_other(page: str, desk: Path) -> None:
+    run = [block for block in blocks_of(page) if block.language in SHELLS and not block.only_read]
+    if not run:
+        return
+    lines = ["set -eu", "trap 'echo \"ends at $at\" >&2' EXIT"]
+    for block in run:
+        lines += [f"at={shlex.quote(str(block))}", block.commands]
+    paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": paths, "SANDFLEET_ADDRESS": address()}
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(lines)],
+        cwd=desk,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = [line for block in run if block.language == "console" for line in block.text.splitlines()]
+    assert [line for line in shown if not line.startswith("$ ") and line not in done.stdout] == []
+
+
+def address() -> str:
+    """The address of this process's own fleet."""
+    if (found := embedded.running()) is None:
+        Sandbox.create().kill()
+        found = embedded.running()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_block_can_be_read(page: str) -> None:
+    assert [f"{block}: {fault}" for block in blocks_of(page) for fault in faults(block)] == []
+
+
+def faults(block: Block) -> Iterator[str]:
+    if block.language not in LANGUAGES:
+        yield f"no language, or an unknown one: {block.language!r}"
+    if block.only_read not in ("", *REASONS):
+        yield f"an unknown reason not to run it: {block.only_read}"
+    if block.language == "python":
+        yield from faults_of_python(block.text)
+    if block.language in SHELLS:
+        yield from faults_of_commands(block.commands)
+
+
+def faults_of_python(text: str) -> Iterator[str]:
+    body = textwrap.indent(textwrap.dedent(text), " ")
+    for node in ast.walk(ast.parse(f"async def program():\n{body}")):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sandfleet"):
+            known = import_module(node.module or "")
+            yield from (f"no {node.module}.{one.name}" for one in node.names if not hasattr(known, one.name))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Sandbox.create", "AsyncSandbox.create"):
+            known = {"template", "fleet", *CreateOptions.__annotations__}
+            yield from (f"create has no {one.arg}=" for one in node.keywords if one.arg not in known)
+
+
+def faults_of_commands(text: str) -> Iterator[str]:
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    if done.returncode:
+        yield done.stderr
+        return
+    targets = set(re.findall(r"(?m)^([a-z-]+):", "".join(path.read_text() for path in MAKEFILES)))
+    for words in map(words_of, text.replace("\\\n", " ").splitlines()):
+        match words:
+            case ["make", target, *_] if target not in targets:
+                yield f"no target {target}"
+            case ["sandfleet", *rest]:
+                yield from faults_of_options(rest)
+        yield from (f"no {word}" for word in words if is_ours(word) and not list(ROOT.glob(word)))
+
+
+MAKEFILES = (ROOT / "Makefile", ROOT / "tests/cluster/cluster.mk")
+
+
+def words_of(line: str) -> list[str]:
+    """A command without what is before and behind it: variables, sudo, pipes, comments."""
+    words = shlex.split(line, comments=True) if line.count("'") % 2 == 0 and line.count('"') % 2 == 0 else []
+    while words and (words[0] in ("sudo", "-E") or re.fullmatch(r"\w+=.*", words[0])):
+        words = words[1:]
+    ends = [number for number, word in enumerate(words) if word in ("|", ">", "<", "&&", ";", "&")]
+    return words[: ends[0]] if ends else words
+
+
+def is_ours(word: str) -> bool:
+    return word.startswith(("examples/", "charts/", "scripts/", "tests/", "docs/"))
+
+
+def faults_of_options(words: list[str]) -> Iterator[str]:
+    behind = words.index("--") if "--" in words else len(words)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parser_for(in_full(words)).parse_args(in_full(words[:behind]))
+    except SystemExit:
+        yield f"sandfleet {shlex.join(words)}: {said.getvalue()}"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("```\nx\n```", "no language"),
+        ("<!-- only read: too hard -->\n```python\nx\n```", "an unknown reason"),
+        ("```python\nfrom sandfleet import Sandbocks\n```", "no sandfleet.Sandbocks"),
+        ("```python\nSandbox.create(pol='a')\n```", "create has no pol="),
+        ("```bash\nfor\n```", "syntax error"),
+        ("```console\n$ sudo make kluster\n```", "no target kluster"),
+        ("```bash\nsandfleet run --sandbocks a b.py\n```", "unrecognized arguments"),
+        ("```bash\nkubectl apply -f examples/quikstart.yaml\n```", "no examples/quikstart.yaml"),
+    ],
+)
+def test_a_faulty_block_is_found(text: str, fault: str) -> None:
+    (block,) = blocks("a.md", text)
+    assert any(fault in one for one in faults(block))
+
+
+def test_a_broken_promise_of_a_program_is_found() -> None:
+    program = 'print("a")    # a\nprint(1)  # 2\nx = 3  # not printed\nprint("b c\\nd")  # b…d\n'
+    assert broken_promises(program, "a\n1\nb c\nd\n") == ["2"]
