@@ -99,6 +99,9 @@ if TYPE_CHECKING:
     from sandfleet.values.services import exec_ as exec_
     from sandfleet.values.services import http as http
     from sandfleet.values.services import tcp as tcp
+    from sandfleet.values.suspension import KeptContext as KeptContext
+    from sandfleet.values.suspension import Resumption as Resumption
+    from sandfleet.values.suspension import Suspension as Suspension
     from sandfleet.values.usage import ExecutionUsage as ExecutionUsage
     from sandfleet.values.usage import SandboxUsage as SandboxUsage
     from sandfleet.values.variables import Autosave as Autosave
@@ -139,6 +142,7 @@ _HOMES = {
         "RpcTimeout",
         "SandboxEnded",
         "SandboxError",
+        "SandboxSuspended",
         "SandfleetError",
         "ServiceNotReadyError",
         "TooManyLinks",
@@ -159,6 +163,7 @@ _HOMES = {
     "values.rollback": ("OnFailure", "Rollback"),
     "values.sandbox": ("Isolation", "Limits", "SandboxInfo"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
+    "values.suspension": ("KeptContext", "Resumption", "Suspension"),
     "values.usage": ("ExecutionUsage", "SandboxUsage"),
     "values.variables": ("Autosave",),
 }

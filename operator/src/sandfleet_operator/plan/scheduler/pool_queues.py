@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from sandfleet_operator.api.conditions import PoolReason
-from sandfleet_operator.api.values import RequestKey, State
+from sandfleet_operator.api.errors import Problem
+from sandfleet_operator.api.values import Claim, RequestKey, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import (
     ClaimQueue,
@@ -14,6 +15,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import (
     Snapshot,
     Waiting,
     WhyNot,
+    overdue_problem,
     standing,
     why_not,
 )
@@ -63,6 +65,8 @@ class PoolQueues:
         self._states = {pool.name: PoolState(pool, new_queue()) for pool in pools}
         # Namespace → claims that wait there.
         self._waiting: Counter[str] = Counter()
+        # Claims that have ever come.
+        self._arrivals = 0
 
     def get(self, pool: str) -> PoolState | None:
         return self._states.get(pool)
@@ -86,10 +90,12 @@ class PoolQueues:
             self._waiting[namespace_of(waiting.claim.pool)] += 1
         self._inventory.waiting[waiting.claim.key] = waiting
 
-    def arrive(self, waiting: Waiting) -> None:
-        """The claim is new."""
-        self._states[waiting.claim.pool].arrivals += 1
-        self.put(waiting)
+    def arrive(self, claim: Claim, now: float, resumes: str = "") -> None:
+        """The claim is new. `resumes`: the suspended session that it takes on."""
+        self._arrivals += 1
+        self._states[claim.pool].arrivals += not resumes
+        deadline = now + claim.max_wait
+        self.put(Waiting(claim=claim, number=self._arrivals, asked=now, deadline=deadline, resumes=resumes))
 
     def requeue(self, key: RequestKey, *, failures: int) -> Waiting | None:
         """The claim's sandbox was lost: it waits again, with `failures` more. None if it does not wait."""
@@ -128,6 +134,17 @@ class PoolQueues:
             return None
         state = self._states[waiting.claim.pool]
         return why_not(state.queue.position(waiting), waiting, state.left)
+
+    def overdue(self, waiting: Waiting, capacity: Capacity) -> Problem:
+        """Why the claim was not served within its longest wait."""
+        state = self._states[waiting.claim.pool]
+        why, trouble = self.why_not(waiting.claim.key), state.trouble
+        return overdue_problem(
+            waiting,
+            full=capacity.room(state.pool) <= 0,
+            closed=state.pool.closed,
+            trouble=trouble if trouble and why and why.reason == trouble.reason else None,
+        )
 
     def standings(self, capacity: Capacity, now: float, only: RequestKey | None) -> dict[RequestKey, Queued]:
         """The standing of each waiting claim, or of one of them."""
@@ -183,7 +200,7 @@ def summary(state: PoolState, inventory: Inventory, capacity: Capacity) -> PoolS
     return PoolSummary(
         warm=warm,
         starting=starting,
-        claimed=inventory.count_of(name, State.CLAIMED, State.RECOVERING),
+        claimed=inventory.count_of(name, State.CLAIMED, State.RECOVERING, State.SUSPENDING, State.RESUMING),
         waiting=len(state.queue),
         hit_rate=state.hit_rate,
         stale=warm - inventory.count_of_revision(name, State.WARM, pool.revision),

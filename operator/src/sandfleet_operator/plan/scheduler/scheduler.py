@@ -16,10 +16,8 @@ from sandfleet_operator.plan.scheduler.claim_queue import (
     FirstComeFirstServed,
     Queued,
     SchedulingPolicy,
-    Waiting,
     WhyNot,
     observed,
-    overdue_problem,
 )
 from sandfleet_operator.plan.scheduler.cycle import SchedulingCycle
 from sandfleet_operator.plan.scheduler.inventory import Inventory
@@ -27,6 +25,7 @@ from sandfleet_operator.plan.scheduler.lifecycle import Step
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolSummary, summary
 from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.plan.scheduler.sessions.suspension import Suspensions
 from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
@@ -48,7 +47,6 @@ class Scheduler:
         self.limits = limits
         self.inventory = Inventory()
         self.capacity = Capacity(self.inventory, limits)
-        self._arrivals = 0
         self._queues = PoolQueues(self.inventory, policy.new_queue, pools)
         self._transitions = Transitions(self.inventory, self._queues, limits)
         self._cycle = SchedulingCycle(
@@ -60,6 +58,7 @@ class Scheduler:
             transitions=self._transitions,
             new_id=new_id,
         )
+        self.suspensions = Suspensions(self.inventory, self._queues, self._cycle, self._transitions, limits)
 
     # Pools.
 
@@ -123,8 +122,7 @@ class Scheduler:
             raise FleetError(problem)
         beside = self._queues.waiting_beside(claim.pool)
         admit(claim, self.pool(claim.pool), self.inventory, self.limits, waiting_beside=beside)
-        self._arrivals += 1
-        self._queues.arrive(Waiting(claim=claim, number=self._arrivals, asked=now, deadline=now + claim.max_wait))
+        self._queues.arrive(claim, now)
         return self._cycle.run(claim.pool, now)
 
     def leave(self, key: RequestKey, now: float) -> list[Action]:
@@ -248,9 +246,9 @@ class Scheduler:
         return self._apply(sandbox, lifecycle.taken(sandbox), now)
 
     def recovered(self, sandbox_id: str, sandbox_uid: str, now: float) -> list[Action]:
-        """The operator has replaced the executor of a session."""
+        """The operator has replaced the executor of a session, or started that of a resumed one."""
         sandbox = self.inventory.get(sandbox_id)
-        if sandbox is None or sandbox.state is not State.RECOVERING:
+        if sandbox is None or sandbox.state not in {State.RECOVERING, State.RESUMING}:
             return []
         return self._apply(sandbox, lifecycle.recovered(sandbox, sandbox_uid, now), now)
 
@@ -268,7 +266,8 @@ class Scheduler:
         actions: list[Action] = []
         for waiting in list(self.inventory.waiting.values()):
             if now >= waiting.deadline and not self._queues.is_binding(waiting):
-                actions += self._transitions.refuse(waiting, self._overdue(waiting), now)
+                problem = self._queues.overdue(waiting, self.capacity)
+                actions += self._transitions.refuse(waiting, problem, now)
         for sandbox in self.inventory.all():
             timeout = self._queues.start_timeout(sandbox.pool) or self.limits.start_timeout
             if self.capacity.start_is_overdue(sandbox, timeout, now):
@@ -278,6 +277,8 @@ class Scheduler:
                 )
             elif self.capacity.lease_is_over(sandbox, now):
                 actions += self._lease_over(sandbox, now)
+            else:
+                actions += self.suspensions.look(sandbox, now)
         for state in self._queues.all():
             if state.trouble is not None and state.trouble.is_stale(now):
                 state.trouble = None
@@ -320,14 +321,3 @@ class Scheduler:
     def _apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
         """The step and its pool's next cycle."""
         return [*self._transitions.apply(sandbox, step, now), *self._cycle.run(sandbox.pool, now)]
-
-    def _overdue(self, waiting: Waiting) -> Problem:
-        state = self._queues.get(waiting.claim.pool)
-        assert state is not None, "a claim waits at a pool"
-        why, trouble = self.why_not(waiting.claim.key), state.trouble
-        return overdue_problem(
-            waiting,
-            full=self.capacity.room(state.pool) <= 0,
-            closed=state.pool.closed,
-            trouble=trouble if trouble and why and why.reason == trouble.reason else None,
-        )
