@@ -16,7 +16,7 @@ demo: setup ## Many agent sessions solve real tasks in isolated sandboxes.
 	@$(PY) -m sandfleet demo $(ARGS)
 
 test: setup lint types ## The fast suite: lint, types, generated code, unit and contract tests.
-	@$(PY) -m pytest -q -n 6 --dist loadfile $(ARGS)
+	@$(PY) -m pytest -q -n 6 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 conformance: setup ## Suites of langchain-tests, inspect_ai, swe-rex and smolagents against a sandbox (PyPI).
 	@tests/conformance/run.sh $(ARGS)
@@ -33,7 +33,7 @@ lint: setup ## ruff, import contracts, buf.
 	@said=$$(.venv/bin/lint-imports --no-logo) || { echo "$$said"; exit 1; }
 	@cd proto && ../.venv/bin/buf lint
 	@$(PY) scripts/crds.py --check && $(PY) scripts/reference.py --check && $(PY) scripts/chart.py --check
-	@$(PY) scripts/sync.py --check
+	@$(PY) scripts/sync.py --check && $(PY) scripts/python_reference.py --check
 
 types: setup ## mypy, strict.
 	@.venv/bin/mypy --no-error-summary

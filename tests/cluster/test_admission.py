@@ -84,9 +84,10 @@ class Site:
 
 
 def rendered(helm: Callable[..., str], namespace: str, name: str, places: list[str]) -> list[Json]:
-    """The policy of a release, as the chart makes it."""
+    """The policies of a release, as the chart makes them."""
+    files = (part for file in ("policy", "queues") for part in ("--show-only", f"templates/admission/{file}.yaml"))
     text = helm(
-        "template", name, str(CHART), "--namespace", namespace, "--show-only", "templates/admission/policy.yaml",
+        "template", name, str(CHART), "--namespace", namespace, *files,
         "--set-json", f"settings.watchNamespaces={json.dumps(places)}",
     )  # fmt: skip
     return [one for one in yaml.safe_load_all(text) if one]
@@ -365,6 +366,76 @@ def test_two_releases_do_not_block_each_other(
     finally:
         for one in objects:
             second.cluster.kubectl("delete", one["kind"], one["metadata"]["name"], "--ignore-not-found")
+
+
+def on_queues(*names: str, verbs: tuple[str, ...] = ("claim",)) -> list[Json]:
+    group = {"apiGroups": ["sandfleet.io"]}
+    creates = {**group, "resources": ["codesandboxes"], "verbs": ["create"]}
+    uses = {**group, "resources": ["sandboxqueues"], "verbs": list(verbs), "resourceNames": list(names)}
+    return [creates, uses] if names else [creates]
+
+
+TEAM, HIGH = {"queueRef": {"name": "team"}}, {"queueRef": {"name": "team"}, "priorityClass": "high"}
+CLAIM_AND_PRIORITIZE = on_queues("team", verbs=("claim", "prioritize"))
+# The rights of a user, and what the user asks for → what the refusal says; nothing: it passes.
+USES = {
+    "no queue, where there is a default": (on_queues("team"), {}, "'default', which all sandboxes use that name none: asks may not claim on sandboxqueues/default"),
+    "no queue, with the right": (on_queues("default"), {}, ""),
+    "a queue of others": (on_queues("team"), {"queueRef": {"name": "other"}}, "queue 'other': asks may not claim on sandboxqueues/other"),
+    "its queue": (on_queues("team"), TEAM, ""),
+    "a free class": (on_queues("team"), {**TEAM, "priorityClass": "low"}, ""),
+    "a restricted class": (on_queues("team"), HIGH, "class 'high', which is restricted: asks may not prioritize on sandboxqueues/team"),
+    "a restricted class, with the right": (CLAIM_AND_PRIORITIZE, HIGH, ""),
+    "a class that is restricted in another queue": (on_queues("team"), {**TEAM, "priorityClass": "urgent"}, ""),
+}  # fmt: skip
+
+
+def test_a_queue_and_a_restricted_class_are_for_those_with_the_right(sites: tuple[Site, Site]):
+    """Without the policy all of it passes. Without a queue there is nothing to ask about."""
+    guarded, free = sites
+    for site in sites:
+        may(site, on_queues())
+        site.cluster.api.wait("the right to create", lambda site=site: refused_use(site, {}) == "", 30)
+    for site in sites:
+        for name, restricted in (("default", "none"), ("team", "high"), ("other", "urgent")):
+            spec = {"nominalQuota": {}, "priorityClasses": [{"name": restricted, "restricted": True}, {"name": "low"}]}
+            value = {"apiVersion": "sandfleet.io/v1alpha1", "kind": "SandboxQueue", "spec": spec}
+            site.cluster.api.create({**value, "metadata": {"name": name, "namespace": site.namespace}})
+    wrong = []
+    for what, (rules, spec, expected) in USES.items():
+        may(guarded, rules)
+        said, deadline = refused_use(guarded, spec), time.monotonic() + 15
+        # The API server learns of rights and queues by watches.
+        while not is_as(said, expected) and time.monotonic() < deadline:
+            time.sleep(0.2)
+            said = refused_use(guarded, spec)
+        if not is_as(said, expected):
+            wrong.append(f"{what}: {said or 'it passed'}")
+        assert refused_use(free, spec) == ""
+    assert wrong == []
+
+
+def is_as(said: str, expected: str) -> bool:
+    return expected in said if expected else not said
+
+
+def may(site: Site, rules: list[Json]) -> None:
+    """The user `asks`."""
+    grant = a_grant("", "asks", rules, ("", ""), site.namespace)
+    grant[1]["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "asks"}]
+    for one in grant:
+        site.cluster.kubectl("apply", "-f", "-", given=json.dumps(one))
+
+
+def refused_use(site: Site, spec: Json) -> str:
+    """A dry run."""
+    value = sandbox(site.namespace, "queued", **spec)
+    try:
+        site.acting("asks").call("POST", f"{path_of('CodeSandbox', site.namespace)}?dryRun=All", value)
+    except ApiError as error:
+        assert error.status == 403, error
+        return str(error)
+    return ""
 
 
 def test_its_cost_on_a_claim_is_no_request_and_little_time(

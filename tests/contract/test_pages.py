@@ -199,3 +199,34 @@ def test_a_faulty_block_is_found(text: str, fault: str) -> None:
 def test_a_broken_promise_of_a_program_is_found() -> None:
     program = 'print("a")    # a\nprint(1)  # 2\nx = 3  # not printed\nprint("b c\\nd")  # b…d\n'
     assert broken_promises(program, "a\n1\nb c\nd\n") == ["2"]
+
+
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")
+PROSE = [*pages(), "ARCHITECTURE.md", "CONTRIBUTING.md"]
+
+
+@pytest.mark.parametrize("page", PROSE)
+def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
+    assert list(broken_links(page, (ROOT / page).read_text())) == []
+
+
+def broken_links(page: str, text: str) -> Iterator[str]:
+    for path, anchor in LINK.findall(text):
+        target = (ROOT / page).parent / path
+        if path.startswith("http"):
+            continue
+        if not target.exists():
+            yield path
+        elif anchor and anchor not in anchors(target.read_text() if path else text):
+            yield path + anchor
+
+
+def anchors(text: str) -> set[str]:
+    """Of each heading, as GitHub makes them."""
+    heads = re.findall(r"(?m)^#+ (.*)$", text)
+    return {"#" + re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_a_link_that_leads_nowhere_is_found() -> None:
+    text = "# One\n[a](README.md) [b](missing.md) [c](#one) [d](#two) [e](https://example.com)"
+    assert list(broken_links("README.md", text)) == ["missing.md", "#two"]

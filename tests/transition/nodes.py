@@ -43,7 +43,8 @@ class CheckedCluster(MemoryCluster):
         if own and Ref(NETWORK_POLICY, ref.namespace, names.own_policy(own)) not in self.objects:
             self.wrong.append(f"{ref} began without its egress policy")
         claims = [claim_of(obj) for other, obj in self.objects.items() if other.kind == POD]
-        if claims.count(claim_of(self.objects[ref])) > 1:
+        mine = claim_of(self.objects[ref])
+        if mine and claims.count(mine) > 1:
             self.wrong.append(f"{ref} began on a workspace that another pod has")
 
     def _opened(self, ref: Ref) -> None:
@@ -84,7 +85,8 @@ class Nodes:
         elif self._is_held_up(ref, pod):
             return
         elif not pod["spec"].get("nodeName"):
-            if Ref(kube.PERSISTENT_VOLUME_CLAIM, ref.namespace, claim_of(pod)) in self._cluster.objects:
+            claim = claim_of(pod)
+            if not claim or Ref(kube.PERSISTENT_VOLUME_CLAIM, ref.namespace, claim) in self._cluster.objects:
                 self._cluster.edit(ref, lambda obj: obj["spec"].update(nodeName=NODE))
         elif pod["status"]["phase"] == "Pending":
             self._addresses += 1
@@ -102,8 +104,9 @@ class Nodes:
 
 
 def claim_of(pod: Json) -> str:
+    """The pod's volume claim; empty for an ephemeral workspace."""
     volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
-    return str(volumes["workspace"]["persistentVolumeClaim"]["claimName"])
+    return str(volumes["workspace"].get("persistentVolumeClaim", {}).get("claimName", ""))
 
 
 def node_answers(node: Json) -> None:

@@ -25,6 +25,7 @@ from sandfleet_operator.plan.pods.volume import workspace_claim
 from sandfleet_operator.plan.sandbox.observed import OUT_OF_SERVICE
 from support.operator.builders import IMAGE, SETTINGS, a_spec, a_template
 from transition.nodes import NODE, claim_of, ended, evicted, node_answers, tainted, unheard
+from transition.queue_scenarios import QUEUE_SCENARIOS
 from transition.service_scenarios import services_that_come_and_go
 from transition.workspace_scenarios import (
     CLAIM,
@@ -395,4 +396,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     pool_made_and_removed,
     template_made_and_removed,
     services_that_come_and_go,
+    *QUEUE_SCENARIOS,
 )

@@ -189,7 +189,13 @@ class World:
 
     def reason(self, name: str = NAME) -> str:
         """The reason of Ready."""
-        found = (one["reason"] for one in self.status(name).get("conditions", ()) if one["type"] == "Ready")
+        return self._said("reason", "Ready", name)
+
+    def message(self, condition: str, name: str = NAME) -> str:
+        return self._said("message", condition, name)
+
+    def _said(self, part: str, condition: str, name: str) -> str:
+        found = (one[part] for one in self.status(name).get("conditions", ()) if one["type"] == condition)
         return str(next(found, ""))
 
     def status(self, name: str = NAME) -> Json:

@@ -79,6 +79,9 @@ def test_the_wheel_of_the_whole_is_all_that_a_clone_gives(wheels: Path, project:
     project.installs(*wheels.glob("sandfleet_workspace-*.whl"))
     assert project.runs("sandfleet", "run", "-c", "print(6 * 7)") == "42\n"
     assert project.runs("sandfleet", "--version").startswith("sandfleet ")
+    # The session's own pip is a program, and stays one in an installation.
+    said = project.runs("sandfleet", "run", "-c", "!pip install no-such-package 2>&1")
+    assert "this session has no network" in said
 
 
 def test_the_client_alone_says_what_is_missing(wheels: Path, project: Project) -> None:

@@ -22,6 +22,7 @@ from sandfleet_api.executor.v1 import (
 )
 
 from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.session.expiry import Expiry, is_use
 from sandfleet_executor.effects.access.identity import Identity
@@ -100,6 +101,9 @@ def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
     except NamespaceError as error:
         print(error, file=sys.stderr)
         return EXIT_NO_ISOLATION
+    except BadRequest as error:
+        print(f"cannot start: {error}", file=sys.stderr)
+        return EXIT_BAD_CONFIG
     finally:
         if group:
             cgroup.remove(group)
@@ -109,10 +113,11 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     workspace_fd = open_workspace(config)
     watcher = WorkspaceWatcher(workspace_fd)
     store = await asyncio.to_thread(open_store, config.state_dir)
-    session = Session(config, group, watcher, Executions(store, convert.stored), workspace_fd)
-    meter = SandboxMeter(session)
-    roots = Roots(workspace_fd, session.namespaces.tmp_fd, session.namespaces.system_fd)
     threads = FileThreads(config.user_id)
+    executions = Executions(store, convert.stored)
+    session = Session(config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads)
+    meter = SandboxMeter(session)
+    roots = Roots(workspace_fd, session.namespaces.tmp_fd, session.namespaces.system_fd, session.mounts.folders)
     verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time)
     server = grpc.aio.server(
         interceptors=[AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor()], options=SERVER_OPTIONS

@@ -147,7 +147,7 @@ class ExecutorUnderTest:
         said = {name: value for name, value in (good | claims).items() if value is not None}
         return jwt.encode(said, key or self.host.key, algorithm="EdDSA", headers={"kid": "k"})
 
-    async def open(self, session, *, lease=None, idle_timeout=None, envs=None, limits=None):
+    async def open(self, session, *, lease=None, idle_timeout=None, envs=None, limits=None, mounts=None):
         """SessionService.Open, which the fleet calls at the claim and to renew. Raises AioRpcError."""
         request = session_pb2.OpenRequest(
             session_id=session,
@@ -155,6 +155,7 @@ class ExecutorUnderTest:
             idle_timeout=seconds(idle_timeout),
             envs=envs or {},
             limits=common_pb2.Limits(**(limits or {})),
+            mounts=mounts or {},
         )
         return (await self._admin("Open", request)).description
 
@@ -202,3 +203,6 @@ class _Fleet:
         if self._executor.ended:
             raise SandboxEnded("cannot open it: its executor has ended")
         return self.bound()
+
+    def relay(self, _sandbox_id, _access):
+        """Its address can be used."""

@@ -10,6 +10,7 @@ import jwt
 import pytest
 import pytest_asyncio
 from contract.executor.harness import presented
+from contract.executor.plane import Plane, isolation, whom
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -19,7 +20,6 @@ from sandfleet_api.executor.v1 import identity_pb2, session_pb2
 from sandfleet_api.executor.v1.identity_pb2_grpc import IdentityServiceServicer, add_IdentityServiceServicer_to_server
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceServicer, add_SessionServiceServicer_to_server
 from sandfleet_operator.api.values import Isolation
-from sandfleet_operator.executors.authority import Authority
 from sandfleet_operator.executors.contact import (
     ContactError,
     Contacts,
@@ -28,26 +28,9 @@ from sandfleet_operator.executors.contact import (
     RuntimeMismatch,
     Unreachable,
 )
-from sandfleet_operator.executors.tokens import KeyRing, Signer, TokenKey
 from sandfleet_operator.plan.pods.egress_probe import Target
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-
-class Plane:
-    """A control plane whose token key is the one that the test's executors know."""
-
-    def __init__(self, key):
-        self.authority = Authority.new(time.time())
-        self.signer = Signer(KeyRing((TokenKey("k", key, 0.0),)), time.time)
-        self.contacts = Contacts(self, time.time, deadline=20.0)
-
-
-def whom(executor, **changes):
-    config = executor.config
-    return Executor(
-        **({"address": config["listen"], "pod_uid": config["sandbox_uid"], "session_id": "ns.one"} | changes)
-    )
 
 
 @pytest.fixture
@@ -60,11 +43,6 @@ async def fresh(starting):
     """An executor before its first contact."""
     async with starting(session=None, port=True, signed=False, restarts=True) as executor:
         yield executor
-
-
-def isolation(host):
-    """What the set-up has."""
-    return Isolation.NAMESPACE if "unix socket" in host.traits else Isolation.GVISOR
 
 
 async def met(plane, executor, host):

@@ -130,6 +130,49 @@ async def test_restarting_or_deleting_a_busy_context_ends_its_execution(sandbox,
     await sandbox.delete_context("busy")
 
 
+async def test_a_cell_that_waits_while_its_context_restarts_runs_in_the_one_new_interpreter(sandbox, context):
+    await sandbox.run_code("x = 1", context=context)
+    before = await _processes(sandbox)
+    for turn in range(2, 6):
+        running = asyncio.create_task(sandbox.run_code("while True: pass", context=context))
+        await until(lambda: _is_busy(sandbox, context))
+        waiting = asyncio.create_task(sandbox.run_code("x", context=context))
+        await until(lambda: _running(sandbox, 2))
+        assert (await sandbox.restart_context(context)).generation == turn
+        assert (await running).reason == "ContextRestarted"
+        assert (await waiting).error.name == "NameError"
+        found = {one.context_id: one.generation for one in await sandbox.list_contexts()}
+        assert found[context] == turn
+    await until(lambda: _has_processes(sandbox, before))
+
+
+async def test_a_restart_while_a_cell_starts_its_interpreter_reports_no_loss(sandbox, context):
+    for milliseconds in range(0, 40, 5):
+        await sandbox.run_code("import os; os._exit(0)", context=context)
+        starting = asyncio.create_task(sandbox.run_code("while True: pass", context=context))
+        await asyncio.sleep(milliseconds / 1000)
+        generation = (await sandbox.restart_context(context)).generation
+        # The cell may come after the restart.
+        asked = asyncio.create_task(_interrupts(sandbox, context, starting))
+        await starting
+        await asked
+        after = await sandbox.run_code("1", context=context)
+        found = {one.context_id: one.generation for one in await sandbox.list_contexts()}
+        assert (after.lost, found[context]) == ((), generation)
+
+
+async def test_a_context_that_is_deleted_while_it_starts_leaves_no_interpreter(sandbox):
+    before = await _processes(sandbox)
+    for milliseconds in range(0, 40, 5):
+        starting = asyncio.create_task(sandbox.create_context("brief"))
+        await asyncio.sleep(milliseconds / 1000)
+        await sandbox.delete_context("brief")
+        await asyncio.gather(starting, return_exceptions=True)
+        # It may have come after the deletion.
+        await sandbox.delete_context("brief")
+    await until(lambda: _has_processes(sandbox, before))
+
+
 async def test_cells_that_wait_in_a_deleted_context_never_run(sandbox):
     await sandbox.create_context("doomed")
     running = asyncio.create_task(sandbox.run_code("while True: pass", context="doomed"))
@@ -245,6 +288,22 @@ async def test_too_many_executions_at_once_are_refused_and_later_allowed(startin
         await sandbox.restart_context()
         await asyncio.gather(*both)
         assert (await sandbox.run_code("1")).outcome is Outcome.OK
+
+
+async def _interrupts(sandbox, context, running):
+    while not running.done():
+        await sandbox.interrupt(context)
+        await asyncio.sleep(0.05)
+
+
+async def _processes(sandbox):
+    """How many the session has."""
+    counted = await sandbox.run_code("import os\nsum(name.isdigit() for name in os.listdir('/proc'))")
+    return int(counted.text)
+
+
+async def _has_processes(sandbox, number):
+    return await _processes(sandbox) == number
 
 
 async def _has_begun(sandbox, execution_id):

@@ -14,7 +14,7 @@ SLICES = {
             "ports": [{"name": "grpc", "port": 8443}],
             "endpoints": [
                 {"addresses": ["10.1.0.4"], "conditions": {"ready": False}},
-                {"addresses": ["10.1.0.5"], "conditions": {"ready": True}},
+                {"addresses": ["10.1.0.5"], "conditions": {"ready": True}, "targetRef": {"name": "fleet-5"}},
             ],
         }
     ]
@@ -27,7 +27,21 @@ import json, pathlib, sys
 here, words = pathlib.Path(__file__).parent, sys.argv[1:]
 with (here / "asked").open("a") as log:
     print(json.dumps(words), file=log)
-answer = json.loads((here / "answers").read_text()).get(words[1])
+answers = json.loads((here / "answers").read_text())
+if words[0] == "port-forward":
+    import os, time
+    said = answers.get("port-forward") or {}
+    if "error" in said:
+        sys.exit(said["error"])
+    (here / "forwarding").write_text(str(os.getpid()))
+    if "address" in said:
+        print(f"Forwarding from {said['address']} -> {words[-1][1:]}", flush=True)
+    for _ in range(said.get("connections", 0)):
+        print("Handling connection for 1", flush=True)
+    (here / "told").touch()
+    time.sleep(said.get("seconds", 60))
+    sys.exit("error: lost connection to pod")
+answer = answers.get(words[1])
 if answer is None:
     sys.exit('error: You must be logged in to the server (Unauthorized)')
 print(answer if isinstance(answer, str) else json.dumps(answer))
@@ -50,6 +64,7 @@ class Kubectl:
             "endpointslices": SLICES,
             "view": {"contexts": [{"name": "here", "context": {"namespace": "team"}}]},
             "token": a_token(time.time() + 3600),
+            "port-forward": {"address": "127.0.0.1:40001"},
         }
         self.say()
 
@@ -63,6 +78,11 @@ class Kubectl:
 
     def say(self, **changes: object) -> None:
         (self.program.parent / "answers").write_text(json.dumps({**self.answers, **changes}))
+
+    def forwarding(self) -> int:
+        """The process id of the port-forward that was started last; 0: none was."""
+        path = self.program.parent / "forwarding"
+        return int(path.read_text()) if path.exists() else 0
 
     def asked(self) -> list[list[str]]:
         log = self.program.parent / "asked"

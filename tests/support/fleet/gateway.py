@@ -14,7 +14,7 @@ from sandfleet_operator.fleet.certificates import GATEWAY, PortCertificate, writ
 from sandfleet_operator.fleet.gateway import serve
 from sandfleet_operator.fleet.gateway.identity import Identity
 from sandfleet_operator.fleet.gateway.routes import FleetRoutes
-from sandfleet_operator.fleet.gateway.tunnels import Bounds
+from sandfleet_operator.fleet.gateway.tunnels import Bounds, Tunnels
 from sandfleet_operator.fleet.kubernetes.serve import Options, listen
 from support.fleet.on_kubernetes import SYSTEM, Kube, World, new_signing
 from support.kubernetes import world as kubernetes_world
@@ -97,9 +97,19 @@ async def refusal(call):
 
 
 class GatewayBed:
-    def __init__(self, world, gateway_port, folder):
-        self.world, self.port, self.folder = world, gateway_port, folder
+    def __init__(self, world, identity, folder):
+        self.world, self.identity, self.folder = world, identity, folder
         self.executors, self.channels = [], []
+
+    async def listen(self, routes, bounds):
+        """Another gateway than before, on another port."""
+        self.tunnels = Tunnels(routes, bounds)
+        options = serve.Options(folder=self.folder, fleet="", port=0)
+        self.server, self.port = await serve.listen(self.tunnels, self.identity.server_credentials(), options)
+
+    async def restart(self, **changes):
+        await self.server.stop(0)
+        await self.listen(self.tunnels.routes, replace(self.tunnels.bounds, **changes))
 
     async def executor(self, name="one", namespace="team", uid=""):
         """A sandbox, and what listens at its address."""
@@ -143,12 +153,12 @@ class GatewayBed:
 
 
 @contextlib.asynccontextmanager
-async def fleet_world():
-    """The fleet's port, and who may do what."""
+async def fleet_world(signing=None):
+    """The fleet's port, and who may do what; `signing` has the authority and the key of tokens."""
     kube = Kube()
     await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
     async with kubernetes_world.World(cluster=kube.cluster) as cluster:
-        signing = await new_signing(kube)
+        signing = signing or await new_signing(kube)
         options = Options(
             namespace=SYSTEM,
             settings=kubernetes_world.SETTINGS,
@@ -171,21 +181,20 @@ async def fleet_world():
 
 
 @contextlib.asynccontextmanager
-async def gateway_bed(folder, bounds=QUICK, routes=None, **changes):
+async def gateway_bed(folder, bounds=QUICK, routes=None, signing=None, **changes):
     """`routes` stands in for the fleet."""
-    async with fleet_world() as world:
+    async with fleet_world(signing) as world:
         write_identity(folder, PortCertificate(world.signing, (GATEWAY,), time.time).shown())
         identity = Identity(folder, f"127.0.0.1:{world.port}")
         await identity.wait()
-        options = serve.Options(folder=folder, fleet="", port=0, bounds=replace(bounds, **changes))
-        server, port = await serve.listen(routes or FleetRoutes(identity.stub), identity.server_credentials(), options)
-        made = GatewayBed(world, port, folder)
+        made = GatewayBed(world, identity, folder)
+        await made.listen(routes or FleetRoutes(identity.stub), replace(bounds, **changes))
         try:
             yield made
         finally:
             for channel in made.channels:
                 await channel.close(None)
-            await server.stop(0)
+            await made.server.stop(0)
             for executor in made.executors:
                 await executor.stop()
             await identity.close()

@@ -1,6 +1,7 @@
 """Templates, sandboxes and settings for tests: other fields are filled in, or drawn by Hypothesis."""
 
 import ipaddress
+import math
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -139,7 +140,7 @@ LIMITS = st.builds(
     Limits,
     tmp_bytes=st.sampled_from([0, 16 * MIB, 256 * MIB, 512 * MIB]),
     processes=st.sampled_from([0, 8, 256, 512]),
-    max_timeout=st.sampled_from([0.0, 10.0, 3600.0]),
+    max_timeout=st.sampled_from([0.0, 10.0, 3600.0, math.inf]),
     default_timeout=st.sampled_from([0.0, 5.0, 300.0]),
     open_files=st.sampled_from([0, 64, 4096, 8192]),
     disk_bytes=st.sampled_from([0, MIB, 10 * GIB, 20 * GIB]),

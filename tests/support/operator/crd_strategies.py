@@ -200,8 +200,8 @@ RULES: Mapping[str, Callable[[Any], bool]] = {
     "!has(self.maxWarm) || !has(self.maxSize) || self.maxWarm <= self.maxSize": lambda pool: (
         pool.get("maxWarm", 0) <= _most(pool, "maxSize")
     ),
-    "!has(self.defaultTimeoutSeconds) || !has(self.maxTimeoutSeconds) || self.defaultTimeoutSeconds <= self.maxTimeoutSeconds": lambda limits: (
-        limits.get("defaultTimeoutSeconds", 0) <= limits.get("maxTimeoutSeconds", 1 << 31)
+    "!has(self.defaultTimeoutSeconds) || !has(self.maxTimeoutSeconds) || self.maxTimeoutSeconds == 0 || self.defaultTimeoutSeconds <= self.maxTimeoutSeconds": lambda limits: (
+        limits.get("defaultTimeoutSeconds", 0) <= (limits.get("maxTimeoutSeconds") or 1 << 31)
     ),
     "!has(self.ephemeral) || !self.ephemeral || ((!has(self.retention) || self.retention == 'Delete') && !has(self.storageClassName))": lambda workspace: (
         not workspace.get("ephemeral")

@@ -65,14 +65,36 @@ async def test_a_get_names_the_field(world):
     assert refused.value.problem.reason == "SandboxUnreadable"
 
 
-async def test_a_watch_leaves_it_out_until_it_is_gone(world):
+async def test_a_watch_says_why_it_cannot_be_read_until_it_is_gone(world):
     fleet, _ = await an_api(world)
     await world.add(sandbox_object("fine", pool=""), unreadable("odd"))
+    await world.until(lambda: len(list(fleet.feed._store.all(CODE_SANDBOX))) == 2)
     news = fleet.feed.watch(TEAM, lambda _: True)
-    found = [await anext(news), await anext(news)]
-    assert [(one.changed.sandbox_id, one.synced) for one in found] == [(f"{TEAM}/fine", False), ("", True)]
+
+    async def heard():
+        found = await anext(news)
+        event = found.WhichOneof("event")
+        return event, getattr(getattr(found, event), "sandbox_id", "")
+
+    assert {await heard(), await heard()} == {("changed", f"{TEAM}/fine"), ("unreadable", f"{TEAM}/odd")}
+    assert await heard() == ("synced", "")
+    await world.kube.merge(Ref(CODE_SANDBOX, TEAM, "fine"), {"spec": HIBERNATED})
+    said = (await anext(news)).unreadable
+    assert (said.sandbox_id, said.reason) == (f"{TEAM}/fine", "SandboxUnreadable")
+    assert said.message == "cannot read spec.operatingMode: 'Hibernated' is none of Running, Suspended"
+    await world.kube.merge(Ref(CODE_SANDBOX, TEAM, "fine"), {"spec": {"operatingMode": "Running"}})
+    assert await heard() == ("changed", f"{TEAM}/fine")
     await world.kube.delete(Ref(CODE_SANDBOX, TEAM, "odd"))
-    assert (await anext(news)).removed.sandbox_id == f"{TEAM}/odd"
+    assert await heard() == ("removed", f"{TEAM}/odd")
+    await news.aclose()
+
+
+async def test_a_watch_of_other_labels_does_not_hear_of_it(world):
+    fleet, _ = await an_api(world)
+    await world.add(unreadable("odd"))
+    await world.until(lambda: list(fleet.feed._store.all(CODE_SANDBOX)))
+    news = fleet.feed.watch(TEAM, lambda labels: "app" in labels)
+    assert (await anext(news)).synced
     await news.aclose()
 
 

@@ -1,11 +1,20 @@
 """Properties that every plan has, for any observation, however unlikely."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandfleet_operator.api.conditions import Reason
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, OperatingMode, SandboxStatus, ServiceState, ServiceStatus
+from sandfleet_operator.api.kinds.sandbox import (
+    AdmissionState,
+    AdmissionStatus,
+    CodeSandbox,
+    OperatingMode,
+    SandboxStatus,
+    ServiceState,
+    ServiceStatus,
+)
 from sandfleet_operator.api.kinds.template import Retention, Workspace
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.actions import (
@@ -17,6 +26,7 @@ from sandfleet_operator.plan.sandbox.actions import (
     Greet,
     Plan,
 )
+from sandfleet_operator.plan.sandbox.admission import queue_of
 from sandfleet_operator.plan.sandbox.binding import claims_own, current_uid, settled_binding
 from sandfleet_operator.plan.sandbox.dependencies import is_own
 from sandfleet_operator.plan.sandbox.observed import Contact, Heard, Observed, Pod, Trouble
@@ -88,6 +98,7 @@ def pods(draw) -> Pod:
     return replace(made, **draw(changes))
 
 
+ADMISSIONS = [None, None, *(AdmissionStatus(queue="team", state=state, time=NOW) for state in AdmissionState)]
 WORKSPACES = [Workspace(size=1 << 50), Workspace(retention=Retention.RETAIN), Workspace(claim_name="workspace-left")]
 
 
@@ -102,11 +113,13 @@ def sandboxes(draw) -> CodeSandbox:
             "lifetime": st.sampled_from([10.0, 1000.0, 5000.0]),
             "egress": st.sampled_from([opens(), opens(("203.0.113.0/25", 443)), opens("0.0.0.0/0")]),
             "workspace": st.sampled_from(WORKSPACES),
+            "queue": st.just("team"),
         },
     )
     claim = draw(st.sampled_from(["", record(), record(META.uid), "broken"])) if bound else ""
     settled = draw(st.booleans())
-    made = sandbox(draw(st.sampled_from(STATUSES)), bound=bound, claim=claim, settled=settled, **draw(spec))
+    status = replace(draw(st.sampled_from(STATUSES)), admission=draw(st.sampled_from(ADMISSIONS)))
+    made = sandbox(status, bound=bound, claim=claim, settled=settled, **draw(spec))
     return replace(made, meta=replace(made.meta, deleting=draw(st.integers(0, 9)) == 9))
 
 
@@ -150,6 +163,7 @@ SEEN = st.builds(
     pod_gone=st.booleans(),
     volume=st.none() | VOLUMES,
     policies=st.sets(st.sampled_from(sorted(policies()))).map(lambda kept: {name: policies()[name] for name in kept}),
+    queues=st.sampled_from([frozenset(), frozenset(), frozenset({"team"}), frozenset({"default"})]),
     keys=st.booleans(),
     workspace_users=st.sampled_from([(), (), ("pod other",)]),
     storage_problem=st.sampled_from(["", "", "cannot make a workspace: no class"]),
@@ -158,25 +172,37 @@ SEEN = st.builds(
     heard=st.none() | HEARD,
     trouble=st.none() | TROUBLES,
 )
-MANY = settings(max_examples=300, deadline=None)
+# Each takes an observation.
+INVARIANTS: list[Callable[[Observed], None]] = []
+
+
+def invariant(check: Callable[[Observed], None]) -> Callable[[Observed], None]:
+    INVARIANTS.append(check)
+    return check
 
 
 def asked(made: Plan, kind: type) -> list:
     return [one for one in made.actions if isinstance(one, kind)]
 
 
-@MANY
-@given(SEEN)
-def test_no_pod_is_created_while_an_earlier_one_may_exist(seen):
+@invariant
+def no_pod_is_created_while_an_earlier_one_may_exist(seen):
     if asked(planned(seen), CreatePod):
         assert seen.pod is None
         assert seen.pod_gone or not (current_uid(seen.sandbox, seen.binding) or seen.claimed_pod)
         assert not {"Expired", "Suspended"} & true(planned(seen))
 
 
-@MANY
-@given(SEEN)
-def test_no_pod_is_created_without_default_deny_or_its_volume(seen):
+@invariant
+def no_pod_is_created_against_its_queue(seen):
+    if asked(planned(seen), CreatePod) and queue_of(seen.sandbox, seen.queues):
+        said = seen.sandbox.status.admission
+        assert said.state is AdmissionState.ADMITTED if said else seen.binding
+        assert "Admitted" in true(planned(seen))
+
+
+@invariant
+def no_pod_is_created_without_default_deny_or_its_volume(seen):
     made = planned(seen)
     for create in asked(made, CreatePod):
         before = made.actions[: made.actions.index(create)]
@@ -190,9 +216,8 @@ def test_no_pod_is_created_without_default_deny_or_its_volume(seen):
         assert seen.volume is not None or [one for one in before if isinstance(one, CreateVolume)]
 
 
-@MANY
-@given(SEEN)
-def test_a_ready_sandbox_is_isolated_and_has_a_live_pod(seen):
+@invariant
+def a_ready_sandbox_is_isolated_and_has_a_live_pod(seen):
     made = planned(seen)
     if "Ready" in true(made) and not seen.sandbox.meta.deleting:
         assert "Isolated" in true(made)
@@ -202,9 +227,8 @@ def test_a_ready_sandbox_is_isolated_and_has_a_live_pod(seen):
         assert made.status.pod_uid == seen.pod.uid
 
 
-@MANY
-@given(SEEN)
-def test_only_the_sandboxs_own_pod_is_deleted_or_greeted(seen):
+@invariant
+def only_the_sandboxs_own_pod_is_deleted_or_greeted(seen):
     made = planned(seen)
     for one in asked(made, DeletePod):
         assert (one.name, one.uid) == (seen.pod.name, seen.pod.uid)
@@ -214,9 +238,8 @@ def test_only_the_sandboxs_own_pod_is_deleted_or_greeted(seen):
         assert is_own(seen.pod, seen)
 
 
-@MANY
-@given(SEEN)
-def test_no_pod_is_taken_from_another_sandbox_or_a_pool(seen):
+@invariant
+def no_pod_is_taken_from_another_sandbox_or_a_pool(seen):
     taken = asked(planned(seen), AdoptPod)
     on_record = seen.pod is not None and seen.pod.uid == seen.sandbox.status.pod_uid
     for one in taken:
@@ -226,9 +249,8 @@ def test_no_pod_is_taken_from_another_sandbox_or_a_pool(seen):
         assert one.first == (seen.claimed_pod != (seen.pod.name, one.pod_uid))
 
 
-@MANY
-@given(SEEN)
-def test_an_object_of_an_ended_claim_gets_no_pod(seen):
+@invariant
+def an_object_of_an_ended_claim_gets_no_pod(seen):
     made, status = planned(seen), seen.sandbox.status
     claims = claims_own(seen.sandbox) is not None and settled_binding(seen.sandbox) is None
     unrecorded = not (status.pod_uid or status.restarts or status.workspace_claim)
@@ -236,9 +258,8 @@ def test_an_object_of_an_ended_claim_gets_no_pod(seen):
         assert not asked(made, CreatePod)
 
 
-@MANY
-@given(SEEN)
-def test_a_second_round_changes_nothing_and_counts_nothing_twice(seen):
+@invariant
+def a_second_round_changes_nothing_and_counts_nothing_twice(seen):
     made = planned(seen)
     assert made == planned(seen)
     assert made.status.restarts - seen.sandbox.status.restarts in {0, 1}
@@ -248,9 +269,8 @@ def test_a_second_round_changes_nothing_and_counts_nothing_twice(seen):
     assert not again.status_first or is_unchanged(again.status, made.status)
 
 
-@MANY
-@given(SEEN)
-def test_no_pod_is_created_on_a_workspace_in_use(seen):
+@invariant
+def no_pod_is_created_on_a_workspace_in_use(seen):
     made, status = planned(seen), seen.sandbox.status
     if seen.workspace_users and not status.workspace_claim and seen.volume and seen.volume.owner != META.uid:
         assert not asked(made, CreatePod)
@@ -258,9 +278,8 @@ def test_no_pod_is_created_on_a_workspace_in_use(seen):
         assert not asked(made, CreateVolume)
 
 
-@MANY
-@given(SEEN)
-def test_services_are_polled_only_from_a_ready_sandboxs_own_pod(seen):
+@invariant
+def services_are_polled_only_from_a_ready_sandboxs_own_pod(seen):
     made = planned(seen)
     if made.ask is not None:
         assert "Ready" in true(made)
@@ -274,9 +293,8 @@ def test_services_are_polled_only_from_a_ready_sandboxs_own_pod(seen):
         assert "Ready" in true(made) or {one.state for one in shown} == {ServiceState.UNKNOWN}
 
 
-@MANY
-@given(SEEN)
-def test_the_egress_targets_are_bounded(seen):
+@invariant
+def the_egress_targets_are_bounded(seen):
     made = planned(seen)
     assert len(made.actions) <= 8
     assert made.requeue_after is None or made.requeue_after >= 0
@@ -284,6 +302,14 @@ def test_the_egress_targets_are_bounded(seen):
         assert one.message
         assert len(one.message) <= 1024
     assert not seen.sandbox.meta.deleting or not made.actions
+
+
+@settings(max_examples=1000)
+@given(SEEN)
+def test_every_plan_keeps_the_invariants(seen):
+    # To draw an observation costs more than all of them.
+    for holds in INVARIANTS:
+        holds(seen)
 
 
 def test_the_recorded_status_belongs_to_this_sandbox():

@@ -123,13 +123,13 @@ def as_stored(text):
 
 def by_a_later_release(text):
     """With fields that this release does not know, spelled as this release does not."""
-    later = {"version": 2, "queue": {"name": "night", "share": [1, 2.5, None]}, "limits": {"gpus": 1}}
+    later = {"version": 2, "lane": {"name": "night", "share": [1, 2.5, None]}, "limits": {"gpus": 1}}
     return json.dumps({**json.loads(text), **later}, indent=1)
 
 
 def unknown(text):
     said = json.loads(text)
-    return {name: said.get(name) for name in ("version", "queue", "limits")}
+    return {name: said.get(name) for name in ("version", "lane", "limits")}
 
 
 @pytest.mark.parametrize("spelled", [as_stored, by_a_later_release])

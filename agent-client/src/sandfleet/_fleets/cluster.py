@@ -7,20 +7,26 @@ import binascii
 import json
 import os
 import shutil
+import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from sandfleet._fleets import port_forward
 from sandfleet.errors import UnavailableError
 
 SERVICE = "sandfleet-fleet"
-PORT = 8443
+PORT, GATEWAY_PORT = 8443, 8444
 AUDIENCE = "sandfleet"
 # Values of SANDFLEET_FLEET other than HOST:PORT.
 KUBERNETES, EMBEDDED = "kubernetes", "embedded"
+# Values of SANDFLEET_CONNECT: how kubectl's user reaches pods. Without it, a port-forward is used where it is needed.
+DIRECT, TUNNEL = "direct", "tunnel"
 # A client's pod has a projected volume with CA and token here.
 POD_FILES = Path("/var/run/secrets/sandfleet")
 # Every pod with a service account has it.
@@ -35,10 +41,13 @@ _VARIABLES = (
     "SANDFLEET_SANDBOX_NAMESPACE",
     "SANDFLEET_SERVICE_ACCOUNT",
     "SANDFLEET_KUBECTL",
+    "SANDFLEET_CONNECT",
     "KUBERNETES_SERVICE_HOST",
     "KUBECONFIG",
 )
 _KUBECTL_TIMEOUT = 30.0
+# How long the fleet's own address may take to accept a connection, in seconds.
+_DIRECT_TIMEOUT = 1.0
 _FILE_LIMIT = 64 << 10
 _SAID_LIMIT = 500
 # A token with fewer seconds left is replaced.
@@ -61,6 +70,10 @@ class Place:
     ca: bytes = field(repr=False)
     name: str
     tokens: Tokens = field(repr=False)
+    # Finds "host:port" of the gateway; it may block. None: there is no way to one.
+    gateway: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    # Whether the fleet's own address does not answer here; then those of executors do not either.
+    forwarded: bool = field(default=False, repr=False)
 
 
 def named(address: str, ca_file: str, token_file: str) -> Place:
@@ -229,30 +242,74 @@ def _with_kubectl(system: str, namespace: str, avoid: str) -> Place:
     except (KeyError, TypeError) as error:
         raise _error(f"ConfigMap sandfleet-ca in namespace {system} has no ca.crt", "NoFleet") from error
     account = os.environ.get("SANDFLEET_SERVICE_ACCOUNT") or "default"
-    return Place(_endpoint(slices, system, avoid), ca, SERVICE, KubectlTokens(kubectl, namespace, account))
+    tokens = KubectlTokens(kubectl, namespace, account)
+    return _reach(kubectl, system, _endpoint(slices, system, avoid), partial(Place, ca=ca, name=SERVICE, tokens=tokens))
 
 
-def _endpoint(slices: dict[str, Any], system: str, avoid: str) -> str:
-    """Return the address of a pod of the fleet: nodes can reach pods, but possibly not the Service."""
+def _reach(kubectl: str, system: str, endpoint: _Endpoint, place: Callable[..., Place]) -> Place:
+    """Return the place of the fleet: at its pod's own address where that answers, else by a port-forward."""
+    way = os.environ.get("SANDFLEET_CONNECT", "")
+    if way not in {"", DIRECT, TUNNEL}:
+        raise _error(f"SANDFLEET_CONNECT is {DIRECT} or {TUNNEL}, not {way!r}", "NotAWay")
+    if way == DIRECT or not endpoint.pod:
+        return place(endpoint.address)
+
+    def forward(port: int) -> str:
+        return port_forward.address(kubectl, system, endpoint.pod, port)
+
+    gateway = partial(forward, GATEWAY_PORT)
+    if way != TUNNEL and _answers(endpoint.address):
+        return place(endpoint.address, gateway=gateway)
+    return place(forward(endpoint.port), gateway=gateway, forwarded=True)
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _DIRECT_TIMEOUT).close()
+    except ConnectionRefusedError:
+        # The way is there, and the fleet may come back.
+        return True
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Endpoint:
+    """A pod of the fleet; nodes can reach pods, but possibly not the Service."""
+
+    host: str
+    port: int
+    # Its name; empty if the fleet runs outside the cluster.
+    pod: str
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _endpoint(slices: dict[str, Any], system: str, avoid: str) -> _Endpoint:
+    """Return a pod of the fleet, if possible another one than serves the address `avoid`."""
     ready = [
-        _host_port(
-            endpoint["addresses"][0], next((entry.get("port") for entry in one.get("ports") or ()), None) or PORT
+        _Endpoint(
+            endpoint["addresses"][0],
+            next((entry.get("port") for entry in one.get("ports") or ()), None) or PORT,
+            str((endpoint.get("targetRef") or {}).get("name") or ""),
         )
         for one in slices.get("items") or ()
         for endpoint in one.get("endpoints") or ()
         if (endpoint.get("conditions") or {}).get("ready") is not False and endpoint.get("addresses")
     ]
     if ready:
-        return next((address for address in ready if address != avoid), ready[0])
+        pod = port_forward.pod_at(avoid)
+        others = (one for one in ready if one.address != avoid and not (pod and one.pod == pod))
+        return next(others, ready[0])
     raise _error(
         f"Service {SERVICE} in namespace {system} has no ready pod; see `kubectl get pods -n {system}`, or name another"
         " namespace with SANDFLEET_NAMESPACE",
         "NoFleet",
     )
-
-
-def _host_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _get(kubectl: str, namespace: str, *what: str) -> dict[str, Any]:

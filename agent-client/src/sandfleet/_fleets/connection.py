@@ -59,6 +59,7 @@ class FleetConnection:
         self._open(place)
 
     def _open(self, place: Place | None) -> None:
+        self.place = place
         if place is not None:
             self.address = place.address
         name, ca = (place.name, place.ca) if place else ("", b"")

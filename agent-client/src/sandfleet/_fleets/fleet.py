@@ -13,6 +13,7 @@ from sandfleet._arguments import checked
 from sandfleet._calls import Opening
 from sandfleet._fleets import claim, cluster, embedded, watch
 from sandfleet._fleets.connection import FleetConnection
+from sandfleet._fleets.relay import Relay, Relays
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert import suspension as suspensions
@@ -49,6 +50,7 @@ class AsyncFleet:
     ) -> None:
         """Use `connect`."""
         self._connection = FleetConnection(address, place, find)
+        self._relays = Relays(self._connection)
         self._namespace = namespace
 
     @classmethod
@@ -146,6 +148,7 @@ class AsyncFleet:
 
     async def close(self) -> None:
         """Close the connection. Sandboxes, and an embedded fleet, keep running."""
+        await self._relays.close()
         await self._connection.close()
 
     @checked
@@ -218,7 +221,12 @@ class AsyncFleet:
         """Open a sandbox; waits for an executor that is being replaced. Raises SandboxEnded."""
         request = api.fleet.GetRequest(sandbox_id=sandbox_id, with_access=True)
         answer = await self._call("Get", request, wait)
+        await self._relays.look(answer.access)
         return answer.sandbox, answer.access
+
+    def relay(self, sandbox_id: str, access: api.fleet.Access) -> Relay | None:
+        """Return the way to a sandbox's executor if its own address cannot be reached from here."""
+        return self._relays.to(sandbox_id, access)
 
     async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
         """Renew the lease for so many seconds (None: as at the claim), and get a new token. Raises SandboxEnded."""
@@ -234,6 +242,7 @@ class AsyncFleet:
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)) as span:
             bound = await claim.claim(self._connection, request, on_queued)
             span.set("sandfleet.sandbox.id", bound.sandbox.sandbox_id)
+        await self._relays.look(bound.access)
         link = Link(self, bound.sandbox, bound.access, rpc_timeout=rpc_timeout)
         return link, convert.bound(bound)
 

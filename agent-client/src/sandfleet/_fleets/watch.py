@@ -23,7 +23,8 @@ class WatchState:
     """What a watch has reported: after a break the fleet reports all sandboxes again, but not those that have gone."""
 
     def __init__(self) -> None:
-        self._told: dict[str, SandboxInfo] = {}
+        # By id: the last change.
+        self._told: dict[str, SandboxChange] = {}
         self._synced = False
         # Sandboxes reported since the last connection; None once it is synced.
         self._fresh: set[str] | None = set()
@@ -36,7 +37,13 @@ class WatchState:
         """Say what is new in a message."""
         match message.WhichOneof("event"):
             case "changed":
-                yield from self._changed(convert.sandbox(message.changed))
+                info = convert.sandbox(message.changed)
+                yield from self._tell(info.sandbox_id, SandboxChange("changed", info))
+            case "unreadable":
+                said = message.unreadable
+                told = self._told.get(said.sandbox_id)
+                known = told.sandbox if told is not None else SandboxInfo(said.sandbox_id)
+                yield from self._tell(said.sandbox_id, SandboxChange("unreadable", known, said.reason, said.message))
             case "removed":
                 info = convert.sandbox(message.removed)
                 self._told.pop(info.sandbox_id, None)
@@ -44,16 +51,16 @@ class WatchState:
             case "synced":
                 yield from self._in_step()
 
-    def _changed(self, info: SandboxInfo) -> Iterator[SandboxChange]:
+    def _tell(self, sandbox_id: str, change: SandboxChange) -> Iterator[SandboxChange]:
         if self._fresh is not None:
-            self._fresh.add(info.sandbox_id)
-        if self._told.get(info.sandbox_id) != info:
-            self._told[info.sandbox_id] = info
-            yield SandboxChange("changed", info)
+            self._fresh.add(sandbox_id)
+        if self._told.get(sandbox_id) != change:
+            self._told[sandbox_id] = change
+            yield change
 
     def _in_step(self) -> Iterator[SandboxChange]:
         for gone in sorted(self._told.keys() - (self._fresh or set())):
-            yield SandboxChange("removed", self._told.pop(gone))
+            yield SandboxChange("removed", self._told.pop(gone).sandbox)
         self._fresh = None
         if not self._synced:
             self._synced = True

@@ -14,6 +14,8 @@ __all__ = [
     "filesystem_grpc",
     "fleet",
     "fleet_grpc",
+    "gateway",
+    "gateway_grpc",
     "grpc",
     "interpreter",
     "interpreter_grpc",
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from sandfleet_api.executor.v1 import session_pb2_grpc as session_grpc
     from sandfleet_api.fleet.v1 import fleet_pb2 as fleet
     from sandfleet_api.fleet.v1 import fleet_pb2_grpc as fleet_grpc
+    from sandfleet_api.fleet.v1 import gateway_pb2 as gateway
+    from sandfleet_api.fleet.v1 import gateway_pb2_grpc as gateway_grpc
 else:
     _EXECUTOR = ("common", "filesystem", "interpreter", "port", "process", "service", "session")
     _GRPC = ("filesystem", "interpreter", "port", "process", "service", "session")
@@ -65,5 +69,7 @@ else:
             **{f"{name}_grpc": f"sandfleet_api.executor.v1.{name}_pb2_grpc" for name in _GRPC},
             "fleet": "sandfleet_api.fleet.v1.fleet_pb2",
             "fleet_grpc": "sandfleet_api.fleet.v1.fleet_pb2_grpc",
+            "gateway": "sandfleet_api.fleet.v1.gateway_pb2",
+            "gateway_grpc": "sandfleet_api.fleet.v1.gateway_pb2_grpc",
         },
     )

@@ -59,13 +59,42 @@ def trace_metadata() -> Metadata:
     return (("traceparent", parent),) if parent else ()
 
 
+class Relay(Protocol):
+    """Another way to an executor than its own address."""
+
+    # Why it led nowhere the last time; None if it did not.
+    refusal: SandfleetError | None
+
+    @property
+    def address(self) -> str: ...
+    def retire(self) -> None: ...
+    async def close(self) -> None: ...
+
+
 class Connection:
     """A channel to one incarnation of an executor, with its token."""
 
-    def __init__(self, uid: str, access: api.fleet.Access) -> None:
+    def __init__(self, uid: str, access: api.fleet.Access, relay: Relay | None) -> None:
         self.uid = uid
         self.access = access
-        self.channel = open_channel(access.address, ca=access.ca_pem, name=uid)
+        self._relay = relay
+        self.channel = open_channel(relay.address if relay else access.address, ca=access.ca_pem, name=uid)
+
+    @property
+    def refusal(self) -> SandfleetError | None:
+        """Why the way to the executor is closed, if it is known."""
+        return self._relay.refusal if self._relay else None
+
+    def retire(self) -> None:
+        """Connect no more; calls that run go on."""
+        if self._relay:
+            self._relay.retire()
+
+    async def close(self) -> None:
+        """Close it; running calls fail."""
+        await self.channel.close(None)
+        if self._relay:
+            await self._relay.close()
 
     @cached_property
     def interpreter(self) -> api.interpreter_grpc.InterpreterServiceAsyncStub:
@@ -115,6 +144,7 @@ class FleetCalls(Protocol):
     async def get(self, sandbox_id: str) -> SandboxInfo: ...
     async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool: ...
     async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension: ...
+    def relay(self, sandbox_id: str, access: api.fleet.Access) -> Relay | None: ...
 
 
 class Link:
@@ -125,7 +155,7 @@ class Link:
     ) -> None:
         self._home = Home()
         self._fleet = fleet
-        self._connection = Connection(sandbox.sandbox_uid, access)
+        self._connection = Connection(sandbox.sandbox_uid, access, fleet.relay(sandbox.sandbox_id, access))
         self._refreshing = asyncio.Lock()
         self._ended: SandboxEnded | SandboxSuspended | None = None
         self._closed = False
@@ -225,6 +255,7 @@ class Link:
         async with self._refreshing:
             if self._connection is broken:
                 self._connection = await self._find_answering()
+                broken.retire()
 
     async def _find_answering(self) -> Connection:
         clock = asyncio.get_running_loop().time
@@ -235,6 +266,11 @@ class Link:
             candidate = await self._try_access(min(_LOOK_TIMEOUT, max(1.0, deadline - clock())))
             if candidate is not None and await _answers(candidate):
                 return candidate
+            refusal = candidate.refusal if candidate is not None else None
+            if candidate is not None:
+                await candidate.close()
+            if refusal is not None and (not refusal.retryable or clock() > deadline):
+                raise refusal
             if clock() > deadline:
                 raise UnavailableError(
                     f"cannot reach the executor of sandbox {self.sandbox_id}: no answer for {self.rpc_timeout:g} s",
@@ -246,7 +282,7 @@ class Link:
 
     async def _try_access(self, wait: float) -> Connection | None:
         try:
-            return Connection(*await self._access(wait))
+            return self._connect(*await self._access(wait))
         except RpcTimeout:
             # The replacement is still starting; asking again costs nothing.
             return None
@@ -261,7 +297,8 @@ class Link:
             if self._connection is connection and connection.access.token == token:
                 uid, access = await self._access(wait)
                 if not self._take_token(uid, access):
-                    self._connection = Connection(uid, access)
+                    self._connection = self._connect(uid, access)
+                    connection.retire()
 
     async def _access(self, wait: float) -> tuple[str, api.fleet.Access]:
         try:
@@ -270,6 +307,9 @@ class Link:
             self._ended = error
             raise
         return sandbox.sandbox_uid, access
+
+    def _connect(self, uid: str, access: api.fleet.Access) -> Connection:
+        return Connection(uid, access, self._fleet.relay(self.sandbox_id, access))
 
     def _take_token(self, uid: str, access: api.fleet.Access) -> bool:
         """Use a new token if it is for the connected executor. Returns whether it is."""
@@ -367,7 +407,7 @@ class Link:
             await asyncio.gather(*self._tasks)
         if not self._closed:
             self._closed = True
-            await self._connection.channel.close(None)
+            await self._connection.close()
 
     def check_home(self) -> None:
         """Raise UnavailableError in a forked child, and PreconditionFailed in another event loop."""

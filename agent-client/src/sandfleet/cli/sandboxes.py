@@ -45,7 +45,7 @@ _COLUMNS = ("SANDBOX", "STATE", "AGE", "LEASE ENDS", "TEMPLATE", "POOL", "ISOLAT
 _COMMANDS = ("COMMAND ID", "PID", "AGE", "COMMAND")
 _WIDTH = 80
 # Fixed widths: a watch prints its rows one by one.
-_WATCHED = "{:<9}  {:<40}  {:<10}  {:<16}  {}"
+_WATCHED = "{:<10}  {:<40}  {:<10}  {:<16}  {}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -235,8 +235,9 @@ def _show_changes(changes: Iterable[SandboxChange]) -> None:
         if number == 0:
             print(_WATCHED.format("CHANGE", "SANDBOX", "STATE", "TEMPLATE", "LABELS"), flush=True)
         if (info := change.sandbox) is not None:
-            labels = table.pairs(info.labels.items())
-            print(_WATCHED.format(change.kind, info.sandbox_id, info.state, info.template, labels), flush=True)
+            # Why it cannot be read is more than its labels of before.
+            last = change.message or table.pairs(info.labels.items())
+            print(_WATCHED.format(change.kind, info.sandbox_id, info.state, info.template, last), flush=True)
 
 
 def _get(options: argparse.Namespace) -> int:

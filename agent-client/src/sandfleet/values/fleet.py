@@ -69,7 +69,16 @@ class PoolInfo:
 
 @dataclass(frozen=True, slots=True)
 class SandboxChange:
-    """An event of a watch. `synced` comes once, without a sandbox, after all existing sandboxes were reported."""
+    """An event of a watch.
 
-    kind: Literal["changed", "removed", "synced"]
+    kind     `synced` comes once, without a sandbox, after all existing sandboxes were reported. `unreadable`: the
+             sandbox exists, but the fleet cannot read its object until a person or an upgrade corrects that.
+    sandbox  of `unreadable` and `removed`, as it was last reported.
+    reason   of `unreadable`, in one word.
+    message  of `unreadable`: the field that cannot be read.
+    """
+
+    kind: Literal["changed", "removed", "synced", "unreadable"]
     sandbox: SandboxInfo | None = None
+    reason: str = ""
+    message: str = ""

@@ -29,6 +29,7 @@ class Limits:
     processes: int = 0
     output_bytes: int = 0
     executions: int = 0
+    # Of a sandbox 0 means that there is no longest deadline; in a claim it means the template's.
     max_timeout: float = 0.0
     default_timeout: float = 0.0
     open_files: int = 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from sandfleet_executor.core.errors import BadRequest, ConfigError
+from sandfleet_executor.core.files import mounts
 from sandfleet_executor.core.limits import Limits
 from sandfleet_executor.core.packages import installation
 from sandfleet_executor.core.services import parse
@@ -78,6 +79,8 @@ class ExecutorConfig:
     # Requirements (PEP 508) that are installed into the workspace with the session, and the seconds that this may take.
     packages: Sequence[str] = ()
     packages_timeout: float = 300.0
+    # Path in the session → folder of the workspace that is mounted there; "" for the folder of the same path.
+    mounts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._check_paths()
@@ -107,8 +110,16 @@ class ExecutorConfig:
             parse.services(list(self.services), self.workspace)
             installation.check(self.packages)
             installation.check_seconds(self.packages_timeout)
+            self._check_mounts()
         except BadRequest as error:
             raise ConfigError(str(error)) from error
+
+    def _check_mounts(self) -> None:
+        if not all(isinstance(text, str) for one in self.mounts.items() for text in one):
+            raise ConfigError("cannot take the configuration: mounts are paths with folders")
+        mounts.check(self.mounts)
+        if self.mounts and self.isolation != "namespace":
+            raise ConfigError("cannot mount folders: without a session namespace there is nothing to mount them in")
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Self:
@@ -120,8 +131,9 @@ class ExecutorConfig:
             raise ConfigError("cannot take the configuration: services is no list")
         limits = part(values, "limits", Limits)
         rollback = part(values, "rollback", Rollback)
-        if not isinstance(values.get("envs", {}), Mapping):
-            raise ConfigError("cannot take the configuration: envs is no object")
+        for name in ("envs", "mounts"):
+            if not isinstance(values.get(name, {}), Mapping):
+                raise ConfigError(f"cannot take the configuration: {name} is no object")
         for name in REQUIRED:
             if not isinstance(values.get(name), str) or not values[name]:
                 raise ConfigError(f"cannot take the configuration: {name} has to be a text")

@@ -22,7 +22,7 @@ from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.namespace.namespace import Namespace
 from sandfleet_executor.effects.network import egress_probe as probes
 from sandfleet_executor.effects.session.sandbox_meter import HEARTBEAT_SECONDS, Reading, SandboxMeter
-from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.effects.session.session import Claim, Session
 from sandfleet_executor.effects.suspension.suspender import Suspender
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.convert import contexts
@@ -48,13 +48,14 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
 
     async def Open(self, request: pb.OpenRequest, context: Any) -> pb.OpenResponse:
         with typed_failures(request.session_id):
-            namespace = await self._session.open(
+            claim = Claim(
                 requests.check_id("session id", request.session_id),
                 lease_of(request),
                 requests.check_envs(request.envs),
                 self._session.config.limits.lowered(convert.limits_wish(request.limits)),
-                self._suspender.begin,
+                request.mounts,
             )
+            namespace = await self._session.open(claim, self._suspender.begin)
         return pb.OpenResponse(description=describe(self._session, namespace))
 
     async def Suspend(self, request: pb.SuspendRequest, context: Any) -> pb.SuspendResponse:

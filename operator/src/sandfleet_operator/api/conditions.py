@@ -20,6 +20,10 @@ class ConditionType(Enum):
         one.meaning = meaning
         return one
 
+    ADMITTED = (
+        "Admitted",
+        "The sandbox's queue has admitted it: the sandbox counts against the quota and may have a pod. Without a queue the sandbox does not have this condition.",
+    )
     POD_SCHEDULED = "PodScheduled", "The sandbox has a pod, and the pod has a node."
     ISOLATED = (
         "Isolated",
@@ -239,6 +243,23 @@ class Reason(Word):
         "PoolNotFound",
         "The namespace has no SandboxPool with the name in spec.poolRef.",
         "Create the pool; the sandbox finds it without a restart. Or create the sandbox again with another pool or without one.",
+    )
+
+    # Its queue.
+    ADMITTED = (
+        "Admitted",
+        "The queue has admitted the sandbox, which counts against the quota from now on.",
+        "No action is needed.",
+    )
+    WAITING_FOR_ADMISSION = (
+        "WaitingForAdmission",
+        "The sandbox waits in its queue and gets no pod before the fleet has admitted it. The message is the fleet's.",
+        "Wait, or delete sandboxes of the queue. `kubectl get sbq` shows how full the queue is. If the message does not change, check that the fleet runs and has a leader.",
+    )
+    QUEUE_NOT_FOUND = (
+        "QueueNotFound",
+        "The namespace has no SandboxQueue with the name in spec.queueRef.",
+        "Have the platform team create the queue; the sandbox finds it without a restart. Or create the sandbox again with another queue or without one.",
     )
 
     # The sandbox is starting.

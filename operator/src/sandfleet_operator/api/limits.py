@@ -1,11 +1,17 @@
 """The limits that an executor enforces, one line each: its place in `executionLimits`, its default and its bounds."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated, get_args, get_type_hints
 
 from sandfleet_operator.api.quantities import MIB
 from sandfleet_operator.api.table import at, in_bytes, whole
+
+
+def longest(value: object, path: str) -> float:
+    """A longest timeout as a custom resource writes it, in whole seconds: 0 there is none, here infinite."""
+    return whole(value, path) or math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +25,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a sandbox. 0 means: the template's value."""
+    """Limits of a sandbox. 0 means: the template's value. Infinite means: no limit, which only `max_timeout` can be."""
 
     # Without a place: a custom resource says memory once, of the container.
     memory_bytes: Annotated[int, Bounds(2048 * MIB)] = 0
@@ -28,7 +34,8 @@ class Limits:
     # The executor holds it in its own memory.
     output_bytes: Annotated[int, at("output", in_bytes), Bounds(16 * MIB, MIB, 4 << 30)] = 0
     executions: Annotated[int, at("executions"), Bounds(32)] = 0
-    max_timeout: Annotated[float, at("maxTimeoutSeconds", whole), Bounds(3600.0)] = 0.0
+    # Written as 0 it is none.
+    max_timeout: Annotated[float, at("maxTimeoutSeconds", longest), Bounds(3600.0, 0)] = 0.0
     default_timeout: Annotated[float, at("defaultTimeoutSeconds", whole), Bounds(300.0)] = 0.0
     # An interpreter does not start with fewer.
     open_files: Annotated[int, at("openFiles"), Bounds(4096, 64)] = 0
@@ -39,6 +46,11 @@ class Limits:
         """The name of the first limit that is larger than in `other`, or empty."""
         names = (one.name for one in fields(Limits))
         return next((name for name in names if getattr(self, name) > getattr(other, name)), "")
+
+
+def in_numbers(limits: Limits) -> dict[str, float]:
+    """The limits as JSON, messages and the executor's configuration have them: no limit is 0 there."""
+    return {name: 0 if value == math.inf else value for name, value in asdict(limits).items()}
 
 
 def _bounds(hint: object) -> Bounds:

@@ -140,6 +140,24 @@ class ClaimReason(CallReason):
         "There is no such SandboxTemplate in the namespace.",
         "List the templates.",
     )
+    QUEUE_NOT_FOUND = (
+        "QueueNotFound",
+        Code.NOT_FOUND,
+        "There is no such SandboxQueue in the namespace, or it was removed while the claim waited.",
+        "List the queues.",
+    )
+    PRIORITY_NOT_FOUND = (
+        "PriorityNotFound",
+        Code.NOT_FOUND,
+        "The queue has no such priority class.",
+        "Name one of the queue's priorityClasses, or none for the last of them.",
+    )
+    PRIORITY_FORBIDDEN = (
+        "PriorityForbidden",
+        Code.PERMISSION_DENIED,
+        "RBAC does not allow the caller the priority class, which is restricted.",
+        "Bind a role with the verb prioritize on the SandboxQueue, or name another class.",
+    )
     WORKSPACE_NOT_FOUND = (
         "WorkspaceNotFound",
         Code.NOT_FOUND,
@@ -155,7 +173,7 @@ class ClaimReason(CallReason):
     SANDBOX_UNREADABLE = (
         "SandboxUnreadable",
         Code.FAILED_PRECONDITION,
-        "The fleet cannot read the CodeSandbox: a newer release or a person wrote it. Lists and watches leave it out.",
+        "The fleet cannot read the CodeSandbox: a newer release or a person wrote it. Lists leave it out, and watches say why.",
         "Upgrade the fleet, or correct the field that the message names.",
     )
     WORKSPACE_BUSY = (
@@ -242,11 +260,17 @@ class ClaimReason(CallReason):
         "The sandbox has no lease to renew: it lives as long as its CodeSandbox.",
         "Set lifetimeSeconds, or delete the CodeSandbox when it is no longer needed.",
     )
+    QUOTA_TOO_SMALL = (
+        "QuotaTooSmall",
+        Code.FAILED_PRECONDITION,
+        "One sandbox of the template requests more than the queue may use at all.",
+        "Claim from a smaller template, or raise the queue's quota or borrowing limit.",
+    )
     # The fleet is full, or late.
     QUEUE_FULL = (
         "QueueFull",
         Code.RESOURCE_EXHAUSTED,
-        "As many claims wait as the fleet lets wait.",
+        "As many claims wait as the queue or the fleet lets wait.",
         "Retry later, or add capacity.",
     )
     NAMESPACE_QUEUE_FULL = (
@@ -288,7 +312,7 @@ class ClaimReason(CallReason):
     )
     START_TIMEOUT = (
         "StartTimeout",
-        Code.INTERNAL,
+        Code.DEADLINE_EXCEEDED,
         "Sandboxes of the pool are not ready in time.",
         "Look at the pods' events: images, volumes and nodes are the usual causes.",
     )
@@ -395,6 +419,21 @@ class QueueReason(Enum):
         "The pool or the fleet has as many sandboxes as it may have.",
         "Release sandboxes, or raise the limit.",
     )
+    QUOTA_REACHED = (
+        "QuotaReached",
+        "The claim's queue uses all of its quota and of its borrowing limit.",
+        "Wait until a sandbox of the queue is released, or raise the quota.",
+    )
+    COHORT_EXHAUSTED = (
+        "CohortExhausted",
+        "The cohort has nothing left that the claim's queue could use: other queues use it.",
+        "Wait. Quota that others have borrowed returns to its owner as they release sandboxes.",
+    )
+    QUEUE_HELD = (
+        "QueueHeld",
+        "The stopPolicy of the claim's queue lets it admit nothing now.",
+        "Wait until stopPolicy is None again.",
+    )
     TAKING_OVER = (
         "TakingOver",
         "A new leader of the fleet still learns which sandboxes exist.",
@@ -435,4 +474,5 @@ class EndReason(Enum):
     POOL_REMOVED = "PoolRemoved", "It was warm, and its pool was removed."
     NOT_MADE = "NotMade", "The API server did not create its pod or its volume."
     NOT_NEEDED = "NotNeeded", "It was warm, and its pool needs fewer warm sandboxes or newer ones."
+    QUEUE_DRAINED = "QueueDrained", "The stopPolicy of its queue is HoldAndDrain."
     UNHEALTHY = "Unhealthy", "It was warm, and its pod was no longer ready."

@@ -34,6 +34,15 @@ class Isolation(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """What counts against a queue's quota: sandboxes, and the CPU (millicores) and memory (bytes) that they request."""
+
+    sandboxes: int = 0
+    cpu: int = 0
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
     """What a sandbox is made of."""
 
@@ -41,6 +50,16 @@ class Template:
     isolation: Isolation = Isolation.NAMESPACE
     limits: Limits = TEMPLATE_LIMITS
     lease: float = 300.0
+    # What one sandbox of it counts against the quota of a queue.
+    amount: Amount = Amount(sandboxes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Claims that are admitted and answered together or not at all: an id that the caller made, and their number."""
+
+    gang_id: str
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +102,10 @@ class Claim:
     queue: str = ""
     # A priority class of that queue; empty: its last.
     priority: str = ""
+    # What it counts against the queue's quota. The scheduler takes it from the template; None: it has not yet.
+    amount: Amount | None = None
+    # None: it is a claim of its own.
+    gang: Gang | None = None
 
 
 class ExitCode(IntEnum):

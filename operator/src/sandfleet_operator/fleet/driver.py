@@ -13,7 +13,7 @@ from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.backend import Backend, Event, Exited, Made, NotMade, Ready, Removed
 from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
 from sandfleet_operator.fleet.incarnations import Executors, Incarnations
-from sandfleet_operator.plan.scheduler.actions import Action, Answer, AskLease, Start
+from sandfleet_operator.plan.scheduler.actions import Action, Admit, Answer, AskLease, Start
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -35,7 +35,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class FleetDriver:
-    """One event loop's; every method that asks for time uses `clock`. `renewed` is called after each renewal."""
+    """One event loop's; every method that asks for time uses `clock`.
+
+    `renewed` is called after each renewal, `admitted` with the key of each declared sandbox that has its quota.
+    """
 
     def __init__(
         self,
@@ -44,12 +47,15 @@ class FleetDriver:
         executors: Executors,
         clock: Callable[[], float],
         renewed: Callable[[Sandbox], None] = lambda _: None,
+        *,
+        admitted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.scheduler = scheduler
         self._backend = backend
         self._executors = executors
         self._clock = clock
         self._renewed = renewed
+        self._admitted = admitted
         self._incarnations = Incarnations(scheduler, backend, executors, self.do, clock)
         self._watches = ClaimWatches(self._left)
         self._changes: dict[str, asyncio.Future[None]] = {}
@@ -258,6 +264,8 @@ class FleetDriver:
                 self._watches.settle(key, result)
             case AskLease(sandbox):
                 self._spawn(self._ask_lease(sandbox.sandbox_id))
+            case Admit(key):
+                self._admitted(key)
             case Start() if not self._serving:
                 # What ends while the fleet ends is not replaced.
                 pass

@@ -11,6 +11,7 @@ from sandfleet_operator.api.kube import (
     NETWORK_POLICY,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    SANDBOX_QUEUE,
     AlreadyExists,
     Conflict,
     Forbidden,
@@ -145,6 +146,13 @@ class Applier:
         selector = f"{names.SANDBOX_SELECTOR},{names.SANDBOX}={sandbox}" if sandbox else names.SANDBOX_SELECTOR
         found = (await self._kube.list(POD, namespace, selector)).items
         return [one for one in found if not self._store.is_buried(one)]
+
+    async def look_for_queues(self, namespace: str) -> bool:
+        """Reads the SandboxQueues past all caches; whether one of them was not known."""
+        known = self._store.specs(SANDBOX_QUEUE, namespace)
+        for one in (await self._kube.list(SANDBOX_QUEUE, namespace)).items:
+            self._store.put(SANDBOX_QUEUE, one)
+        return not self._store.specs(SANDBOX_QUEUE, namespace).keys() <= known.keys()
 
     async def _create(self, kind: Kind, manifest: Json) -> None:
         try:

@@ -12,6 +12,7 @@ from sandfleet_operator.api.kube import (
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX_POOL,
+    SANDBOX_QUEUE,
     SANDBOX_TEMPLATE,
     Json,
     Kind,
@@ -37,6 +38,7 @@ WATCHED: dict[Kind, str] = {
     CODE_SANDBOX: "",
     SANDBOX_TEMPLATE: "",
     SANDBOX_POOL: "",
+    SANDBOX_QUEUE: "",
     POD: names.SANDBOX_SELECTOR,
     PERSISTENT_VOLUME_CLAIM: names.SANDBOX_SELECTOR,
     # Those of others, too: they may open a sandbox.
@@ -194,4 +196,7 @@ def _is_same(kind: Kind, known: Json, obj: Json) -> bool:
     """Whether the new version differs in nothing that a decision depends on."""
     if kind == NODE:
         return node_of(known) == node_of(obj)
+    if kind == SANDBOX_QUEUE:
+        # That it is there is all that counts here; the fleet decides by its spec.
+        return True
     return kind == NETWORK_POLICY and not is_ours(obj) and not is_ours(known) and known["spec"] == obj["spec"]

@@ -17,6 +17,7 @@ from sandfleet_operator.api.kube import (
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX_POOL,
+    SANDBOX_QUEUE,
     Conflict,
     Forbidden,
     Invalid,
@@ -30,7 +31,8 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.executors.services import ServiceWatch
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.sandbox import status as conditions
-from sandfleet_operator.plan.sandbox.actions import EnsureKeys, EnsurePolicy, Greet, Plan, SandboxAction
+from sandfleet_operator.plan.sandbox.actions import CreatePod, EnsureKeys, EnsurePolicy, Greet, Plan, SandboxAction
+from sandfleet_operator.plan.sandbox.admission import queue_of
 from sandfleet_operator.plan.sandbox.binding import binding_of, claims_own, current_pod, current_uid, pod_names, told
 from sandfleet_operator.plan.sandbox.dependencies import is_own, volume_claim_name
 from sandfleet_operator.plan.sandbox.observed import (
@@ -202,6 +204,7 @@ class Reconciler:
             volume=volume,
             workspace_users=await self._workspace_users(Observed(sandbox=sandbox, pod=pod, volume=volume)),
             policies=self._store.specs(NETWORK_POLICY, meta.namespace),
+            queues=frozenset(self._store.specs(SANDBOX_QUEUE, meta.namespace)),
             keys=self._applier.has_keys(meta.namespace),
             storage_problem=await self._storage_problem(sandbox, template),
             pool_problem=self._pool_problem(sandbox),
@@ -299,11 +302,19 @@ class Reconciler:
             if isinstance(action, Greet):
                 self._begin_greeting(seen.sandbox, action)
                 continue
+            if isinstance(action, CreatePod) and await self._has_new_queue(seen):
+                return True
             await self._apply_action(action)
             done = True
         if done:
             self._troubles.pop(seen.sandbox.meta.uid, None)
         return done
+
+    async def _has_new_queue(self, seen: Observed) -> bool:
+        """Whether there is a queue that no watch has shown. It may be older than the sandbox, and decides then."""
+        if queue_of(seen.sandbox, seen.queues):
+            return False
+        return await self._applier.look_for_queues(seen.sandbox.meta.namespace)
 
     async def _apply_action(self, action: SandboxAction) -> None:
         try:

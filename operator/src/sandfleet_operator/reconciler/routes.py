@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from sandfleet_operator.api.kinds.meta import referred
+from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NETWORK_POLICY,
@@ -10,6 +11,7 @@ from sandfleet_operator.api.kube import (
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX_POOL,
+    SANDBOX_QUEUE,
     SANDBOX_TEMPLATE,
     Json,
     Kind,
@@ -38,6 +40,8 @@ def keys_of(kind: Kind, obj: Json, store: Store) -> Iterator[Key]:
         yield from _on_template(namespace, name, store)
     elif kind == SANDBOX_POOL:
         yield from (Key("namespace", namespace), *_waiting_for(namespace, name, store))
+    elif kind == SANDBOX_QUEUE:
+        yield from _of_queue(namespace, name, store)
     elif kind == NODE:
         yield from _on_node(name, store)
 
@@ -54,6 +58,12 @@ def _waiting_for(pool_namespace: str, pool: str, store: Store) -> Iterator[Key]:
         # What the fleet has bound waits no more.
         if referred(sandbox, "poolRef") == pool and not (status.get("binding") or status.get("podName")):
             yield Key("sandbox", pool_namespace, sandbox["metadata"]["name"])
+
+
+def _of_queue(namespace: str, queue: str, store: Store) -> Iterator[Key]:
+    for sandbox in store.all(CODE_SANDBOX, namespace):
+        if (referred(sandbox, "queueRef") or DEFAULT_QUEUE) == queue:
+            yield Key("sandbox", namespace, sandbox["metadata"]["name"])
 
 
 def _on_node(name: str, store: Store) -> Iterator[Key]:

@@ -102,6 +102,9 @@ def test_a_watch_says_each_change_on_a_line_of_its_own(fake: FakeFleet, capsys: 
     steps = [
         fleet_pb2.WatchResponse(changed=ONE),
         fleet_pb2.WatchResponse(synced=True),
+        fleet_pb2.WatchResponse(
+            unreadable=fleet_pb2.UnreadableSandbox(sandbox_id="team/one", message="cannot read it")
+        ),
         fleet_pb2.WatchResponse(removed=ONE),
         Fails(grpc.StatusCode.PERMISSION_DENIED, "Forbidden", "cannot watch: not any more"),
     ]
@@ -112,12 +115,14 @@ def test_a_watch_says_each_change_on_a_line_of_its_own(fake: FakeFleet, capsys: 
     assert [line.split()[:3] for line in said.out.splitlines()] == [
         ["CHANGE", "SANDBOX", "STATE"],
         ["changed", "team/one", "claimed"],
+        ["unreadable", "team/one", "claimed"],
         ["removed", "team/one", "claimed"],
     ]
+    assert said.out.splitlines()[2].endswith("  cannot read it")
     assert said.err == "sandfleet: cannot watch: not any more\n"
     assert main(["sandboxes", "ls", "--watch", "--json"]) == 3
     kinds = [json.loads(line).get("kind") for line in capsys.readouterr().out.splitlines()]
-    assert kinds == ["changed", "synced", "removed", None]
+    assert kinds == ["changed", "synced", "unreadable", "removed", None]
 
 
 def test_an_unreachable_sandbox_is_described_by_its_fleet(fake: FakeFleet, capsys: Capture) -> None:

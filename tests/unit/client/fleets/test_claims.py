@@ -16,6 +16,7 @@ from sandfleet import Sandbox, errors
 from sandfleet._fleets import connection, embedded
 from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.fleet import AsyncFleet
+from sandfleet._fleets.watch import WatchState
 from sandfleet._sync import portal
 from sandfleet._wire import link
 from sandfleet._wire.retry import Backoff
@@ -311,6 +312,27 @@ async def test_a_broken_watch_reports_the_missed_changes_after_it_reconnects(fak
         ("removed", ("team/one", 1)),
     ]
     assert fake.called("Watch")[0].request.label_selector == "a=b"
+
+
+def test_a_watch_says_why_a_sandbox_cannot_be_read_and_when_it_can_again() -> None:
+    state, one = WatchState(), fleet_pb2.Sandbox(sandbox_id="team/one", restarts=1)
+    why = fleet_pb2.UnreadableSandbox(sandbox_id="team/one", reason="SandboxUnreadable", message="cannot read spec.a")
+    odd = fleet_pb2.UnreadableSandbox(sandbox_id="team/odd", reason="SandboxUnreadable", message="cannot read spec.b")
+
+    def said(**event: object) -> list[tuple[str, int, str]]:
+        changes = state.feed(fleet_pb2.WatchResponse(**event))
+        return [(one.kind, one.sandbox.restarts if one.sandbox else -1, one.message) for one in changes]
+
+    state.connect()
+    assert said(changed=one) == [("changed", 1, "")]
+    assert said(unreadable=odd) == [("unreadable", 0, "cannot read spec.b")]
+    assert said(synced=True) == [("synced", -1, "")]
+    assert said(unreadable=why) == [("unreadable", 1, "cannot read spec.a")]
+    # After a break the fleet reports everything again.
+    state.connect()
+    assert said(unreadable=why) == []
+    assert said(synced=True) == [("removed", 0, "")]
+    assert said(changed=one) == [("changed", 1, "")]
 
 
 async def test_watching_a_local_fleet_is_refused(fake: FakeFleet) -> None:

@@ -3,10 +3,11 @@
 import asyncio
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sandfleet._fleets import cluster
+from sandfleet._fleets import cluster, port_forward
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet._wire import api
 from sandfleet._wire.link import Link
@@ -19,6 +20,16 @@ from sandfleet.errors import (
 from sandfleet.sandbox import AsyncSandbox
 from support.client.fake_kubectl import Kubectl, a_token
 
+FORWARD = ["port-forward", "--namespace", "sandfleet-system", "--address", "127.0.0.1"]
+
+
+@pytest.fixture(autouse=True)
+def answering(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """Which addresses of pods this machine reaches; without a word, all."""
+    reached: dict[str, bool] = {}
+    monkeypatch.setattr(cluster, "_answers", lambda address: reached.get(address, True))
+    return reached
+
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -30,11 +41,12 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kubectl:
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubectl]:
     (tmp_path / "bin").mkdir()
     made = Kubectl(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    return made
+    yield made
+    port_forward.stop()
 
 
 def name_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str = "fleet.example:443") -> None:
@@ -97,6 +109,73 @@ def test_kubectl_its_account_and_the_namespace_of_the_control_plane_can_be_named
     cluster.find("team").tokens.token()
     assert {words[words.index("--namespace") + 1] for words in named.asked()} == {"ours", "team"}
     assert named.asked()[-1][:3] == ["create", "token", "agent"]
+
+
+def test_a_fleet_whose_address_answers_is_reached_there_and_its_gateway_by_a_port_forward(kubectl: Kubectl) -> None:
+    found = cluster.find("team")
+    assert (found.address, found.forwarded) == ("10.1.0.5:8443", False)
+    assert kubectl.forwarding() == 0
+    assert found.gateway
+    assert found.gateway() == "127.0.0.1:40001"
+    assert kubectl.asked()[-1] == [*FORWARD, "pod/fleet-5", ":8444"]
+
+
+def test_a_fleet_whose_address_does_not_answer_is_reached_by_a_port_forward(
+    kubectl: Kubectl, answering: dict[str, bool]
+) -> None:
+    answering["10.1.0.5:8443"] = False
+    found = cluster.find("team")
+    assert (found.address, found.forwarded, found.name) == ("127.0.0.1:40001", True, "sandfleet-fleet")
+    assert kubectl.asked()[-1] == [*FORWARD, "pod/fleet-5", ":8443"]
+    # Another pod is preferred to the one behind an address that did not serve.
+    two = [{"addresses": [f"10.1.0.{number}"], "targetRef": {"name": f"fleet-{number}"}} for number in (5, 6)]
+    kubectl.say(endpointslices={"items": [{"endpoints": two}]})
+    answering["10.1.0.6:8443"] = False
+    cluster.find("team", avoid="127.0.0.1:40001")
+    assert kubectl.asked()[-1] == [*FORWARD, "pod/fleet-6", ":8443"]
+
+
+@pytest.mark.parametrize(
+    ("way", "reached", "address", "gateway"),
+    [
+        ("direct", False, "10.1.0.5:8443", False),
+        ("direct", True, "10.1.0.5:8443", False),
+        ("tunnel", True, "127.0.0.1:40001", True),
+    ],
+)
+def test_the_way_can_be_named(
+    monkeypatch: pytest.MonkeyPatch,
+    kubectl: Kubectl,
+    answering: dict[str, bool],
+    way: str,
+    reached: bool,
+    address: str,
+    gateway: bool,
+) -> None:
+    answering["10.1.0.5:8443"] = reached
+    monkeypatch.setenv("SANDFLEET_CONNECT", way)
+    found = cluster.find("team")
+    assert (found.address, found.gateway is not None) == (address, gateway)
+
+
+def test_an_unknown_way_is_refused(monkeypatch: pytest.MonkeyPatch, kubectl: Kubectl) -> None:
+    monkeypatch.setenv("SANDFLEET_CONNECT", "tunel")
+    with pytest.raises(UnavailableError, match="SANDFLEET_CONNECT is direct or tunnel, not 'tunel'"):
+        cluster.find("team")
+
+
+def test_a_fleet_outside_the_cluster_has_no_pod_to_forward_to(kubectl: Kubectl, answering: dict[str, bool]) -> None:
+    kubectl.point_to("192.0.2.1:8443")
+    answering["192.0.2.1:8443"] = False
+    found = cluster.find("team")
+    assert (found.address, found.gateway) == ("192.0.2.1:8443", None)
+
+
+def test_a_right_that_is_missing_for_the_port_forward_is_named(kubectl: Kubectl, answering: dict[str, bool]) -> None:
+    answering["10.1.0.5:8443"] = False
+    kubectl.say(**{"port-forward": {"error": "error: pods is forbidden"}})
+    with pytest.raises(UnavailableError, match=r"kubectl port-forward .* failed: error: pods is forbidden"):
+        cluster.find("team")
 
 
 def test_a_token_of_kubectl_is_made_anew_before_it_ends(kubectl: Kubectl) -> None:
@@ -220,6 +299,9 @@ class Slow:
 
     async def renew(self, sandbox_id: str, lease: float) -> tuple[object, object]:
         raise self.answers.pop(0)
+
+    def relay(self, sandbox_id: str, access: object) -> None:
+        """Its address can be used."""
 
 
 def link(*answers: object) -> Link:

@@ -55,6 +55,10 @@ def test_a_required_key_has_to_be_a_text(name, value):
         ({"isolation": "jail"}, "isolation='jail': it is one of namespace, none"),
         ({"user_id": 0}, "user code never runs as root"),
         ({"user_id": -1}, "user_id=-1"),
+        ({"mounts": ["/app"]}, "mounts is no object"),
+        ({"mounts": {"/app": 3}}, "mounts are paths with folders"),
+        ({"mounts": {"/etc": ""}}, "cannot mount /etc: /etc belongs to the system"),
+        ({"mounts": {"/app": ""}, "isolation": "none"}, "without a session namespace"),
     ],
 )
 def test_an_invalid_configuration_is_refused_with_a_reason(change, why):

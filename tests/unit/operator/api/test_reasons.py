@@ -17,8 +17,8 @@ WORDS = {
     Code.NOT_FOUND: "PoolNotFound TemplateNotFound WorkspaceNotFound SandboxNotFound",
     Code.FAILED_PRECONDITION: "WorkspaceBusy WorkspaceEphemeral IsolationUnavailable ContractNotSupported ClaimEnded NoLease",
     Code.RESOURCE_EXHAUSTED: "TooManyWorkspaces QueueFull NamespaceQueueFull SandboxLimit QuotaExceeded TooManyTunnels",
-    Code.DEADLINE_EXCEEDED: "NotBoundInTime",
-    Code.INTERNAL: "StartFailed StartTimeout SandboxUnfit",
+    Code.DEADLINE_EXCEEDED: "NotBoundInTime StartTimeout",
+    Code.INTERNAL: "StartFailed SandboxUnfit",
     Code.UNAVAILABLE: "ReviewFailed ExecutorUnreachable ExecutorGone Recovering StillEnding NotServing ApiServerFailed "
     "CreationForbidden SandboxReplaced RouteUnknown",
 }

@@ -3,6 +3,7 @@
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import NoOpTracer
 from sandfleet_operator.telemetry import tracing as telemetry
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -26,7 +27,9 @@ def test_a_claims_span_continues_the_callers_trace_and_is_the_parent_of_the_exec
     assert [event.name for event in ended.events] == ["queued"]
 
 
-def test_without_an_sdk_the_callers_trace_is_passed_on_unchanged():
+def test_without_an_sdk_the_callers_trace_is_passed_on_unchanged(monkeypatch):
+    # Other tests give the whole process a provider.
+    monkeypatch.setattr(telemetry, "_TRACER", NoOpTracer())
     span = telemetry.ClaimSpan(TRACEPARENT, "r1", "python")
     assert span.traceparent == TRACEPARENT
     assert telemetry.ClaimSpan("", "r1", "python").traceparent == ""

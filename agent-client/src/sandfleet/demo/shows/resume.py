@@ -115,6 +115,9 @@ class _Detour:
     async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension:
         return await self._fleet.suspend(sandbox_id, force=force, timeout=timeout)
 
+    def relay(self, sandbox_id: str, access: api.fleet.Access) -> None:
+        """None: the cutters are the way."""
+
 
 class _Show:
     def __init__(self, *, quiet: bool) -> None:

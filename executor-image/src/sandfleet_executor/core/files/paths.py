@@ -1,4 +1,4 @@
-"""Paths as an agent writes them: the kernel's bytes, in a tree with /workspace, /tmp and what can only be read.
+"""Paths as an agent writes them: the kernel's bytes, in /workspace, /tmp, mounts, and what can only be read.
 
 A path is parsed into steps; the walk (effects.files.walk) takes them one by one and asks `follow` what a symlink on the
 way means. So a path's meaning is decided here, and the kernel is only ever given single names.
@@ -6,6 +6,9 @@ way means. So a path's meaning is decided here, and the kernel is only ever give
 
 import enum
 from dataclasses import dataclass
+from typing import TypeAlias
+
+from sandfleet_executor.core.files.mounts import Mount
 
 MAX_PATH_BYTES = 4096
 MAX_NAME_BYTES = 255
@@ -31,6 +34,9 @@ class Root(enum.Enum):
     WORKSPACE = b"workspace"
     TMP = b"tmp"
     SYSTEM = b""
+
+
+Tree: TypeAlias = Root | Mount
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +84,17 @@ def root_of(name: bytes) -> Root:
     return Root(name) if name in {Root.WORKSPACE.value, Root.TMP.value} else Root.SYSTEM
 
 
-def join(root: Root, names: tuple[bytes, ...]) -> bytes:
+def join(tree: Tree, names: tuple[bytes, ...]) -> bytes:
     """The absolute path of a place, as in the sandbox."""
-    return b"/" + b"/".join(names if root is Root.SYSTEM else (root.value, *names))
+    above = tree.path if isinstance(tree, Mount) else () if tree is Root.SYSTEM else (tree.value,)
+    return b"/" + b"/".join((*above, *names))
+
+
+def in_workspace(tree: Tree, names: tuple[bytes, ...]) -> tuple[bytes, ...] | None:
+    """The place below the workspace; None for a place elsewhere."""
+    if isinstance(tree, Mount):
+        return (*tree.folder, *names)
+    return names if tree is Root.WORKSPACE else None
 
 
 # A page's token is the place of its last entry below the directory that is listed.

@@ -1,6 +1,6 @@
 """The session namespace as arguments of bubblewrap (D5): an allow-list, never the host's whole root."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 # The worker is a package of this name, so that no module of the user's is hidden by it.
@@ -51,6 +51,7 @@ FIXED = (
     "PYTHONHASHSEED",
     "TZ",
 )
+PYTHON_PATH = "PYTHONPATH"
 HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"
 
 
@@ -91,9 +92,20 @@ def data_files() -> tuple[Data, ...]:
 
 
 def arguments(
-    host: Host, *, workspace: str, tmp_bytes: int, user_id: int | None, data_fds: Sequence[int], info_fd: int
+    host: Host,
+    *,
+    workspace: str,
+    mounts: Sequence[tuple[str, str]] = (),
+    tmp_bytes: int,
+    user_id: int | None,
+    data_fds: Sequence[int],
+    info_fd: int,
 ) -> list[str]:
-    """The arguments of bwrap, up to the program. `user_id` is the host uid that enter.py takes (root only)."""
+    """The arguments of bwrap, up to the program.
+
+    `mounts` are folders of the workspace, with their paths in the session. `user_id` is the host uid that enter.py
+    takes (root only).
+    """
     found = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "sandbox"]
     if not (host.is_root and user_id):
         found += ["--unshare-user", "--uid", str(INNER_ID), "--gid", str(INNER_ID)]
@@ -101,7 +113,28 @@ def arguments(
         found += ["--unshare-net"]
     found += ["--as-pid-1", "--die-with-parent", "--new-session", "--clearenv", "--info-fd", str(info_fd)]
     found += folders(("/etc/x", "/etc/ssl/x", "/etc/pki/tls/x"))
-    found += ["--ro-bind", "/usr", "/usr"]
+    found += of_the_machine(host)
+    for data, fd in zip(data_files(), data_fds, strict=True):
+        # Readable by the inner user, who has not made them.
+        found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
+    found += ["--proc", "/proc", "--dev", "/dev"]
+    if not host.own_terminals:
+        found += ["--dev-bind", "/dev/pts", "/dev/pts"]
+    for path in ("/tmp", "/dev/shm"):  # noqa: S108 - the namespace's own
+        found += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", path]
+    # After the file systems that are made for it: the interpreter may lie below /tmp.
+    found += folders((WORKER_MOUNT, *host.prefixes, *(target for _, target in mounts)))
+    for prefix in host.prefixes:
+        found += ["--ro-bind", prefix, prefix]
+    found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
+    found += writable(((workspace, WORKSPACE), *mounts))
+    found += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]
+    return found
+
+
+def of_the_machine(host: Host) -> list[str]:
+    """Arguments that mount what programs of the machine, or of the image, need to be read."""
+    found = ["--ro-bind", "/usr", "/usr"]
     for name in MERGED:
         found += (
             ["--symlink", f"usr/{name}", f"/{name}"]
@@ -112,21 +145,12 @@ def arguments(
         found += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     if host.resolver:
         found += ["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
-    for data, fd in zip(data_files(), data_fds, strict=True):
-        # Readable by the inner user, who has not made them.
-        found += ["--perms", "0444", "--ro-bind-data", str(fd), data.path]
-    found += ["--proc", "/proc", "--dev", "/dev"]
-    if not host.own_terminals:
-        found += ["--dev-bind", "/dev/pts", "/dev/pts"]
-    for path in ("/tmp", "/dev/shm"):  # noqa: S108 - the namespace's own
-        found += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", path]
-    # After the file systems that are made for it: the interpreter may lie below /tmp.
-    found += folders((WORKER_MOUNT, *host.prefixes))
-    for prefix in host.prefixes:
-        found += ["--ro-bind", prefix, prefix]
-    found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
-    found += ["--bind", workspace, WORKSPACE, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]
     return found
+
+
+def writable(binds: Sequence[tuple[str, str]]) -> list[str]:
+    """Arguments that mount folders of the host, with their paths in the session."""
+    return [part for source, target in binds for part in ("--bind", source, target)]
 
 
 def folders(paths: Sequence[str]) -> list[str]:
@@ -153,12 +177,13 @@ def program(host: Host, *, user_id: int | None, start: str) -> list[str]:
     return python
 
 
-def environment(host: Host, threads: int, workspace: str = WORKSPACE) -> dict[str, str]:
-    """What every process of the session starts with (D15). `workspace` as user code sees it."""
+def environment(host: Host, threads: int, workspace: str = WORKSPACE, worker: str = WORKER_MOUNT) -> dict[str, str]:
+    """What every process of the session starts with (D15). Folders are as user code sees them."""
     count = str(threads)
     packages = f"{workspace}/{PACKAGES}"
+    shims = f"{worker}/shims"
     return {
-        "PATH": f"{host.python.rpartition('/')[0]}:{packages}/bin:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{shims}/bin:{host.python.rpartition('/')[0]}:{packages}/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": workspace,
         "USER": "sandbox",
         "LOGNAME": "sandbox",
@@ -172,9 +197,19 @@ def environment(host: Host, threads: int, workspace: str = WORKSPACE) -> dict[st
         "TERM": "dumb",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
+        # The session's pip, and the folder of its packages on the path of each Python.
+        PYTHON_PATH: shims,
         "SANDFLEET_PACKAGES": packages,
+        "SANDFLEET_PYTHON": host.python,
         "OMP_NUM_THREADS": count,
         "OPENBLAS_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,
         "NUMEXPR_NUM_THREADS": count,
     }
+
+
+def with_own(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The session's variables with given ones over them; a given PYTHONPATH comes before the session's."""
+    before, after = given.get(PYTHON_PATH), own.get(PYTHON_PATH)
+    both = {PYTHON_PATH: f"{before}:{after}"} if before and after else {}
+    return {**own, **given, **both}

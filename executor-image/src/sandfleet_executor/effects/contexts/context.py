@@ -3,6 +3,7 @@
 A fresh interpreter takes the place of one that has ended.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,6 +42,7 @@ class Context:
         self._services = services
         self._session = services.session
         self._queue = CellQueue()
+        self._starting = asyncio.Lock()
         self._slot = InterpreterSlot(spec, services, self._queue)
         held = Held(spec.id, self._queue.lock, lambda: self._slot.living, lambda: self._slot.cells.of_state)
         place = Place(services.states, services.memory_bytes, services.session.namespace)
@@ -92,7 +94,18 @@ class Context:
     # Beginning and end
 
     async def start(self) -> Interpreter:
-        """The living interpreter; a fresh one when there is none. Raises NamespaceError."""
+        """The living interpreter; a fresh one when there is none. Raises NamespaceError.
+
+        A restart and a cell that waited for its turn may both need one: the second gets that of the first.
+        """
+        async with self._starting:
+            interpreter = await self._started()
+        if self.deleted:
+            # No later call would end it.
+            interpreter.kill()
+        return interpreter
+
+    async def _started(self) -> Interpreter:
         slot = self._slot
         if living := slot.living:
             return living
@@ -187,13 +200,8 @@ class Context:
                 cells.begun = cells.ended = newest.cell
             cells.of_state = newest.cell
             self._slot.changed()
-            self._lost = self._less(self._lost, self.resumed.missing, newest)
+            self._lost = less(self._lost, self.resumed.missing, newest, cells.ended)
             self._brought = (self.resumed.count, newest.cell)
-
-    def _less(self, lost: tuple[str, ...], missing: Sequence[str], newest: Manifest) -> tuple[str, ...]:
-        """What is lost although the variables of an automatic save come back."""
-        others = tuple(word for word in lost if not word.startswith(ALL_VARIABLES))
-        return (*still_lost(missing, newest.cell, self._slot.cells.ended), *others)
 
     # Cells
 
@@ -206,15 +214,10 @@ class Context:
             if self.deleted:
                 execution.stop(Cause.RESTART, 0)
             if execution.cause is not Cause.NONE:
-                self._close_stopped(meter)
+                close_stopped(meter, self.id)
                 return
             if ready := await self._make_ready(meter, request, waits=waits):
                 await self._run(meter, request, *ready)
-
-    def _close_stopped(self, meter: ExecutionMeter) -> None:
-        """The end of an execution that was stopped before it ran."""
-        meter.execution.emit(Started(meter.execution.id, self.id))
-        meter.close(judge_cell(Facts(cause=meter.execution.cause)))
 
     async def _make_ready(
         self, meter: ExecutionMeter, request: CellRequest, *, waits: bool
@@ -224,13 +227,17 @@ class Context:
         try:
             waits = await self._session.settled(execution) or waits
             if execution.cause is not Cause.NONE:
-                self._close_stopped(meter)
+                close_stopped(meter, self.id)
                 return None
             interpreter = await self.start()
             namespace = await self._session.namespace()
         except (NamespaceError, BadRequest) as error:
             execution.emit(Started(execution.id, self.id))
             meter.close(verdict_on(error))
+            return None
+        if execution.cause is not Cause.NONE:
+            # The interpreter is for those that come after.
+            close_stopped(meter, self.id)
             return None
         if self._slot.copies.due and (request.rolls_back or self._slot.copies.may_wait()):
             await self._slot.copy(namespace, interpreter, waited=True)
@@ -301,7 +308,7 @@ class Context:
     def _what_was_lost(self, namespace: Namespace) -> tuple[str, ...]:
         lost: tuple[str, ...] = (ALL_VARIABLES, "processes", *(["tmp"] if namespace.ended else []))
         if newest := self.variables.newest:
-            lost = self._less(lost, [item.name for item in newest.unsaved], newest)
+            lost = less(lost, [item.name for item in newest.unsaved], newest, self._slot.cells.ended)
         # A restart by request is not reported as a loss.
         self._lost = lost if self._slot.interpreter else ()
         return lost
@@ -331,6 +338,18 @@ class Context:
             interpreter.kill()
         else:
             self._slot.forked()
+
+
+def less(lost: tuple[str, ...], missing: Sequence[str], newest: Manifest, ended: int) -> tuple[str, ...]:
+    """What is lost although the variables of an automatic save come back. `ended` is the last cell that did."""
+    others = tuple(word for word in lost if not word.startswith(ALL_VARIABLES))
+    return (*still_lost(missing, newest.cell, ended), *others)
+
+
+def close_stopped(meter: ExecutionMeter, context_id: str) -> None:
+    """The end of an execution that was stopped before it ran."""
+    meter.execution.emit(Started(meter.execution.id, context_id))
+    meter.close(judge_cell(Facts(cause=meter.execution.cause)))
 
 
 async def run_in(

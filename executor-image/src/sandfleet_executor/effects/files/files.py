@@ -11,7 +11,7 @@ import stat
 import threading
 from dataclasses import dataclass, field
 
-from sandfleet_executor.core.files.paths import PARTIAL_PREFIX, Cursor, InvalidPath, Root
+from sandfleet_executor.core.files.paths import PARTIAL_PREFIX, Cursor, InvalidPath, Tree
 from sandfleet_executor.effects.files import trees
 from sandfleet_executor.effects.files.trees import Info, NotARegularFile, TooManyEntries, describe
 from sandfleet_executor.effects.files.walk import Pins, Spot, find, make_directory, not_a_directory
@@ -32,7 +32,7 @@ def describe_spot(spot: Spot) -> Info:
     return describe(spot.path, spot.stat(), spot.directory_fd, spot.name)
 
 
-def directory_at(roots: Pins, path: bytes) -> tuple[Root, tuple[bytes, ...]]:
+def directory_at(roots: Pins, path: bytes) -> tuple[Tree, tuple[bytes, ...]]:
     """Where a directory really is: its tree, and the names from there."""
     with find(roots, path, follow_last=True) as spot:
         if not stat.S_ISDIR(spot.stat().st_mode):

@@ -14,7 +14,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from sandfleet_executor.core.files.paths import MAX_LINKS, UP, InvalidPath, Root, Steps, follow, join, parse, root_of
+from sandfleet_executor.core.files.mounts import Mount
+from sandfleet_executor.core.files.paths import (
+    MAX_LINKS,
+    UP,
+    InvalidPath,
+    Root,
+    Steps,
+    Tree,
+    follow,
+    join,
+    parse,
+    root_of,
+)
 
 # Directories held open on the way down; a path may have 2,000 levels, and descriptors are few.
 WINDOW = 64
@@ -32,16 +44,27 @@ class Pins:
     Close it after the work.
     """
 
-    def __init__(self, fds: Mapping[Root, int]) -> None:
+    def __init__(self, fds: Mapping[Tree, int]) -> None:
         self._fds = dict(fds)
+        self._mounts = [tree for tree in fds if isinstance(tree, Mount)]
 
-    def open(self, root: Root) -> int:
+    def open(self, tree: Tree) -> int:
         """A descriptor of the tree, to be closed by the caller. Raises RootUnavailable."""
-        if root not in self._fds:
-            if root is Root.SYSTEM:
+        if tree not in self._fds:
+            if tree is Root.SYSTEM:
                 raise InvalidPath("it leads outside of /workspace and /tmp")
-            raise RootUnavailable(f"/{root.value.decode()} is not there at the moment")
-        return os.dup(self._fds[root])
+            raise RootUnavailable(f"{join(tree, ()).decode()} is not there at the moment")
+        return os.dup(self._fds[tree])
+
+    def mount_of(self, names: tuple[bytes, ...]) -> Mount | None:
+        """The mount that a path from / on leads into."""
+        return next((mount for mount in self._mounts if names[: len(mount.path)] == mount.path), None)
+
+    @property
+    def writable(self) -> str:
+        """The trees that can be changed, for people."""
+        *first, last = ("/workspace", "/tmp", *(mount.target for mount in self._mounts))  # noqa: S108
+        return f"{', '.join(first)} and {last}"
 
     def close(self) -> None:
         while self._fds:
@@ -49,23 +72,26 @@ class Pins:
 
 
 class Roots:
-    """Where the trees are. `tmp_fd` and `system_fd` give None or -1 while there is none; they stay the owner's."""
+    """Where the trees are. `tmp_fd` and `system_fd` give None or -1 while there is none; all stay the owner's."""
 
     def __init__(
-        self, workspace_fd: int, tmp_fd: Callable[[], int | None], system_fd: Callable[[], int | None] = lambda: None
+        self,
+        workspace_fd: int,
+        tmp_fd: Callable[[], int | None],
+        system_fd: Callable[[], int | None] = lambda: None,
+        mounts: Callable[[], Mapping[Mount, int]] = dict,
     ) -> None:
         """`system_fd` is the session's own /: without a session namespace there is none, and only the two trees."""
         self._workspace_fd = workspace_fd
         self._others = {Root.TMP: tmp_fd, Root.SYSTEM: system_fd}
+        self._mounts = mounts
 
     def pin(self) -> Pins:
         """Only for the thread that closes the descriptors: else a closed one's number may already be another file."""
-        fds = {Root.WORKSPACE: os.dup(self._workspace_fd)}
-        for root, find_fd in self._others.items():
-            fd = find_fd()
-            if fd is not None and fd >= 0:
-                fds[root] = os.dup(fd)
-        return Pins(fds)
+        found: dict[Tree, int | None] = {Root.WORKSPACE: self._workspace_fd}
+        found |= {mount: fd for mount, fd in self._mounts().items()}  # noqa: C416 - a dict of wider keys
+        found |= {root: find_fd() for root, find_fd in self._others.items()}
+        return Pins({tree: os.dup(fd) for tree, fd in found.items() if fd is not None and fd >= 0})
 
 
 class Trail:
@@ -138,9 +164,9 @@ def not_a_directory() -> NotADirectoryError:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A name in an open directory, or (name None) one of the two roots. The entry may change at any time."""
+    """A name in an open directory, or (name None) the top of a tree. The entry may change at any time."""
 
-    root: Root
+    root: Tree
     directory_names: tuple[bytes, ...]
     directory_fd: int
     name: bytes | None
@@ -189,7 +215,7 @@ class _Walk:
         self._follow_last = follow_last
         self._make_parents = make_parents
         self._trail: Trail | None = None
-        self._root = Root.WORKSPACE
+        self._root: Tree = Root.WORKSPACE
         self._links = 0
         # Reversed: the next name is the last.
         self._pending: list[bytes] = []
@@ -208,6 +234,9 @@ class _Walk:
                 self._up()
             elif self._trail is None:
                 self._begin(name)
+            elif mount := self._mount_at(self._trail, name):
+                # A way up, or a link, has led to the folder that it lies in.
+                self._stand_on(mount)
             elif self._pending:
                 self._into(self._trail, name)
             elif not self._follow_last or not self._follow_if_link(self._trail, name):
@@ -215,11 +244,21 @@ class _Walk:
         return self._standing()
 
     def _begin(self, name: bytes) -> None:
-        """Takes the first name below /, which says the tree; only of the two that can be written is it used up."""
-        self._root = root_of(name)
-        self._trail = Trail(self._roots.open(self._root))
-        if self._root is Root.SYSTEM:
-            self._pending.append(name)
+        """Takes the names from / on that say the tree; of what can only be read they are steps in it as well."""
+        self._pending.append(name)
+        names = tuple(reversed(self._pending))
+        mount = self._roots.mount_of(names)
+        self._stand_on(mount or root_of(name))
+        above = len(mount.path) if mount else 0 if self._root is Root.SYSTEM else 1
+        del self._pending[len(self._pending) - above :]
+
+    def _stand_on(self, tree: Tree) -> None:
+        self.close()
+        self._root = tree
+        self._trail = Trail(self._roots.open(tree))
+
+    def _mount_at(self, trail: Trail, name: bytes) -> Mount | None:
+        return self._roots.mount_of((*trail.names, name)) if self._root is Root.SYSTEM else None
 
     def _take(self, steps: Steps) -> None:
         if steps.absolute:
@@ -234,6 +273,9 @@ class _Walk:
             return
         if not self._trail.names:
             self.close()
+            if isinstance(self._root, Mount):
+                # From the folder above the mount, which need not be /.
+                self._pending.extend(reversed(self._root.path[:-1]))
             return
         self._trail.leave()
         if self._root is Root.SYSTEM and not self._trail.names:
@@ -287,7 +329,7 @@ class _Walk:
 
     def _check_change(self) -> None:
         if self._change and self._root is Root.SYSTEM:
-            raise OSError(errno.EROFS, "only /workspace and /tmp can be written")
+            raise OSError(errno.EROFS, f"only {self._roots.writable} can be written")
 
     def _spot(self, trail: Trail, name: bytes | None) -> Spot:
         self._check_change()

@@ -1,17 +1,26 @@
 """Keeps one session namespace alive: it makes a new one when the old one has ended."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.files.mounts import Mount
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.namespace.namespace import Namespace
 
 
 class NamespaceKeeper:
-    def __init__(self, config: Callable[[], ExecutorConfig], cgroup: str | None, *, counts_writes: bool) -> None:
-        """`config` is asked for each namespace: its limits may have been lowered."""
+    def __init__(
+        self,
+        config: Callable[[], ExecutorConfig],
+        cgroup: str | None,
+        *,
+        counts_writes: bool,
+        folders: Callable[[], Awaitable[Mapping[Mount, int]]],
+    ) -> None:
+        """`config` and the open `folders` to mount are asked for each namespace: both may have changed."""
         self._config = config
+        self._folders = folders
         self._cgroup = cgroup
         self._counts_writes = counts_writes
         self._namespace: Namespace | None = None
@@ -26,7 +35,9 @@ class NamespaceKeeper:
             raise NamespaceError("cannot run anything: the sandbox is ending")
         async with self._making:
             if self._namespace is None or self._namespace.ended:
-                self._namespace = await Namespace.start(self._config(), self._cgroup, counts_writes=self._counts_writes)
+                self._namespace = await Namespace.start(
+                    self._config(), self._cgroup, counts_writes=self._counts_writes, folders=await self._folders()
+                )
             return self._namespace
 
     @property

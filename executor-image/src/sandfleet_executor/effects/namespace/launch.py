@@ -6,12 +6,13 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import sandfleet_executor.worker
 from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.files.mounts import Mount
 from sandfleet_executor.core.session import bwrap
 from sandfleet_executor.effects.namespace.children import NamespaceError
 
@@ -46,25 +47,28 @@ def plan(
     opened: contextlib.ExitStack,
     *,
     counts_writes: bool,
+    mounts: Collection[Mount] = (),
 ) -> tuple[list[str], list[int]]:
     """The command that makes the namespace, and the descriptors that it inherits (open as long as `opened`)."""
     host = this_host(own_network=config.network == "none")
     contained = config.isolation == "namespace"
     parent = bwrap.WORKER_PARENT if contained else link_worker(config.private_dir)
     module = f"{bwrap.WORKER_PACKAGE}.init.spawner"
-    options = spawner_options(config, control_fd, counts_writes=counts_writes)
+    options = spawner_options(config, control_fd, mounts, counts_writes=counts_writes)
     start = f"import sys; sys.path.append({parent!r}); import {module}; {module}.main({options!r})"
     command = bwrap.program(host, user_id=config.user_id if contained else None, start=start)
     fds: list[int] = []
     if contained:
-        around, fds = bubblewrap(config, host, opened)
+        around, fds = bubblewrap(config, host, mounts, opened)
         command = [*around, "--", *command]
     if cgroup:
         command = ["/bin/sh", "-c", INTO_CGROUP, "sh", cgroup, *command]
     return command, fds
 
 
-def spawner_options(config: ExecutorConfig, control_fd: int, *, counts_writes: bool) -> dict[str, Any]:
+def spawner_options(
+    config: ExecutorConfig, control_fd: int, mounts: Collection[Mount], *, counts_writes: bool
+) -> dict[str, Any]:
     """The options of PID 1."""
     contained = config.isolation == "namespace"
     return {
@@ -72,12 +76,15 @@ def spawner_options(config: ExecutorConfig, control_fd: int, *, counts_writes: b
         "memory_bytes": config.limits.memory_bytes,
         "rlimits": config.limits.rlimits,
         "workspace": bwrap.WORKSPACE if contained else config.workspace,
+        "mounts": [mount.target for mount in mounts],
         "counts_writes": counts_writes,
         "tmp_directories": ["/tmp", "/dev/shm"] if contained else [],  # noqa: S108 - the namespace's own
     }
 
 
-def bubblewrap(config: ExecutorConfig, host: bwrap.Host, opened: contextlib.ExitStack) -> tuple[list[str], list[int]]:
+def bubblewrap(
+    config: ExecutorConfig, host: bwrap.Host, mounts: Collection[Mount], opened: contextlib.ExitStack
+) -> tuple[list[str], list[int]]:
     """The command of bubblewrap up to the program, and the descriptors that it inherits. Raises NamespaceError."""
     found = shutil.which("bwrap")
     if not found:
@@ -88,14 +95,24 @@ def bubblewrap(config: ExecutorConfig, host: bwrap.Host, opened: contextlib.Exit
     arguments = bwrap.arguments(
         host,
         workspace=config.workspace,
+        mounts=[(mount.source(config.workspace), mount.target) for mount in mounts],
         tmp_bytes=config.limits.tmpfs_bytes,
         user_id=config.user_id,
         data_fds=fds,
         info_fd=null,
     )
-    environment = bwrap.environment(host, THREADS)
-    pairs = [part for name, value in environment.items() for part in ("--setenv", name, value)]
+    # PID 1 imports nothing of the session's packages.
+    own = {name: value for name, value in session_environment(config).items() if name != bwrap.PYTHON_PATH}
+    pairs = [part for name, value in own.items() for part in ("--setenv", name, value)]
     return [found, *arguments, *pairs], [*fds, null]
+
+
+def session_environment(config: ExecutorConfig) -> dict[str, str]:
+    """What every process of the session starts with."""
+    if config.isolation == "namespace":
+        return bwrap.environment(this_host(), THREADS)
+    worker = f"{link_worker(config.private_dir)}/{bwrap.WORKER_PACKAGE}"
+    return bwrap.environment(this_host(), THREADS, config.workspace, worker)
 
 
 def link_worker(private_dir: str) -> str:

@@ -6,11 +6,12 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sandfleet_executor.core.config import ExecutorConfig
+from sandfleet_executor.core.files.mounts import Mount
 from sandfleet_executor.effects.namespace.channel import FrameChannel, take_descriptor
 from sandfleet_executor.effects.namespace.children import Children, Exit, NamespaceError, Sample
 from sandfleet_executor.effects.namespace.launch import launch, plan
@@ -33,6 +34,8 @@ class Hello:
     python: str
     separated_user: bool
     languages: tuple[str, ...]
+    # Device and inode of each mounted folder.
+    mounts: list[list[int]]
 
 
 def connection(fd: int) -> socket.socket:
@@ -65,12 +68,22 @@ class Namespace:
         self.ended = False
 
     @classmethod
-    async def start(cls, config: ExecutorConfig, cgroup: str | None, *, counts_writes: bool = False) -> "Namespace":
-        """Raises NamespaceError when the spawner does not answer."""
+    async def start(
+        cls,
+        config: ExecutorConfig,
+        cgroup: str | None,
+        *,
+        counts_writes: bool = False,
+        folders: Mapping[Mount, int] | None = None,
+    ) -> "Namespace":
+        """`folders` are the open folders of the mounts. Raises NamespaceError when the spawner does not answer."""
+        folders = folders or {}
         ours, theirs = socket.socketpair()
         try:
             with contextlib.ExitStack() as opened:
-                command, fds = plan(config, cgroup, theirs.fileno(), opened, counts_writes=counts_writes)
+                command, fds = plan(
+                    config, cgroup, theirs.fileno(), opened, counts_writes=counts_writes, mounts=folders
+                )
                 process = await launch(command, theirs, fds)
         except OSError as error:
             ours.close()
@@ -85,6 +98,9 @@ class Namespace:
             ours.close()
             raise NamespaceError(await self._why_not(error)) from error
         self._channel = FrameChannel(ours, self._on_frame, self._on_channel_end)
+        if (wrong := exchanged(folders, self.hello.mounts)) is not None:
+            await self.close()
+            raise NamespaceError(f"cannot mount {wrong.target}: its folder was exchanged meanwhile")
         self.children.fill()
         return self
 
@@ -214,7 +230,9 @@ class Namespace:
         finally:
             loop.remove_reader(sock)
         header = json.loads(data[8:])
-        self.hello = Hello(header["kernel"], header["python"], header["separated_user"], tuple(header["languages"]))
+        self.hello = Hello(
+            header["kernel"], header["python"], header["separated_user"], tuple(header["languages"]), header["mounts"]
+        )
         self.tmp_fd, self.system_fd = fds
 
     async def _why_not(self, error: Exception) -> str:
@@ -309,3 +327,15 @@ class Namespace:
 def frame_size(data: bytes) -> int:
     """Length of the first frame, 0 while that is not known."""
     return 8 + int.from_bytes(data[:4], "big") + int.from_bytes(data[4:8], "big") if len(data) >= 8 else 0
+
+
+def exchanged(folders: Mapping[Mount, int], mounted: Sequence[Sequence[int]]) -> Mount | None:
+    """The first mount that is not the open folder.
+
+    Bubblewrap looks the path up once more, and the sandbox's user may have put a link there over the files API.
+    """
+    for (mount, fd), found in zip(folders.items(), mounted, strict=True):
+        status = os.fstat(fd)
+        if [status.st_dev, status.st_ino] != list(found):
+            return mount
+    return None

@@ -26,8 +26,6 @@ class Packages:
         self._run = run
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        # Contexts whose first cell has been told of the failure; "" for commands.
-        self._told: set[str] = set()
         self.status = Status(declared=installation.nothing_known(requirements, State.WAITING))
 
     @property
@@ -54,16 +52,11 @@ class Packages:
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         return True
 
-    def notices(self, context_id: str) -> tuple[Notice, ...]:
-        """What the first cell of a context, or the first command ("" for its context), is told."""
-        if self.status.state is not State.FAILED or context_id in self._told:
+    def notices(self) -> Sequence[Notice]:
+        """That the installation has failed."""
+        if self.status.state is not State.FAILED:
             return ()
-        self._told.add(context_id)
         return (Notice(NOT_INSTALLED, f"{self.status.message} ({self.status.reason})"),)
-
-    def forget(self, context_id: str) -> None:
-        """The context is deleted: the first cell of a new one of that id is told again."""
-        self._told.discard(context_id)
 
     def close(self) -> None:
         """Nothing waits for it any more; what runs of it ends with the session's processes."""

@@ -4,8 +4,8 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandfleet_executor.core.config import ExecutorConfig
@@ -29,11 +29,14 @@ from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.meter import Ledger, SessionServices
 from sandfleet_executor.effects.executions.registry import Executions
 from sandfleet_executor.effects.files.inotify import WorkspaceWatcher
+from sandfleet_executor.effects.files.threads import FileThreads
 from sandfleet_executor.effects.namespace.keeper import NamespaceKeeper
-from sandfleet_executor.effects.namespace.launch import THREADS, this_host
+from sandfleet_executor.effects.namespace.launch import session_environment, this_host
 from sandfleet_executor.effects.namespace.namespace import Namespace
 from sandfleet_executor.effects.services.manager import Services, ServiceSession
 from sandfleet_executor.effects.session import disk
+from sandfleet_executor.effects.session.mounts import Mounts
+from sandfleet_executor.effects.session.notices import Notices
 from sandfleet_executor.effects.session.packages import Packages
 
 # The memory that a copy of a context takes at least: under gVisor, where forks are dear, and elsewhere.
@@ -44,6 +47,17 @@ END_SECONDS = 5.0
 LOOK_SECONDS = 15.0
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a session asks of the sandbox that it is bound to."""
+
+    session_id: str
+    lease: Lease
+    envs: dict[str, str]
+    limits: Limits
+    mounts: Mapping[str, str]
+
+
 class Session:
     def __init__(
         self,
@@ -51,8 +65,11 @@ class Session:
         cgroup: str | None,
         watcher: WorkspaceWatcher,
         executions: Executions,
+        *,
         workspace_fd: int,
+        threads: FileThreads,
     ) -> None:
+        """Raises BadRequest for mounts that this machine has no place for."""
         self.config = config
         self.executions = executions
         self.limits = fitting(config.limits)
@@ -62,17 +79,21 @@ class Session:
         # It is being suspended: no execution begins, and its time does not run.
         self.held = False
         # The machine does not change: looked at once, and not for every command.
-        self._envs = bwrap.environment(this_host(), THREADS, self.workdir) | dict(config.envs)
+        self._envs = bwrap.with_own(config.envs, session_environment(config))
+        self.mounts = Mounts(config, this_host().prefixes, workspace_fd, threads)
         self._commands: dict[str, Command] = {}
         now = time.monotonic()
         self.tenancy = Tenancy(Lease(now + config.lease if config.lease else None, config.idle_timeout), now)
         self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
-        self.namespaces = NamespaceKeeper(self._config_now, cgroup, counts_writes=self.ledger.counts_writes)
+        self.namespaces = NamespaceKeeper(
+            self._config_now, cgroup, counts_writes=self.ledger.counts_writes, folders=self.mounts.open
+        )
         self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self.namespaces.unlinked)
         self.packages = Packages(config.packages, config.packages_timeout, self._install)
         # For the executor's own programs: they do not wait for packages.
         self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
-        self._services = replace(self._own_programs, settled=self.packages.settled, notices=self.packages.notices)
+        self._notices = Notices(self.mounts.notices, self.packages.notices)
+        self._services = replace(self._own_programs, settled=self.packages.settled, notices=self._notices.take)
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
         served = ServiceSession(self.namespaces.get, self.environment, lambda: self.limits.memory_bytes)
@@ -121,28 +142,23 @@ class Session:
 
     # Lease and idleness
 
-    async def open(
-        self,
-        session_id: str,
-        lease: Lease,
-        envs: dict[str, str],
-        limits: Limits,
-        prepare: Callable[[], Awaitable[None]],
-    ) -> Namespace:
-        """Binds the sandbox to a session, or renews its lease. Raises MismatchError and NamespaceError.
+    async def open(self, claim: Claim, prepare: Callable[[], Awaitable[None]]) -> Namespace:
+        """Binds the sandbox to a session, or renews its lease. Raises MismatchError, NamespaceError and BadRequest.
 
         `prepare` is awaited before anything of the session begins.
         """
-        if self.session_id and self.session_id != session_id:
-            raise MismatchError(f"cannot open session {session_id}: the sandbox belongs to another one")
-        self.tenancy.lease = lease
+        if not self.session_id:
+            await self.mounts.check(claim.mounts)
+        if self.session_id and self.session_id != claim.session_id:
+            raise MismatchError(f"cannot open session {claim.session_id}: the sandbox belongs to another one")
+        self.tenancy.lease = claim.lease
         self.touch()
         if not self.session_id:
-            before, self.limits = self.limits, fitting(limits)
-            self.session_id = session_id
-            self._envs = self._envs | envs
-            if self.limits != before:
-                # No user code has run yet: the namespace is made again with the lower limits.
+            before, self.limits = self.limits, fitting(claim.limits)
+            self.session_id = claim.session_id
+            self._envs = self.environment(claim.envs)
+            if self.mounts.add(claim.mounts) or self.limits != before:
+                # No user code has run yet: the namespace is made again, with the lower limits and the mounts.
                 await self.namespaces.close()
         namespace = await self.namespaces.get()
         await prepare()
@@ -200,12 +216,12 @@ class Session:
         return list(self._commands.values())
 
     async def delete_context(self, context_id: str) -> None:
-        self.packages.forget(context_id)
+        self._notices.forget(context_id)
         await self.contexts.delete(context_id)
 
     def environment(self, envs: dict[str, str]) -> dict[str, str]:
         """The variables that a context or command starts with."""
-        return self._envs | envs
+        return bwrap.with_own(envs, self._envs)
 
     @property
     def workdir(self) -> str:

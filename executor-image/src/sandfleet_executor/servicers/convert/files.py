@@ -8,7 +8,8 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 from sandfleet_api.executor.v1 import filesystem_pb2 as pb
 
-from sandfleet_executor.core.files.paths import Root, join
+from sandfleet_executor.core.files.mounts import Mount
+from sandfleet_executor.core.files.paths import Root, Tree, join
 from sandfleet_executor.core.files.unpacking import Skips
 from sandfleet_executor.core.files.watch import EventKind, FileEvent
 from sandfleet_executor.effects.files.search import Finder
@@ -53,17 +54,22 @@ def search_stop(finder: Finder[Any]) -> str | None:
     return f"SEARCH_STOP_{finder.stop}" if finder.stop else None
 
 
-def _absolute(path: bytes) -> bytes:
-    return b"/".join((join(Root.WORKSPACE, ()), path)) if path else join(Root.WORKSPACE, ())
+def _absolute(path: bytes, tree: Tree) -> bytes:
+    """Of a path below the workspace: as in the tree that is watched, where it lies in that."""
+    names = tuple(path.split(b"/")) if path else ()
+    if isinstance(tree, Mount) and names[: len(tree.folder)] == tree.folder:
+        return join(tree, names[len(tree.folder) :])
+    return join(Root.WORKSPACE, names)
 
 
-def event(value: FileEvent) -> pb.FileEvent:
+def event(value: FileEvent, tree: Tree) -> pb.FileEvent:
+    """`tree` is the one that the watch was asked for."""
     overflow = value.kind is EventKind.OVERFLOW
     return pb.FileEvent(
         sequence=value.sequence,
         type=f"FILE_EVENT_TYPE_{value.kind.name}",
-        path=b"" if overflow else _absolute(value.path),
-        old_path=_absolute(value.old_path) if value.old_path else b"",
+        path=b"" if overflow else _absolute(value.path, tree),
+        old_path=_absolute(value.old_path, tree) if value.old_path else b"",
         directory=value.directory,
         dropped=value.dropped,
     )

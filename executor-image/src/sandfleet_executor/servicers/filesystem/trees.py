@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 from sandfleet_api.executor.v1 import filesystem_pb2 as pb
 
-from sandfleet_executor.core.files.paths import Root, join
+from sandfleet_executor.core.files.paths import in_workspace, join
 from sandfleet_executor.effects.files import files
 from sandfleet_executor.effects.files.pack import Packer
 from sandfleet_executor.effects.files.search import Bounds, Finder, NameFinder, TextFinder
@@ -166,10 +166,12 @@ class TreeMethods:
         pins = self._roots.pin()
         with translated("watch", request.path):
             place = await self._threads.run_then(pins.close, lambda: files.directory_at(pins, request.path))
-            if place[0] is not Root.WORKSPACE:
+            below = in_workspace(*place)
+            if below is None:
                 raise invalid("NotWatchable", f"cannot watch {show(request.path)}: only /workspace is watched")
-            async with self._watches.open(b"/".join(place[1]), recursive=request.recursive) as watch:
+            async with self._watches.open(b"/".join(below), recursive=request.recursive) as watch:
                 yield pb.WatchResponse(started=pb.WatchStarted(path=join(*place)))
                 while True:
                     events = await watch.take(EVENTS_AT_ONCE)
-                    yield pb.WatchResponse(events=pb.FileEvents(events=[convert.event(event) for event in events]))
+                    told = [convert.event(event, place[0]) for event in events]
+                    yield pb.WatchResponse(events=pb.FileEvents(events=told))

@@ -17,7 +17,7 @@ Answers, with the request's id:
   {"event":"usage","id",…} · {"event":"unlinked","id","bytes"} · {"event":"pong","id"}
   {"event":"ports","id","trees":{pid:[ports, known]}}
 Events:
-  {"event":"hello","kernel","python","separated_user","languages"}  fd: /tmp, /
+  {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]]}  fd: /tmp, /
   {"event":"exited","pid","code","signal","memory":bool,"written"}
   {"event":"sample","trees":{pid:[rss, processes, cpu, written]}}
 """
@@ -264,6 +264,7 @@ def main(options: dict[str, Any]) -> None:
         "python": sys.version.split()[0],
         "separated_user": separated,
         "languages": languages.available(),
+        "mounts": [[status.st_dev, status.st_ino] for status in map(os.stat, options["mounts"])],
     }
     send_with_fds(control, frames.encode(hello), places)
     for place in places:

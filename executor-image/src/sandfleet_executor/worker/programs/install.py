@@ -16,14 +16,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..python import pip
-from .distributions import records
-from .requirements import Installed
+from ..packages import pip
+from ..packages.distributions import records
+from ..packages.requirements import Installed
 
 AREA = "installing"
 PENDING = "pending.json"
-# Unless the template sets them: pip would wait much longer for an index that cannot be reached.
-WAITING = {"PIP_RETRIES": "2", "PIP_TIMEOUT": "10"}
 
 
 def main(mode: str, folder: str, wanted: str) -> None:
@@ -98,7 +96,7 @@ def _write_whole(path: Path, text: str) -> None:
 
 def _pip(area: Path, *arguments: str) -> int:
     envs = {
-        **WAITING,
+        **pip.WAITING,
         **os.environ,
         **pip.QUIET,
         # Both runs use the same files, which would not fit into a /tmp in memory.

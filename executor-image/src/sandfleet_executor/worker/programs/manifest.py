@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import languages
-from .distributions import installed
-from .requirements import Installed
+from ..packages.distributions import installed
+from ..packages.requirements import Installed
 
 MAX_PACKAGES = 5000
 MAX_TEXT = 200

@@ -12,7 +12,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.text import SList
 from traitlets.config import Config
 
-from . import display, errors, pip, system
+from ..packages import pip
+from . import display, errors, system
 
 PublishMain = Callable[..., None]
 # Types that IPython shows with repr(), unless code registers another printer for them.
@@ -162,7 +163,7 @@ class Shell(InteractiveShell):
 
     def _pip(self, line: str) -> None:
         """Install packages into the workspace: %pip install NAME."""
-        pip.run(self.var_expand(line), capture=self._captures())
+        pip.run(self.var_expand(line), lambda argv, env: system.run(argv, capture=self._captures(), env=env))
 
     def _script_magic(self, name: str) -> Callable[[str, str], None]:
         def run(line: str, cell: str) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..base import process
-from . import errors, orphans, pip, signals, streams
+from ..packages import pip
+from . import errors, orphans, signals, streams
 from .shell import Shell
 
 LOWEST_RECURSION_LIMIT = 1000

@@ -10,7 +10,7 @@ import grpc
 from sandfleet_api.fleet.v1.gateway_pb2_grpc import add_GatewayServiceServicer_to_server
 
 from sandfleet_operator.fleet.gateway.identity import Identity
-from sandfleet_operator.fleet.gateway.routes import FleetRoutes, Routes
+from sandfleet_operator.fleet.gateway.routes import FleetRoutes
 from sandfleet_operator.fleet.gateway.servicer import MAX_DATA_BYTES, GatewayServicer
 from sandfleet_operator.fleet.gateway.tunnels import Bounds, Tunnels
 from sandfleet_operator.telemetry.probes import Probes, Standing
@@ -80,7 +80,8 @@ async def _serve(options: Options) -> None:
 async def _listen(identity: Identity, options: Options, listening: asyncio.Event) -> None:
     """Serves until it is cancelled."""
     await identity.wait()
-    server, port = await listen(FleetRoutes(identity.stub), identity.server_credentials(), options)
+    tunnels = Tunnels(FleetRoutes(identity.stub), options.bounds)
+    server, port = await listen(tunnels, identity.server_credentials(), options)
     _LOG.info("listening on port %d", port)
     listening.set()
     try:
@@ -89,10 +90,12 @@ async def _listen(identity: Identity, options: Options, listening: asyncio.Event
         await server.stop(STOP_GRACE)
 
 
-async def listen(routes: Routes, credentials: grpc.ServerCredentials, options: Options) -> tuple[grpc.aio.Server, int]:
+async def listen(
+    tunnels: Tunnels, credentials: grpc.ServerCredentials, options: Options
+) -> tuple[grpc.aio.Server, int]:
     """A started server and its port (a new one where the options say 0). Raises RuntimeError where it is taken."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    add_GatewayServiceServicer_to_server(GatewayServicer(Tunnels(routes, options.bounds)), server)
+    add_GatewayServiceServicer_to_server(GatewayServicer(tunnels), server)
     port = server.add_secure_port(f"{options.host}:{options.port}", credentials)
     await server.start()
     return server, port

@@ -88,8 +88,8 @@ class Tunnels:
     """All of a gateway. `chance` draws from 0 to 1, so that not all are checked at once."""
 
     def __init__(self, routes: Routes, bounds: Bounds, chance: Callable[[], float] = random.random) -> None:
-        self._routes = routes
-        self._bounds = bounds
+        self.routes = routes
+        self.bounds = bounds
         self._chance = chance
         self._open = 0
         self._of_caller: Counter[str] = Counter()
@@ -100,11 +100,11 @@ class Tunnels:
     @contextlib.asynccontextmanager
     async def open(self, sandbox_id: str, token: str) -> AsyncIterator[Tunnel]:
         """A connection to the sandbox's executor, for a caller who may run code in it. Raises FleetError."""
-        if self._open >= self._bounds.total:
+        if self._open >= self.bounds.total:
             raise _too_many(f"all callers together have {self._open}")
         self._open += 1
         try:
-            route = await self._routes.find(sandbox_id, token)
+            route = await self.routes.find(sandbox_id, token)
             with self._counted(route.caller):
                 tunnel = Tunnel(await self._connect(sandbox_id, route), sandbox_id, route, token)
                 try:
@@ -116,7 +116,7 @@ class Tunnels:
 
     @contextlib.contextmanager
     def _counted(self, caller: str) -> Iterator[None]:
-        if self._of_caller[caller] >= self._bounds.per_caller:
+        if self._of_caller[caller] >= self.bounds.per_caller:
             raise _too_many(f"{caller} has {self._of_caller[caller]}")
         self._of_caller[caller] += 1
         try:
@@ -134,7 +134,7 @@ class Tunnels:
             sock = socket.socket(family, socket.SOCK_STREAM)
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            async with asyncio.timeout(self._bounds.connect):
+            async with asyncio.timeout(self.bounds.connect):
                 await asyncio.get_running_loop().sock_connect(sock, (host.strip("[]"), int(port)))
         except BaseException as error:  # Also a cancellation: no other code would close it.
             if sock is not None:
@@ -149,12 +149,12 @@ class Tunnels:
         clock = asyncio.get_running_loop().time
         allowed = clock()
         while True:
-            await asyncio.sleep(self._bounds.check_every * (0.5 + 0.5 * self._chance()))
+            await asyncio.sleep(self.bounds.check_every * (0.5 + 0.5 * self._chance()))
             try:
-                route = await self._routes.find(tunnel.sandbox_id, tunnel.token)
+                route = await self.routes.find(tunnel.sandbox_id, tunnel.token)
             except FleetError as error:
                 # The fleet may be away for a moment, or the sandbox not ready.
-                if not error.problem.retryable or clock() - allowed > self._bounds.unchecked:
+                if not error.problem.retryable or clock() - allowed > self.bounds.unchecked:
                     raise
                 continue
             check_same(tunnel, route)

@@ -1,5 +1,6 @@
 """What there is to claim: pools and templates as the objects say it. It reads values and writes nothing."""
 
+import math
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from sandfleet_operator.api.kinds.template import Egress, NetworkClosure, Sandbo
 from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_POOL, SANDBOX_TEMPLATE, Json, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.api.values import Isolation, Template
+from sandfleet_operator.api.values import Amount, Isolation, Template
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import allows_nothing
@@ -145,7 +146,13 @@ class Catalog:
         if recipe.wanted is not None:
             gvisor = recipe.wanted.runtime_class in self._settings.gvisor_classes
             isolation = Isolation.GVISOR if gvisor else Isolation.NAMESPACE
-            template = Template(name=recipe.template, isolation=isolation, limits=recipe.wanted.limits, lease=LEASE)
+            template = Template(
+                name=recipe.template,
+                isolation=isolation,
+                limits=recipe.wanted.limits,
+                lease=LEASE,
+                amount=amount_of(recipe.wanted),
+            )
         return Pool(
             name=recipe.name,
             template=template,
@@ -240,6 +247,11 @@ class Catalog:
             return sandbox_template(obj) if obj else None
         except FleetError as error:
             return error
+
+
+def amount_of(wanted: Effective) -> Amount:
+    """What one such sandbox counts against the quota of a queue: what its container requests."""
+    return Amount(sandboxes=1, cpu=math.ceil(wanted.requests.cpu * 1000), memory=wanted.requests.memory)
 
 
 def _unreadable(obj: Mapping[str, Any], error: FleetError) -> Recipe | None:

@@ -7,6 +7,7 @@ import math
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
+from sandfleet_operator.api.limits import Limits, in_numbers
 from sandfleet_operator.api.validate import MAX_WAIT
 from sandfleet_operator.api.values import Claim, RequestKey
 from sandfleet_operator.fleet.driver import FleetDriver
@@ -74,7 +75,8 @@ def claim_of(sandbox: CodeSandbox) -> Claim:
         envs=spec.envs,
         lease=math.inf,
         idle_timeout=spec.idle_timeout,
-        limits=spec.limits,
+        # In a claim 0 is the template's limit, and no longest timeout is never more than that.
+        limits=Limits(**in_numbers(spec.limits)),  # type: ignore[arg-type]
         max_wait=MAX_WAIT,
         traceparent=meta.annotations.get(names.TRACEPARENT, ""),
         name=meta.name,

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -29,6 +29,7 @@ MAX_COUNT = (1 << 31) - 1
 PASSING = frozenset(
     one.value
     for one in (
+        Reason.WAITING_FOR_ADMISSION,
         Reason.WAITING_FOR_CLAIM,
         Reason.WORKSPACE_PENDING,
         Reason.WORKSPACE_IN_USE,
@@ -158,7 +159,7 @@ class _Reader:
 
 
 class SandboxFeed:
-    """`describe` says how callers see a CodeSandbox. Unreadable ones are left out."""
+    """`describe` says how callers see a CodeSandbox. Lists leave unreadable ones out, and watches say why."""
 
     def __init__(self, store: Store, describe: Callable[[CodeSandbox], fleet_pb2.Sandbox]) -> None:
         self._store = store
@@ -205,13 +206,25 @@ class SandboxFeed:
 
     def _taken(self, reader: _Reader, namespace: str, matches: Matches) -> list[fleet_pb2.WatchResponse]:
         news, reader.news = reader.news, {}
-        found = []
+        found: list[fleet_pb2.WatchResponse] = []
         for obj, gone in news.values():
             if namespace and obj["metadata"]["namespace"] != namespace:
                 continue
-            for sandbox in self.unreadable.readable(CODE_SANDBOX, [obj], by_metadata if gone else code_sandbox):
-                if not matches(sandbox.meta.labels):
-                    continue
-                said = self._describe(sandbox)
-                found.append(fleet_pb2.WatchResponse(removed=said) if gone else fleet_pb2.WatchResponse(changed=said))
+            try:
+                sandbox = by_metadata(obj) if gone else code_sandbox(obj)
+            except FleetError as error:
+                self.unreadable.note(CODE_SANDBOX, obj, error)
+                found += self._unreadable(obj, error, matches)
+                continue
+            if not matches(sandbox.meta.labels):
+                continue
+            said = self._describe(sandbox)
+            found.append(fleet_pb2.WatchResponse(removed=said) if gone else fleet_pb2.WatchResponse(changed=said))
         return found
+
+    def _unreadable(self, obj: Json, error: FleetError, matches: Matches) -> Iterator[fleet_pb2.WatchResponse]:
+        for known in self.unreadable.readable(CODE_SANDBOX, [obj], by_metadata):
+            if matches(known.meta.labels):
+                reason, why = ClaimReason.SANDBOX_UNREADABLE.value, error.problem.message
+                said = fleet_pb2.UnreadableSandbox(sandbox_id=sandbox_id(known), reason=reason, message=why)
+                yield fleet_pb2.WatchResponse(unreadable=said)

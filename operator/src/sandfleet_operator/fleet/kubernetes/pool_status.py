@@ -11,9 +11,9 @@ from sandfleet_operator.api.kube import SANDBOX_POOL, Json, KubeError, Ref
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.fleet.kubernetes.catalog import Recipe
 from sandfleet_operator.plan.pods.podspec import warm_selector
-from sandfleet_operator.plan.scheduler.autoscale import Bounds, Demand, Target, arrived, target
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from sandfleet_operator.plan.scheduler.starts.autoscale import Bounds, Demand, Target, arrived, target
 
 
 @dataclass(slots=True)

@@ -6,9 +6,10 @@ import logging
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from sandfleet_operator.api.limits import in_numbers
 from sandfleet_operator.api.values import Exit, ExitCode, Isolation, Sandbox, Template
 from sandfleet_operator.fleet.backend import Event, Exited, Ready
 from sandfleet_operator.fleet.local.host import HOST_COMMAND, ExecutorHost
@@ -132,7 +133,7 @@ class LocalBackend:
             "keys_file": str(self._directory.keys_file),
             "isolation": template.isolation.name.lower(),
             "user_id": self._user_ids.of(sandbox.workspace_id) if self._user_ids is not None and separate else None,
-            "limits": asdict(template.limits),
+            "limits": in_numbers(template.limits),
             "lease": None,
             "idle_timeout": None,
             "cgroup": separate,

@@ -13,7 +13,8 @@ from typing import Final
 import grpc
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_server
 
-from sandfleet_operator.api.values import Isolation, Template
+from sandfleet_operator.api.limits import TEMPLATE_LIMITS
+from sandfleet_operator.api.values import Amount, Isolation, Template
 from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
 from sandfleet_operator.executors.client import Executors
 from sandfleet_operator.executors.tokens import FileSigner
@@ -110,7 +111,7 @@ async def _serve(directory: OwnerDir, options: Options) -> None:
 def _assemble(
     directory: OwnerDir, options: Options, user_ids: UserIds | None
 ) -> tuple[FleetDriver, Suspender, FileSigner, Template]:
-    template = Template(isolation=options.isolation)
+    template = Template(isolation=options.isolation, amount=Amount(sandboxes=1, memory=TEMPLATE_LIMITS.memory_bytes))
     templates = {template.name: template}
     pool = Pool(name=template.name, template=template, target_warm=min(options.pool_size, options.max_sandboxes))
     policy = FleetLimits(

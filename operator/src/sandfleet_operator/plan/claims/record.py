@@ -19,7 +19,7 @@ from sandfleet_operator.api.kinds.template import Contract, Retention
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.table import as_type, at, decode, number, unreadable
 from sandfleet_operator.api.validate import MAX_LEASE, check_envs, check_labels, trace_parent
-from sandfleet_operator.api.values import Claim, RequestKey
+from sandfleet_operator.api.values import Amount, Claim, Gang, RequestKey
 
 # Of what this release writes. It is not written as long as it is the first one.
 VERSION = 1
@@ -31,6 +31,8 @@ MAX_FENCING = (1 << 31) - 1
 # Seconds since the epoch: the year 5138.
 MAX_TIME = 1e11
 MAX_LIMIT = (1 << 63) - 1
+# Claims of one gang.
+MAX_GANG = 10_000
 # Names of CodeSandboxes and volume claims.
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
@@ -100,6 +102,20 @@ def _limits(value: object, path: str) -> Limits:
     return Limits(**found)  # type: ignore[arg-type]
 
 
+def _amount(value: object, path: str) -> Amount | None:
+    given, found = as_type(value, dict, path), {}
+    for one in fields(Amount):
+        if one.name in given:
+            found[one.name] = int(_within(0, MAX_LIMIT, given[one.name], f"{path}.{one.name}"))
+    return Amount(**found)
+
+
+def _gang(value: object, path: str) -> Gang | None:
+    given = as_type(value, dict, path)
+    size = _within(1, MAX_GANG, as_type(given.get("size"), int, f"{path}.size"), f"{path}.size")
+    return Gang(_text(given.get("id"), f"{path}.id"), int(size))
+
+
 _duration = partial(_within, 0.0, MAX_LEASE)
 
 
@@ -129,6 +145,12 @@ class Record:
     # Of the CodeSandbox where it was there before the claim; empty: the fleet makes it.
     uid: Annotated[str, at("uid", _text)] = ""
     traceparent: Annotated[str, at("traceparent", _text)] = ""
+    # NAMESPACE/NAME of the queue whose quota it uses; empty: none.
+    queue: Annotated[str, at("queue", _text)] = ""
+    priority: Annotated[str, at("priority", _text)] = ""
+    # What it uses of that quota, as its template was then.
+    amount: Annotated[Amount | None, at("amount", _amount)] = None
+    gang: Annotated[Gang | None, at("gang", _gang)] = None
     # The number of the fleet that took it over before it was written down; 0: it is still that of who bound it.
     keeper: Annotated[int, at("keeper", _fencing)] = 0
     # Of the release that wrote it.
@@ -180,6 +202,10 @@ def record_of(claim: Claim, fencing: int, now: float) -> Record:
         limits=claim.limits,
         uid=claim.object_uid,
         traceparent=trace_parent(claim.traceparent),
+        queue=claim.queue,
+        priority=claim.priority,
+        amount=claim.amount if claim.queue else None,
+        gang=claim.gang,
     )
 
 
@@ -200,6 +226,10 @@ def claim_of(record: Record, pool: str) -> Claim:
         object_uid=record.uid,
         contract=record.contract,
         egress=record.egress,
+        queue=record.queue,
+        priority=record.priority,
+        amount=record.amount,
+        gang=record.gang,
     )
 
 
@@ -226,8 +256,11 @@ def record_text(record: Record) -> str:
     if record.limits == Limits():
         del said["limits"]
     said["lease"] = None if math.isinf(record.lease) else record.lease
-    if not record.keeper:
-        del said["keeper"]
+    if record.gang is not None:
+        said["gang"] = {"id": record.gang.gang_id, "size": record.gang.size}
+    for newer in ("keeper", "queue", "priority", "amount", "gang"):
+        if not said[newer]:
+            del said[newer]
     return _spelled(said)
 
 

@@ -37,6 +37,7 @@ MIN_USER_MEMORY = 64 * MIB
 MIN_EPHEMERAL_STORAGE = 128 * MIB
 
 LIMITS = "executionLimits"
+LONGEST = f"{LIMITS}.maxTimeoutSeconds"
 RESOURCES = "resources.limits"
 # Fields that are shown in Mi.
 SIZES = {"workspace.size"} | {
@@ -237,7 +238,7 @@ def _check_fits(resources: Resources, workspace: Workspace, settings: Settings) 
 
 def _lowered(what: str, wish: Number, most: Number, whose: str = TEMPLATE) -> Number:
     """The wish, or the maximum if the wish is 0."""
-    if not 0 <= wish < math.inf:
+    if not (0 <= wish < math.inf or (wish == math.inf and what == LONGEST)):
         raise _RefusedError(Reason.INVALID_SPEC, f"cannot set {what} to {wish:g}: it has to be a number above 0")
     if wish > most:
         raise _above(what, _shown(what, wish), _shown(what, most), whose)
@@ -245,6 +246,8 @@ def _lowered(what: str, wish: Number, most: Number, whose: str = TEMPLATE) -> Nu
 
 
 def _shown(what: str, value: float) -> str:
+    if value == math.inf:
+        return "0 (no longest one)"
     return f"{value / MIB:.10g}Mi" if what in SIZES else f"{value:.10g}"
 
 

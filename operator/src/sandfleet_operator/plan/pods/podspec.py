@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.template import Resources, for_executor
+from sandfleet_operator.api.limits import in_numbers
 from sandfleet_operator.api.quantities import MIB, bytes_text, cores_text
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.validate import trace_parent
@@ -232,7 +233,7 @@ def _config(request: PodRequest, settings: Settings) -> str:
         "listen": f"0.0.0.0:{settings.executor_port}",
         "network": "pod",
         "isolation": "namespace",
-        "limits": asdict(wanted.limits),
+        "limits": in_numbers(wanted.limits),
         "lease": request.lease if claimed else None,
         "idle_timeout": wanted.idle_timeout if claimed else None,
         "envs": dict(wanted.envs),

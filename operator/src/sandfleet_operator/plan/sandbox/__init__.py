@@ -3,6 +3,7 @@
 observed.py         what the operator has seen, as values
 plan.py             observed → plan: the story of a round
 actions.py          what a plan asks for
+admission.py        whether its queue lets the sandbox have a pod
 pod.py              the pod of a sandbox that is to run: create, adopt, greet
 dependencies.py     policies, keys and the volume of the workspace
 restarts.py         why a pod ended, and when the next one may start

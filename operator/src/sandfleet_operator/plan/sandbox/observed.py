@@ -129,6 +129,8 @@ class Observed:
     revision_there: bool = False
     # The spec that the status names, where the template is another one by now, or gone.
     kept: TemplateSpec | None = None
+    # Names of the SandboxQueues of the namespace.
+    queues: frozenset[str] = frozenset()
     # Why its pool cannot give it a pod, such as a missing SandboxPool.
     pool_problem: str = ""
     pod: Pod | None = None

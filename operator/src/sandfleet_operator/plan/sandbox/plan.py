@@ -1,6 +1,6 @@
 """One round for one CodeSandbox: what was observed → what to do, and what the status says.
 
-    expired ──► no pod, for good                     suspended ──► no pod, the workspace stays
+    expired ──► no pod, for good      suspended, or not admitted by its queue ──► no pod, the workspace stays
     to run: policies ─► keys ─► volume ─► pod ─► executor greeted ─► Ready
     a pod ended: record the end ─► delete the pod ─► create the next pod on the same workspace
 
@@ -19,11 +19,20 @@ from sandfleet_operator.plan.pods.podspec import spec_hash
 from sandfleet_operator.plan.pods.revision import named_revision
 from sandfleet_operator.plan.sandbox import dependencies, restarts
 from sandfleet_operator.plan.sandbox.actions import DeletePod, Plan, SandboxAction
+from sandfleet_operator.plan.sandbox.admission import admission_of, ended_by_queue, held_by_queue
 from sandfleet_operator.plan.sandbox.binding import has_begun
 from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume
 from sandfleet_operator.plan.sandbox.pod import RoundInput, correction, labels_of_pod, pod_round, refused_left
 from sandfleet_operator.plan.sandbox.service_status import with_services
-from sandfleet_operator.plan.sandbox.status import Finding, Findings, condition, holds, is_proved, with_conditions
+from sandfleet_operator.plan.sandbox.status import (
+    Finding,
+    Findings,
+    condition,
+    holds,
+    is_proved,
+    with_admission,
+    with_conditions,
+)
 
 
 def plan(seen: Observed, now: float, settings: Settings) -> Plan:
@@ -31,7 +40,15 @@ def plan(seen: Observed, now: float, settings: Settings) -> Plan:
     if seen.sandbox.meta.deleting:
         return Plan(status=seen.sandbox.status)
     made = _plan_round(seen, now, settings)
-    return with_services(seen, replace(made, status=_with_binding(seen, made.status)))
+    status = _with_admitted(seen, _with_binding(seen, made.status), now)
+    return with_services(seen, replace(made, status=status))
+
+
+def _with_admitted(seen: Observed, status: SandboxStatus, now: float) -> SandboxStatus:
+    found = admission_of(seen)
+    if found is None:
+        return status
+    return with_admission(status, found.admitted, found.finding, seen.sandbox.status, now)
 
 
 def _with_binding(seen: Observed, status: SandboxStatus) -> SandboxStatus:
@@ -50,8 +67,12 @@ def _plan_round(seen: Observed, now: float, settings: Settings) -> Plan:
         return _plan_without_pod(seen, status, now, expired=expired)
     if seen.sandbox.spec.operating_mode is OperatingMode.SUSPENDED:
         return _plan_without_pod(seen, status, now, suspended=True)
+    if (ended := ended_by_queue(seen)) is not None:
+        return _plan_without_pod(seen, status, now, held=ended)
     if end is not None:
         return _record_end(seen, end, now, settings)
+    if (held := held_by_queue(seen)) is not None:
+        return _plan_without_pod(seen, status, now, held=held)
     if status.crashes > settings.recovery.max_crashes:
         return _plan_without_pod(seen, status, now, broken=_too_many_crashes(status))
     return _plan_to_run(seen, now, settings)
@@ -91,6 +112,7 @@ def _plan_without_pod(
     now: float,
     *,
     suspended: bool = False,
+    held: Finding | None = None,
     expired: Finding | None = None,
     broken: Finding | None = None,
 ) -> Plan:
@@ -108,7 +130,7 @@ def _plan_without_pod(
         # Suspending resets the count: after a resume, earlier crashes no longer keep the sandbox down.
         status = replace(status, crashes=0)
     going = Finding(Reason.SUSPENDED if gone else Reason.SUSPENDING)
-    not_ready = expired or broken or going
+    not_ready = expired or broken or held or going
     found = Findings(
         not_ready=not_ready,
         isolated=not_ready,

@@ -35,13 +35,22 @@ class Findings:
 
 
 def with_conditions(status: SandboxStatus, found: Findings, now: float, generation: int) -> SandboxStatus:
-    """The status with all six conditions. A condition whose status is unchanged keeps its transition time."""
+    """The status with the six conditions of each sandbox. An unchanged condition keeps its transition time."""
     known = {one.type: one for one in status.conditions}
     conditions = tuple(
         _kept(known.get(kind.value), _condition(kind, holds, finding), now, generation)
         for kind, (holds, finding) in _all(found).items()
     )
     return replace(status, conditions=conditions, observed_generation=generation)
+
+
+def with_admission(
+    status: SandboxStatus, admitted: bool, finding: Finding, before: SandboxStatus, now: float
+) -> SandboxStatus:
+    """The status with the condition Admitted in front, which `before` may have had."""
+    known, kind = condition(before, ConditionType.ADMITTED), ConditionType.ADMITTED
+    one = _kept(known, _condition(kind, admitted, finding), now, status.observed_generation)
+    return replace(status, conditions=(one, *(other for other in status.conditions if other.type != kind.value)))
 
 
 def _all(found: Findings) -> dict[ConditionType, tuple[bool, Finding]]:

@@ -71,7 +71,14 @@ class Gone:
     sandbox: Sandbox
 
 
-Action = Start | Bind | Stop | Suspend | Resume | AskLease | DropWorkspace | Answer | Gone
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """The declared sandbox with this key has its quota: the operator may make its pod."""
+
+    key: str
+
+
+Action = Start | Bind | Stop | Suspend | Resume | AskLease | DropWorkspace | Answer | Gone | Admit
 
 
 @dataclass(frozen=True, slots=True)

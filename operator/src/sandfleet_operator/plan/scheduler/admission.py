@@ -1,21 +1,39 @@
 """Whether a claim may wait at all."""
 
+from dataclasses import replace
+
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import check_claim, check_id
-from sandfleet_operator.api.values import Claim, State
+from sandfleet_operator.api.values import Amount, Claim, State
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
+from sandfleet_operator.plan.scheduler.queues.quota import is_within, vector
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.starts.shares import namespace_of
 
+# Characters of a name in a refusal.
+MAX_NAME = 80
+
+
+def weighed(claim: Claim, pool: Pool | None) -> Claim:
+    """The claim with what it counts against the quota of its queue."""
+    return claim if pool is None or not claim.queue else replace(claim, amount=pool.template.amount)
+
 
 def admit(
-    claim: Claim, pool: Pool | None, inventory: Inventory, limits: FleetLimits, *, waiting_beside: int = 0
+    claim: Claim,
+    pool: Pool | None,
+    inventory: Inventory,
+    limits: FleetLimits,
+    *,
+    waiting_beside: int = 0,
+    waiting_in: int = 0,
 ) -> None:
     """Raises FleetError for a claim that its pool cannot serve, whatever time it has. None: there is no such pool.
 
-    `waiting_beside` counts the claims that wait in the pool's namespace.
+    `waiting_beside` counts the claims that wait in the pool's namespace, `waiting_in` those of the claim's queue.
     """
     if pool is None:
         # On Kubernetes a pool is called NAMESPACE/NAME, on one machine as its template.
@@ -33,6 +51,8 @@ def admit(
     if claim.keep_workspace and len(inventory.kept_workspaces) >= limits.max_kept_workspaces:
         why = f"{limits.max_kept_workspaces} workspaces are being kept"
         raise _refusal(ClaimReason.TOO_MANY_WORKSPACES, why)
+    if claim.queue:
+        _check_queue(claim, inventory.ledger, waiting_in)
     most = limits.max_waiting_per_namespace
     if most is not None and waiting_beside >= most:
         namespace = namespace_of(claim.pool)
@@ -40,6 +60,21 @@ def admit(
         raise _refusal(ClaimReason.NAMESPACE_QUEUE_FULL, why, namespace)
     if len(inventory.waiting) >= limits.max_waiting:
         raise _refusal(ClaimReason.QUEUE_FULL, f"{limits.max_waiting} claims are waiting")
+
+
+def _check_queue(claim: Claim, ledger: Ledger, waiting: int) -> None:
+    spec, name = ledger.spec(claim.queue), claim.queue[:MAX_NAME]
+    if spec is None:
+        raise _refusal(ClaimReason.QUEUE_NOT_FOUND, f"there is no queue {name!r}", name)
+    if claim.priority and claim.priority not in {one.name for one in spec.priority_classes}:
+        why = f"queue {name} has no priority class {claim.priority[:MAX_NAME]!r}"
+        raise _refusal(ClaimReason.PRIORITY_NOT_FOUND, why, claim.priority[:MAX_NAME])
+    needed, most = vector(claim.amount or Amount(sandboxes=1)), ledger.terms(claim.queue).most
+    if not is_within(needed, most):
+        why = f"one sandbox of pool {claim.pool} is more than queue {name} may ever use"
+        raise _refusal(ClaimReason.QUOTA_TOO_SMALL, why, name)
+    if spec.max_length is not None and waiting >= spec.max_length:
+        raise _refusal(ClaimReason.QUEUE_FULL, f"{waiting} claims wait in queue {name}, which lets no more wait", name)
 
 
 def _check_workspace(workspace_id: str, inventory: Inventory, limits: FleetLimits) -> None:

@@ -3,9 +3,9 @@
 from itertools import islice
 
 from sandfleet_operator.api.values import Sandbox, State
-from sandfleet_operator.plan.scheduler.claim_queue import ClaimQueue
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.queues.ledger import Demands
 from sandfleet_operator.plan.scheduler.refill import Pool, Room, Supply
 from sandfleet_operator.plan.scheduler.starts.shares import StartShares
 
@@ -44,11 +44,11 @@ class Capacity:
         total = self.max_starting - self._replacing()
         return self.shares.share(pool.name, total) if total > 0 else 0
 
-    def want(self, pool: Pool, queue: ClaimQueue, batch: int | None) -> None:
-        """The pool wants starts for the claims of its queue and for its target, `batch` more at most."""
+    def want(self, pool: Pool, demands: Demands, batch: int | None) -> None:
+        """The pool wants starts for claims and for its target, `batch` more at most."""
         starting = self.begun(pool.name)
         # A pool that is full may still replace a warm sandbox.
-        more = min(self.missing(pool, queue), max(1, self.room(pool)))
+        more = min(self.missing(pool, demands), max(1, self.room(pool)))
         if batch is not None:
             more = min(more, batch)
         if pool.max_starting is not None:
@@ -92,12 +92,11 @@ class Capacity:
         """The pool starts nothing for now."""
         self.shares.want(pool.name, self.begun(pool.name))
 
-    def missing(self, pool: Pool, queue: ClaimQueue) -> int:
-        """Starts that the pool needs for the claims of its queue and for its target, beside those in progress."""
-        supply, alone = self.supply(pool), queue.alone()
-        shared = len(queue) - alone
-        spare = max(0, supply.starting - shared)
-        unmet = alone + max(0, shared - supply.starting)
+    def missing(self, pool: Pool, demands: Demands) -> int:
+        """Starts that the pool needs for claims and for its target, beside those in progress."""
+        supply = self.supply(pool)
+        spare = max(0, supply.starting - demands.shared)
+        unmet = demands.alone + max(0, demands.shared - supply.starting)
         return unmet + max(0, supply.target_warm - (supply.warm - supply.stale) - spare)
 
     def dispensable(self, pool: Pool, many: int) -> list[Sandbox]:

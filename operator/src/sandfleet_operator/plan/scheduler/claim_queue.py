@@ -1,16 +1,23 @@
 """Claims that wait: their order and position, why they wait, and when their turn may come."""
 
-import bisect
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Protocol
 
 from sandfleet_operator.api.errors import Code, Problem
 from sandfleet_operator.api.reasons import ClaimReason, QueueReason
-from sandfleet_operator.api.values import Claim, Sandbox
+from sandfleet_operator.api.values import Claim
+from sandfleet_operator.plan.scheduler.queues.ledger import Demands
 from sandfleet_operator.plan.scheduler.starts.health import Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class StartTags:
+    """The start tags that a claim had at its turn: of its queue, and of its holder within the queue."""
+
+    of_queue: float
+    of_holder: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +33,8 @@ class Waiting:
     failures: int = 0
     # The suspended session that it takes on; empty: the claim is for a new one. Its claim names the workspace.
     resumes: str = ""
+    # Of its last turn, so that it has its place again; None before it.
+    start: StartTags | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,103 +56,57 @@ class Queued:
 
 
 class ClaimQueue(Protocol):
-    """The claims of one pool that have no sandbox yet, in the order of their turns."""
+    """The claims of one pool that have no sandbox yet."""
 
     def add(self, waiting: Waiting) -> None: ...
-    def discard(self, waiting: Waiting) -> None:
-        """Removes the claim, if it is in the queue."""
+    def discard(self, waiting: Waiting) -> bool:
+        """Removes the claim; whether it was there."""
+        ...
+
+    def turns(self, now: float) -> Iterator[Waiting]:
+        """The claims that a warm sandbox can serve and that their quotas permit, the next one first.
+
+        Each has to be admitted before the next one is taken.
+        """
+        ...
+
+    def shared(self) -> Iterator[Waiting]:
+        """The claims that any sandbox of the pool can serve, in any order."""
+        ...
+
+    def shared_in_order(self) -> Iterator[Waiting]:
+        """Those of them that their quotas permit, in order of arrival."""
+        ...
+
+    def alone_in_order(self) -> Iterator[Waiting]:
+        """The claims that need a start of their own and that their quotas permit, in order of arrival."""
+        ...
+
+    def demands(self, now: float) -> Demands:
+        """How many claims would be admitted now if there were a sandbox for each."""
         ...
 
     def position(self, waiting: Waiting) -> int:
-        """From 1."""
+        """Among the claims of its queue, from 1."""
         ...
 
-    def alone(self) -> int:
-        """The number of claims that need a start of their own."""
+    def positions(self, now: float) -> dict[int, int]:
+        """Of all claims: the number of the claim → its position."""
+        ...
+
+    def oldest_in(self, queue: str) -> float | None:
+        """When the claim of the queue that waits longest has arrived; None where none waits."""
+        ...
+
+    def reform(self, queue: str) -> None:
+        """The queue's spec has changed."""
         ...
 
     def __iter__(self) -> Iterator[Waiting]:
-        """The next one first."""
+        """In any order."""
         ...
 
     def __len__(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Nomination:
-    """A claim and the warm sandbox that it is to get."""
-
-    waiting: Waiting
-    sandbox: Sandbox
-
-
-class SchedulingPolicy(Protocol):
-    """Which claims of a pool get its warm sandboxes, and in which order."""
-
-    def new_queue(self) -> ClaimQueue:
-        """For one pool."""
-        ...
-
-    def heads(self, queue: ClaimQueue) -> Iterator[Waiting]:
-        """The claims that a warm sandbox can serve, the next one first. Lazy: queues are long."""
-        ...
-
-    def order(self, nominations: list[Nomination]) -> list[Nomination]:
-        """The nominations in the order of their admission."""
-        ...
-
-
-class FirstComeFirstServed:
-    """Each pool serves its claims in the order of their arrival."""
-
-    def new_queue(self) -> ClaimQueue:
-        return ArrivalQueue()
-
-    def heads(self, queue: ClaimQueue) -> Iterator[Waiting]:
-        # A claim on an earlier workspace needs a start of its own.
-        return (one for one in queue if not one.claim.workspace_id)
-
-    def order(self, nominations: list[Nomination]) -> list[Nomination]:
-        return nominations
-
-
-def nominate(heads: Iterable[Waiting], warm: Iterable[Sandbox], most: int) -> list[Nomination]:
-    """Pairs the first `most` heads with warm sandboxes, as far as both go."""
-    return [Nomination(waiting, sandbox) for waiting, sandbox in zip(islice(heads, most), warm, strict=False)]
-
-
-class ArrivalQueue:
-    """Ordered by the number of the arrival, so that a claim that waits again has its old place."""
-
-    def __init__(self) -> None:
-        self._claims: list[Waiting] = []
-        self._alone = 0
-
-    def add(self, waiting: Waiting) -> None:
-        bisect.insort(self._claims, waiting, key=_number)
-        self._alone += bool(waiting.claim.workspace_id)
-
-    def discard(self, waiting: Waiting) -> None:
-        place = self.position(waiting) - 1
-        if place < len(self._claims) and self._claims[place].number == waiting.number:
-            self._alone -= bool(self._claims[place].claim.workspace_id)
-            del self._claims[place]
-
-    def position(self, waiting: Waiting) -> int:
-        return bisect.bisect_left(self._claims, waiting.number, key=_number) + 1
-
-    def alone(self) -> int:
-        return self._alone
-
-    def __iter__(self) -> Iterator[Waiting]:
-        return iter(self._claims)
-
-    def __len__(self) -> int:
-        return len(self._claims)
-
-
-def _number(waiting: Waiting) -> int:
-    return waiting.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +126,12 @@ class Snapshot:
     trouble: Trouble | None = None
 
 
-def why_not(position: int, waiting: Waiting, snapshot: Snapshot) -> WhyNot:
-    """Why the claim at `position` (from 1) still waits."""
+def why_not(position: int, waiting: Waiting, snapshot: Snapshot, quota: WhyNot | None = None) -> WhyNot:
+    """Why the claim at `position` (from 1) still waits. `quota`: why the quota of its queue does not permit it."""
     if snapshot.closed:
         return WhyNot(snapshot.closed, f"the pool hands out nothing now ({snapshot.closed})")
+    if quota and not waiting.sandbox_id:
+        return quota
     if snapshot.full and position > snapshot.starting:
         return WhyNot(QueueReason.SANDBOX_LIMIT.value, "the limit of sandboxes is reached")
     trouble = snapshot.trouble
@@ -203,11 +168,11 @@ class Outlook:
         )
 
 
-def standing(position: int, waiting: Waiting, outlook: Outlook) -> Queued:
+def standing(position: int, waiting: Waiting, outlook: Outlook, quota: WhyNot | None = None) -> Queued:
     """The position, the time and the reason of a claim that waits at `position` (from 1)."""
-    why = why_not(position, waiting, outlook.snapshot)
+    why = why_not(position, waiting, outlook.snapshot, quota)
     hindered = outlook.trouble is not None and why.reason == outlook.trouble.reason
-    blocked = bool(outlook.closed) or hindered or why.reason == QueueReason.SANDBOX_LIMIT.value
+    blocked = bool(outlook.closed) or hindered or why is quota or why.reason == QueueReason.SANDBOX_LIMIT.value
     return Queued(position, None if blocked else _eta(position, outlook), why.reason, why.message)
 
 

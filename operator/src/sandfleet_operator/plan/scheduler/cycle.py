@@ -2,16 +2,22 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from heapq import merge
+from itertools import islice
 
 from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import Nomination, SchedulingPolicy, Snapshot, Waiting, nominate
+from sandfleet_operator.plan.scheduler.claim_queue import Snapshot, Waiting
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
+from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
+from sandfleet_operator.plan.scheduler.queues.ledger import Demands
+from sandfleet_operator.plan.scheduler.queues.places import DECLARED
+from sandfleet_operator.plan.scheduler.queues.weights import arrival, weight_of
 from sandfleet_operator.plan.scheduler.refill import Pool, refill, surplus
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart
 from sandfleet_operator.plan.scheduler.transitions import Transitions
@@ -22,37 +28,65 @@ class SchedulingCycle:
 
     def __init__(
         self,
-        policy: SchedulingPolicy,
         *,
         limits: FleetLimits,
         inventory: Inventory,
         queues: PoolQueues,
         capacity: Capacity,
         transitions: Transitions,
+        declared: DeclaredSandboxes,
         new_id: Callable[[str], str],
     ) -> None:
-        self._policy = policy
         self._limits = limits
         self._inventory = inventory
         self._queues = queues
         self._capacity = capacity
         self._transitions = transitions
+        self._declared = declared
         self._new_id = new_id
 
     def run(self, pool: str, now: float) -> list[Action]:
+        """The cycles of the pool and of those whose claims may use quota that was freed since the last call."""
+        pools = self._freed()
+        return self._run_all(pools if pool in pools else [pool, *pools], now)
+
+    def run_freed(self, now: float) -> list[Action]:
+        """The cycles of the pools whose claims may use quota that was freed since the last call."""
+        return self._run_all(self._freed(), now)
+
+    def _run_all(self, pools: list[str], now: float) -> list[Action]:
+        actions: list[Action] = []
+        while pools:
+            for one in pools:
+                actions += self._run(one, now)
+            pools = self._freed()
+        return actions
+
+    def _freed(self) -> list[str]:
+        """The pools whose claims may use freed quota: those of the queue that borrows least first."""
+        ledger = self._inventory.ledger
+        return self._queues.places.of(ledger.by_share(ledger.take_freed()))
+
+    def _run(self, pool: str, now: float) -> list[Action]:
+        if pool == DECLARED:
+            return list(self._declared.admit(now))
         state = self._queues.get(pool)
         if state is None:
             return self._replace_crashed(now)
-        # 1. Heads: the claims that a warm sandbox can serve, the next one first.
-        heads = self._policy.heads(state.queue)
-        # 2. Snapshot: what the pool can hand out at this moment.
+        actions: list[Action] = []
+        # 1. Heads: of each queue with claims at this pool, the claim whose turn it is within the queue.
+        heads = state.queue.turns(now)
+        # 2. Snapshot: what the pool can hand out at this moment. What quotas leave is asked for each claim.
         snapshot = self._snapshot(state)
-        # 3. Nominate: a warm sandbox for each head, of the present revision first, as far as they go.
-        nominated = self._nominate(state, heads, snapshot, now)
-        # 4. Order: the policy says whose nomination goes first.
-        ordered = self._policy.order(nominated)
-        # 5. Admit: bind the nominated claims, then use the free slots: sessions that crashed go before new starts.
-        actions = [action for one in ordered for action in self._admit(one, now)]
+        # 3. Nominate: the warm sandboxes, those of the present revision first, for heads that their quotas permit.
+        for sandbox in self._nominable(state, snapshot, now):
+            # 4. Order: the policy says which of the heads goes first; the next claim of its queue is a head then.
+            waiting = next(heads, None)
+            if waiting is None:
+                break
+            # 5. Admit: bind the claim to the sandbox; its quota is in use from now on.
+            actions += self._admit(waiting, sandbox, now)
+        # Then use the free slots: sessions that crashed go before new starts.
         actions += self._replace_crashed(now)
         actions += self._refill(state, now)
         # 6. Requeue: all other claims keep their places; why they wait follows from what is left.
@@ -70,14 +104,15 @@ class SchedulingCycle:
             trouble=state.trouble,
         )
 
-    def _nominate(self, state: PoolState, heads: Iterator[Waiting], snapshot: Snapshot, now: float) -> list[Nomination]:
+    def _nominable(self, state: PoolState, snapshot: Snapshot, now: float) -> Iterator[Sandbox]:
+        """The warm sandboxes. Each has to be admitted before the next is taken."""
         if snapshot.closed or not snapshot.warm or (state.trouble and state.trouble.stops_binding(now)):
-            return []
-        warm = self._inventory.of_pool(state.pool.name, State.WARM, state.pool.revision)
-        return nominate(heads, warm, snapshot.warm)
+            return
+        name, revision = state.pool.name, state.pool.revision
+        while (sandbox := next(self._inventory.of_pool(name, State.WARM, revision), None)) is not None:
+            yield sandbox
 
-    def _admit(self, nomination: Nomination, now: float) -> list[Action]:
-        waiting, sandbox = nomination.waiting, nomination.sandbox
+    def _admit(self, waiting: Waiting, sandbox: Sandbox, now: float) -> list[Action]:
         self._reserve(waiting, sandbox)
         return self._transitions.apply(sandbox, lifecycle.assigned(sandbox, waiting, now), now)
 
@@ -102,12 +137,15 @@ class SchedulingCycle:
         if pool.closed or now < state.retry_at:
             self._capacity.rest(pool)
             return []
-        self._capacity.want(pool, state.queue, self._batch(state))
+        demands = state.queue.demands(now)
+        self._capacity.want(pool, demands, self._batch(state, demands))
         supply, room = self._capacity.supply(pool), self._capacity.room_to_start(pool)
-        plan = refill(self._startable(state) if room.slots > 0 else (), supply, room)
+        plan = refill(self._startable(state, demands) if room.slots > 0 else (), supply, room)
         actions: list[Action] = []
         for waiting in plan.dedicated:
-            actions += self._start(pool, waiting, now)
+            # A start before this one may have used the quota.
+            if self._inventory.ledger.judge(waiting.claim.queue, weight_of(waiting)).admits:
+                actions += self._start(pool, waiting, now)
         for _ in range(plan.shared):
             actions += self._start(pool, None, now)
         for sandbox in self._capacity.dispensable(pool, plan.evict or surplus(supply)):
@@ -115,17 +153,22 @@ class SchedulingCycle:
             actions += self._transitions.apply(sandbox, step, now)
         return actions
 
-    def _batch(self, state: PoolState) -> int | None:
+    def _batch(self, state: PoolState, demands: Demands) -> int | None:
         """How many starts may begin before the API server has taken those before; None: any number."""
         if not self._limits.confirms_starts:
             return None
         unmade = self._capacity.unmade(state.pool)
-        if not unmade and not self._capacity.missing(state.pool, state.queue):
+        if not unmade and not self._capacity.missing(state.pool, demands):
             state.batches = SlowStart()
         return max(0, state.batches.window - unmade)
 
-    def _startable(self, state: PoolState) -> Iterator[Waiting]:
-        return (one for one in state.queue if self._may_start(one))
+    def _startable(self, state: PoolState, demands: Demands) -> Iterator[Waiting]:
+        """The claims that starts are for, in order of arrival where some need a start of their own."""
+        if not demands.alone:
+            return islice(state.queue.shared(), demands.shared)
+        shared = islice(state.queue.shared_in_order(), demands.shared)
+        alone = (one for one in state.queue.alone_in_order() if self._may_start(one))
+        return merge(shared, alone, key=arrival)
 
     def _may_start(self, waiting: Waiting) -> bool:
         if waiting.resumes:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from sandfleet_operator.api.values import RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
+from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
+from sandfleet_operator.plan.scheduler.queues.quota import Vector, vector
 
 
 class Inventory:
@@ -19,6 +21,8 @@ class Inventory:
         # Workspaces of released sessions that no sandbox has.
         self.kept_workspaces: set[str] = set()
         self._changed: set[str] = set()
+        # What sandboxes and others use of the quotas of queues.
+        self.ledger = Ledger()
 
     def __len__(self) -> int:
         return len(self._sandboxes)
@@ -30,6 +34,7 @@ class Inventory:
 
     def put(self, sandbox: Sandbox) -> None:
         self._changed.add(sandbox.sandbox_id)
+        self._account(self._sandboxes.get(sandbox.sandbox_id), sandbox)
         self._forget(sandbox.sandbox_id)
         self._sandboxes[sandbox.sandbox_id] = sandbox
         self._by_state[sandbox.state][sandbox.sandbox_id] = None
@@ -42,6 +47,7 @@ class Inventory:
 
     def remove(self, sandbox_id: str) -> None:
         self._changed.add(sandbox_id)
+        self._account(self._sandboxes.get(sandbox_id), None)
         self._forget(sandbox_id)
         del self._sandboxes[sandbox_id]
 
@@ -81,6 +87,16 @@ class Inventory:
     def has_workspace(self, workspace_id: str) -> Sandbox | None:
         return self._sandboxes.get(self._by_workspace.get(workspace_id, ""))
 
+    def _account(self, old: Sandbox | None, new: Sandbox | None) -> None:
+        """A claim uses its queue's quota from its nomination to the end of its session."""
+        before, after = _charge(old), _charge(new)
+        if before == after:
+            return
+        if after is not None:
+            self.ledger.charge(*after)
+        if before is not None:
+            self.ledger.discharge(*before)
+
     def _forget(self, sandbox_id: str) -> None:
         old = self._sandboxes.get(sandbox_id)
         if old is None:
@@ -100,3 +116,12 @@ class Inventory:
             del revisions[old.revision]
         if not revisions:
             del self._by_pool[old.pool, old.state]
+
+
+def _charge(sandbox: Sandbox | None) -> tuple[str, Vector] | None:
+    """The queue whose quota the sandbox uses, and how much of it; None where it uses none, as while it is suspended."""
+    free = {State.ENDED, State.SUSPENDED}
+    claim = sandbox.claim if sandbox is not None and sandbox.state not in free else None
+    if claim is None or not claim.queue or claim.amount is None:
+        return None
+    return claim.queue, vector(claim.amount)

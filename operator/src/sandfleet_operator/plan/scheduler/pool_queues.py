@@ -1,11 +1,10 @@
 """Each pool's queue of claims, and what else is known of the pool. It holds values and decides nothing."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from sandfleet_operator.api.conditions import PoolReason
-from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.values import Claim, RequestKey, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import (
@@ -15,11 +14,15 @@ from sandfleet_operator.plan.scheduler.claim_queue import (
     Snapshot,
     Waiting,
     WhyNot,
-    overdue_problem,
     standing,
     why_not,
 )
 from sandfleet_operator.plan.scheduler.inventory import Inventory
+from sandfleet_operator.plan.scheduler.queues.explain import why_quota
+from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue, Policy
+from sandfleet_operator.plan.scheduler.queues.places import DECLARED, Places
+from sandfleet_operator.plan.scheduler.queues.quota import Vector
+from sandfleet_operator.plan.scheduler.queues.weights import weight_of
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart, StartHealth, Trouble
 from sandfleet_operator.plan.scheduler.starts.shares import namespace_of
@@ -59,14 +62,17 @@ class PoolState:
 
 
 class PoolQueues:
-    def __init__(self, inventory: Inventory, new_queue: Callable[[], ClaimQueue], pools: Iterable[Pool]) -> None:
+    def __init__(self, inventory: Inventory, policy: Policy, pools: Iterable[Pool]) -> None:
         self._inventory = inventory
-        self._new_queue = new_queue
-        self._states = {pool.name: PoolState(pool, new_queue()) for pool in pools}
+        self._policy = policy
+        self._states: dict[str, PoolState] = {}
         # Namespace → claims that wait there.
         self._waiting: Counter[str] = Counter()
         # Claims that have ever come.
         self._arrivals = 0
+        self.places = Places()
+        for pool in pools:
+            self.open(pool)
 
     def get(self, pool: str) -> PoolState | None:
         return self._states.get(pool)
@@ -75,17 +81,17 @@ class PoolQueues:
         return list(self._states.values())
 
     def open(self, pool: Pool) -> None:
-        self._states[pool.name] = PoolState(pool, self._new_queue())
+        self._states[pool.name] = PoolState(pool, FairQueue(self._inventory.ledger, self._policy))
 
     def close(self, pool: str) -> None:
         del self._states[pool]
 
     def put(self, waiting: Waiting) -> None:
         """Records the claim. It is in the queue only while no sandbox is on its way to it."""
-        queue = self._states[waiting.claim.pool].queue
-        queue.discard(waiting)
+        self._discard(waiting)
         if not waiting.sandbox_id:
-            queue.add(waiting)
+            self._states[waiting.claim.pool].queue.add(waiting)
+            self.places.arrive(waiting.claim.queue, waiting.claim.pool)
         if waiting.claim.key not in self._inventory.waiting:
             self._waiting[namespace_of(waiting.claim.pool)] += 1
         self._inventory.waiting[waiting.claim.key] = waiting
@@ -110,9 +116,18 @@ class PoolQueues:
         """Removes the claim, and returns it if it waited."""
         waiting = self._inventory.waiting.pop(key, None)
         if waiting is not None:
-            self._states[waiting.claim.pool].queue.discard(waiting)
+            self._discard(waiting)
             self._waiting[namespace_of(waiting.claim.pool)] -= 1
         return waiting
+
+    def _discard(self, waiting: Waiting) -> None:
+        if self._states[waiting.claim.pool].queue.discard(waiting):
+            self.places.leave(waiting.claim.queue, waiting.claim.pool)
+
+    def oldest_in(self, queue: str) -> float | None:
+        """When the claim of the queue that waits longest for a sandbox has arrived; None where none waits."""
+        states = (self._states[pool] for pool in self.places.of([queue]) if pool != DECLARED)
+        return min((found for one in states if (found := one.queue.oldest_in(queue)) is not None), default=None)
 
     def start_timeout(self, pool: str) -> float | None:
         """Of the pool's own; None if it has none."""
@@ -133,32 +148,36 @@ class PoolQueues:
         if waiting is None or self.is_binding(waiting):
             return None
         state = self._states[waiting.claim.pool]
-        return why_not(state.queue.position(waiting), waiting, state.left)
-
-    def overdue(self, waiting: Waiting, capacity: Capacity) -> Problem:
-        """Why the claim was not served within its longest wait."""
-        state = self._states[waiting.claim.pool]
-        why, trouble = self.why_not(waiting.claim.key), state.trouble
-        return overdue_problem(
-            waiting,
-            full=capacity.room(state.pool) <= 0,
-            closed=state.pool.closed,
-            trouble=trouble if trouble and why and why.reason == trouble.reason else None,
-        )
+        return why_not(state.queue.position(waiting), waiting, state.left, self._why_quota(waiting))
 
     def standings(self, capacity: Capacity, now: float, only: RequestKey | None) -> dict[RequestKey, Queued]:
         """The standing of each waiting claim, or of one of them."""
-        wanted = self._inventory.waiting.values() if only is None else [self._inventory.waiting.get(only)]
-        outlooks: dict[str, Outlook] = {}
-        found: dict[RequestKey, Queued] = {}
-        for waiting in wanted:
+        if only is not None:
+            waiting = self._inventory.waiting.get(only)
             if waiting is None or self.is_binding(waiting):
-                continue
+                return {}
             state = self._states[waiting.claim.pool]
-            outlook = outlooks.get(state.pool.name) or self._outlook(state, capacity, now)
-            outlooks[state.pool.name] = outlook
-            found[waiting.claim.key] = standing(state.queue.position(waiting), waiting, outlook)
+            outlook, quota = self._outlook(state, capacity, now), self._why_quota(waiting)
+            return {only: standing(state.queue.position(waiting), waiting, outlook, quota)}
+        found: dict[RequestKey, Queued] = {}
+        for state in self._states.values():
+            if len(state.queue):
+                found |= self._standings_at(state, capacity, now)
         return found
+
+    def _standings_at(self, state: PoolState, capacity: Capacity, now: float) -> dict[RequestKey, Queued]:
+        positions, outlook = state.queue.positions(now), self._outlook(state, capacity, now)
+        quotas: dict[tuple[str, Vector], WhyNot | None] = {}
+        found: dict[RequestKey, Queued] = {}
+        for waiting in state.queue:
+            key = waiting.claim.queue, weight_of(waiting)
+            if key not in quotas:
+                quotas[key] = self._why_quota(waiting)
+            found[waiting.claim.key] = standing(positions[waiting.number], waiting, outlook, quotas[key])
+        return found
+
+    def _why_quota(self, waiting: Waiting) -> WhyNot | None:
+        return why_quota(self._inventory.ledger, waiting.claim.queue, weight_of(waiting))
 
     def _outlook(self, state: PoolState, capacity: Capacity, now: float) -> Outlook:
         starting = self._inventory.of_pool(state.pool.name, State.STARTING)

@@ -9,31 +9,28 @@ from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.validate import MAX_LEASE
 from sandfleet_operator.api.values import Claim, Exit, RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
-from sandfleet_operator.plan.scheduler.actions import Action, Answer, AskLease
-from sandfleet_operator.plan.scheduler.admission import admit
+from sandfleet_operator.plan.scheduler.actions import Action, Answer
+from sandfleet_operator.plan.scheduler.admission import admit, weighed
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import (
-    FirstComeFirstServed,
-    Queued,
-    SchedulingPolicy,
-    WhyNot,
-    observed,
-)
+from sandfleet_operator.plan.scheduler.claim_queue import Queued, WhyNot, observed
 from sandfleet_operator.plan.scheduler.cycle import SchedulingCycle
+from sandfleet_operator.plan.scheduler.deadlines import Deadlines
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.lifecycle import Step
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolSummary, summary
+from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
+from sandfleet_operator.plan.scheduler.queues.events import QueueEvents
+from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, Policy
+from sandfleet_operator.plan.scheduler.queues.places import DECLARED
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.sessions.suspension import Suspensions
 from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
-FIRST_COME_FIRST_SERVED = FirstComeFirstServed()
-
 
 class Scheduler:
-    """Each event is a method that returns what to do about it. Not thread-safe."""
+    """Each event is a method that returns what to do about it, of `queues` for theirs. Not thread-safe."""
 
     def __init__(
         self,
@@ -41,22 +38,29 @@ class Scheduler:
         limits: FleetLimits,
         *,
         new_id: Callable[[str], str],
-        policy: SchedulingPolicy = FIRST_COME_FIRST_SERVED,
+        policy: Policy = FAIR,
     ) -> None:
         """`new_id` makes a name for something of the given pool."""
         self.limits = limits
         self.inventory = Inventory()
         self.capacity = Capacity(self.inventory, limits)
-        self._queues = PoolQueues(self.inventory, policy.new_queue, pools)
+        self._queues = PoolQueues(self.inventory, policy, pools)
         self._transitions = Transitions(self.inventory, self._queues, limits)
+        self._deadlines = Deadlines(
+            limits, self.inventory, queues=self._queues, capacity=self.capacity, transitions=self._transitions
+        )
+        declared = DeclaredSandboxes(self.inventory.ledger, self._queues.places, policy)
         self._cycle = SchedulingCycle(
-            policy,
             limits=limits,
             inventory=self.inventory,
             queues=self._queues,
             capacity=self.capacity,
             transitions=self._transitions,
+            declared=declared,
             new_id=new_id,
+        )
+        self.queues = QueueEvents(
+            self.inventory, self._queues, transitions=self._transitions, cycle=self._cycle, declared=declared
         )
         self.suspensions = Suspensions(self.inventory, self._queues, self._cycle, self._transitions, limits)
 
@@ -120,8 +124,10 @@ class Scheduler:
             return [Answer(claim.key, self.session(session.sandbox_id, now))]
         if (problem := self._transitions.ended_claims.get(claim.key)) is not None:
             raise FleetError(problem)
-        beside = self._queues.waiting_beside(claim.pool)
-        admit(claim, self.pool(claim.pool), self.inventory, self.limits, waiting_beside=beside)
+        pool, beside = self.pool(claim.pool), self._queues.waiting_beside(claim.pool)
+        claim = weighed(claim, pool)
+        waiting_in = self._queues.places.waiting(claim.queue)
+        admit(claim, pool, self.inventory, self.limits, waiting_beside=beside, waiting_in=waiting_in)
         self._queues.arrive(claim, now)
         return self._cycle.run(claim.pool, now)
 
@@ -263,36 +269,10 @@ class Scheduler:
 
     def tick(self, now: float) -> list[Action]:
         """Time has passed. Called several times a second, so that deadlines are kept."""
-        actions: list[Action] = []
-        for waiting in list(self.inventory.waiting.values()):
-            if now >= waiting.deadline and not self._queues.is_binding(waiting):
-                problem = self._queues.overdue(waiting, self.capacity)
-                actions += self._transitions.refuse(waiting, problem, now)
-        for sandbox in self.inventory.all():
-            timeout = self._queues.start_timeout(sandbox.pool) or self.limits.start_timeout
-            if self.capacity.start_is_overdue(sandbox, timeout, now):
-                why = f"cannot start a sandbox: not ready within {timeout:g} s"
-                actions += self._transitions.apply(
-                    sandbox, lifecycle.unfit(sandbox, ClaimReason.START_TIMEOUT.problem(why)), now
-                )
-            elif self.capacity.lease_is_over(sandbox, now):
-                actions += self._lease_over(sandbox, now)
-            else:
-                actions += self.suspensions.look(sandbox, now)
+        actions = [*self._deadlines.pass_to(now), *self.queues.drain(now)]
         for state in self._queues.all():
-            if state.trouble is not None and state.trouble.is_stale(now):
-                state.trouble = None
             actions += self._cycle.run(state.pool.name, now)
-        return actions
-
-    def _lease_over(self, sandbox: Sandbox, now: float) -> list[Action]:
-        """Ends the sandbox, unless an earlier leader may have renewed its lease: then its executor is asked first."""
-        if not self.capacity.lease_is_doubtful(sandbox, now):
-            return self._transitions.apply(sandbox, lifecycle.ended(sandbox, EndReason.LEASE_EXPIRED.value), now)
-        if sandbox.lease_asked is not None:
-            return []
-        self.inventory.put(replace(sandbox, lease_asked=now))
-        return [AskLease(sandbox)]
+        return [*actions, *self._cycle.run(DECLARED, now)]
 
     # Queries.
 
@@ -300,15 +280,11 @@ class Scheduler:
         """A claimed sandbox. Raises FleetError with NOT_FOUND."""
         sandbox = self.inventory.get(sandbox_id)
         live = sandbox is not None and sandbox.bound and sandbox.state is not State.ENDED
-        if sandbox is not None and live and self._has_time(sandbox, now):
+        if sandbox is not None and live and self._deadlines.has_time(sandbox, now):
             return sandbox
         reason = EndReason.LEASE_EXPIRED.value if live else self._transitions.ended_sandboxes.get(sandbox_id)
         why = f"it ended: {reason}" if reason else "there is none of that id"
         raise ClaimReason.SANDBOX_NOT_FOUND.error(f"cannot find sandbox {sandbox_id[:80]!r}: {why}", sandbox_id[:80])
-
-    def _has_time(self, sandbox: Sandbox, now: float) -> bool:
-        expires = sandbox.lease_expires
-        return expires is None or now < expires or self.capacity.lease_is_doubtful(sandbox, now)
 
     def standings(self, now: float, only: RequestKey | None = None) -> dict[RequestKey, Queued]:
         """The standing of each waiting claim, or of one of them."""

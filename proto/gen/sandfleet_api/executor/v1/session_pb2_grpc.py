@@ -100,7 +100,8 @@ class SessionServiceServicer:
     def Open(self, request, context):
         """Binds the sandbox to a session, or renews the lease of the one that it is bound to.
         FAILED_PRECONDITION  another session has it (reason SessionMismatch). Not to be retried.
-        INVALID_ARGUMENT     malformed id, lease, environment or limits, or a limit above the template's. Not to be retried.
+        INVALID_ARGUMENT     malformed id, lease, environment, limits or mounts, a limit above the template's, or a mount whose folder is
+        none. Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

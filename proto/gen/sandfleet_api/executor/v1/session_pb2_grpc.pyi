@@ -40,7 +40,8 @@ class SessionServiceStub:
     Open: _grpc.UnaryUnaryMultiCallable[_session_pb2.OpenRequest, _session_pb2.OpenResponse]
     """Binds the sandbox to a session, or renews the lease of the one that it is bound to.
       FAILED_PRECONDITION  another session has it (reason SessionMismatch). Not to be retried.
-      INVALID_ARGUMENT     malformed id, lease, environment or limits, or a limit above the template's. Not to be retried.
+      INVALID_ARGUMENT     malformed id, lease, environment, limits or mounts, a limit above the template's, or a mount whose folder is
+                           none. Not to be retried.
     """
     Suspend: _grpc.UnaryUnaryMultiCallable[_session_pb2.SuspendRequest, _session_pb2.SuspendResponse]
     """Keeps for the next executor on this workspace what else would end with the processes: the variables of the contexts, and the
@@ -93,7 +94,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     Open: _aio.UnaryUnaryMultiCallable[_session_pb2.OpenRequest, _session_pb2.OpenResponse]  # type: ignore[assignment]
     """Binds the sandbox to a session, or renews the lease of the one that it is bound to.
       FAILED_PRECONDITION  another session has it (reason SessionMismatch). Not to be retried.
-      INVALID_ARGUMENT     malformed id, lease, environment or limits, or a limit above the template's. Not to be retried.
+      INVALID_ARGUMENT     malformed id, lease, environment, limits or mounts, a limit above the template's, or a mount whose folder is
+                           none. Not to be retried.
     """
     Suspend: _aio.UnaryUnaryMultiCallable[_session_pb2.SuspendRequest, _session_pb2.SuspendResponse]  # type: ignore[assignment]
     """Keeps for the next executor on this workspace what else would end with the processes: the variables of the contexts, and the
@@ -149,7 +151,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.OpenResponse, _abc.Awaitable[_session_pb2.OpenResponse]]:
         """Binds the sandbox to a session, or renews the lease of the one that it is bound to.
           FAILED_PRECONDITION  another session has it (reason SessionMismatch). Not to be retried.
-          INVALID_ARGUMENT     malformed id, lease, environment or limits, or a limit above the template's. Not to be retried.
+          INVALID_ARGUMENT     malformed id, lease, environment, limits or mounts, a limit above the template's, or a mount whose folder is
+                               none. Not to be retried.
         """
 
     @_abc_1.abstractmethod

@@ -1,5 +1,7 @@
 """The session namespace as arguments of bubblewrap."""
 
+import itertools
+
 import pytest
 from sandfleet_executor.core.session import bwrap
 from sandfleet_executor.core.session.bwrap import Host
@@ -19,10 +21,16 @@ def host(**change):
     return Host(**{**values, **change})
 
 
-def arguments(of=None, *, user_id=5000, tmp_bytes=1000):
+def arguments(of=None, *, user_id=5000, tmp_bytes=1000, mounts=()):
     fds = range(10, 10 + len(bwrap.data_files()))
     return bwrap.arguments(
-        of or host(), workspace="/state/w", tmp_bytes=tmp_bytes, user_id=user_id, data_fds=fds, info_fd=9
+        of or host(),
+        workspace="/state/w",
+        mounts=mounts,
+        tmp_bytes=tmp_bytes,
+        user_id=user_id,
+        data_fds=fds,
+        info_fd=9,
     )
 
 
@@ -52,6 +60,13 @@ def test_the_root_and_the_devices_become_read_only_after_everything_is_mounted()
     remounts = [at for at, word in enumerate(found) if word == "--remount-ro"]
     assert [found[at + 1] for at in remounts] == ["/dev", "/"]
     assert min(remounts) > last_mount
+
+
+def test_folders_are_mounted_before_the_root_is_read_only_and_what_lies_above_them_is_made():
+    found = arguments(mounts=[("/state/w/home", "/home/user")])
+    assert pairs(found, "--bind") == [("/state/w", "/workspace"), ("/state/w/home", "/home/user")]
+    assert found.index("/home/user") < found.index("--remount-ro")
+    assert ("--dir", "/home") in itertools.pairwise(found)
 
 
 @pytest.mark.parametrize(
@@ -127,8 +142,21 @@ def test_every_process_starts_with_a_fixed_seed_zone_locale_and_count_of_threads
     assert {name: value for name, value in found.items() if name.endswith("_THREADS")} == {
         f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
     }
-    # What is installed into the workspace never comes before the system's.
-    assert found["PATH"].split(":")[0] == "/srv/venv/bin"
+    # What is installed into the workspace never comes before the system's; only the session's pip does.
+    assert found["PATH"].split(":")[:2] == ["/opt/sandfleet/_sandfleet_worker/shims/bin", "/srv/venv/bin"]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, {"A": "own", "PYTHONPATH": "/own"}),
+        ({"A": "given", "B": ""}, {"A": "given", "B": "", "PYTHONPATH": "/own"}),
+        ({"PYTHONPATH": "/given"}, {"A": "own", "PYTHONPATH": "/given:/own"}),
+        ({"PYTHONPATH": ""}, {"A": "own", "PYTHONPATH": ""}),
+    ],
+)
+def test_given_variables_come_over_the_session_s_and_a_given_path_comes_before_its_own(given, found):
+    assert bwrap.with_own(given, {"A": "own", "PYTHONPATH": "/own"}) == found
 
 
 def test_an_interpreter_below_tmp_is_mounted_after_tmp_and_its_folders_can_be_entered():

@@ -1,5 +1,6 @@
 """Inline templates under the installation's ceiling. Each row of the tables is a sentence."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -46,6 +47,8 @@ GETS = [
     ("an unwritten number of processes is lowered", {"executionLimits": {"processes": 64}}, {}, lambda r: r.limits.processes, 64),
     ("an unwritten timeout is lowered, and the default one with it", {"executionLimits": {"maxTimeoutSeconds": 60}}, {}, lambda r: (r.limits.max_timeout, r.limits.default_timeout), (60.0, 60.0)),
     ("a written longest timeout lowers the default one", {}, {"executionLimits": {"maxTimeoutSeconds": 60}}, lambda r: (r.limits.max_timeout, r.limits.default_timeout), (60.0, 60.0)),
+    ("no longest timeout where the installation has none", {"executionLimits": {"maxTimeoutSeconds": 0}}, {"executionLimits": {"maxTimeoutSeconds": 0}}, lambda r: (r.limits.max_timeout, r.limits.default_timeout), (math.inf, 300.0)),
+    ("an unwritten longest timeout is the default under a ceiling without one", {"executionLimits": {"maxTimeoutSeconds": 0}}, {}, lambda r: r.limits.max_timeout, 3600.0),
     ("unwritten contracts are the installation's, and its first one counts", {"contracts": ["Reviewed", "Brokered"]}, {}, lambda r: r.contract.value, "reviewed"),
     ("an unset lifetime is the longest allowed", {"maxLifetimeSeconds": 60}, {}, lambda r: r.lifetime, 60.0),
     ("unset egress is none, even if the ceiling allows some", {"egress": {"allow": [{"cidr": "203.0.113.0/24"}]}}, {}, lambda r: r.egress.allow, ()),
@@ -65,6 +68,7 @@ REFUSED = [
     ("disk", {}, storage("5Gi"), "AboveTemplate", "cannot set resources.limits.ephemeral-storage to 5120Mi: the installation allows 4096Mi"),
     ("the workspace", {}, {"workspace": {"size": "2Gi"}}, "AboveTemplate", "cannot set workspace.size to 2048Mi: the installation allows 1024Mi"),
     ("a limit of the executor", {}, {"executionLimits": {"executions": 33}}, "AboveTemplate", "cannot set executionLimits.executions to 33: the installation allows 32"),
+    ("no longest timeout", {}, {"executionLimits": {"maxTimeoutSeconds": 0}}, "AboveTemplate", "cannot set executionLimits.maxTimeoutSeconds to 0 (no longest one): the installation allows 3600"),
     ("a lifetime", {"maxLifetimeSeconds": 60}, {"maxLifetimeSeconds": 61}, "AboveTemplate", "cannot set maxLifetimeSeconds to 61: the installation allows 60"),
     ("a storage class", {"workspace": {"storageClassName": "slow"}}, {"workspace": {"storageClassName": "fast"}}, "AboveTemplate", "cannot set workspace.storageClassName to 'fast': the installation allows 'slow'"),
     ("a contract", {}, {"contracts": ["Reviewed"]}, "ContractNotAllowed", "cannot take contract Reviewed: the installation allows Autonomous"),

@@ -1,13 +1,14 @@
 """A sandbox's owner can lower what its template allows, never raise it."""
 
 import ipaddress
+import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kinds.template import Contract, Egress, EgressRule, Port, Resources, Retention, Workspace
-from sandfleet_operator.api.limits import BOUNDS, Limits
+from sandfleet_operator.api.limits import BOUNDS, TEMPLATE_LIMITS, Limits
 from sandfleet_operator.api.table import table
 from sandfleet_operator.plan.pods.egress import first_outside
 from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
@@ -70,6 +71,20 @@ def test_the_spec_may_lower(what, changes, look, expected) -> None:
     assert look(made(GENEROUS, a_spec(**changes))) == expected
 
 
+@pytest.mark.parametrize(
+    ("wish", "longest", "default"),
+    [
+        (Limits(), math.inf, 300.0),
+        (Limits(max_timeout=math.inf, default_timeout=9.0), math.inf, 9.0),
+        (Limits(max_timeout=1e6), 1e6, 300.0),
+        (Limits(max_timeout=10.0), 10.0, 10.0),
+    ],
+)
+def test_a_template_without_a_longest_timeout_takes_any(wish, longest, default) -> None:
+    result = made(a_template(limits=replace(TEMPLATE_LIMITS, max_timeout=math.inf)), a_spec(limits=wish))
+    assert (result.limits.max_timeout, result.limits.default_timeout) == (longest, default)
+
+
 RAISED = [
     ({"resources": Resources(cpu=1.5)}, "AboveTemplate", "cannot set resources.limits.cpu to 1.5: the template allows 1"),
     ({"resources": Resources(memory=4 * GIB)}, "AboveTemplate", "cannot set resources.limits.memory to 4096Mi: the template allows 2048Mi"),
@@ -79,6 +94,8 @@ RAISED = [
     ({"limits": Limits(disk_bytes=11 * GIB)}, "AboveTemplate", "cannot set executionLimits.disk to 11264Mi: the template allows 10240Mi"),
     ({"limits": Limits(tmp_bytes=GIB)}, "AboveTemplate", "cannot set executionLimits.tmp to 1024Mi: the template allows 256Mi"),
     ({"limits": Limits(max_timeout=3601.0)}, "AboveTemplate", "cannot set executionLimits.maxTimeoutSeconds to 3601: the template allows 3600"),
+    ({"limits": Limits(max_timeout=math.inf)}, "AboveTemplate", "cannot set executionLimits.maxTimeoutSeconds to 0 (no longest one): the template allows 3600"),
+    ({"limits": Limits(default_timeout=math.inf)}, "InvalidSpec", "cannot set executionLimits.defaultTimeoutSeconds to inf: it has to be a number above 0"),
     ({"workspace": Workspace(size=2 * GIB)}, "AboveTemplate", "cannot set workspace.size to 2048Mi: the template allows 1024Mi"),
     ({"lifetime": 3601.0}, "AboveTemplate", "cannot set lifetimeSeconds to 3601: the template allows 3600"),
     ({"lifetime": 0.0}, "InvalidSpec", "cannot set lifetimeSeconds to 0: it has to be a number above 0"),

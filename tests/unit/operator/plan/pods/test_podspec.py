@@ -1,6 +1,7 @@
 """The pod and the volume of a sandbox."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,16 @@ def test_the_executor_accepts_its_configuration() -> None:
     config = ExecutorConfig.parse({**told(a_pod(lease=60.0)), "sandbox_uid": "u1"})
     assert (config.listen, config.network, config.isolation) == ("0.0.0.0:50051", "pod", "namespace")
     assert (config.lease, config.limits.memory_bytes) == (60.0, 2 * GIB - 192 * MIB)
+
+
+def test_a_template_without_a_longest_timeout_gives_an_executor_without_one() -> None:
+    template = sandbox_template(
+        an_object("SandboxTemplate", {"image": IMAGE, "executionLimits": {"maxTimeoutSeconds": 0}})
+    ).spec
+    config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u1"})
+    assert (config.limits.max_timeout, config.limits.longest_timeout) == (0, math.inf)
+    # Control: the default template has one.
+    assert ExecutorConfig.parse({**told(a_pod()), "sandbox_uid": "u1"}).limits.longest_timeout == 3600
 
 
 @given(st.text(st.sampled_from("$()HOMEx {}")))

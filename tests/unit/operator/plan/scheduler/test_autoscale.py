@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sandfleet_operator.plan.scheduler.autoscale import (
+from sandfleet_operator.plan.scheduler.starts.autoscale import (
     PANIC_SECONDS,
     STABLE_SECONDS,
     Bounds,

@@ -5,7 +5,6 @@ from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import Code
 from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.plan.scheduler.claim_queue import (
-    ArrivalQueue,
     Outlook,
     Queued,
     observed,
@@ -13,6 +12,8 @@ from sandfleet_operator.plan.scheduler.claim_queue import (
     standing,
 )
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue
+from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
 from sandfleet_operator.plan.scheduler.recent import Recent
 from sandfleet_operator.plan.scheduler.refill import Refill, Room, Supply, refill, surplus
 from sandfleet_operator.plan.scheduler.sessions.recovery import EndSession, Replace, after_exit
@@ -114,16 +115,15 @@ def test_lost_starts_back_off_to_a_limit():
 
 
 def test_first_come_is_first_served_also_after_waiting_again():
-    line = ArrivalQueue()
+    queue = FairQueue(Ledger())
     for one in (POOL3, POOL1, POOL2):
-        line.add(one)
-    assert list(line) == [POOL1, POOL2, POOL3]
-    assert [line.position(one) for one in (POOL1, POOL2, POOL3)] == [1, 2, 3]
-    line.discard(POOL1)
-    line.discard(POOL1)
-    assert (list(line), len(line)) == ([POOL2, POOL3], 2)
-    line.add(POOL1)
-    assert next(iter(line)) == POOL1
+        queue.add(one)
+    assert queue.positions(NOW) == {1: 1, 2: 2, 3: 3}
+    assert [queue.position(one) for one in (POOL1, POOL2, POOL3)] == [1, 2, 3]
+    assert (queue.discard(POOL1), queue.discard(POOL1)) == (True, False)
+    assert (queue.positions(NOW), len(queue)) == ({2: 1, 3: 2}, 2)
+    queue.add(POOL1)
+    assert next(queue.turns(NOW)).claim == POOL1.claim
 
 
 def outlook(*ages, takes=2.0, full=False):

@@ -328,6 +328,20 @@ def test_a_start_that_takes_too_long_is_ended():
     assert [one.sandbox.sandbox_uid for one in of_kind(scheduler.tick(NOW + 60), Stop)] == [start.sandbox.sandbox_uid]
 
 
+def test_a_claim_whose_starts_all_take_too_long_is_refused_as_late_and_not_as_a_defect():
+    scheduler = a_scheduler(start_timeout=60.0, target_warm=0, start_attempts=3)
+    actions, now = scheduler.ask(a_claim(max_wait=3600.0), NOW), NOW
+    for _ in range(3):
+        assert answers(actions) == {}
+        (start,) = of_kind(actions, Start)
+        now += 60
+        actions = [*scheduler.tick(now), *scheduler.exited(start.sandbox.sandbox_uid, Exit(signal="SIGKILL"), now)]
+        now += 60
+        actions += scheduler.tick(now) if not answers(actions) else []
+    problem = answers(actions)["r1"]
+    assert (problem.code, problem.reason, problem.retryable) == (Code.DEADLINE_EXCEEDED, "StartTimeout", True)
+
+
 def refusal(scheduler, claim):
     with pytest.raises(FleetError) as caught:
         scheduler.ask(claim, NOW)

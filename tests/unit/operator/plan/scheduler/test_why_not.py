@@ -1,17 +1,13 @@
 """What a cycle says of the claims that it does not admit."""
 
 import pytest
-from sandfleet_operator.plan.scheduler.claim_queue import (
-    ArrivalQueue,
-    FirstComeFirstServed,
-    Snapshot,
-    nominate,
-    why_not,
-)
+from sandfleet_operator.plan.scheduler.claim_queue import Snapshot, why_not
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue
+from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
-from support.fleet.builders import NOW, TEMPLATE, a_claim, a_sandbox, a_waiting
+from support.fleet.builders import NOW, TEMPLATE, a_claim, a_waiting
 
 
 @pytest.mark.parametrize(
@@ -33,18 +29,17 @@ def test_a_claim_with_a_start_of_its_own_waits_for_a_cold_start():
     assert why_not(1, a_waiting(1, sandbox_id="own"), Snapshot(starting=1)).reason == "ColdStart"
 
 
-def test_first_come_first_served_nominates_in_the_order_of_arrival_and_skips_earlier_workspaces():
-    policy, queue = FirstComeFirstServed(), ArrivalQueue()
-    first, old, second = (
-        a_waiting(1),
-        a_waiting(2, claim=a_claim("old", workspace_id="workspace-old")),
-        a_waiting(3),
-    )
+def test_without_queues_turns_go_by_arrival_and_a_claim_on_an_earlier_workspace_waits_beside():
+    queue = FairQueue(Ledger())
+    first, old, second = a_waiting(1), a_waiting(2, claim=a_claim("old", workspace_id="workspace-old")), a_waiting(3)
     for one in (second, old, first):
         queue.add(one)
-    warm = [a_sandbox(sandbox_id=f"sandbox-{number}") for number in range(3)]
-    nominated = nominate(policy.heads(queue), warm, 3)
-    assert [(one.waiting, one.sandbox) for one in policy.order(nominated)] == [(first, warm[0]), (second, warm[1])]
+    served = []
+    for one in queue.turns(NOW):
+        served.append(one.number)
+        queue.discard(one)
+    assert served == [1, 3]
+    assert list(queue.alone_in_order()) == [old]
 
 
 def test_a_cycle_keeps_why_it_admitted_no_claim_until_the_claim_leaves():

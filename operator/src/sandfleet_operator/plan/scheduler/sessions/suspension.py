@@ -3,8 +3,8 @@
 import math
 from dataclasses import replace
 
-from sandfleet_operator.api.reasons import ClaimReason, EndReason
-from sandfleet_operator.api.values import ASLEEP, Sandbox, State
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.values import ASLEEP, Claim, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
 from sandfleet_operator.plan.scheduler.cycle import SchedulingCycle
@@ -12,6 +12,8 @@ from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.lifecycle import Step
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
+from sandfleet_operator.plan.scheduler.queues.quota import Verdict, vector
+from sandfleet_operator.plan.scheduler.queues.weights import ONE_SANDBOX
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 
@@ -69,26 +71,21 @@ class Suspensions:
             return [Answer(claim.key, sandbox)]
         if sandbox.state is State.RESUMING or claim.key in self._inventory.waiting:
             return []
-        state = self._queues.get(claim.pool)
-        if sandbox.state is State.SUSPENDED and (state is None or state.pool.closed):
+        state, quota = self._queues.get(claim.pool), self._quota(claim)
+        if sandbox.state is State.SUSPENDED and quota.admits and (state is None or state.pool.closed):
             # A session keeps what it was made of, also without its pool.
             return self._cycle.resume(sandbox, now)
         if state is None:
-            why = "cannot resume the sandbox: it is still ending"
-            raise ClaimReason.STILL_ENDING.error(why, sandbox.sandbox_id)
-        wanted = replace(claim, workspace_id=sandbox.workspace_id, max_wait=max_wait)
+            why = "cannot resume the sandbox: its pool is gone, and it is still ending or its queue has no quota for it"
+            raise ClaimReason.SANDBOX_LIMIT.error(why, sandbox.sandbox_id)
+        # A gang is bound as one; its sandboxes are suspended and resumed one by one.
+        wanted = replace(claim, workspace_id=sandbox.workspace_id, max_wait=max_wait, gang=None)
         self._queues.arrive(wanted, now, resumes=sandbox.sandbox_id)
         return self._cycle.run(claim.pool, now)
 
-    def look(self, sandbox: Sandbox, now: float) -> list[Action]:
-        """Time has passed."""
-        until = sandbox.suspended_until
-        if sandbox.state not in ASLEEP or until is None or now < until:
-            return []
-        if sandbox.claim is not None and sandbox.claim.key in self._inventory.waiting:
-            # A caller is about to have it.
-            return []
-        return self._transitions.apply(sandbox, lifecycle.ended(sandbox, EndReason.SUSPENSION_OVER.value), now)
+    def _quota(self, claim: Claim) -> Verdict:
+        amount = vector(claim.amount) if claim.amount is not None else ONE_SANDBOX
+        return self._inventory.ledger.judge(claim.queue, amount)
 
     def _end(self, sandbox: Sandbox, seconds: float | None, now: float) -> float | None:
         """When a suspension that begins now is over. What ends with its object has no lease that could rest."""

@@ -1,1 +1,1 @@
-"""How starts of sandboxes go and how many may begin. Pure."""
+"""How starts of sandboxes go, how many may begin, and how many a pool needs to have begun. Pure."""

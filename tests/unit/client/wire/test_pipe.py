@@ -5,8 +5,8 @@ import socket
 
 import pytest
 from sandfleet._wire import api
+from sandfleet._wire.pipe import Pipe
 from sandfleet.errors import ProtocolError
-from sandfleet.resources.ports import _Tunnel
 
 DATA = b"x" * 100_000
 
@@ -61,7 +61,7 @@ async def test_both_ends_are_waited_for():
     with ours, theirs:
         theirs.sendall(DATA)
         theirs.shutdown(socket.SHUT_WR)
-        await _Tunnel(ours, call).carry()
+        await Pipe(call, api.port.TunnelRequest).carry(ours)
         assert theirs.recv(100) == b"answer"
         assert theirs.recv(100) == b""
     assert call.sent == DATA
@@ -74,21 +74,21 @@ async def test_data_sent_before_a_program_left_arrives_in_any_case():
         theirs.sendall(DATA)
         theirs.close()
         with pytest.raises(BrokenPipeError):
-            await _Tunnel(ours, call).carry()
+            await Pipe(call, api.port.TunnelRequest).carry(ours)
     assert call.sent == DATA
     assert call.ended.is_set()
     assert call.cancelled
 
 
 async def test_a_program_that_left_is_not_waited_for_without_end(monkeypatch):
-    monkeypatch.setattr("sandfleet.resources.ports._LINGER", 0.05)
+    monkeypatch.setattr("sandfleet._wire.pipe._LINGER", 0.05)
     ours, theirs = local()
     call = Call(data(b"too late"))
     call.ended.wait = asyncio.Event().wait
     with ours:
         theirs.close()
         with pytest.raises(BrokenPipeError):
-            await _Tunnel(ours, call).carry()
+            await Pipe(call, api.port.TunnelRequest).carry(ours)
     assert call.cancelled
 
 
@@ -98,7 +98,7 @@ async def test_a_program_that_left_is_not_waited_for_without_end(monkeypatch):
 async def test_an_executor_that_breaks_the_protocol_is_told_so(answers):
     ours, theirs = local()
     with ours, theirs, pytest.raises(ProtocolError):
-        await _Tunnel(ours, Call(*answers)).carry()
+        await Pipe(Call(*answers), api.port.TunnelRequest).carry(ours)
 
 
 async def test_a_call_that_ends_without_the_end_of_its_bytes_is_an_error():
@@ -106,4 +106,4 @@ async def test_a_call_that_ends_without_the_end_of_its_bytes_is_an_error():
     call = Call(data(b"part"))
     call.ended.set()
     with ours, theirs, pytest.raises(ProtocolError):
-        await _Tunnel(ours, call).carry()
+        await Pipe(call, api.port.TunnelRequest).carry(ours)

@@ -4,9 +4,9 @@ import os
 
 import pytest
 from packaging.version import Version
+from sandfleet_executor.worker.packages.distributions import installed
+from sandfleet_executor.worker.packages.requirements import Installed
 from sandfleet_executor.worker.programs import install
-from sandfleet_executor.worker.programs.distributions import installed
-from sandfleet_executor.worker.programs.requirements import Installed
 
 
 def put(folder, name, version, *needs, extras=(), made=None):

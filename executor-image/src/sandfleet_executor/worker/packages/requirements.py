@@ -5,7 +5,7 @@ import sys
 from importlib.metadata import Distribution
 from typing import NamedTuple
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import VERSION_PATTERN
 
@@ -35,6 +35,9 @@ class Installed:
         own = {name: each.version for name, each in sorted(self._found.items()) if each.origin == "image"}
         return [f"{name}=={version}" for name, version in own.items() if re.fullmatch(VERSION_PATTERN, version, FLAGS)]
 
+    def has(self, name: str) -> bool:
+        return canonicalize_name(name) in self._found
+
     def find(self, text: str) -> dict[str, str]:
         """{"name", "version", "origin", "state"}; state: "installed", "missing", or by the marker "not-needed"."""
         wanted = Requirement(text)
@@ -60,6 +63,20 @@ class Installed:
             if not all(self._meets(each, seen) for each in _needs(found.distribution, extra)):
                 return False
         return True
+
+
+def met(wanted: list[str], folder: str) -> list[tuple[str, str]] | None:
+    """(name, version) of the packages that meet all of them; None where some are missing."""
+    try:
+        if any(Requirement(each).url for each in wanted):
+            return None
+    except InvalidRequirement:
+        return None
+    installed = Installed(folder)
+    found = [installed.find(each) for each in wanted]
+    if any(each["state"] == "missing" for each in found):
+        return None
+    return [(each["name"], each["version"] or each["state"]) for each in found]
 
 
 def _fits(wanted: Requirement, version: str) -> bool:

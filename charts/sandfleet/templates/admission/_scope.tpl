@@ -1,0 +1,22 @@
+{{- /* Whom the policies are about: everybody but the accounts of this release. */}}
+{{- define "sandfleet.byOthers" -}}
+{{- $accounts := list (printf "system:serviceaccount:%s:%s-operator" .Release.Namespace (include "sandfleet.fullname" .)) }}
+{{- if .Values.fleet.enabled }}
+{{- $accounts = append $accounts (printf "system:serviceaccount:%s:%s-fleet" .Release.Namespace (include "sandfleet.fullname" .)) }}
+{{- end }}
+- name: by-others-than-the-control-plane
+  expression: "!(request.userInfo.username in {{ $accounts | toJson | replace "\"" "'" }})"
+{{- end }}
+
+{{- /* Where the bindings hold: in the namespaces of this release. */}}
+{{- define "sandfleet.ownNamespaces" -}}
+{{- with .Values.settings.watchNamespaces -}}
+matchResources:
+  namespaceSelector:
+    matchExpressions:
+      - key: kubernetes.io/metadata.name
+        operator: In
+        values:
+          {{- toYaml . | nindent 10 }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,232 @@
+"""The claims that wait at one pool: a line for each queue, turns between the lines, and quotas that stop a line."""
+
+import bisect
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
+from sandfleet_operator.plan.scheduler.queues.fairness import VirtualTime
+from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger
+from sandfleet_operator.plan.scheduler.queues.line import NO_QUEUE, Line
+from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order
+from sandfleet_operator.plan.scheduler.queues.orders.fair import fair
+from sandfleet_operator.plan.scheduler.queues.orders.first_come import first_come
+from sandfleet_operator.plan.scheduler.queues.orders.priority import priority
+from sandfleet_operator.plan.scheduler.queues.quota import Verdict
+from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost, weight_of
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a pool serves its claims: the order between queues, and whether classes and holders count within one."""
+
+    order: Order = fair
+    classes: bool = True
+    holders: bool = True
+
+
+# The key of a line's first claim, the queue, and the claim.
+Entry = tuple[tuple[float, ...], str, Waiting]
+
+FAIR = Policy()
+FIRST_COME_FIRST_SERVED = Policy(first_come, classes=False, holders=False)
+PRIORITY = Policy(priority, holders=False)
+
+
+class FairQueue:
+    """A claim on an earlier workspace waits beside the lines: it needs a start of its own."""
+
+    def __init__(self, ledger: Ledger, policy: Policy = FAIR) -> None:
+        self._ledger = ledger
+        self._policy = policy
+        self._lines: dict[str, Line] = {}
+        # Queue → its claims on earlier workspaces, in order of arrival.
+        self._alone: dict[str, list[Waiting]] = {}
+        self._time: VirtualTime[str] = VirtualTime()
+        self._len = 0
+
+    def __len__(self) -> int:
+        return self._len
+
+    def __iter__(self) -> Iterator[Waiting]:
+        """In any order."""
+        for line in self._lines.values():
+            yield from line
+        for claims in self._alone.values():
+            yield from claims
+
+    def add(self, waiting: Waiting) -> None:
+        queue = waiting.claim.queue
+        self._len += 1
+        if waiting.claim.workspace_id:
+            bisect.insort(self._alone.setdefault(queue, []), waiting, key=arrival)
+            return
+        line = self._lines.get(queue) or self._open(queue)
+        line.add(waiting)
+        if waiting.start is not None:
+            # It had its turn: it does not wait for another one.
+            line.takes_part = True
+            self._time.begins(queue)
+            self._time.restore(queue, waiting.start.of_queue)
+
+    def discard(self, waiting: Waiting) -> bool:
+        """Removes the claim; whether it was there."""
+        queue = waiting.claim.queue
+        if waiting.claim.workspace_id:
+            return self._discard_alone(queue, waiting)
+        line = self._lines.get(queue)
+        if line is None or not line.discard(waiting):
+            return False
+        self._len -= 1
+        if not line:
+            self._close(line)
+        return True
+
+    def reform(self, queue: str) -> None:
+        """The queue's spec has changed, and with it the classes of its claims."""
+        line = self._lines.get(queue)
+        if line is not None:
+            self._lines[queue] = again = self._line(queue)
+            again.takes_part = line.takes_part
+            for waiting in line:
+                again.add(waiting)
+
+    # Turns.
+
+    def turns(self, now: float) -> Iterator[Waiting]:
+        """The claims whose turn it is and whose quota permits it. Each has to be admitted before the next is taken."""
+        heap = [entry for line in self._lines.values() if (entry := self._entry(line, now)) is not None]
+        heapq.heapify(heap)
+        while heap:
+            key, queue, _ = heapq.heappop(heap)
+            line = self._lines[queue]
+            # What was admitted meanwhile may have used the quota.
+            entry = self._entry(line, now)
+            if entry is not None and entry[0] > key and heap and entry[0] > heap[0][0]:
+                heapq.heappush(heap, entry)
+            elif entry is not None:
+                yield self._serve(line, entry[2])
+                following = self._entry(line, now) if queue in self._lines else None
+                if following is not None:
+                    heapq.heappush(heap, following)
+
+    def shared(self) -> Iterator[Waiting]:
+        """Claims that any sandbox of the pool can serve, in any order."""
+        return chain.from_iterable(self._lines.values())
+
+    def shared_in_order(self) -> Iterator[Waiting]:
+        """Those that their quotas permit, in order of arrival."""
+        lines = (line for line in self._lines.values() if self.verdict(next(iter(line))).admits)
+        return heapq.merge(*(line.by_arrival() for line in lines), key=arrival)
+
+    def alone_in_order(self) -> Iterator[Waiting]:
+        """Claims that need a start of their own and whose quota permits one, in order of arrival."""
+        admitted = (claims for queue, claims in self._alone.items() if self.verdict(claims[0]).admits)
+        return heapq.merge(*admitted, key=arrival)
+
+    def demands(self, now: float) -> Demands:
+        """How many claims could be admitted now if there were a sandbox for each."""
+        found = self._ledger.demands()
+        for queue, line in self._lines.items():
+            first = line.first(now)
+            assert first is not None, "a line without claims is closed"
+            found.add(queue, weight_of(first), len(line))
+        for queue, claims in self._alone.items():
+            found.add(queue, weight_of(claims[0]), len(claims), alone=True)
+        return found
+
+    def verdict(self, waiting: Waiting) -> Verdict:
+        """Whether the quota of its queue permits the claim."""
+        return self._ledger.judge(waiting.claim.queue, weight_of(waiting))
+
+    # Queries.
+
+    def alone(self) -> int:
+        """Claims that need a start of their own."""
+        return self._len - sum(map(len, self._lines.values()))
+
+    def waiting_in(self, queue: str) -> int:
+        line = self._lines.get(queue)
+        return (len(line) if line else 0) + len(self._alone.get(queue, ()))
+
+    def oldest_in(self, queue: str) -> float | None:
+        """When the claim of the queue that waits longest has arrived; None where none waits."""
+        line, alone = self._lines.get(queue), self._alone.get(queue)
+        found = ([line.oldest()] if line else []) + ([alone[0].asked] if alone else [])
+        return min((one for one in found if one is not None), default=None)
+
+    def position(self, waiting: Waiting) -> int:
+        """Among the claims of its queue here, from 1; an estimate that is never too small where many holders wait."""
+        queue = waiting.claim.queue
+        line = self._lines.get(queue)
+        beside = bisect.bisect_left(self._alone.get(queue, ()), arrival(waiting), key=arrival)
+        return beside + (line.place(waiting) if line else 1)
+
+    def positions(self, now: float) -> dict[int, int]:
+        """Of all claims: the number of the claim → its position."""
+        found: dict[int, int] = {}
+        for queue, line in self._lines.items():
+            alone = self._alone.get(queue, ())
+            for place, one in enumerate(line.in_order(now), 1):
+                found[one.number] = place + (bisect.bisect_left(alone, arrival(one), key=arrival) if alone else 0)
+        for claims in self._alone.values():
+            found.update({one.number: self.position(one) for one in claims})
+        return found
+
+    # Lines.
+
+    def _open(self, queue: str) -> Line:
+        line = self._lines[queue] = self._line(queue)
+        return line
+
+    def _close(self, line: Line) -> None:
+        del self._lines[line.queue]
+        if line.takes_part:
+            self._time.ends(line.queue)
+
+    def _line(self, queue: str) -> Line:
+        spec = self._ledger.spec(queue) or NO_QUEUE
+        if not self._policy.classes:
+            spec = replace(spec, priority_classes=())
+        return Line(queue, spec, by_holder=self._policy.holders)
+
+    def _discard_alone(self, queue: str, waiting: Waiting) -> bool:
+        claims = self._alone.get(queue, [])
+        place = bisect.bisect_left(claims, arrival(waiting), key=arrival)
+        if place >= len(claims) or claims[place].number != waiting.number:
+            return False
+        del claims[place]
+        self._len -= 1
+        if not claims:
+            del self._alone[queue]
+        return True
+
+    def _entry(self, line: Line, now: float) -> Entry | None:
+        """Of the line's first claim; None where its quota does not permit it."""
+        waiting = line.first(now)
+        if waiting is None:
+            return None
+        verdict = self.verdict(waiting)
+        self._take_part(line, verdict is Verdict.WITHIN)
+        if not verdict.admits:
+            return None
+        start, share = self._time.start(line.queue), self._ledger.share(line.queue)
+        candidate = Candidate(waiting, line.rank(waiting, now), verdict, start, share)
+        return self._policy.order(candidate), line.queue, waiting
+
+    def _take_part(self, line: Line, within: bool) -> None:
+        """A line that could not be served, or that borrows, has no turns to catch up with."""
+        if within and not line.takes_part:
+            self._time.begins(line.queue)
+        elif line.takes_part and not within:
+            self._time.ends(line.queue)
+        line.takes_part = within
+
+    def _serve(self, line: Line, waiting: Waiting) -> Waiting:
+        """The claim with the start tags of its turn."""
+        start = self._time.start(line.queue)
+        if line.takes_part:
+            self._time.serve(line.queue, cost(waiting) / line.weight)
+        return replace(waiting, start=StartTags(start, line.serve(waiting)))

@@ -1,0 +1,187 @@
+"""What each queue uses of its quota and of its cohort's, kept up to date with each change. It decides nothing."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sandfleet_operator.api.kinds.queue import QueueSpec, StopPolicy
+from sandfleet_operator.plan.scheduler.queues.quota import (
+    NOTHING,
+    UNBOUNDED,
+    Terms,
+    Vector,
+    Verdict,
+    dominant_share,
+    drawn,
+    how_many,
+    judge,
+    minus,
+    plus,
+    terms_of,
+    times,
+)
+
+
+@dataclass(slots=True)
+class Cohort:
+    """`drawn` of `capacity` is in use. A queue without a cohort is one by itself."""
+
+    members: set[str] = field(default_factory=set)
+    capacity: Vector = NOTHING
+    drawn: Vector = NOTHING
+
+    @property
+    def free(self) -> Vector:
+        """Below 0 where an edit took away what is in use."""
+        return minus(self.capacity, self.drawn)
+
+
+@dataclass(slots=True)
+class Account:
+    """A queue without a spec was removed, and sandboxes of it still live."""
+
+    name: str
+    spec: QueueSpec | None = None
+    terms: Terms = UNBOUNDED
+    usage: Vector = NOTHING
+    cohort: Cohort = field(default_factory=Cohort)
+
+    @property
+    def is_held(self) -> bool:
+        return self.spec is not None and self.spec.stop is not StopPolicy.NONE
+
+
+class Demands:
+    """Counts the claims that quotas would admit now, each queue's with what the queues before have left."""
+
+    def __init__(self, accounts: Mapping[str, Account]) -> None:
+        self._accounts = accounts
+        self._usage: dict[str, Vector] = {}
+        self._free: dict[int, Vector] = {}
+        self.shared = 0
+        self.alone = 0
+
+    def add(self, queue: str, amount: Vector, many: int, *, alone: bool = False) -> None:
+        """Up to `many` claims of this amount; `alone`: each needs a start of its own."""
+        account = self._accounts.get(queue)
+        found = many if account is None else self._permitted(account, amount, many)
+        if alone:
+            self.alone += found
+        else:
+            self.shared += found
+
+    def _permitted(self, account: Account, amount: Vector, many: int) -> int:
+        if account.is_held:
+            return 0
+        key = id(account.cohort)
+        usage, free = self._usage.get(account.name, account.usage), self._free.get(key, account.cohort.free)
+        found = min(many, how_many(account.terms, usage, free, amount))
+        after = plus(usage, times(amount, found))
+        self._usage[account.name] = after
+        self._free[key] = minus(free, minus(drawn(account.terms, after), drawn(account.terms, usage)))
+        return found
+
+
+class Ledger:
+    """`freed` collects the queues that may admit more than before."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, Account] = {}
+        self._cohorts: dict[str, Cohort] = {}
+        self._freed: set[str] = set()
+
+    def put(self, name: str, spec: QueueSpec) -> None:
+        account = self._accounts.setdefault(name, Account(name))
+        self._leave_cohort(account)
+        account.spec, account.terms = spec, terms_of(spec)
+        self._join_cohort(account)
+        self._freed |= account.cohort.members
+
+    def remove(self, name: str) -> None:
+        """The quota that it lent is gone, and what it used is charged to no cohort any more."""
+        account = self._accounts.get(name)
+        if account is None:
+            return
+        self._leave_cohort(account)
+        account.spec, account.terms, account.cohort = None, UNBOUNDED, Cohort()
+        if account.usage == NOTHING:
+            del self._accounts[name]
+
+    def spec(self, name: str) -> QueueSpec | None:
+        account = self._accounts.get(name)
+        return account.spec if account else None
+
+    def names(self) -> list[str]:
+        return [name for name, account in self._accounts.items() if account.spec is not None]
+
+    def charge(self, queue: str, amount: Vector) -> None:
+        self._use(self._accounts.setdefault(queue, Account(queue)), amount)
+
+    def discharge(self, queue: str, amount: Vector) -> None:
+        account = self._accounts[queue]
+        self._use(account, minus(NOTHING, amount))
+        self._freed |= account.cohort.members
+        if account.spec is None and account.usage == NOTHING:
+            del self._accounts[queue]
+
+    def take_freed(self) -> set[str]:
+        """The queues that may admit more than at the last call."""
+        freed, self._freed = self._freed, set()
+        return freed
+
+    # Queries. The empty name is that of no queue: its claims have no bound.
+
+    def judge(self, queue: str, amount: Vector) -> Verdict:
+        account = self._accounts.get(queue)
+        if account is None:
+            return Verdict.WITHIN
+        if account.is_held:
+            return Verdict.HELD
+        return judge(account.terms, account.usage, account.cohort.free, amount)
+
+    def demands(self) -> "Demands":
+        """For counting what might be admitted."""
+        return Demands(self._accounts)
+
+    def usage(self, queue: str) -> Vector:
+        account = self._accounts.get(queue)
+        return account.usage if account else NOTHING
+
+    def terms(self, queue: str) -> Terms:
+        account = self._accounts.get(queue)
+        return account.terms if account else UNBOUNDED
+
+    def cohort(self, queue: str) -> Cohort:
+        account = self._accounts.get(queue)
+        return account.cohort if account else Cohort()
+
+    def share(self, queue: str) -> float:
+        """Of its cohort's capacity, what the queue borrows, divided by its weight: 0 where it borrows nothing."""
+        account = self._accounts.get(queue)
+        return dominant_share(account.terms, account.usage, account.cohort.capacity) if account else 0.0
+
+    def by_share(self, queues: Iterable[str]) -> list[str]:
+        """The queue that borrows least first."""
+        return sorted(queues, key=lambda one: (self.share(one), one))
+
+    def _use(self, account: Account, amount: Vector) -> None:
+        cohort = account.cohort
+        before = drawn(account.terms, account.usage)
+        account.usage = plus(account.usage, amount)
+        cohort.drawn = plus(cohort.drawn, minus(drawn(account.terms, account.usage), before))
+
+    def _leave_cohort(self, account: Account) -> None:
+        cohort, spec = account.cohort, account.spec
+        cohort.members.discard(account.name)
+        cohort.capacity = minus(cohort.capacity, account.terms.lendable)
+        cohort.drawn = minus(cohort.drawn, drawn(account.terms, account.usage))
+        self._freed |= cohort.members
+        if spec is not None and spec.cohort and not cohort.members:
+            del self._cohorts[spec.cohort]
+
+    def _join_cohort(self, account: Account) -> None:
+        assert account.spec is not None, "a queue without a spec is in no cohort"
+        name = account.spec.cohort
+        cohort = account.cohort = self._cohorts.setdefault(name, Cohort()) if name else Cohort()
+        cohort.members.add(account.name)
+        cohort.capacity = plus(cohort.capacity, account.terms.lendable)
+        cohort.drawn = plus(cohort.drawn, drawn(account.terms, account.usage))

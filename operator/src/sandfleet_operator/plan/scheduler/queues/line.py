@@ -1,0 +1,97 @@
+"""The claims of one queue at one pool: priority classes with ageing, and fair turns between holders in each class."""
+
+import heapq
+from collections.abc import Iterator
+
+from sandfleet_operator.api.kinds.queue import QueueSpec
+from sandfleet_operator.plan.scheduler.claim_queue import Waiting
+from sandfleet_operator.plan.scheduler.queues.turns import HolderTurns
+from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost
+
+NO_QUEUE = QueueSpec()
+
+
+class Line:
+    """`spec` is that of the queue. Claims without a queue are one class of one holder: first come, first served."""
+
+    def __init__(self, queue: str, spec: QueueSpec, *, by_holder: bool = True) -> None:
+        self.queue = queue
+        self._spec = spec
+        self._by_holder = by_holder and bool(queue)
+        self._ranks = {one.name: rank for rank, one in enumerate(spec.priority_classes)}
+        # Rank of a priority class, 0 is served first → its claims.
+        self._classes: dict[int, HolderTurns] = {}
+        # Whether its claims were within the nominal quota at the last look: only then it takes part in fair turns.
+        self.takes_part = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._classes.values()))
+
+    def __iter__(self) -> Iterator[Waiting]:
+        """In any order."""
+        for turns in self._classes.values():
+            yield from turns
+
+    @property
+    def weight(self) -> float:
+        return self._spec.weight
+
+    def add(self, waiting: Waiting) -> None:
+        self._classes.setdefault(self._rank(waiting), HolderTurns()).add(self._holder(waiting), waiting)
+
+    def discard(self, waiting: Waiting) -> bool:
+        """Whether it was there."""
+        turns = self._classes.get(self._rank(waiting))
+        return turns is not None and turns.discard(self._holder(waiting), waiting)
+
+    def first(self, now: float) -> Waiting | None:
+        """Of the first claims of the classes, the one of the highest class with its age; of these the oldest."""
+        firsts = [one for turns in self._classes.values() if (one := turns.first()) is not None]
+        if len(firsts) == 1:
+            return firsts[0]
+        return min(firsts, key=lambda one: (self.rank(one, now), arrival(one)), default=None)
+
+    def rank(self, waiting: Waiting, now: float) -> int:
+        """Of its class, 0 is served first: one higher for each stretch of waiting that the queue counts as one."""
+        ageing, rank = self._spec.ageing, self._rank(waiting)
+        return max(0, rank - int((now - waiting.asked) // ageing)) if ageing > 0 else rank
+
+    def serve(self, waiting: Waiting) -> float:
+        """The line's first claim is served; the start tag that it had. It is discarded after that."""
+        return self._classes[self._rank(waiting)].serve(self._holder(waiting), cost(waiting))
+
+    def place(self, waiting: Waiting) -> int:
+        """From 1; where many holders wait, an estimate that is never too small."""
+        rank = self._rank(waiting)
+        before = sum(len(turns) for other, turns in self._classes.items() if other < rank)
+        turns = self._classes.get(rank)
+        return before + (turns.place(self._holder(waiting), waiting) if turns else 1)
+
+    def in_order(self, now: float) -> list[Waiting]:
+        """The next one first, as if no further claim came."""
+        orders = {rank: turns.in_order() for rank, turns in self._classes.items() if len(turns)}
+        if len(orders) == 1:
+            return next(iter(orders.values()))
+        rest = {rank: iter(order) for rank, order in orders.items()}
+        heads = {rank: next(order) for rank, order in rest.items()}
+        found: list[Waiting] = []
+        while heads:
+            rank = min(heads, key=lambda one: (self.rank(heads[one], now), arrival(heads[one])))
+            found.append(heads.pop(rank))
+            if (following := next(rest[rank], None)) is not None:
+                heads[rank] = following
+        return found
+
+    def by_arrival(self) -> Iterator[Waiting]:
+        return heapq.merge(*(turns.by_arrival() for turns in self._classes.values()), key=arrival)
+
+    def oldest(self) -> float | None:
+        """When the claim that waits longest has arrived."""
+        return min((one.asked for one in self), default=None)
+
+    def _rank(self, waiting: Waiting) -> int:
+        """A claim that names no class of the queue is of the last one."""
+        return self._ranks.get(waiting.claim.priority, max(0, len(self._ranks) - 1))
+
+    def _holder(self, waiting: Waiting) -> str:
+        return waiting.claim.key.holder if self._by_holder else ""

@@ -1,0 +1,111 @@
+"""Claims of one priority class of one queue: fair turns between their holders, each holder's in order of arrival."""
+
+import bisect
+import heapq
+from collections.abc import Iterator
+from itertools import accumulate
+
+from sandfleet_operator.plan.scheduler.claim_queue import Waiting
+from sandfleet_operator.plan.scheduler.queues.fairness import VirtualTime
+from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost
+
+# Entries of claims that are gone are removed once they outnumber the holders by this.
+STALE = 64
+
+
+class HolderTurns:
+    def __init__(self) -> None:
+        self._claims: dict[str, list[Waiting]] = {}
+        self._time: VirtualTime[str] = VirtualTime()
+        # Start tag, arrival and holder of each holder's first claim, beside entries of claims that are gone.
+        self._heap: list[tuple[float, tuple[float, int], str]] = []
+        self._len = 0
+
+    def __len__(self) -> int:
+        return self._len
+
+    def __iter__(self) -> Iterator[Waiting]:
+        """In any order."""
+        for claims in self._claims.values():
+            yield from claims
+
+    def by_arrival(self) -> Iterator[Waiting]:
+        return heapq.merge(*self._claims.values(), key=arrival)
+
+    def add(self, holder: str, waiting: Waiting) -> None:
+        claims = self._claims.get(holder)
+        if claims is None:
+            claims = self._claims[holder] = []
+            self._time.begins(holder)
+        bisect.insort(claims, waiting, key=arrival)
+        self._len += 1
+        if claims[0] is waiting:
+            if waiting.start is not None:
+                self._time.restore(holder, waiting.start.of_holder)
+            self._push(holder)
+
+    def discard(self, holder: str, waiting: Waiting) -> bool:
+        """Whether it was there."""
+        claims = self._claims.get(holder, [])
+        place = bisect.bisect_left(claims, arrival(waiting), key=arrival)
+        if place >= len(claims) or claims[place].number != waiting.number:
+            return False
+        del claims[place]
+        self._len -= 1
+        if not claims:
+            del self._claims[holder]
+            self._time.ends(holder)
+        elif place == 0:
+            self._push(holder)
+        return True
+
+    def first(self) -> Waiting | None:
+        """Whose turn it is."""
+        while self._heap:
+            start, arrived, holder = self._heap[0]
+            claims = self._claims.get(holder)
+            if claims and arrival(claims[0]) == arrived and self._time.start(holder) == start:
+                return claims[0]
+            heapq.heappop(self._heap)
+        return None
+
+    def serve(self, holder: str, cost: float) -> float:
+        """The holder's first claim is served; its start tag. It is discarded after that."""
+        start = self._time.start(holder)
+        self._time.serve(holder, cost)
+        return start
+
+    def place(self, holder: str, waiting: Waiting) -> int:
+        """From 1. With many holders it is an estimate, which is never too small."""
+        claims = self._claims.get(holder, [])
+        own = bisect.bisect_left(claims, arrival(waiting), key=arrival)
+        if len(self._claims) == 1:
+            return own + 1
+        if len(self._claims) > STALE:
+            return min(self._len, (own + 1) * len(self._claims))
+        mine = self._time.start(holder) + own, arrival(waiting)
+        return 1 + own + sum(self._before(mine, other) for other in self._claims if other != holder)
+
+    def in_order(self) -> list[Waiting]:
+        """The next one first, as if no further claim came."""
+        if len(self._claims) == 1:
+            return list(next(iter(self._claims.values())))
+        tagged = (
+            (tag, arrival(one), one)
+            for holder, claims in self._claims.items()
+            for tag, one in zip(accumulate(map(cost, claims), initial=self._time.start(holder)), claims, strict=False)
+        )
+        return [one for _, _, one in sorted(tagged, key=lambda entry: entry[:2])]
+
+    def _before(self, mine: tuple[float, tuple[float, int]], holder: str) -> int:
+        """Claims of the holder that are served before the one with these tags."""
+        claims, start = self._claims[holder], self._time.start(holder)
+        return bisect.bisect_left(
+            range(len(claims)), mine, key=lambda number: (start + number, arrival(claims[number]))
+        )
+
+    def _push(self, holder: str) -> None:
+        heapq.heappush(self._heap, (self._time.start(holder), arrival(self._claims[holder][0]), holder))
+        if len(self._heap) > 2 * len(self._claims) + STALE:
+            self._heap = [(self._time.start(one), arrival(claims[0]), one) for one, claims in self._claims.items()]
+            heapq.heapify(self._heap)
