@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sandfleet.errors import RpcTimeout as RpcTimeout
     from sandfleet.errors import SandboxEnded as SandboxEnded
     from sandfleet.errors import SandboxError as SandboxError
+    from sandfleet.errors import SandboxSuspended as SandboxSuspended
     from sandfleet.errors import SandfleetError as SandfleetError
     from sandfleet.errors import ServiceNotReadyError as ServiceNotReadyError
     from sandfleet.errors import TooManyLinks as TooManyLinks

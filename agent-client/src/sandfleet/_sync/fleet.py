@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandfleet._sync.portal import Relay, iterate, run
+from sandfleet._sync.portal import iterate, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from typing import Literal, Self
 
     from sandfleet._fleets.fleet import AsyncFleet
-    from sandfleet._wire.link import Link
-    from sandfleet.values.fleet import Bound, OnQueued, PoolInfo, SandboxChange
+    from sandfleet.values.fleet import PoolInfo, SandboxChange
     from sandfleet.values.sandbox import Isolation, SandboxInfo
-    from sandfleet.values.suspension import Resumption, Suspension
+    from sandfleet.values.suspension import Suspension
 
 
 class Fleet:
@@ -126,15 +125,3 @@ class Fleet:
         `unless_suspended` leaves a suspended session as it is, and returns False then.
         """
         return run(self.as_async.release(sandbox_id, unless_suspended=unless_suspended))
-
-    def open_resumed(
-        self, sandbox_id: str, *, max_wait: float, rpc_timeout: float, on_queued: OnQueued | None = None
-    ) -> tuple[Link, Bound, Resumption]:
-        """Take a suspended session on, and open it. Raises SandboxEnded, ClaimError, UnavailableError."""
-        relay = Relay()
-        return run(
-            self.as_async.open_resumed(
-                sandbox_id, max_wait=max_wait, rpc_timeout=rpc_timeout, on_queued=relay.wrap(on_queued)
-            ),
-            relay,
-        )

@@ -218,42 +218,6 @@ class ClaimReason(CallReason):
         "The session is suspended: its processes have ended, and it is kept.",
         "Resume it: `Sandbox.resume(id)`, or `sandfleet resume ID`.",
     )
-    EXECUTION_RUNNING = (
-        "ExecutionRunning",
-        Code.FAILED_PRECONDITION,
-        "An execution or a command runs in the session, which a suspension would end; the message names it.",
-        "Wait for its end, or suspend with `force`.",
-    )
-    PACKAGES_INSTALLING = (
-        "PackagesInstalling",
-        Code.FAILED_PRECONDITION,
-        "The packages of the template are being installed.",
-        "Wait until they are, or suspend with `force`.",
-    )
-    CONNECTION_OPEN = (
-        "ConnectionOpen",
-        Code.FAILED_PRECONDITION,
-        "A connection to a port of the sandbox is open, which a suspension would end.",
-        "Close it, or suspend with `force`.",
-    )
-    STATE_NOT_SAVED = (
-        "StateNotSaved",
-        Code.FAILED_PRECONDITION,
-        "The variables of a whole context cannot be saved; the message says why.",
-        "Delete the context or make room, or suspend with `force`, which goes without them.",
-    )
-    NOT_CLAIMED = (
-        "NotClaimed",
-        Code.FAILED_PRECONDITION,
-        "The CodeSandbox was made without the fleet, so the fleet does not suspend or resume it.",
-        "Set `spec.operatingMode` of the CodeSandbox.",
-    )
-    TOO_MANY_SUSPENDED = (
-        "TooManySuspended",
-        Code.RESOURCE_EXHAUSTED,
-        "As many sessions are suspended as the fleet keeps.",
-        "Resume or release suspended sessions.",
-    )
     NO_LEASE = (
         "NoLease",
         Code.FAILED_PRECONDITION,
@@ -358,6 +322,47 @@ class ClaimReason(CallReason):
         Code.UNAVAILABLE,
         "The API server refused or did not answer a request of the fleet.",
         "Retry. If it lasts, look at the API server and at the fleet's role.",
+    )
+
+
+class SuspendReason(CallReason):
+    """Why a session is not suspended."""
+
+    EXECUTION_RUNNING = (
+        "ExecutionRunning",
+        Code.FAILED_PRECONDITION,
+        "An execution or a command runs in the session, which a suspension would end; the message names it.",
+        "Wait for its end, or suspend with `force`.",
+    )
+    PACKAGES_INSTALLING = (
+        "PackagesInstalling",
+        Code.FAILED_PRECONDITION,
+        "The packages of the template are being installed.",
+        "Wait until they are, or suspend with `force`.",
+    )
+    CONNECTION_OPEN = (
+        "ConnectionOpen",
+        Code.FAILED_PRECONDITION,
+        "A connection to a port of the sandbox is open, which a suspension would end.",
+        "Close it, or suspend with `force`.",
+    )
+    STATE_NOT_SAVED = (
+        "StateNotSaved",
+        Code.FAILED_PRECONDITION,
+        "The variables of a whole context cannot be saved; the message says why.",
+        "Delete the context or make room, or suspend with `force`, which goes without them.",
+    )
+    NOT_CLAIMED = (
+        "NotClaimed",
+        Code.FAILED_PRECONDITION,
+        "The CodeSandbox was made without the fleet, so the fleet does not suspend or resume it.",
+        "Set `spec.operatingMode` of the CodeSandbox.",
+    )
+    TOO_MANY_SUSPENDED = (
+        "TooManySuspended",
+        Code.RESOURCE_EXHAUSTED,
+        "As many sessions are suspended as the fleet keeps.",
+        "Resume or release suspended sessions.",
     )
 
 

@@ -14,7 +14,7 @@ from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
 
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.limits import Limits
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.executors.tokens import CALLER_SCOPES, FLEET_SCOPES, Signer, Token
 
@@ -35,10 +35,10 @@ DETAIL = "sandfleet-error-bin"
 GONE = ClaimReason.EXECUTOR_GONE.problem("cannot reach the sandbox: its executor is gone")
 # What an executor may have against a suspension; the first three pass by themselves.
 IN_THE_WAY = (
-    ClaimReason.EXECUTION_RUNNING,
-    ClaimReason.PACKAGES_INSTALLING,
-    ClaimReason.CONNECTION_OPEN,
-    ClaimReason.STATE_NOT_SAVED,
+    SuspendReason.EXECUTION_RUNNING,
+    SuspendReason.PACKAGES_INSTALLING,
+    SuspendReason.CONNECTION_OPEN,
+    SuspendReason.STATE_NOT_SAVED,
 )
 T = TypeVar("T")
 
@@ -207,7 +207,7 @@ def refused_suspension(error: grpc.aio.AioRpcError) -> Problem | None:
     said = error_detail(error)
     for reason in IN_THE_WAY:
         if said.reason == reason.value:
-            return reason.problem(said.message[:500], passing=reason is not ClaimReason.STATE_NOT_SAVED)
+            return reason.problem(said.message[:500], passing=reason is not SuspendReason.STATE_NOT_SAVED)
     return None
 
 

@@ -12,7 +12,7 @@ from sandfleet_api.executor.v1 import common_pb2, session_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2 as pb
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub, add_FleetServiceServicer_to_server
 from sandfleet_operator.api.errors import Code, FleetError, Problem
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import SuspendReason
 from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.cluster.clock import SteadyClock
 from sandfleet_operator.executors.tokens import Token
@@ -443,7 +443,7 @@ async def test_a_suspended_session_says_so_to_all_who_want_to_use_it(service):
 
 async def test_what_the_executor_has_against_a_suspension_reaches_the_caller_and_nothing_has_changed(service):
     sandbox = (await service.bound("r1")).sandbox
-    running = ClaimReason.EXECUTION_RUNNING.error("cannot suspend the sandbox: e1 is running", passing=True)
+    running = SuspendReason.EXECUTION_RUNNING.error("cannot suspend the sandbox: e1 is running", passing=True)
     service.world.executors.in_the_way = running
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await suspend(service, sandbox)

@@ -182,10 +182,7 @@ class Context:
             raise NothingToSaveError(f"cannot {verb} context {self.id}: variables of {self.language} cannot be saved")
 
     async def _bring_back(self, interpreter: Interpreter, *, first: bool) -> None:
-        """Restores what the context begins from, later the newest automatic save.
-
-        `first`: its cells ran in an earlier executor; their numbers go on.
-        """
+        """Restores what it begins from, or the newest save. `first`: an earlier executor's, whose numbers go on."""
         try:
             self.resumed = await self.variables.bring_back(interpreter, kept=first and self.spec.persistence.kept)
         except StateError as error:

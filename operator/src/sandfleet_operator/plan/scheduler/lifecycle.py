@@ -142,8 +142,8 @@ def exited(sandbox: Sandbox, end: Exit, now: float, limits: FleetLimits) -> Step
             # The operator starts another one, and says when that is ready.
             return Step(sandbox)
         case State.RESUMING:
-            lost = Lost(sandbox.claim, start_problem(end))
-            return Step(replace(sandbox, state=State.SUSPENDED, running=False), outcome=lost)
+            mine = _put_to_sleep(sandbox, State.SUSPENDED, sandbox.suspended_until)
+            return Step(mine, outcome=Lost(sandbox.claim, start_problem(end)))
         case _:
             problem = start_problem(end)
             return _gone(replace(sandbox, ended_reason=problem.reason), Lost(sandbox.claim, problem))

@@ -204,6 +204,7 @@ def test_a_suspended_session_has_no_lease_and_a_resumed_one_a_whole_one():
     again = lifecycle.ready(lifecycle.resuming(gone, "u2", NOW).sandbox, NOW + 5).sandbox
     assert (again.sandbox_uid, again.workspace_id, again.lease_expires) == ("u2", "w1", NOW + 12)
     assert lifecycle.bound(again).sandbox.suspended_until is None
+    assert lifecycle.exited(again, Exit(code=1), NOW, POLICY).sandbox.lease_expires is None
 
 
 def test_on_kubernetes_a_resumed_pod_that_ends_is_replaced_by_the_operator():

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.values import ASLEEP, Claim, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
@@ -38,7 +38,7 @@ class Suspensions:
         """Raises FleetError where no further session may be suspended."""
         if sum(self._inventory.count(state) for state in ASLEEP) >= self._limits.max_suspended:
             why = f"cannot suspend the sandbox: {self._limits.max_suspended} sessions are suspended"
-            raise ClaimReason.TOO_MANY_SUSPENDED.error(why, sandbox_id)
+            raise SuspendReason.TOO_MANY_SUSPENDED.error(why, sandbox_id)
 
     def suspend(self, sandbox_id: str, seconds: float | None, now: float) -> list[Action]:
         """The executor keeps the session, which is to end: for `seconds` at most; None means the longest."""
