@@ -1,6 +1,7 @@
 # Each target is a line or two; CI calls the same names.
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
+DIST := dist
 
 include tests/cluster/cluster.mk
 
@@ -53,12 +54,12 @@ image: setup ## The images of executor and control plane, with buildah (root).
 own-images: setup ## The images of docs/howto/own-image.md, built and run (root, buildah, debootstrap).
 	@scripts/own-images.sh $(ARGS)
 
-wheels: setup ## Build the wheels of all distributions into dist/, with the versions that were tested.
+wheels: setup ## Build the wheels of all distributions into dist/ (DIST=…), with the versions that were tested.
 	@for part in proto executor-image operator agent-client .; do \
-	    (cd $$part && $(CURDIR)/$(PY) -m hatchling build -t wheel -d $(CURDIR)/dist) || exit 1; done
-	@sed -n 's/^\([A-Za-z0-9._-]*==[^\\]*\).*/\1/p' requirements.lock > dist/constraints.txt
+	    (cd $$part && $(CURDIR)/$(PY) -m hatchling build -t wheel -d $(abspath $(DIST))) || exit 1; done
+	@sed -n 's/^\([A-Za-z0-9._-]*==[^\\]*\).*/\1/p' requirements.lock > $(DIST)/constraints.txt
 
-wheels-test: setup ## Install the built wheels into empty environments and run README's screen (2 minutes).
+wheels-test: setup ## Install the built wheels into empty environments and run README's screen (3 minutes).
 	@$(PY) -m pytest -q --timeout 400 tests/wheels $(ARGS)
 
 bench: setup ## Measure, beside baselines of the same run.

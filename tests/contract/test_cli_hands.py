@@ -48,6 +48,24 @@ def test_a_script_gets_arguments_and_variables_and_gives_its_exit_code(
     assert (ended.stderr, ended.returncode) == ("why\n", 1)
 
 
+def test_folders_of_the_workspace_are_found_at_other_paths(environment: dict[str, str]) -> None:
+    code = "open('/app/x', 'w').write('1'); open('/logs/y', 'w').write('2'); print(open('app/x').read(), open('out/y').read())"
+    ended = said(environment, "run", "--mount", "/app", "--mount", "/logs=out", "-c", code)
+    assert (ended.stdout.splitlines()[0], ended.stderr, ended.returncode) == ("1 2", "", 0)
+    for mount, why, returncode in (
+        ("app", "cannot mount 'app': write it like /app or /app=FOLDER", 2),
+        ("/app=", "cannot mount '/app=': write it like", 2),
+        ("/etc", "cannot mount /etc: /etc belongs to the system", 2),
+    ):
+        ended = said(environment, "run", "--mount", mount, "-c", "1")
+        assert (why in ended.stderr, ended.returncode) == (True, returncode), ended.stderr
+    ended = said(environment, "run", "--sandbox", "any", "--mount", "/app", "-c", "1")
+    assert ("cannot mount folders in a sandbox that exists" in ended.stderr, ended.returncode) == (True, 2)
+    made = said(environment, "create", "--keep", "1m", "--mount", "/app").stdout.strip()
+    assert said(environment, "exec", made, "--", "sh", "-c", "cd /app && pwd").stdout == "/app\n"
+    said(environment, "kill", made)
+
+
 PICTURES = """
 from IPython.display import Image, SVG, display
 display(Image(data=b"\\x89PNG\\r\\n\\x1a\\n", format="png"), SVG("<svg xmlns='http://www.w3.org/2000/svg'/>"))

@@ -23,6 +23,7 @@ from sandfleet.errors import (
     CommandFailed,
     FileNotFound,
     FilePermission,
+    InvalidArgument,
     InvalidPath,
     IsADirectory,
     NotFoundError,
@@ -288,6 +289,55 @@ async def test_an_executor_killed_between_executions_is_said_by_the_next_one(
     after = await sandbox.run_code("import os; os.environ['A']", context="mine")
     assert (after.text, after.lost) == ("'1'", EVERYTHING)
     assert (await sandbox.get_info()).restarts == 1
+
+
+async def test_mounts_are_the_sandboxs_also_in_the_executor_that_replaces_a_killed_one(
+    served: Process, fleet: AsyncFleet
+) -> None:
+    async with await AsyncSandbox.create(fleet=fleet, mounts=["/app", "/home/user"]) as sandbox:
+        await sandbox.files.write("/app/main.py", "print(open('/home/user/data').read())")
+        await sandbox.files.write("home/user/data", "data")
+        assert (await sandbox.commands.run("python main.py", cwd="/app")).stdout == "data\n"
+        kill_executors(served)
+        assert await sandbox.health()
+        assert (await sandbox.commands.run("python main.py", cwd="/app")).stdout == "data\n"
+        assert await sandbox.files.read("/app/main.py") == await sandbox.files.read("app/main.py")
+        # User code may have replaced a folder by then: the session goes on, and says what is missing.
+        await sandbox.commands.run("mv app other && ln -s / app", check=True)
+        kill_executors(served)
+        assert await sandbox.health()
+        result = await sandbox.commands.run("cat /home/user/data; ls -A /app")
+        assert ([each.reason for each in result.notices], result.stdout) == (["FolderNotMounted"], "data")
+
+
+@pytest.mark.parametrize(
+    ("mounts", "reason", "why"),
+    [
+        (["/etc"], "InvalidMount", "cannot mount /etc: /etc belongs to the system"),
+        ({"/app": "../x"}, "InvalidMount", "cannot mount /app: folder '../x': write it without"),
+        ([sys.base_prefix], "InvalidClaim", f"cannot mount {sys.base_prefix}: {sys.base_prefix} belongs to Python"),
+    ],
+)
+async def test_mounts_that_cannot_be_are_refused_by_reason(fleet: AsyncFleet, mounts, reason, why) -> None:
+    if sys.base_prefix == "/usr" and reason == "InvalidClaim":
+        pytest.skip("needs a Python outside of /usr")
+    with pytest.raises(InvalidArgument) as refused:
+        await AsyncSandbox.create(fleet=fleet, mounts=mounts)
+    assert refused.value.reason == reason
+    assert why in refused.value.message
+
+
+async def test_what_stands_in_a_mounts_place_in_a_kept_workspace_refuses_the_claim_and_loses_nothing(
+    fleet: AsyncFleet,
+) -> None:
+    async with await AsyncSandbox.create(fleet=fleet, keep_workspace=True) as first:
+        await first.commands.run("ln -s /etc app; echo kept > file", check=True)
+        workspace = (await first.get_info()).workspace_id
+    with pytest.raises(InvalidArgument, match="/workspace/app cannot be opened as a folder") as refused:
+        await AsyncSandbox.create(fleet=fleet, workspace_id=workspace, mounts=["/app"])
+    assert refused.value.reason == "InvalidClaim"
+    async with await AsyncSandbox.create(fleet=fleet, workspace_id=workspace, mounts={"/app": "."}) as second:
+        assert await second.files.read("/app/file") == "kept\n"
 
 
 def test_sixteen_threads_use_one_sandbox(sync_sandbox: Sandbox) -> None:

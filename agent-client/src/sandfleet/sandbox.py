@@ -142,8 +142,7 @@ class _RunsCode:
         """
         from sandfleet.resources.contexts import Cell, Listeners
 
-        listeners = Listeners(options.get("on_stdout"), options.get("on_stderr"), options.get("on_result"))
-        return await self._interpreter.run(Cell.of(code, options), listeners)
+        return await self._interpreter.run(Cell.of(code, options), Listeners.of(options))
 
     @checked
     async def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:
@@ -294,7 +293,7 @@ class AsyncSandbox(_RunsCode):
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
                   (if SANDFLEET_FLEET names one, a `pool` or `namespace` is asked for, or this pod has a client's
                   volume), else this process's own. `sandfleet._fleets.discovery.default_fleet` has the rule.
-        options   see `CreateOptions`: pool, namespace, timeout, envs, labels, limits, max_wait, autosave, …
+        options   see `CreateOptions`: pool, namespace, timeout, envs, mounts, labels, limits, max_wait, autosave, …
 
         Raises ClaimError when the fleet has none in time (its reason says why), AccessDenied, AuthenticationError,
         InvalidArgument, UnavailableError when no fleet answers.

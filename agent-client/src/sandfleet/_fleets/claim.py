@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from sandfleet._wire import api
@@ -54,7 +54,13 @@ def claim_request(template: str, options: CreateOptions, isolation: Isolation) -
         name=options.get("name", ""),
         contract=options.get("contract", ""),
         egress=convert.egress_number(options.get("egress")),
+        mounts=_mounts(options.get("mounts") or {}),
     )
+
+
+def _mounts(wished: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """Path → folder; the fleet takes an empty folder for the one of the same path."""
+    return dict(wished) if isinstance(wished, Mapping) else dict.fromkeys(wished, "")
 
 
 async def claim(

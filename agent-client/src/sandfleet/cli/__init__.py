@@ -32,10 +32,11 @@ _COMMANDS = {
     ),
     "shell": ("sandfleet.cli.shell", "open a terminal in a sandbox, or in a fresh one that ends with it"),
     "forward": ("sandfleet.cli.forward", "forward ports of this machine to a sandbox, until Ctrl-C"),
-    "pool": ("sandfleet.cli.pool", "list the pools of warm sandboxes of a cluster"),
+    "pool": ("sandfleet.cli.fleets.pool", "list the pools of warm sandboxes of a cluster"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
-    "dev": ("sandfleet.cli.dev", "serve a fleet on this machine until Ctrl-C"),
+    "dev": ("sandfleet.cli.fleets.dev", "serve a fleet on this machine until Ctrl-C"),
+    "simulate": ("sandfleet.cli.fleets.simulate", "simulate a fleet and its queues under a load"),
     "completion": ("sandfleet.cli.completion", "print what makes bash, zsh or fish complete this command"),
 }
 # Short for `sandboxes ls`, …

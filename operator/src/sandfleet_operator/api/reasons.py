@@ -78,6 +78,12 @@ class ClaimReason(CallReason):
         "The claim asks for an isolation that does not exist.",
         "Ask for one of the isolations of the API.",
     )
+    INVALID_MOUNT = (
+        "InvalidMount",
+        Code.INVALID_ARGUMENT,
+        "A mount is malformed, overlaps another one, or covers a path of the system.",
+        "The message says which, and docs/howto/mounts.md what can be mounted.",
+    )
     INVALID_SELECTOR = (
         "InvalidSelector",
         Code.INVALID_ARGUMENT,
@@ -87,7 +93,7 @@ class ClaimReason(CallReason):
     INVALID_CLAIM = (
         "InvalidClaim",
         Code.INVALID_ARGUMENT,
-        "The executor refuses the claim's environment or limits.",
+        "The executor refuses the claim's environment, limits or mounts.",
         "The message repeats the executor's refusal.",
     )
     NO_CLUSTER = (
@@ -163,6 +169,12 @@ class ClaimReason(CallReason):
         Code.NOT_FOUND,
         "No released sandbox has left a workspace of this id.",
         "Claim without a workspace, and keep the workspace of the new sandbox.",
+    )
+    CLAIM_NOT_FOUND = (
+        "ClaimNotFound",
+        Code.NOT_FOUND,
+        "The caller has no claim of this request id that waits or was answered.",
+        "Use the request id of the claim, and the same service account.",
     )
     SANDBOX_NOT_FOUND = (
         "SandboxNotFound",

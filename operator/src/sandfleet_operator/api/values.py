@@ -81,6 +81,8 @@ class Claim:
     pool: str = "python"
     labels: Mapping[str, str] = field(default_factory=dict)
     envs: Mapping[str, str] = field(default_factory=dict)
+    # Path in the session → folder of the workspace; "" for the folder of the same path.
+    mounts: Mapping[str, str] = field(default_factory=dict)
     lease: float = 300.0
     idle_timeout: float | None = None
     # Of an earlier session; empty means a new one.

@@ -81,6 +81,7 @@ class Executors:
             idle_timeout=None if claim.idle_timeout is None else duration(claim.idle_timeout),
             envs=claim.envs,
             limits=limits_message(claim.limits),
+            mounts=claim.mounts,
         )
         metadata = self._metadata(sandbox, claim.traceparent)
         call = self._connection(sandbox).session.Open(request, timeout=CALL_TIMEOUT, metadata=metadata)

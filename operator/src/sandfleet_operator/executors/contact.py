@@ -162,13 +162,15 @@ class Contacts:
         idle_timeout: float | None = None,
         envs: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        mounts: Mapping[str, str] | None = None,
         traceparent: str = "",
     ) -> ExecutorDescription:
         """Opens the session on the executor, or renews it.
 
         Both times are seconds from now and replace the earlier ones; None removes them. A lease above 30 days is cut,
-        because no executor takes more; renew it. `envs` and `limits` are added to the pod's. Raises Unreachable,
-        IdentityInvalid (also if the executor serves another session), ClaimInvalid.
+        because no executor takes more; renew it. `envs`, `limits` and `mounts` are added to the pod's.
+
+        Raises Unreachable, IdentityInvalid (also if the executor serves another session), ClaimInvalid.
         """
         request = session_pb2.OpenRequest(
             session_id=executor.session_id,
@@ -176,6 +178,7 @@ class Contacts:
             idle_timeout=None if idle_timeout is None else duration(min(idle_timeout, MAX_LEASE)),
             envs=envs or {},
             limits=None if limits is None else limits_message(limits),
+            mounts=mounts or {},
         )
         trace = (("traceparent", traceparent),) if traceparent else ()
         async with self._bounded(executor, self._deadline), self._verified(executor) as channel:

@@ -74,6 +74,7 @@ class PodExecutors:
                 idle_timeout=claim.idle_timeout,
                 envs=claim.envs,
                 limits=claim.limits,
+                mounts=claim.mounts,
                 traceparent=claim.traceparent,
             )
         except ContactError as error:

@@ -15,7 +15,7 @@ from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import MAX_WAIT, check_duration, trace_parent
-from sandfleet_operator.api.values import Claim, Isolation, RequestKey, Sandbox, State, Template
+from sandfleet_operator.api.values import Claim, Gang, Isolation, RequestKey, Sandbox, State, Template
 from sandfleet_operator.executors.client import duration
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
@@ -66,6 +66,7 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
         pool=name,
         labels=dict(request.labels),
         envs=dict(request.envs),
+        mounts=dict(request.mounts),
         lease=template.lease if lease is None else lease,
         idle_timeout=seconds(request, "idle_timeout"),
         workspace_id=request.workspace_id,
@@ -74,6 +75,9 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
         limits=limits(request.limits),
         min_isolation=_isolation(request.min_isolation),
         traceparent=trace_parent(traceparent),
+        queue=request.queue,
+        priority=request.priority,
+        gang=Gang(request.gang.gang_id, request.gang.size) if request.HasField("gang") else None,
     )
 
 
@@ -151,8 +155,14 @@ def access_message(address: str, token: Token) -> fleet_pb2.Access:
 
 
 def queued_message(queued: Queued) -> fleet_pb2.Queued:
-    eta = None if queued.eta is None else duration(queued.eta)
-    return fleet_pb2.Queued(position=queued.position, eta=eta, reason=queued.reason)
+    return fleet_pb2.Queued(
+        position=queued.position,
+        eta=None if queued.eta is None else duration(queued.eta.p50),
+        eta_p90=None if queued.eta is None else duration(queued.eta.p90),
+        reason=queued.reason,
+        message=queued.message,
+        queue=queued.queue,
+    )
 
 
 def pool_message(pool: Pool, level: PoolSummary) -> fleet_pb2.Pool:

@@ -7,12 +7,12 @@ from typing import Any
 
 from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.reasons import ClaimReason
-from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.values import ASLEEP, Claim, RequestKey, Sandbox, State
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.backend import Backend, Event, Exited, Made, NotMade, Ready, Removed
 from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
 from sandfleet_operator.fleet.incarnations import Executors, Incarnations
+from sandfleet_operator.fleet.queue_views import QueueViews
 from sandfleet_operator.plan.scheduler.actions import Action, Admit, Answer, AskLease, Start
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
@@ -58,6 +58,7 @@ class FleetDriver:
         self._admitted = admitted
         self._incarnations = Incarnations(scheduler, backend, executors, self.do, clock)
         self._watches = ClaimWatches(self._left)
+        self.queue_views = QueueViews(scheduler, clock)
         self._changes: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._standings_due = False
@@ -220,14 +221,6 @@ class FleetDriver:
             if await self.learn_lease(sandbox_id):
                 return
             await asyncio.sleep(LEASE_PAUSE)
-
-    def select(self, selector: str, after: str, most: int) -> list[Sandbox]:
-        """The first `most` sandboxes whose id is greater than `after`, by id."""
-        matches = parse_selector(selector)
-        live = (
-            one for one in self.scheduler.inventory.all() if one.state is not State.ENDED and one.sandbox_id > after
-        )
-        return sorted((one for one in live if matches(one.labels)), key=lambda one: one.sandbox_id)[:most]
 
     def access(self, sandbox: Sandbox) -> tuple[str, Token]:
         """The address of a session's executor and a token for it, good until the end of the lease."""

@@ -53,6 +53,10 @@ class FleetApi(Protocol):
     async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse: ...
     async def list(self, caller: Caller, request: fleet_pb2.ListRequest) -> fleet_pb2.ListResponse: ...
     async def list_pools(self, caller: Caller, request: fleet_pb2.ListPoolsRequest) -> fleet_pb2.ListPoolsResponse: ...
+    async def list_queues(
+        self, caller: Caller, request: fleet_pb2.ListQueuesRequest
+    ) -> fleet_pb2.ListQueuesResponse: ...
+    async def explain(self, caller: Caller, request: fleet_pb2.ExplainRequest) -> fleet_pb2.ExplainResponse: ...
     async def route(self, caller: Caller, request: fleet_pb2.RouteRequest) -> fleet_pb2.RouteResponse: ...
 
     async def watch(
@@ -138,6 +142,14 @@ class FleetServicer(FleetServiceServicer):
 
     async def ListPools(self, request: fleet_pb2.ListPoolsRequest, context: Context) -> fleet_pb2.ListPoolsResponse:  # noqa: N802 - gRPC's name
         return await self._answer(context, lambda caller: self._api.list_pools(caller, request))
+
+    async def ListQueues(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.ListQueuesRequest, context: Context
+    ) -> fleet_pb2.ListQueuesResponse:
+        return await self._answer(context, lambda caller: self._api.list_queues(caller, request))
+
+    async def Explain(self, request: fleet_pb2.ExplainRequest, context: Context) -> fleet_pb2.ExplainResponse:  # noqa: N802 - gRPC's name
+        return await self._answer(context, lambda caller: self._api.explain(caller, request))
 
     async def Route(self, request: fleet_pb2.RouteRequest, context: Context) -> fleet_pb2.RouteResponse:  # noqa: N802 - gRPC's name
         return await self._answer(context, lambda caller: self._api.route(caller, request))

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Annotated
 
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds import mounts as mounted
 from sandfleet_operator.api.kinds.meta import Condition, Meta, meta_of, part
 from sandfleet_operator.api.kinds.template import (
     Contract,
@@ -67,6 +68,7 @@ class SandboxSpec:
     resources: Annotated[Resources, at("resources.limits")] = field(default_factory=Resources)
     limits: Annotated[Limits, at("executionLimits")] = field(default_factory=Limits)
     envs: Annotated[Mapping[str, str], at("env", variables)] = field(default_factory=dict)
+    mounts: Annotated[Mapping[str, str], at("mounts", mounted.read)] = field(default_factory=dict)
     # None: the template's.
     egress: Annotated[Egress | None, at("egress")] = None
     contract: Annotated[Contract | None, at("contract")] = None

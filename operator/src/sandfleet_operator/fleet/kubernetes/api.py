@@ -7,6 +7,8 @@ from dataclasses import replace
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.mounts import check as check_mounts
+from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.api.kube import CODE_SANDBOX, Conflict, NotFound, Ref
@@ -24,6 +26,7 @@ from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
+from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
 from sandfleet_operator.plan.claims.record import object_of, volume_of_workspace, workspace_key
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import MAX_ENVS_JSON
@@ -81,8 +84,14 @@ class KubernetesFleetApi:
         if size > MAX_ENVS_JSON // 2:
             why = f"the environment of {size} characters is larger than {MAX_ENVS_JSON // 2}"
             raise ClaimReason.INVALID_ENVIRONMENT.error(f"cannot claim: {why}")
+        if recipe.wanted is not None:
+            # The executor would refuse what overlaps with the template's, but only after a pod was bound.
+            check_mounts({**recipe.wanted.mounts, **claim.mounts})
+        named, default = (f"{recipe.namespace}/{name}" for name in (claim.queue, DEFAULT_QUEUE))
+        queue = self._kubernetes.scheduler.queues.named(named if claim.queue else "", default)
         return replace(
             _with_workspace(claim, recipe),
+            queue=queue,
             key=replace(claim.key, pool=recipe.name),
             pool=recipe.name,
             contract=request.contract or AUTONOMOUS,
@@ -206,6 +215,36 @@ class KubernetesFleetApi:
             pod = self._kubernetes.pod_of(present)
             address, uid = self._kubernetes.fleet.address(present), pod.uid if pod else ""
         return fleet_pb2.RouteResponse(address=address, sandbox_uid=uid, caller=caller.username)
+
+    # Queues.
+
+    async def list_queues(self, caller: Caller, request: fleet_pb2.ListQueuesRequest) -> fleet_pb2.ListQueuesResponse:
+        """By name; without a namespace, the queues of all."""
+        await self._reviews.authorize(caller, "list", request.namespace, "")
+        prefix = f"{request.namespace}/" if request.namespace else ""
+        return fleet_pb2.ListQueuesResponse(
+            queues=[queue_message(one) for one in self._kubernetes.fleet.queue_views.all(prefix)]
+        )
+
+    async def explain(self, caller: Caller, request: fleet_pb2.ExplainRequest) -> fleet_pb2.ExplainResponse:
+        self.check_serving("explain")
+        views = self._kubernetes.fleet.queue_views
+        match request.WhichOneof("subject"):
+            case "claim":
+                namespace, _ = feed.parse_id(f"{request.claim.namespace}/x", doing="explain")
+                await self._reviews.authorize(caller, "create", namespace, "")
+                recipe = self._kubernetes.resolve(namespace, request.claim.pool, request.claim.template)
+                return explanation_message(views.expect(self._requested(caller, request.claim, recipe, "")))
+            case "sandbox_id":
+                namespace, name = feed.parse_id(request.sandbox_id, doing="explain")
+                await self._reviews.authorize(caller, "get", namespace, name)
+                session = self._session(request.sandbox_id)
+                return explanation_message(views.explain_session(session.sandbox_id if session else request.sandbox_id))
+            case _:
+                # Its own claims: nothing but the caller's name is needed.
+                prefix = f"{request.namespace}/" if request.namespace else ""
+                holder = caller.username[:MAX_HOLDER]
+                return explanation_message(views.explain_request(holder, request.request_id, prefix))
 
     # What callers get to see.
 

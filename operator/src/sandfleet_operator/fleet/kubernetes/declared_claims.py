@@ -73,6 +73,7 @@ def claim_of(sandbox: CodeSandbox) -> Claim:
         pool=pool,
         labels=meta.labels,
         envs=spec.envs,
+        mounts=spec.mounts,
         lease=math.inf,
         idle_timeout=spec.idle_timeout,
         # In a claim 0 is the template's limit, and no longest timeout is never more than that.

@@ -1,16 +1,20 @@
 """The fleet's API on one machine: one template, one pool, one caller and no namespaces."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 
+from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, check_duration, check_id
-from sandfleet_operator.api.values import Isolation, Sandbox, Template
+from sandfleet_operator.api.values import Claim, Isolation, Sandbox, State, Template
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
 from sandfleet_operator.fleet.suspender import Suspender
 
 NO_NETWORK = fleet_pb2.EgressStatus(
@@ -37,9 +41,12 @@ class LocalFleetApi:
         """A fleet of one machine has no rival: FleetDriver itself refuses claims while it starts and stops."""
 
     async def claim(self, caller: Caller, request: fleet_pb2.ClaimRequest, traceparent: str) -> ClaimWatch:
+        return self._fleet.claim(self._requested(caller, request, traceparent))
+
+    def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, traceparent: str) -> Claim:
         claim = convert.claim(request, caller.username, self._template, traceparent)
         self._check_no_cluster(request)
-        return self._fleet.claim(claim)
+        return replace(claim, queue=self._fleet.scheduler.queues.named(claim.queue, DEFAULT_QUEUE))
 
     def _check_no_cluster(self, request: fleet_pb2.ClaimRequest) -> None:
         """Raises FleetError where the claim asks for what only a cluster has. The pool has the name of its template."""
@@ -104,7 +111,7 @@ class LocalFleetApi:
             check_id(request.page_token, "page token", doing="list")
         convert.check_selector_length(request.label_selector)
         size = convert.page_size(request)
-        found = self._fleet.select(request.label_selector, request.page_token, size + 1)
+        found = _selected(self._fleet, request.label_selector, request.page_token, size + 1)
         page = found[:size]
         following = page[-1].sandbox_id if len(found) > size else ""
         return fleet_pb2.ListResponse(sandboxes=[_message(one) for one in page], next_page_token=following)
@@ -120,6 +127,22 @@ class LocalFleetApi:
     async def route(self, caller: Caller, request: fleet_pb2.RouteRequest) -> fleet_pb2.RouteResponse:  # noqa: ARG002 - it is refused
         why = "cannot find the way to a sandbox: those of one machine are reached by their sockets"
         raise ClaimReason.UNIMPLEMENTED.error(why)
+
+    async def list_queues(self, caller: Caller, request: fleet_pb2.ListQueuesRequest) -> fleet_pb2.ListQueuesResponse:  # noqa: ARG002 - there is one caller
+        _check_no_namespace(request.namespace, doing="list queues")
+        return fleet_pb2.ListQueuesResponse(queues=[queue_message(one) for one in self._fleet.queue_views.all()])
+
+    async def explain(self, caller: Caller, request: fleet_pb2.ExplainRequest) -> fleet_pb2.ExplainResponse:
+        _check_no_namespace(request.namespace, doing="explain")
+        match request.WhichOneof("subject"):
+            case "claim":
+                return explanation_message(self._fleet.queue_views.expect(self._requested(caller, request.claim, "")))
+            case "sandbox_id":
+                check_id(request.sandbox_id, "sandbox id", doing="explain")
+                return explanation_message(self._fleet.queue_views.explain_session(request.sandbox_id))
+            case _:
+                check_id(request.request_id, "request id", doing="explain")
+                return explanation_message(self._fleet.queue_views.explain_request(caller.username, request.request_id))
 
     def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
         return convert.access_message(*self._fleet.access(sandbox))
@@ -137,3 +160,11 @@ def _check_no_namespace(namespace: str, *, doing: str) -> None:
         raise ClaimReason.NO_CLUSTER.error(
             f"cannot {doing} in namespace {namespace[:80]!r}: this fleet is of one machine, which has none"
         )
+
+
+def _selected(fleet: FleetDriver, selector: str, after: str, most: int) -> list[Sandbox]:
+    """The first `most` sandboxes whose id is greater than `after`, by id."""
+    matches = parse_selector(selector)
+    everything = fleet.scheduler.inventory.all()
+    live = (one for one in everything if one.state is not State.ENDED and one.sandbox_id > after)
+    return sorted((one for one in live if matches(one.labels)), key=lambda one: one.sandbox_id)[:most]

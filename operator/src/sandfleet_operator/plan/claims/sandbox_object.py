@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from sandfleet_operator.api.kinds import mounts
 from sandfleet_operator.api.kinds.meta import API_VERSION
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.api.kube import Json
@@ -36,6 +37,8 @@ def code_sandbox(
         spec["poolRef"] = {"name": pool}
     if record.envs:
         spec["env"] = [{"name": name, "value": value} for name, value in sorted(record.envs.items())]
+    if record.mounts:
+        spec["mounts"] = mounts.listing(record.mounts)
     if not record.egress:
         spec["egress"] = {}
     if workspace := _workspace(record):

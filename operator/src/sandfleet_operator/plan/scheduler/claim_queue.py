@@ -1,6 +1,5 @@
 """Claims that wait: their order and position, why they wait, and when their turn may come."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -46,13 +45,22 @@ class WhyNot:
 
 
 @dataclass(frozen=True, slots=True)
+class Eta:
+    """Seconds from now by which half of such claims are served, and nine of ten."""
+
+    p50: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
 class Queued:
-    """The standing of a claim: `position` from 1, `eta` in seconds from now, or None if it cannot be told."""
+    """The standing of a claim: `position` from 1 in its queue; `eta` None if it cannot be told."""
 
     position: int
-    eta: float | None
+    eta: Eta | None
     reason: str
     message: str = field(default="", compare=False)
+    queue: str = ""
 
 
 class ClaimQueue(Protocol):
@@ -88,6 +96,14 @@ class ClaimQueue(Protocol):
 
     def position(self, waiting: Waiting) -> int:
         """Among the claims of its queue, from 1."""
+        ...
+
+    def rivals(self, queue: str) -> float:
+        """How many claims of all queues have their turns while one of this queue has its."""
+        ...
+
+    def ahead(self, queue: str, position: int) -> dict[str, int]:
+        """Queue → how many of its claims have their turns before the one at this position of `queue`, about."""
         ...
 
     def positions(self, now: float) -> dict[int, int]:
@@ -141,49 +157,6 @@ def why_not(position: int, waiting: Waiting, snapshot: Snapshot, quota: WhyNot |
     if waiting.sandbox_id:
         return WhyNot(QueueReason.COLD_START.value, "a sandbox is being started for this claim")
     return WhyNot(QueueReason.POOL_EMPTY.value, f"no sandbox is warm, and {snapshot.starting} are being started")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """From which a queue's future can be estimated."""
-
-    # Seconds since the start of each sandbox that is being started, in any order.
-    start_ages: tuple[float, ...]
-    # Seconds that a start takes, as observed; None before the first one.
-    start_seconds: float | None
-    max_starting: int
-    full: bool
-    closed: str = ""
-    unmade: int = 0
-    trouble: Trouble | None = None
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return Snapshot(
-            closed=self.closed,
-            full=self.full,
-            starting=len(self.start_ages),
-            unmade=self.unmade,
-            trouble=self.trouble,
-        )
-
-
-def standing(position: int, waiting: Waiting, outlook: Outlook, quota: WhyNot | None = None) -> Queued:
-    """The position, the time and the reason of a claim that waits at `position` (from 1)."""
-    why = why_not(position, waiting, outlook.snapshot, quota)
-    hindered = outlook.trouble is not None and why.reason == outlook.trouble.reason
-    blocked = bool(outlook.closed) or hindered or why is quota or why.reason == QueueReason.SANDBOX_LIMIT.value
-    return Queued(position, None if blocked else _eta(position, outlook), why.reason, why.message)
-
-
-def _eta(position: int, outlook: Outlook) -> float | None:
-    if outlook.start_seconds is None:
-        return None
-    left = sorted(max(0.0, outlook.start_seconds - age) for age in outlook.start_ages)
-    if position <= len(left):
-        return left[position - 1]
-    waves = math.ceil((position - len(left)) / outlook.max_starting)
-    return (left[0] if left else 0.0) + waves * outlook.start_seconds
 
 
 def observed(start_seconds: float | None, sample: float) -> float:

@@ -12,6 +12,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import Waiting, overdue_probl
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
+from sandfleet_operator.plan.scheduler.queues.standings import Standings
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 
@@ -24,12 +25,14 @@ class Deadlines:
         queues: PoolQueues,
         capacity: Capacity,
         transitions: Transitions,
+        standings: Standings,
     ) -> None:
         self._limits = limits
         self._inventory = inventory
         self._queues = queues
         self._capacity = capacity
         self._transitions = transitions
+        self._standings = standings
 
     def pass_to(self, now: float) -> list[Action]:
         """Everything whose time is over at `now`."""
@@ -78,7 +81,7 @@ class Deadlines:
     def _overdue(self, waiting: Waiting) -> Problem:
         state = self._queues.get(waiting.claim.pool)
         assert state is not None, "a claim waits at a pool"
-        why, trouble = self._queues.why_not(waiting.claim.key), state.trouble
+        why, trouble = self._standings.why_not(waiting.claim.key), state.trouble
         return overdue_problem(
             waiting,
             full=self._capacity.room(state.pool) <= 0,

@@ -1,6 +1,7 @@
 """All sandboxes and waiting claims at one moment, indexed for the decisions. It decides nothing."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from sandfleet_operator.api.values import RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
@@ -61,6 +62,11 @@ class Inventory:
     def of_session(self, key: RequestKey) -> Sandbox | None:
         """The sandbox that a claim was answered with, while it lives."""
         return self._sandboxes.get(self._by_claim.get(key, ""))
+
+    def keys_of(self, holder: str, request_id: str) -> list[RequestKey]:
+        """Of the claims of this caller with this id, at any pool, that wait or have their sandbox."""
+        keys = chain(self.waiting, self._by_claim)
+        return [key for key in keys if key.request_id == request_id and key.holder == holder]
 
     def all(self) -> Iterable[Sandbox]:
         return list(self._sandboxes.values())

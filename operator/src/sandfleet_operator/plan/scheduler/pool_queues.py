@@ -5,24 +5,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from sandfleet_operator.api.conditions import PoolReason
-from sandfleet_operator.api.values import Claim, RequestKey, State
+from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import (
-    ClaimQueue,
-    Outlook,
-    Queued,
-    Snapshot,
-    Waiting,
-    WhyNot,
-    standing,
-    why_not,
-)
+from sandfleet_operator.plan.scheduler.claim_queue import ClaimQueue, Snapshot, Waiting
 from sandfleet_operator.plan.scheduler.inventory import Inventory
-from sandfleet_operator.plan.scheduler.queues.explain import why_quota
+from sandfleet_operator.plan.scheduler.queues.estimates import Estimates, Rate, Traffic
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED, Places
-from sandfleet_operator.plan.scheduler.queues.quota import Vector
-from sandfleet_operator.plan.scheduler.queues.weights import weight_of
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart, StartHealth, Trouble
 from sandfleet_operator.plan.scheduler.starts.shares import namespace_of
@@ -47,6 +36,9 @@ class PoolState:
     start_error: str = ""
     # Whether each of the last claims found a warm sandbox.
     hits: deque[bool] = field(default_factory=lambda: deque(maxlen=HITS))
+    estimates: Estimates = field(default_factory=Estimates)
+    # Of sessions, each of which leaves room for a sandbox.
+    releases: Rate = field(default_factory=Rate)
     # What the last cycle left to the claims that still wait: their why-not follows from it.
     left: Snapshot = field(default_factory=Snapshot)
 
@@ -71,6 +63,7 @@ class PoolQueues:
         # Claims that have ever come.
         self._arrivals = 0
         self.places = Places()
+        self.traffic = Traffic()
         for pool in pools:
             self.open(pool)
 
@@ -103,6 +96,25 @@ class PoolQueues:
         deadline = now + claim.max_wait
         self.put(Waiting(claim=claim, number=self._arrivals, asked=now, deadline=deadline, resumes=resumes))
 
+    def served(self, key: RequestKey, pool: str, now: float, *, warm: bool) -> None:
+        """The claim has its sandbox, of this pool."""
+        waiting, state = self._inventory.waiting.get(key), self._states.get(pool)
+        if state is not None:
+            state.hits.append(warm)
+            if waiting is not None:
+                state.estimates.served(waiting.number, now)
+        if waiting is not None:
+            self.traffic.admitted(waiting.claim.queue, now)
+        self.leave(key)
+
+    def released(self, sandbox: Sandbox, now: float) -> None:
+        """The session of the sandbox is over, or suspended."""
+        state = self._states.get(sandbox.pool)
+        if state is not None:
+            state.releases.note(now)
+        if sandbox.claim is not None:
+            self.traffic.released(sandbox.claim.queue, now)
+
     def requeue(self, key: RequestKey, *, failures: int) -> Waiting | None:
         """The claim's sandbox was lost: it waits again, with `failures` more. None if it does not wait."""
         waiting = self._inventory.waiting.get(key)
@@ -116,6 +128,7 @@ class PoolQueues:
         """Removes the claim, and returns it if it waited."""
         waiting = self._inventory.waiting.pop(key, None)
         if waiting is not None:
+            self._states[waiting.claim.pool].estimates.forget(waiting.number)
             self._discard(waiting)
             self._waiting[namespace_of(waiting.claim.pool)] -= 1
         return waiting
@@ -141,55 +154,6 @@ class PoolQueues:
     def is_binding(self, waiting: Waiting) -> bool:
         sandbox = self._inventory.get(waiting.sandbox_id)
         return sandbox is not None and sandbox.state is State.CLAIMED
-
-    def why_not(self, key: RequestKey) -> WhyNot | None:
-        """Why the last cycle of its pool did not admit the claim; None if it does not wait."""
-        waiting = self._inventory.waiting.get(key)
-        if waiting is None or self.is_binding(waiting):
-            return None
-        state = self._states[waiting.claim.pool]
-        return why_not(state.queue.position(waiting), waiting, state.left, self._why_quota(waiting))
-
-    def standings(self, capacity: Capacity, now: float, only: RequestKey | None) -> dict[RequestKey, Queued]:
-        """The standing of each waiting claim, or of one of them."""
-        if only is not None:
-            waiting = self._inventory.waiting.get(only)
-            if waiting is None or self.is_binding(waiting):
-                return {}
-            state = self._states[waiting.claim.pool]
-            outlook, quota = self._outlook(state, capacity, now), self._why_quota(waiting)
-            return {only: standing(state.queue.position(waiting), waiting, outlook, quota)}
-        found: dict[RequestKey, Queued] = {}
-        for state in self._states.values():
-            if len(state.queue):
-                found |= self._standings_at(state, capacity, now)
-        return found
-
-    def _standings_at(self, state: PoolState, capacity: Capacity, now: float) -> dict[RequestKey, Queued]:
-        positions, outlook = state.queue.positions(now), self._outlook(state, capacity, now)
-        quotas: dict[tuple[str, Vector], WhyNot | None] = {}
-        found: dict[RequestKey, Queued] = {}
-        for waiting in state.queue:
-            key = waiting.claim.queue, weight_of(waiting)
-            if key not in quotas:
-                quotas[key] = self._why_quota(waiting)
-            found[waiting.claim.key] = standing(positions[waiting.number], waiting, outlook, quotas[key])
-        return found
-
-    def _why_quota(self, waiting: Waiting) -> WhyNot | None:
-        return why_quota(self._inventory.ledger, waiting.claim.queue, weight_of(waiting))
-
-    def _outlook(self, state: PoolState, capacity: Capacity, now: float) -> Outlook:
-        starting = self._inventory.of_pool(state.pool.name, State.STARTING)
-        return Outlook(
-            start_ages=tuple(now - one.started for one in starting),
-            start_seconds=state.start_seconds,
-            max_starting=max(1, capacity.share(state.pool)),
-            full=capacity.room(state.pool) <= 0,
-            closed=state.pool.closed,
-            unmade=capacity.unmade(state.pool),
-            trouble=state.trouble,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

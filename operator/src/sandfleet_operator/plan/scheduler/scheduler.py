@@ -23,6 +23,7 @@ from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
 from sandfleet_operator.plan.scheduler.queues.events import QueueEvents
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
+from sandfleet_operator.plan.scheduler.queues.standings import Explanation, Fate, Standings
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.sessions.suspension import Suspensions
 from sandfleet_operator.plan.scheduler.starts.health import StartHealth
@@ -46,8 +47,14 @@ class Scheduler:
         self.capacity = Capacity(self.inventory, limits)
         self._queues = PoolQueues(self.inventory, policy, pools)
         self._transitions = Transitions(self.inventory, self._queues, limits)
+        self._standings = Standings(self.inventory, self._queues, self.capacity)
         self._deadlines = Deadlines(
-            limits, self.inventory, queues=self._queues, capacity=self.capacity, transitions=self._transitions
+            limits,
+            self.inventory,
+            queues=self._queues,
+            capacity=self.capacity,
+            transitions=self._transitions,
+            standings=self._standings,
         )
         declared = DeclaredSandboxes(self.inventory.ledger, self._queues.places, policy)
         self._cycle = SchedulingCycle(
@@ -124,12 +131,19 @@ class Scheduler:
             return [Answer(claim.key, self.session(session.sandbox_id, now))]
         if (problem := self._transitions.ended_claims.get(claim.key)) is not None:
             raise FleetError(problem)
-        pool, beside = self.pool(claim.pool), self._queues.waiting_beside(claim.pool)
-        claim = weighed(claim, pool)
-        waiting_in = self._queues.places.waiting(claim.queue)
-        admit(claim, pool, self.inventory, self.limits, waiting_beside=beside, waiting_in=waiting_in)
+        claim = self._admissible(claim)
         self._queues.arrive(claim, now)
-        return self._cycle.run(claim.pool, now)
+        actions = self._cycle.run(claim.pool, now)
+        self._standings.arrived(claim.key, now)
+        return actions
+
+    def _admissible(self, claim: Claim) -> Claim:
+        """The claim with its weight. Raises FleetError if it can never be served."""
+        pool, beside = self.pool(claim.pool), self._queues.waiting_beside(claim.pool)
+        weighty = weighed(claim, pool)
+        waiting_in = self._queues.places.waiting(claim.queue)
+        admit(weighty, pool, self.inventory, self.limits, waiting_beside=beside, waiting_in=waiting_in)
+        return weighty
 
     def leave(self, key: RequestKey, now: float) -> list[Action]:
         """The last caller of the claim has left: the claim is undone, unless it was answered."""
@@ -214,7 +228,7 @@ class Scheduler:
         first = not sandbox.bound
         actions = self._transitions.apply(sandbox, lifecycle.bound(sandbox), now)
         if first:
-            actions += self._transitions.begin_session(sandbox.sandbox_id)
+            actions += self._transitions.begin_session(sandbox.sandbox_id, now)
             self._transitions.binding_works(sandbox.pool)
         return [*actions, *self._cycle.run(sandbox.pool, now)]
 
@@ -288,11 +302,26 @@ class Scheduler:
 
     def standings(self, now: float, only: RequestKey | None = None) -> dict[RequestKey, Queued]:
         """The standing of each waiting claim, or of one of them."""
-        return self._queues.standings(self.capacity, now, only)
+        if only is None:
+            return self._standings.all(now)
+        found = self._standings.of(only, now)
+        return {} if found is None else {only: found}
+
+    def explain(self, key: RequestKey, now: float) -> Explanation | None:
+        """Why the claim waits, what stands before it and what would let it in; None if it is not known."""
+        return self._standings.explain(key, now)
+
+    def expect(self, claim: Claim, now: float) -> Explanation:
+        """What would become of this claim."""
+        try:
+            return self._standings.expect(self._admissible(claim), now)
+        except FleetError as error:
+            problem = error.problem
+            return Explanation(fate=Fate.WOULD_BE_REFUSED, reason=problem.reason, message=problem.message)
 
     def why_not(self, key: RequestKey) -> WhyNot | None:
         """Why the last cycle did not admit the claim; None if it does not wait."""
-        return self._queues.why_not(key)
+        return self._standings.why_not(key)
 
     def _apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
         """The step and its pool's next cycle."""

@@ -15,6 +15,8 @@ from sandfleet_operator.plan.scheduler.recent import Recent
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart, after_refusal
 
 REMEMBERED = 16384
+# Of a session that holds no place: it has ended, or sleeps.
+FREE = frozenset({State.ENDED, State.SUSPENDED})
 # Problems that no other sandbox would solve.
 HOPELESS = frozenset({Code.FAILED_PRECONDITION, Code.INVALID_ARGUMENT})
 
@@ -41,6 +43,8 @@ class Transitions:
         last = gone or after
         if sandbox.bound and last is not None and last.state is State.ENDED and sandbox.state is not State.ENDED:
             self._remember_end(last)
+        if sandbox.bound and last is not None and last.state in FREE and sandbox.state not in FREE:
+            self._queues.released(last, now)
         actions = list(step.actions)
         if last is not None and last.state is State.ENDED:
             actions += self._refuse_resume(sandbox, last.ended_reason)
@@ -54,14 +58,13 @@ class Transitions:
             self._queues.requeue(step.outcome.key, failures=0)
         return actions
 
-    def begin_session(self, sandbox_id: str) -> list[Action]:
+    def begin_session(self, sandbox_id: str, now: float) -> list[Action]:
         """Answers the claim of the sandbox."""
         sandbox = self._inventory.get(sandbox_id)
         if sandbox is None or not sandbox.bound:
             return []
-        state = self._queues.get(sandbox.pool)
-        if state is not None:
-            state.hits.append(sandbox.warm)
+        if sandbox.claim is not None:
+            self._queues.served(sandbox.claim.key, sandbox.pool, now, warm=sandbox.warm)
         return self.answer(sandbox)
 
     def answer(self, sandbox: Sandbox) -> list[Action]:

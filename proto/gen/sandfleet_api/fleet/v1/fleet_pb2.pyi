@@ -113,8 +113,16 @@ class EgressStatus(_message.Message):
     since: _timestamp_pb2.Timestamp
     def __init__(self, state: _Optional[_Union[EgressState, str]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
+class Gang(_message.Message):
+    __slots__ = ("gang_id", "size")
+    GANG_ID_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    gang_id: str
+    size: int
+    def __init__(self, gang_id: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
+
 class ClaimRequest(_message.Message):
-    __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation", "namespace", "pool", "name", "contract", "egress", "mounts")
+    __slots__ = ("request_id", "template", "labels", "envs", "lease", "idle_timeout", "workspace_id", "keep_workspace", "max_wait", "limits", "min_isolation", "namespace", "pool", "name", "contract", "egress", "mounts", "queue", "priority", "gang", "ticket")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +161,10 @@ class ClaimRequest(_message.Message):
     CONTRACT_FIELD_NUMBER: _ClassVar[int]
     EGRESS_FIELD_NUMBER: _ClassVar[int]
     MOUNTS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    GANG_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     template: str
     labels: _containers.ScalarMap[str, str]
@@ -170,17 +182,29 @@ class ClaimRequest(_message.Message):
     contract: str
     egress: Egress
     mounts: _containers.ScalarMap[str, str]
-    def __init__(self, request_id: _Optional[str] = ..., template: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., envs: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., workspace_id: _Optional[str] = ..., keep_workspace: _Optional[bool] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., min_isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., namespace: _Optional[str] = ..., pool: _Optional[str] = ..., name: _Optional[str] = ..., contract: _Optional[str] = ..., egress: _Optional[_Union[Egress, str]] = ..., mounts: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    queue: str
+    priority: str
+    gang: Gang
+    ticket: bytes
+    def __init__(self, request_id: _Optional[str] = ..., template: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., envs: _Optional[_Mapping[str, str]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., workspace_id: _Optional[str] = ..., keep_workspace: _Optional[bool] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., min_isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., namespace: _Optional[str] = ..., pool: _Optional[str] = ..., name: _Optional[str] = ..., contract: _Optional[str] = ..., egress: _Optional[_Union[Egress, str]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., queue: _Optional[str] = ..., priority: _Optional[str] = ..., gang: _Optional[_Union[Gang, _Mapping]] = ..., ticket: _Optional[bytes] = ...) -> None: ...
 
 class Queued(_message.Message):
-    __slots__ = ("position", "eta", "reason")
+    __slots__ = ("position", "eta", "reason", "message", "eta_p90", "queue", "ticket")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     ETA_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ETA_P90_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
     position: int
     eta: _duration_pb2.Duration
     reason: str
-    def __init__(self, position: _Optional[int] = ..., eta: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+    message: str
+    eta_p90: _duration_pb2.Duration
+    queue: str
+    ticket: bytes
+    def __init__(self, position: _Optional[int] = ..., eta: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., eta_p90: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., queue: _Optional[str] = ..., ticket: _Optional[bytes] = ...) -> None: ...
 
 class Bound(_message.Message):
     __slots__ = ("sandbox", "access", "warm", "egress")
@@ -389,3 +413,105 @@ class RouteResponse(_message.Message):
     sandbox_uid: str
     caller: str
     def __init__(self, address: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., caller: _Optional[str] = ...) -> None: ...
+
+class Quota(_message.Message):
+    __slots__ = ("sandboxes", "cpu", "memory")
+    SANDBOXES_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    sandboxes: int
+    cpu: int
+    memory: int
+    def __init__(self, sandboxes: _Optional[int] = ..., cpu: _Optional[int] = ..., memory: _Optional[int] = ...) -> None: ...
+
+class Queue(_message.Message):
+    __slots__ = ("queue_id", "weight", "cohort", "nominal", "borrowing_limit", "lending_limit", "priority_classes", "stop_policy", "pending", "admitted", "usage", "borrowed", "oldest_wait", "share", "reason", "message", "admission_rate")
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    NOMINAL_FIELD_NUMBER: _ClassVar[int]
+    BORROWING_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    LENDING_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_CLASSES_FIELD_NUMBER: _ClassVar[int]
+    STOP_POLICY_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    BORROWED_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_WAIT_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ADMISSION_RATE_FIELD_NUMBER: _ClassVar[int]
+    queue_id: str
+    weight: float
+    cohort: str
+    nominal: Quota
+    borrowing_limit: Quota
+    lending_limit: Quota
+    priority_classes: _containers.RepeatedScalarFieldContainer[str]
+    stop_policy: str
+    pending: int
+    admitted: int
+    usage: Quota
+    borrowed: Quota
+    oldest_wait: _duration_pb2.Duration
+    share: float
+    reason: str
+    message: str
+    admission_rate: float
+    def __init__(self, queue_id: _Optional[str] = ..., weight: _Optional[float] = ..., cohort: _Optional[str] = ..., nominal: _Optional[_Union[Quota, _Mapping]] = ..., borrowing_limit: _Optional[_Union[Quota, _Mapping]] = ..., lending_limit: _Optional[_Union[Quota, _Mapping]] = ..., priority_classes: _Optional[_Iterable[str]] = ..., stop_policy: _Optional[str] = ..., pending: _Optional[int] = ..., admitted: _Optional[int] = ..., usage: _Optional[_Union[Quota, _Mapping]] = ..., borrowed: _Optional[_Union[Quota, _Mapping]] = ..., oldest_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., share: _Optional[float] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., admission_rate: _Optional[float] = ...) -> None: ...
+
+class ListQueuesRequest(_message.Message):
+    __slots__ = ("namespace",)
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    def __init__(self, namespace: _Optional[str] = ...) -> None: ...
+
+class ListQueuesResponse(_message.Message):
+    __slots__ = ("queues",)
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[Queue]
+    def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping]]] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("request_id", "sandbox_id", "claim", "namespace")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    sandbox_id: str
+    claim: ClaimRequest
+    namespace: str
+    def __init__(self, request_id: _Optional[str] = ..., sandbox_id: _Optional[str] = ..., claim: _Optional[_Union[ClaimRequest, _Mapping]] = ..., namespace: _Optional[str] = ...) -> None: ...
+
+class Ahead(_message.Message):
+    __slots__ = ("queue", "claims")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    claims: int
+    def __init__(self, queue: _Optional[str] = ..., claims: _Optional[int] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("verdict", "reason", "message", "queue", "position", "eta", "eta_p90", "ahead", "missing")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    ETA_FIELD_NUMBER: _ClassVar[int]
+    ETA_P90_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    verdict: str
+    reason: str
+    message: str
+    queue: str
+    position: int
+    eta: _duration_pb2.Duration
+    eta_p90: _duration_pb2.Duration
+    ahead: _containers.RepeatedCompositeFieldContainer[Ahead]
+    missing: Quota
+    def __init__(self, verdict: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., queue: _Optional[str] = ..., position: _Optional[int] = ..., eta: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., eta_p90: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Iterable[_Union[Ahead, _Mapping]]] = ..., missing: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...

@@ -87,6 +87,16 @@ class FleetServiceStub:
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsResponse.FromString,
                 _registered_method=True)
+        self.ListQueues = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.FleetService/ListQueues',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListQueuesRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListQueuesResponse.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.FleetService/Explain',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ExplainResponse.FromString,
+                _registered_method=True)
         self.Route = channel.unary_unary(
                 '/sandfleet_api.fleet.v1.FleetService/Route',
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteRequest.SerializeToString,
@@ -205,6 +215,22 @@ class FleetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListQueues(self, request, context):
+        """Lists queues, by name.
+        INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Explains why a claim waits, what stands before it and what would let it in, or what would become of a claim that is not made.
+        NOT_FOUND  no such claim or sandbox of this caller, or it has ended. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Route(self, request, context):
         """Where the executor of a sandbox is now, for a gateway that carries the caller's connection there. The caller needs the right to
         run code in it: `create` on codesandboxes/connect.
@@ -263,6 +289,16 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     servicer.ListPools,
                     request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsRequest.FromString,
                     response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsResponse.SerializeToString,
+            ),
+            'ListQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQueues,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListQueuesRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListQueuesResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ExplainRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ExplainResponse.SerializeToString,
             ),
             'Route': grpc.unary_unary_rpc_method_handler(
                     servicer.Route,
@@ -521,6 +557,60 @@ class FleetService:
             '/sandfleet_api.fleet.v1.FleetService/ListPools',
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsRequest.SerializeToString,
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListPoolsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/ListQueues',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListQueuesRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/Explain',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ExplainRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ExplainResponse.FromString,
             options,
             channel_credentials,
             insecure,

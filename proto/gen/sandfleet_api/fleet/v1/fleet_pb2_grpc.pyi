@@ -104,6 +104,14 @@ class FleetServiceStub:
     """Lists pools, by name.
       INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
     """
+    ListQueues: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ListQueuesRequest, _fleet_pb2.ListQueuesResponse]
+    """Lists queues, by name.
+      INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
+    """
+    Explain: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ExplainRequest, _fleet_pb2.ExplainResponse]
+    """Explains why a claim waits, what stands before it and what would let it in, or what would become of a claim that is not made.
+      NOT_FOUND  no such claim or sandbox of this caller, or it has ended. Not to be retried.
+    """
     Route: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.RouteRequest, _fleet_pb2.RouteResponse]
     """Where the executor of a sandbox is now, for a gateway that carries the caller's connection there. The caller needs the right to
     run code in it: `create` on codesandboxes/connect.
@@ -187,6 +195,14 @@ class FleetServiceAsyncStub(FleetServiceStub):
     ListPools: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ListPoolsRequest, _fleet_pb2.ListPoolsResponse]  # type: ignore[assignment]
     """Lists pools, by name.
       INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
+    """
+    ListQueues: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ListQueuesRequest, _fleet_pb2.ListQueuesResponse]  # type: ignore[assignment]
+    """Lists queues, by name.
+      INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
+    """
+    Explain: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ExplainRequest, _fleet_pb2.ExplainResponse]  # type: ignore[assignment]
+    """Explains why a claim waits, what stands before it and what would let it in, or what would become of a claim that is not made.
+      NOT_FOUND  no such claim or sandbox of this caller, or it has ended. Not to be retried.
     """
     Route: _aio.UnaryUnaryMultiCallable[_fleet_pb2.RouteRequest, _fleet_pb2.RouteResponse]  # type: ignore[assignment]
     """Where the executor of a sandbox is now, for a gateway that carries the caller's connection there. The caller needs the right to
@@ -322,6 +338,26 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_fleet_pb2.ListPoolsResponse, _abc.Awaitable[_fleet_pb2.ListPoolsResponse]]:
         """Lists pools, by name.
           INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def ListQueues(
+        self,
+        request: _fleet_pb2.ListQueuesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.ListQueuesResponse, _abc.Awaitable[_fleet_pb2.ListQueuesResponse]]:
+        """Lists queues, by name.
+          INVALID_ARGUMENT  a namespace on one machine, which has none (reason NoCluster). Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _fleet_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.ExplainResponse, _abc.Awaitable[_fleet_pb2.ExplainResponse]]:
+        """Explains why a claim waits, what stands before it and what would let it in, or what would become of a claim that is not made.
+          NOT_FOUND  no such claim or sandbox of this caller, or it has ended. Not to be retried.
         """
 
     @_abc_1.abstractmethod

@@ -5,11 +5,8 @@ from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import Code
 from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.plan.scheduler.claim_queue import (
-    Outlook,
-    Queued,
     observed,
     overdue_problem,
-    standing,
 )
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue
@@ -124,31 +121,6 @@ def test_first_come_is_first_served_also_after_waiting_again():
     assert (queue.positions(NOW), len(queue)) == ({2: 1, 3: 2}, 2)
     queue.add(POOL1)
     assert next(queue.turns(NOW)).claim == POOL1.claim
-
-
-def outlook(*ages, takes=2.0, full=False):
-    return Outlook(start_ages=ages, start_seconds=takes, max_starting=2, full=full)
-
-
-@pytest.mark.parametrize(
-    ("position", "outlook", "expected"),
-    [
-        (1, outlook(takes=None), Queued(1, None, "PoolEmpty")),
-        (1, outlook(0.5, 1.5), Queued(1, 0.5, "PoolEmpty")),
-        (2, outlook(0.5, 1.5), Queued(2, 1.5, "PoolEmpty")),
-        (3, outlook(0.5, 1.5), Queued(3, 2.5, "PoolEmpty")),
-        (5, outlook(0.5, 1.5), Queued(5, 4.5, "PoolEmpty")),
-        (1, outlook(9.0), Queued(1, 0.0, "PoolEmpty")),
-        (1, outlook(0.5, full=True), Queued(1, 1.5, "PoolEmpty")),
-        (2, outlook(0.5, full=True), Queued(2, None, "SandboxLimit")),
-    ],
-)
-def test_a_standing_has_position_time_and_reason(position, outlook, expected):
-    assert standing(position, POOL1, outlook) == expected
-
-
-def test_a_claim_on_an_old_workspace_waits_for_its_cold_start():
-    assert standing(1, OLD_STARTING, outlook(0.5)).reason == "ColdStart"
 
 
 def test_the_observed_start_time_follows_slowly():

@@ -40,6 +40,17 @@ class QueueEvents:
     def names(self) -> list[str]:
         return self._inventory.ledger.names()
 
+    def named(self, name: str, default: str = "") -> str:
+        """The queue that a claim is for: the one that it names, else `default` where there is one, else none ("")."""
+        return name or (default if self._inventory.ledger.spec(default) is not None else "")
+
+    def spec(self, name: str) -> QueueSpec | None:
+        return self._inventory.ledger.spec(name)
+
+    def admission_rate(self, name: str, now: float) -> float:
+        """Sandboxes per second of late."""
+        return self._queues.traffic.admission_rate(name, now)
+
     def put(self, name: str, spec: QueueSpec, now: float) -> list[Action]:
         """Adds or edits the queue. What uses its quota stays, also where the edit leaves less than that."""
         if self._inventory.ledger.spec(name) == spec:
@@ -58,6 +69,7 @@ class QueueEvents:
             if not self._queues.is_binding(waiting):
                 actions += self._transitions.refuse(waiting, problem, now)
         self._inventory.ledger.remove(name)
+        self._queues.traffic.forget(name)
         self._declared.queue_changed(name)
         return [*actions, *self._cycle.run_freed(now)]
 

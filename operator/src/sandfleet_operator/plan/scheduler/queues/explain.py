@@ -1,11 +1,13 @@
 """Why quota keeps claims waiting, in a word and in a sentence that people read. Pure."""
 
 from sandfleet_operator.api.reasons import QueueReason
-from sandfleet_operator.plan.scheduler.claim_queue import WhyNot
+from sandfleet_operator.plan.scheduler.claim_queue import Eta, WhyNot
 from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
-from sandfleet_operator.plan.scheduler.queues.quota import Vector, Verdict, plus
+from sandfleet_operator.plan.scheduler.queues.quota import NOTHING, Vector, Verdict, above, drawn, minus, plus, times
 
 GIB = 1 << 30
+# Seconds.
+ROUNDED, MINUTE, IN_MINUTES = 2, 60, 120
 
 
 def why_quota(ledger: Ledger, queue: str, amount: Vector) -> WhyNot | None:
@@ -28,6 +30,47 @@ def why_quota(ledger: Ledger, queue: str, amount: Vector) -> WhyNot | None:
             return WhyNot(QueueReason.COHORT_EXHAUSTED.value, why)
         case _:
             return None
+
+
+def missing(ledger: Ledger, queue: str, amount: Vector, position: int) -> tuple[Vector, str]:
+    """What quota lacks so that the claim at this position could be admitted, and in whose quota: queue or cohort."""
+    spec, terms, usage = ledger.spec(queue), ledger.terms(queue), ledger.usage(queue)
+    after = plus(usage, times(amount, position))
+    lacks = above(after, terms.most)
+    if spec is None or not spec.cohort or lacks != NOTHING:
+        return lacks, f"queue {queue}"
+    cohort = ledger.cohort(queue)
+    drawn_then = plus(cohort.drawn, minus(drawn(terms, after), drawn(terms, usage)))
+    return above(drawn_then, cohort.capacity), f"cohort {spec.cohort}"
+
+
+def sentence(why: WhyNot, lacks: tuple[Vector, str] | None, eta: Eta | None) -> str:
+    """The whole explanation of a claim that waits: why, and what would let it in."""
+    ways = []
+    if lacks is not None and lacks[0] != NOTHING:
+        ways.append(f"{words(lacks[0])} more in {lacks[1]}")
+    if eta is not None:
+        ways.append(f"about {seconds(eta.p50)} ({seconds(eta.p90)} for nine of ten claims)")
+    return f"{why.message}; it takes {', or '.join(ways)}" if ways else why.message
+
+
+def words(amount: Vector) -> str:
+    """As in "3 sandboxes, 1.5 CPU"."""
+    sandboxes, cpu, memory = amount
+    plural = "" if sandboxes == 1 else "es"
+    parts = (
+        (sandboxes, f"{sandboxes:.0f} sandbox{plural}"),
+        (cpu, f"{cpu / 1000:g} CPU"),
+        (memory, f"{memory / GIB:.4g} GiB of memory"),
+    )
+    return ", ".join(text for value, text in parts if value)
+
+
+def seconds(length: float) -> str:
+    """As in "0.4 s", "40 s", "12 min"."""
+    if length < ROUNDED:
+        return f"{length:.1f} s"
+    return f"{length:.0f} s" if length < IN_MINUTES else f"{length / MINUTE:.0f} min"
 
 
 def _scarce(used: Vector, most: Vector, amount: Vector) -> str:

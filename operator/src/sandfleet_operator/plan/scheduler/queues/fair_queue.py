@@ -2,6 +2,7 @@
 
 import bisect
 import heapq
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -163,6 +164,22 @@ class FairQueue:
         line = self._lines.get(queue)
         beside = bisect.bisect_left(self._alone.get(queue, ()), arrival(waiting), key=arrival)
         return beside + (line.place(waiting) if line else 1)
+
+    def rivals(self, queue: str) -> float:
+        """How many claims of all queues have their turns while one of this queue has its."""
+        line = self._lines.get(queue)
+        total = sum(one.weight for one in self._lines.values())
+        return max(1.0, total / line.weight) if line else 1.0
+
+    def ahead(self, queue: str, position: int) -> dict[str, int]:
+        """Queue → how many of its claims have their turns before the one at this position of `queue`, about."""
+        mine = self._lines.get(queue)
+        weight = mine.weight if mine else self._line(queue).weight
+        found = {queue: position - 1}
+        for name, line in self._lines.items():
+            if name != queue:
+                found[name] = min(len(line), math.ceil(position * line.weight / weight))
+        return {name: many for name, many in found.items() if many}
 
     def positions(self, now: float) -> dict[int, int]:
         """Of all claims: the number of the claim → its position."""

@@ -1,0 +1,194 @@
+"""Where each waiting claim stands: its position, why it waits, and when its turn may come."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sandfleet_operator.api.values import Amount, Claim, RequestKey, State
+from sandfleet_operator.plan.scheduler.capacity import Capacity
+from sandfleet_operator.plan.scheduler.claim_queue import Eta, Queued, Waiting, WhyNot, why_not
+from sandfleet_operator.plan.scheduler.inventory import Inventory
+from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
+from sandfleet_operator.plan.scheduler.queues.estimates import Base
+from sandfleet_operator.plan.scheduler.queues.explain import missing, sentence, why_quota
+from sandfleet_operator.plan.scheduler.queues.outlook import Outlook, QuotaWait, base
+from sandfleet_operator.plan.scheduler.queues.quota import NOTHING, Verdict, amount_of
+from sandfleet_operator.plan.scheduler.queues.weights import weight_of
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What all claims of one queue at one pool have in common at one moment."""
+
+    outlook: Outlook
+    quota: QuotaWait | None
+    # Claims of the pool that are served while one of the queue is, this one too.
+    rivals: float
+
+
+class Fate(Enum):
+    """What becomes of a claim that is asked about, in a word of the API."""
+
+    WAITING = "Waiting"
+    ADMITTED = "Admitted"
+    # Of a claim that is not made.
+    WOULD_BE_ADMITTED = "WouldBeAdmitted"
+    WOULD_WAIT = "WouldWait"
+    WOULD_BE_REFUSED = "WouldBeRefused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """`ahead`: queue → claims that are served before it. `missing`: what quota lacks so that it could be admitted."""
+
+    fate: Fate
+    queued: Queued | None = None
+    reason: str = ""
+    message: str = ""
+    ahead: Mapping[str, int] = field(default_factory=dict)
+    missing: Amount | None = None
+
+
+class Standings:
+    def __init__(self, inventory: Inventory, queues: PoolQueues, capacity: Capacity) -> None:
+        self._inventory = inventory
+        self._queues = queues
+        self._capacity = capacity
+
+    def why_not(self, key: RequestKey) -> WhyNot | None:
+        """Why the last cycle of its pool did not admit the claim; None if it does not wait."""
+        waiting = self._waiting(key)
+        if waiting is None:
+            return None
+        state = self._state(waiting)
+        quota = why_quota(self._inventory.ledger, waiting.claim.queue, weight_of(waiting))
+        return why_not(state.queue.position(waiting), waiting, state.left, quota)
+
+    def of(self, key: RequestKey, now: float) -> Queued | None:
+        """None if the claim does not wait."""
+        waiting = self._waiting(key)
+        if waiting is None:
+            return None
+        state = self._state(waiting)
+        view = self._view(waiting, state, self._outlook(state, now), now)
+        return self._standing(waiting, state.queue.position(waiting), state, view)
+
+    def all(self, now: float) -> dict[RequestKey, Queued]:
+        """Of every claim that waits, in one pass over each pool."""
+        found: dict[RequestKey, Queued] = {}
+        for state in self._queues.all():
+            if not len(state.queue):
+                continue
+            positions, outlook = state.queue.positions(now), self._outlook(state, now)
+            views: dict[str, View] = {}
+            for waiting in state.queue:
+                queue = waiting.claim.queue
+                view = views.get(queue) or self._view(waiting, state, outlook, now)
+                views[queue] = view
+                found[waiting.claim.key] = self._standing(waiting, positions[waiting.number], state, view)
+        return found | self._starting(now)
+
+    def explain(self, key: RequestKey, now: float) -> Explanation | None:
+        """Of a claim that waits, or whose sandbox is being bound; None of another one."""
+        waiting = self._waiting(key)
+        if waiting is not None:
+            return self._explain(waiting, now, Fate.WAITING)
+        if key not in self._inventory.waiting and self._inventory.of_session(key) is None:
+            return None
+        return Explanation(fate=Fate.ADMITTED, message="the claim has its sandbox, or one is being bound to it")
+
+    def expect(self, claim: Claim, now: float) -> Explanation:
+        """Of a claim that is not made and that its pool could serve."""
+        waiting = Waiting(claim=claim, number=sys.maxsize, asked=now, deadline=now + claim.max_wait)
+        state = self._state(waiting)
+        permitted = self._inventory.ledger.judge(claim.queue, weight_of(waiting)).admits
+        warm = self._inventory.count_of(claim.pool, State.WARM)
+        if permitted and warm and not claim.workspace_id and not state.pool.closed:
+            return Explanation(
+                fate=Fate.WOULD_BE_ADMITTED, message=f"its quota permits it, and {warm} sandboxes are warm"
+            )
+        return self._explain(waiting, now, Fate.WOULD_WAIT)
+
+    def _explain(self, waiting: Waiting, now: float, fate: Fate) -> Explanation:
+        state, queue = self._state(waiting), waiting.claim.queue
+        position = state.queue.position(waiting)
+        queued = self._standing(waiting, position, state, self._view(waiting, state, self._outlook(state, now), now))
+        lacks, _ = missing(self._inventory.ledger, queue, weight_of(waiting), position)
+        return Explanation(
+            fate=fate,
+            queued=queued,
+            reason=queued.reason,
+            message=queued.message,
+            ahead=state.queue.ahead(queue, position),
+            missing=amount_of(lacks) if lacks != NOTHING else None,
+        )
+
+    def arrived(self, key: RequestKey, now: float) -> None:
+        """The claim waits from now on: what it is told is remembered, to learn from how it turns out."""
+        waiting = self._waiting(key)
+        if waiting is None:
+            return
+        state = self._state(waiting)
+        view = self._view(waiting, state, self._outlook(state, now), now)
+        _, found = self._why_and_base(waiting, state.queue.position(waiting), view)
+        state.estimates.predict(waiting.number, found, now)
+
+    def _starting(self, now: float) -> dict[RequestKey, Queued]:
+        """Of the claims for which a sandbox of their own is being started."""
+        starting = (one for one in self._inventory.in_state(State.STARTING) if one.claim is not None)
+        keys = (one.claim.key for one in starting if one.claim is not None)
+        return {key: standing for key in keys if (standing := self.of(key, now)) is not None}
+
+    def _waiting(self, key: RequestKey) -> Waiting | None:
+        waiting = self._inventory.waiting.get(key)
+        return None if waiting is None or self._queues.is_binding(waiting) else waiting
+
+    def _state(self, waiting: Waiting) -> PoolState:
+        state = self._queues.get(waiting.claim.pool)
+        assert state is not None, "a claim waits at a pool"
+        return state
+
+    def _standing(self, waiting: Waiting, position: int, state: PoolState, view: View) -> Queued:
+        why, found = self._why_and_base(waiting, position, view)
+        eta: Eta | None = state.estimates.eta(found)
+        lacks = None
+        if view.quota is not None and why is view.quota.why:
+            lacks = missing(self._inventory.ledger, waiting.claim.queue, weight_of(waiting), position)
+        return Queued(position, eta, why.reason, sentence(why, lacks, eta), waiting.claim.queue)
+
+    def _why_and_base(self, waiting: Waiting, position: int, view: View) -> tuple[WhyNot, Base | None]:
+        why = why_not(position, waiting, view.outlook.snapshot, view.quota.why if view.quota else None)
+        return why, base(position, position * view.rivals, view.outlook, why, view.quota)
+
+    def _view(self, waiting: Waiting, state: PoolState, outlook: Outlook, now: float) -> View:
+        queue = waiting.claim.queue
+        return View(outlook, self._quota_wait(waiting, now), state.queue.rivals(queue))
+
+    def _quota_wait(self, waiting: Waiting, now: float) -> QuotaWait | None:
+        ledger, queue, amount = self._inventory.ledger, waiting.claim.queue, weight_of(waiting)
+        why = why_quota(ledger, queue, amount)
+        if why is None:
+            return None
+        verdict, traffic = ledger.judge(queue, amount), self._queues.traffic
+        if verdict is Verdict.HELD:
+            return QuotaWait(why, None)
+        if verdict is Verdict.REACHED:
+            return QuotaWait(why, traffic.release_rate([queue], now))
+        members = ledger.cohort(queue).members
+        competing = sum(1 for one in members if self._queues.places.waiting(one))
+        rate = traffic.release_rate(members, now)
+        return QuotaWait(why, None if rate is None else rate / max(1, competing))
+
+    def _outlook(self, state: PoolState, now: float) -> Outlook:
+        starting = self._inventory.of_pool(state.pool.name, State.STARTING)
+        return Outlook(
+            start_ages=tuple(now - one.started for one in starting),
+            start_seconds=state.start_seconds,
+            max_starting=max(1, self._capacity.share(state.pool)),
+            full=self._capacity.room(state.pool) <= 0,
+            release_rate=state.releases.per_second(now),
+            closed=state.pool.closed,
+            unmade=self._capacity.unmade(state.pool),
+            trouble=state.trouble,
+        )
