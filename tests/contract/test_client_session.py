@@ -310,6 +310,38 @@ async def test_mounts_are_the_sandboxs_also_in_the_executor_that_replaces_a_kill
         assert ([each.reason for each in result.notices], result.stdout) == (["FolderNotMounted"], "data")
 
 
+FIXED = ("/app", "/logs", "/solution", "/tests")
+SOLUTION = "#!/bin/bash\ncd /app && echo 42 > answer.txt\n"
+CHECK = """\
+import os
+ok = open("/app/answer.txt").read() == "42\\n" and os.getcwd() == "/app"
+os.makedirs("/logs/verifier", exist_ok=True)
+open("/logs/verifier/reward.txt", "w").write(str(int(ok)))
+"""
+
+
+async def a_task_with_fixed_paths(sandbox: AsyncSandbox, folder: Path) -> str:
+    """As harnesses of agents' benchmarks do it: nothing in it knows of /workspace."""
+    for name, text in (("solution/solve.sh", SOLUTION), ("tests/check.py", CHECK)):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(text)
+    await sandbox.files.upload(folder / "solution", "/solution")
+    await sandbox.files.upload(folder / "tests", "/tests")
+    await sandbox.commands.run(["bash", "/solution/solve.sh"], cwd="/app", check=True)
+    await sandbox.commands.run(["python", "/tests/check.py"], cwd="/app", check=True)
+    await sandbox.files.download("/logs", folder / "logs")
+    return (folder / "logs/verifier/reward.txt").read_text()
+
+
+async def test_a_task_that_is_written_for_fixed_paths_runs_as_it_is(fleet: AsyncFleet, tmp_path: Path) -> None:
+    async with await AsyncSandbox.create(fleet=fleet, mounts=FIXED) as sandbox:
+        assert await a_task_with_fixed_paths(sandbox, tmp_path / "mounted") == "1"
+        assert sorted(entry.name for entry in await sandbox.files.list(".")) == [path[1:] for path in FIXED]
+    async with await AsyncSandbox.create(fleet=fleet) as control:
+        with pytest.raises(FilePermission):
+            await a_task_with_fixed_paths(control, tmp_path / "control")
+
+
 @pytest.mark.parametrize(
     ("mounts", "reason", "why"),
     [

@@ -9,13 +9,13 @@ import pytest
 import pytest_asyncio
 from contract.executor.harness import until
 from contract.executor.plane import Plane, isolation, whom
-from sandfleet._fleets import relay
+from sandfleet._fleets import cluster, relay
 from sandfleet._fleets.cluster import Place
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.errors import AccessDenied, LimitReached, UnavailableError
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet_operator.cluster import reviews
-from sandfleet_operator.fleet.certificates import GATEWAY
+from sandfleet_operator.fleet.gateway.identity import NAME
 from sandfleet_operator.fleet.gateway.routes import FleetRoutes
 from support.fleet.gateway import gateway_bed
 from support.fleet.on_kubernetes import Known
@@ -40,7 +40,7 @@ async def bed(tmp_path, host, monkeypatch):
     monkeypatch.setattr(reviews, "ALLOWED", 0.05)
     routes = Counting()
     async with gateway_bed(tmp_path, routes=routes, signing=Plane(host.key), check_every=2.0) as made:
-        routes.routes, made.routes = FleetRoutes(made.identity.stub), routes
+        routes.routes, made.routes = FleetRoutes(made.fleet), routes
         made.allow()
         made.world.kube.allowed.add(("alice", "get", "team", "one"))
         yield made
@@ -118,6 +118,20 @@ async def test_a_caller_whose_right_is_taken_is_told_so(bed, sandbox):
             await asyncio.sleep(0.1)
 
 
+async def test_an_execution_whose_caller_loses_the_right_is_lost_and_says_why(bed, sandbox):
+    heard = []
+    running = asyncio.ensure_future(
+        sandbox.run_code(
+            "import time\nfor n in range(300): print(n, flush=True); time.sleep(0.1)", on_stdout=heard.append
+        )
+    )
+    await until(lambda: heard)
+    bed.forbid()
+    execution = await running
+    assert (execution.outcome, execution.reason) == ("lost", "Forbidden")
+    assert "alice may not create codesandboxes/connect" in execution.message
+
+
 async def test_a_gateway_that_is_full_is_named(bed, executor, fleet):
     await bed.restart(per_caller=0)
     sandbox = await AsyncSandbox.connect("team/one", fleet=fleet, rpc_timeout=2.0)
@@ -193,4 +207,4 @@ async def test_the_gateway_is_used_only_where_the_executors_address_does_not_ans
 
 
 async def test_the_client_knows_the_gateways_name():
-    assert relay.GATEWAY == GATEWAY
+    assert cluster.GATEWAY == NAME

@@ -182,7 +182,7 @@ class World:
 
     async def deface(self, pod: Ref, claim: str, **labels: str) -> None:
         """A tenant writes on a pod of its namespace; an admission policy refuses it."""
-        with suppress(kube.Forbidden):
+        with suppress(kube.Forbidden, kube.NotFound):
             await self.user.merge(pod, {"metadata": {"annotations": {names.CLAIM: claim}, "labels": labels}})
 
     async def remove(self, ref: Ref) -> None:

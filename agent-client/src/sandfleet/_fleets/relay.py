@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandfleet._fleets.cluster import GATEWAY
 from sandfleet._wire import api
 from sandfleet._wire.channel import open_channel
 from sandfleet._wire.pipe import Listener, Pipe, connect
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from sandfleet._fleets.connection import FleetConnection
     from sandfleet._wire.link import Metadata
 
-# The name in the gateway's certificate.
-GATEWAY = "sandfleet-gateway"
 # Seconds that an executor may take to accept a connection, and for which one that did not is not asked again.
 _DIRECT_TIMEOUT, _DIRECT_PAUSE = 1.0, 30.0
 _OPEN_TIMEOUT = 20.0

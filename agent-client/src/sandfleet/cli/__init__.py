@@ -58,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:2] == ["completion", "--words"]:
         return int(import_module("sandfleet.cli.completion").complete(words[2:]))
+    if not words:
+        parser_for(words).print_help(sys.stderr)
+        return USAGE
     words, behind = _cut(in_full(words))
     try:
         options = _parsed(words)

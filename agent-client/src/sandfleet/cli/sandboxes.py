@@ -196,9 +196,22 @@ def _client_of(address: str) -> str:
     words = Path(f"/proc/{client}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
     if "sandfleet.cli.create" in words:
         return "kept"
-    # The interpreter's name says nothing if it runs a script.
-    shown = " ".join(words[1:] if len(words) > 2 and "python" in words[0] else words).strip()
-    return f"{table.plain(shown)[:30]} ({client})"
+    return f"{table.plain(program(words))[:30]} ({client})"
+
+
+def program(words: Sequence[str]) -> str:
+    """Name a program by its command line: a script or module of Python by its own name, without the interpreter."""
+    rest = list(words)
+    if "python" in Path(rest[0]).name:
+        rest = rest[1:]
+        while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c", "-"):
+            rest = rest[2:] if rest[0] in ("-X", "-W") else rest[1:]
+    if rest[:1] == ["-m"]:
+        rest = rest[1:]
+    elif rest[:1] in ([], ["-c"], ["-"], [""]):
+        # The text of the program says little, and may be long.
+        return " ".join([Path(words[0]).name, *rest[:1]]).strip()
+    return " ".join([Path(rest[0]).name, *rest[1:]]).strip()
 
 
 def _processes(options: argparse.Namespace) -> int:

@@ -129,6 +129,8 @@ class GatewayReason(StrEnum):
 
     INVALID_TUNNEL = "InvalidTunnel"
     """A message of a tunnel is out of order or too large, or its token is of another caller."""
+    INVALID_SIGNING_REQUEST = "InvalidSigningRequest"
+    """The gateway's request for a certificate is malformed, or asks for another name than sandfleet-gateway."""
     TOO_MANY_TUNNELS = "TooManyTunnels"
     """The caller, or all callers together, have as many connections through the gateway as allowed."""
     SANDBOX_REPLACED = "SandboxReplaced"

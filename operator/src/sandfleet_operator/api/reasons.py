@@ -387,6 +387,12 @@ class GatewayReason(CallReason):
         "A message of a tunnel is out of order or too large, or its token is of another caller.",
         "Use the client of the same release.",
     )
+    INVALID_SIGNING_REQUEST = (
+        "InvalidSigningRequest",
+        Code.INVALID_ARGUMENT,
+        "The gateway's request for a certificate is malformed, or asks for another name than sandfleet-gateway.",
+        "Use a gateway of the same release.",
+    )
     TOO_MANY_TUNNELS = (
         "TooManyTunnels",
         Code.RESOURCE_EXHAUSTED,

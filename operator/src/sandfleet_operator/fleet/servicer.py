@@ -6,9 +6,8 @@ from typing import Protocol, TypeVar
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer
 
-from sandfleet_operator.api.errors import FleetError, Problem
+from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import KubeError
-from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import calls, convert
@@ -78,7 +77,7 @@ class FleetServicer(FleetServiceServicer):
             async for response in self._claim_responses(caller, watch, span):
                 yield response
         except (FleetError, KubeError) as error:
-            problem = _problem(error)
+            problem = calls.problem_of(error)
             span.failed(problem.reason, str(error))
             await calls.abort(context, problem)
         finally:
@@ -160,18 +159,11 @@ class FleetServicer(FleetServiceServicer):
             async for response in await self._api.watch(caller, request):
                 yield response
         except (FleetError, KubeError) as error:
-            await calls.abort(context, _problem(error))
+            await calls.abort(context, calls.problem_of(error))
 
     async def _answer(self, context: Context, work: Callable[[Caller], Awaitable[T]]) -> T:
         """Authenticates the caller before anything is done for it."""
         try:
             return await work(await self._api.authenticate(calls.token(context)))
         except (FleetError, KubeError) as error:
-            await calls.abort(context, _problem(error))
-
-
-def _problem(error: FleetError | KubeError) -> Problem:
-    if isinstance(error, FleetError):
-        return error.problem
-    text = f"cannot serve: the API server answered {error.status} {error.reason}"
-    return ClaimReason.API_SERVER_FAILED.problem(text)
+            await calls.abort(context, calls.problem_of(error))

@@ -206,6 +206,8 @@ class KubernetesFleetApi:
     async def route(self, caller: Caller, request: fleet_pb2.RouteRequest) -> fleet_pb2.RouteResponse:
         namespace, name = feed.parse_id(request.sandbox_id, doing="find the way to a sandbox")
         await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
+        # Another replica does not know a young claim, and would say that it does not exist.
+        self.check_serving("find the way to a sandbox")
         known = self._session(request.sandbox_id)
         if known is None:
             found = feed.endpoint(await self._read(namespace, name))
