@@ -112,7 +112,7 @@ class FleetServicer(FleetServiceServicer):
             async for response in self._resume_responses(caller, watch):
                 yield response
         except (FleetError, KubeError) as error:
-            await calls.abort(context, _problem(error))
+            await calls.abort(context, calls.problem_of(error))
 
     async def _resume_responses(self, caller: Caller, watch: ClaimWatch) -> AsyncIterator[fleet_pb2.ResumeResponse]:
         sequence = 0
