@@ -41,7 +41,7 @@ MODULES = {
 }
 HOME = {name: module for module, (_, names) in MODULES.items() for name in names}
 # Calls of the async classes among themselves, with protobuf in them.
-INTERNAL = {"access", "relay", "renew", "open_claim", "list_within", "get_within", "spans", "begin"}
+INTERNAL = {"access", "check_gateway", "relay", "renew", "open_claim", "list_within", "get_within", "spans", "begin"}
 CALLBACKS = {"OnText", "OnResult", "OnProgress", "OnQueued"}
 # Classes whose objects are passed to calls, with the attribute that has the async object.
 UNWRAPPED = {"AsyncFleet": "as_async"}
