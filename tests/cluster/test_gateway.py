@@ -195,9 +195,11 @@ def test_no_pod_reaches_the_gateways_port(bed: Bed, new_namespace) -> None:
     """Control: the pod itself does, by its loopback, and others its health."""
     pod = bed.gateway()
     address, namespace = pod["status"]["podIP"], new_namespace()
-    prober = bed.cluster.run_pod(probe_pod(namespace, "prober", ["serve", str(CONTROL_PORT)]))
-    seen = Probe(prober["status"]["podIP"]).dial([f"tcp:{address}:8444", f"tcp:{address}:8081"])
-    assert seen == {f"tcp:{address}:8444": False, f"tcp:{address}:8081": True}
+    probe = Probe(bed.cluster.run_pod(probe_pod(namespace, "prober", ["serve", str(CONTROL_PORT)]))["status"]["podIP"])
+    health, tunnels = f"tcp:{address}:8081", f"tcp:{address}:8444"
+    # The network learns of a new pod a moment later.
+    bed.cluster.api.wait("the way to the gateway's pod", lambda: probe.dial([health])[health], 30)
+    assert probe.dial([tunnels, health]) == {tunnels: False, health: True}
 
 
 async def test_a_right_that_is_taken_ends_an_open_connection(bed: Bed, outside: None) -> None:
