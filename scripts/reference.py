@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason, ServiceReason
-from sandfleet_operator.api.reasons import CallReason, ClaimReason, EndReason, GatewayReason, QueueReason
+from sandfleet_operator.api.reasons import CallReason, ClaimReason, EndReason, GatewayReason, QueueReason, SuspendReason
 
 ROOT = Path(__file__).resolve().parents[1]
 CRDS = ROOT / "charts/sandfleet/files/crds"
@@ -220,7 +220,7 @@ def of_calls(reasons: type[CallReason]) -> list[str]:
 
 
 def reasons_page() -> str:
-    failures, of_gateway = map(of_calls, (ClaimReason, GatewayReason))
+    failures, of_suspensions, of_gateway = map(of_calls, (ClaimReason, SuspendReason, GatewayReason))
     waits = [(f"`{one.value}`", one.meaning, one.remedy) for one in QueueReason]
     ends = [(f"`{one.value}`", one.meaning) for one in EndReason]
     lines = [
@@ -238,6 +238,11 @@ def reasons_page() -> str:
         "reason of its condition instead, see [conditions.md](conditions.md).",
         "",
         *failures,
+        "## Why a session is not suspended",
+        "",
+        "`ExecutionRunning`, `PackagesInstalling` and `ConnectionOpen` pass by themselves: their answers say `retryable`.",
+        "",
+        *of_suspensions,
         "## Why the gateway refuses or ends a connection",
         "",
         "It also repeats the fleet's reasons above, and says `ExecutorUnreachable` itself",
@@ -269,6 +274,7 @@ def client_reasons() -> str:
     ]
     kinds = (
         (ClaimReason, "Why a call of the fleet fails: the reason of a SandfleetError."),
+        (SuspendReason, "Why a session is not suspended: the reason of a SandfleetError."),
         (GatewayReason, "Why the gateway refuses or ends a connection, beside what the fleet says."),
         (QueueReason, "Why a claim waits: the reason of a Queued, beside the reasons of its pool."),
         (EndReason, "Why a sandbox ended, or its executor was replaced."),

@@ -27,7 +27,7 @@ RIGHTS = [("create", "team", ""), ("create/connect", "team", ""), ("list", "team
 async def world():
     kube = Kube()
     async with kubernetes_world.World(cluster=kube.cluster) as cluster:
-        await cluster.add(template_object(), pool_object())
+        await cluster.add(template_object(mounts=[{"path": "/of-template"}]), pool_object())
         signing = await new_signing(kube)
         options = Options(
             namespace=SYSTEM, settings=kubernetes_world.SETTINGS, identity="fleet-0", host="127.0.0.1", port=0
@@ -131,6 +131,8 @@ async def test_what_the_template_allows_is_opened_by_the_claim_unless_it_wants_n
         (request(contract="reviewed"), "FAILED_PRECONDITION", "does not let callers run code"),
         (request(labels={"sandfleet.io/state": "warm"}), "INVALID_ARGUMENT", "is Kubernetes' or Sandfleet's"),
         (request(envs={"A": "x" * 60_000}), "INVALID_ARGUMENT", "is larger than"),
+        (request(mounts={"/etc": ""}), "INVALID_ARGUMENT", "cannot mount /etc: /etc belongs to the system"),
+        (request(mounts={"/of-template/x": ""}), "INVALID_ARGUMENT", "it lies in /of-template"),
         (fleet_pb2.ClaimRequest(request_id="r", namespace="other"), "PERMISSION_DENIED", "may not create"),
     ],
 )

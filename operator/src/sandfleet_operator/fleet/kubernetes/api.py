@@ -135,6 +135,15 @@ class KubernetesFleetApi:
         except (NotFound, Conflict):
             return False
 
+    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:  # noqa: ARG002 - it is refused
+        raise ClaimReason.UNIMPLEMENTED.error("cannot suspend a sandbox of a cluster: this release does not do it yet")
+
+    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:  # noqa: ARG002 - it is refused
+        raise ClaimReason.UNIMPLEMENTED.error("cannot resume a sandbox of a cluster: this release does not do it yet")
+
+    async def resumed(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.ResumeResponse:
+        return fleet_pb2.ResumeResponse(bound=await self.bound(caller, sandbox))
+
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:
         namespace, name = feed.parse_id(request.sandbox_id, doing="renew the lease")
         await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
