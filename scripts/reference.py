@@ -253,7 +253,7 @@ def reasons_page() -> str:
         "## Why the gateway refuses or ends a connection",
         "",
         "It also repeats the fleet's reasons above, and says `ExecutorUnreachable` itself",
-        "([adr/0028](../adr/0028-connections-through-a-gateway.md)).",
+        "([howto/laptop.md](../howto/laptop.md)).",
         "",
         *of_gateway,
         "## Why a claim waits",
