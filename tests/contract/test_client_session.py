@@ -32,6 +32,7 @@ from sandfleet.errors import (
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Blame, Outcome
 from sandfleet.values.sandbox import Isolation
+from support.client.executors import children, kill_executors
 
 EVERYTHING = ("variables", "processes", "tmp")
 
@@ -62,27 +63,6 @@ async def sandbox(fleet: AsyncFleet) -> AsyncIterator[AsyncSandbox]:
 def sync_sandbox(served: Process) -> Iterator[Sandbox]:
     with Fleet.connect(served.address) as fleet, Sandbox.create(fleet=fleet) as made:
         yield made
-
-
-def children(parent: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            words = stat.read_text().rpartition(") ")[2].split()
-        except OSError:
-            continue
-        if int(words[1]) == parent:
-            found.append(int(stat.parent.name))
-    return found
-
-
-def kill_executors(served: Process) -> None:
-    """Kill every executor of the fleet: the children of its only child, their host."""
-    (host,) = children(served.pid)
-    executors = children(host)
-    assert executors
-    for pid in executors:
-        os.kill(pid, signal.SIGKILL)
 
 
 async def test_variables_last_and_everything_of_an_execution_comes_back(sandbox: AsyncSandbox) -> None:

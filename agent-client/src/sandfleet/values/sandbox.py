@@ -48,6 +48,8 @@ class SandboxInfo:
     workspace_id: str = ""
     created: datetime | None = None
     lease_expires: datetime | None = None
+    # When a suspended session ends, unless it is resumed.
+    suspended_until: datetime | None = None
     isolation: Isolation = Isolation.UNKNOWN
     restarts: int = 0
     last_restart_reason: str = ""

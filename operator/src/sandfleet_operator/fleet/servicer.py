@@ -38,6 +38,15 @@ class FleetApi(Protocol):
         """The answer to a claim."""
         ...
 
+    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:
+        """A suspended session that waits to be taken on. The watch has to be left in any case."""
+        ...
+
+    async def resumed(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.ResumeResponse:
+        """The answer to a Resume, with what has come back."""
+        ...
+
+    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse: ...
     async def release(self, caller: Caller, request: fleet_pb2.ReleaseRequest) -> fleet_pb2.ReleaseResponse: ...
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse: ...
     async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse: ...
@@ -88,6 +97,35 @@ class FleetServicer(FleetServiceServicer):
                 return
             span.queued(news.position, news.reason)
             yield fleet_pb2.ClaimResponse(sequence=sequence, queued=convert.queued_message(news))
+
+    async def Suspend(self, request: fleet_pb2.SuspendRequest, context: Context) -> fleet_pb2.SuspendResponse:  # noqa: N802 - gRPC's name
+        return await self._answer(context, lambda caller: self._api.suspend(caller, request))
+
+    async def Resume(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.ResumeRequest, context: Context
+    ) -> AsyncIterator[fleet_pb2.ResumeResponse]:
+        try:
+            caller = await self._api.authenticate(calls.token(context))
+            watch = await self._api.resume(caller, request)
+            # As of a Claim.
+            context.add_done_callback(lambda _: watch.leave())  # type: ignore[arg-type] # the stubs want generics that are none
+            async for response in self._resume_responses(caller, watch):
+                yield response
+        except (FleetError, KubeError) as error:
+            await calls.abort(context, calls.problem_of(error))
+
+    async def _resume_responses(self, caller: Caller, watch: ClaimWatch) -> AsyncIterator[fleet_pb2.ResumeResponse]:
+        sequence = 0
+        while True:
+            sequence += 1
+            news = await watch.next()
+            self._api.check_serving("resume the sandbox")
+            if not isinstance(news, Queued):
+                answer = await self._api.resumed(caller, news)
+                answer.sequence = sequence
+                yield answer
+                return
+            yield fleet_pb2.ResumeResponse(sequence=sequence, queued=convert.queued_message(news))
 
     async def Release(self, request: fleet_pb2.ReleaseRequest, context: Context) -> fleet_pb2.ReleaseResponse:  # noqa: N802 - gRPC's name
         return await self._answer(context, lambda caller: self._api.release(caller, request))

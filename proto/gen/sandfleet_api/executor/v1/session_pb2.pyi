@@ -3,6 +3,7 @@ import datetime
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from sandfleet_api.executor.v1 import common_pb2 as _common_pb2
+from sandfleet_api.executor.v1 import interpreter_pb2 as _interpreter_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -82,6 +83,66 @@ class OpenResponse(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     description: DescribeResponse
     def __init__(self, description: _Optional[_Union[DescribeResponse, _Mapping]] = ...) -> None: ...
+
+class SuspendRequest(_message.Message):
+    __slots__ = ("force",)
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    force: bool
+    def __init__(self, force: _Optional[bool] = ...) -> None: ...
+
+class SuspendResponse(_message.Message):
+    __slots__ = ("suspension",)
+    SUSPENSION_FIELD_NUMBER: _ClassVar[int]
+    suspension: Suspension
+    def __init__(self, suspension: _Optional[_Union[Suspension, _Mapping]] = ...) -> None: ...
+
+class ResumeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResumeResponse(_message.Message):
+    __slots__ = ("resumption",)
+    RESUMPTION_FIELD_NUMBER: _ClassVar[int]
+    resumption: Resumption
+    def __init__(self, resumption: _Optional[_Union[Resumption, _Mapping]] = ...) -> None: ...
+
+class Suspension(_message.Message):
+    __slots__ = ("contexts", "services", "ended_executions", "ended_connections", "tmp_bytes")
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    ENDED_EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    contexts: _containers.RepeatedCompositeFieldContainer[KeptContext]
+    services: _containers.RepeatedScalarFieldContainer[str]
+    ended_executions: _containers.RepeatedScalarFieldContainer[str]
+    ended_connections: int
+    tmp_bytes: int
+    def __init__(self, contexts: _Optional[_Iterable[_Union[KeptContext, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ..., ended_executions: _Optional[_Iterable[str]] = ..., ended_connections: _Optional[int] = ..., tmp_bytes: _Optional[int] = ...) -> None: ...
+
+class Resumption(_message.Message):
+    __slots__ = ("contexts", "services")
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    contexts: _containers.RepeatedCompositeFieldContainer[KeptContext]
+    services: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, contexts: _Optional[_Iterable[_Union[KeptContext, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class KeptContext(_message.Message):
+    __slots__ = ("context_id", "language", "variables", "missing", "reason", "message")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    language: str
+    variables: int
+    missing: _interpreter_pb2.StateItems
+    reason: str
+    message: str
+    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., variables: _Optional[int] = ..., missing: _Optional[_Union[_interpreter_pb2.StateItems, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class DescribeRequest(_message.Message):
     __slots__ = ()
