@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Json, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_QUEUE, Json, Ref
 from sandfleet_operator.plan.claims.record import read_record
 from sandfleet_operator.plan.pods import names
 from support.fakes.kube_cluster import MemoryCluster
@@ -43,3 +43,50 @@ def most_counted(cluster: MemoryCluster) -> dict[str, int]:
             level[queue] += 1
             most[queue] = max(most[queue], level[queue])
     return dict(most)
+
+
+def overdrafts(cluster: MemoryCluster) -> list[str]:
+    """What was done against queues: one that counts above the nominal quota of that moment, a pod without an admission.
+
+    Of queues without a cohort. A sandbox that had a pod before it had a queue counts without being admitted.
+    """
+    objects: dict[Ref, Json] = {}
+    level: Counter[str] = Counter()
+    found = []
+    for change in cluster.changes:
+        if (ref := change.ref) is None:
+            continue
+        old, new = objects.pop(ref, None), change.after
+        before, after = (queue_of(ref, one) if one is not None else None for one in (old, new))
+        if before:
+            level[before] -= 1
+        if new is not None:
+            objects[ref] = new
+        if after:
+            level[after] += 1
+            quota = _quota(objects, after)
+            had_pod = ref.kind == CODE_SANDBOX and bool((new or {}).get("status", {}).get("podUID"))
+            if after != before and quota is not None and level[after] > quota and not had_pod:
+                found.append(f"{ref} is number {level[after]} of {quota} in {after}, at {change.version}")
+        if ref.kind == POD and old is None and new is not None and not _may_have_pod(objects, ref, new):
+            found.append(f"{ref} was made without an admission, at {change.version}")
+    return found
+
+
+def _quota(objects: dict[Ref, Json], queue: str) -> int | None:
+    namespace, _, name = queue.partition("/")
+    found = objects.get(Ref(SANDBOX_QUEUE, namespace, name))
+    return int(found["spec"]["nominalQuota"]["sandboxes"]) if found is not None else None
+
+
+def _may_have_pod(objects: dict[Ref, Json], ref: Ref, pod: Json) -> bool:
+    """Whether a pod of the operator's making was admitted, where a queue concerns its sandbox."""
+    owners = [one["name"] for one in pod["metadata"].get("ownerReferences") or () if one["kind"] == "CodeSandbox"]
+    sandbox = objects.get(Ref(CODE_SANDBOX, ref.namespace, owners[0])) if owners else None
+    if sandbox is None:
+        return True
+    queue = (sandbox["spec"].get("queueRef") or {}).get("name", "default")
+    if Ref(SANDBOX_QUEUE, ref.namespace, queue) not in objects and "queueRef" not in sandbox["spec"]:
+        return True
+    status = sandbox.get("status") or {}
+    return bool(status.get("binding")) or (status.get("admission") or {}).get("state") == "Admitted"

@@ -8,12 +8,12 @@ from contextlib import suppress
 from hypothesis import strategies as st
 from sandfleet_operator.api import kube
 from sandfleet_operator.api.errors import Code, FleetError
-from sandfleet_operator.api.kube import CODE_SANDBOX, NETWORK_POLICY, POD, SANDBOX_POOL, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, NETWORK_POLICY, POD, SANDBOX_POOL, SANDBOX_QUEUE, Ref
 from sandfleet_operator.plan.pods import names
 from support.fakes.kube_memory import After, Before, Write
 from transition.joint.processes import Process
 from transition.joint.scenarios import JUNK, crash, is_warm
-from transition.joint.world import Session, World
+from transition.joint.world import SPACES, Session, World
 from transition.nodes import ended, evicted
 
 USERS = ("alice", "bob")
@@ -34,6 +34,8 @@ FAULTS = {
 TRUE = frozenset(Code) - {Code.INTERNAL, Code.INVALID_ARGUMENT, Code.UNAUTHENTICATED, Code.UNIMPLEMENTED}
 
 NUMBERS = st.integers(0, 5)
+# Of a queue.
+STOPS = ("None", "None", "Hold", "HoldAndDrain")
 CLAIM = st.tuples(st.just("claim"), st.sampled_from(USERS), NUMBERS, st.sampled_from(PLACES), st.sampled_from(LEASES))
 DECLARE = st.tuples(st.just("declare"), st.sampled_from(USERS), NUMBERS, st.sampled_from(PLACES))
 WRITE = st.sampled_from(
@@ -62,6 +64,10 @@ STEPS = st.one_of(
     st.tuples(st.just("forge"), NUMBERS, st.booleans()),
     st.tuples(st.just("broken"), NUMBERS),
     st.tuples(st.just("opened"), NUMBERS),
+    st.tuples(st.just("queue"), st.sampled_from(SPACES), st.integers(0, 2), st.sampled_from(STOPS)),
+    st.tuples(st.just("queue"), st.just("team-c"), st.integers(0, 2), st.just("None")),
+    st.tuples(st.just("unqueue"), st.sampled_from(SPACES)),
+    st.tuples(st.just("operate"), NUMBERS, st.sampled_from(["Suspended", "Running"])),
 )
 PAUSES = st.sampled_from([0.0, 0.0, 0.05, 0.3, 1.0, 5.0, 20.0])
 PLANS = st.lists(st.tuples(STEPS, PAUSES), min_size=8, max_size=40)
@@ -84,6 +90,8 @@ class Story:
             await asyncio.sleep(pause)
         self.world.faults.clear()
         await asyncio.gather(*self._away)
+        for number in range(len(self.held)):
+            await self.operate(number, "Running")
         for name in self.world.there(NETWORK_POLICY, "team-a"):
             if name.startswith("open-"):
                 await self.world.user.delete(Ref(NETWORK_POLICY, "team-a", name))
@@ -208,6 +216,28 @@ class Story:
         if name not in self.world.there(NETWORK_POLICY, "team-a"):
             spec = {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{}]}
             await self.world.make(NETWORK_POLICY, name, "team-a", spec=spec)
+
+    # The platform team.
+
+    async def queue(self, namespace: str, quota: int, stop: str) -> None:
+        """Makes the default queue, or edits it."""
+        spec = {"nominalQuota": {"sandboxes": quota}, "stopPolicy": stop}
+        if "default" in self.world.there(SANDBOX_QUEUE, namespace):
+            await self.world.user.merge(Ref(SANDBOX_QUEUE, namespace, "default"), {"spec": spec})
+        else:
+            await self.world.make_queue("default", namespace, quota, stopPolicy=stop)
+
+    async def unqueue(self, namespace: str) -> None:
+        with suppress(kube.NotFound):
+            await self.world.user.delete(Ref(SANDBOX_QUEUE, namespace, "default"))
+
+    async def operate(self, number: int, mode: str) -> None:
+        """The owner suspends or resumes an object whose pods the operator makes."""
+        session = self._one(number)
+        if session is None or session.request or session.over or session.ref.namespace != "team-c":
+            return
+        with suppress(kube.NotFound):
+            await self.world.user.merge(session.ref, {"spec": {"operatingMode": mode}})
 
     # The cluster.
 

@@ -21,6 +21,7 @@ from sandfleet_operator.api.kube import (
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX_POOL,
+    SANDBOX_QUEUE,
     SANDBOX_TEMPLATE,
     Json,
     Kind,
@@ -40,6 +41,7 @@ from transition.fake_time import FakeLoop
 from transition.joint.executors import Credentials, Executors, Signer
 from transition.joint.processes import SYSTEM, FleetProcess, GoneError, OperatorProcess, Process, Slot
 from transition.nodes import NODE, CheckedCluster, Nodes, node_answers
+from transition.quota import overdrafts
 
 EPOCH = 1_800_000_000.0
 SPACES = ("team-a", "team-b", "team-c")
@@ -165,6 +167,10 @@ class World:
         await self.make(
             SANDBOX_POOL, name, namespace, spec={"templateRef": {"name": "python"}, "replicas": size, **spec}
         )
+
+    async def make_queue(self, name: str = "default", namespace: str = "team-a", quota: int = 1, **spec: Any) -> Ref:
+        await self.make(SANDBOX_QUEUE, name, namespace, spec={"nominalQuota": {"sandboxes": quota}, **spec})
+        return Ref(SANDBOX_QUEUE, namespace, name)
 
     async def declare(
         self, user: str, name: str, namespace: str = "team-a", annotations: Json | None = None, **spec: Any
@@ -356,10 +362,14 @@ class World:
         for slot in self.fleets:
             slot.held = False
         await self.until(lambda: self.leader, "served")
+        # With room for all, each that waits gets in: it was not forgotten.
+        for ref in [one for one in self.cluster.objects if one.kind == SANDBOX_QUEUE]:
+            await self.user.merge(ref, {"spec": {"nominalQuota": {"sandboxes": 1000}, "stopPolicy": "None"}})
         await self._keep_promises()
+        self.wrong += overdrafts(self.cluster)
         for ref in [one for one in self.cluster.objects if one.kind == CODE_SANDBOX]:
             await self.remove(ref)
-        for kind in (SANDBOX_POOL, SANDBOX_TEMPLATE):
+        for kind in (SANDBOX_POOL, SANDBOX_TEMPLATE, SANDBOX_QUEUE):
             for ref in [one for one in self.cluster.objects if one.kind == kind]:
                 await self.user.delete(ref)
         give_up = self.now() + 2 * (REVISION_SECONDS + RESYNC_SECONDS)
@@ -398,6 +408,7 @@ class World:
             "waiting": list(leader.fleet.scheduler.inventory.waiting),
             "runs": list(leader.fleet._backend._runs),
             "sessions": list(leader.fleet._observer._sessions),
+            "admissions": list(leader.fleet._queues._admissions._known),
             "pools": [pool.name for pool in leader.fleet.scheduler.pools],
         }
         return [*found, *(f"{what}: {items}" for what, items in memory.items() if items)]

@@ -94,7 +94,7 @@ class Inventory:
         return self._sandboxes.get(self._by_workspace.get(workspace_id, ""))
 
     def _account(self, old: Sandbox | None, new: Sandbox | None) -> None:
-        """A claim uses its queue's quota from its nomination to the end of its session."""
+        """A claim uses its queue's quota from its nomination to the end of its process."""
         before, after = _charge(old), _charge(new)
         if before == after:
             return
@@ -125,9 +125,11 @@ class Inventory:
 
 
 def _charge(sandbox: Sandbox | None) -> tuple[str, Vector] | None:
-    """The queue whose quota the sandbox uses, and how much of it; None where it uses none, as while it is suspended."""
-    free = {State.ENDED, State.SUSPENDED}
-    claim = sandbox.claim if sandbox is not None and sandbox.state not in free else None
+    """The queue whose quota the sandbox uses, and how much of it; None where it uses none, as while it is suspended.
+
+    One whose session is over uses it until its process is gone.
+    """
+    claim = sandbox.claim if sandbox is not None and sandbox.state is not State.SUSPENDED else None
     if claim is None or not claim.queue or claim.amount is None:
         return None
     return claim.queue, vector(claim.amount)

@@ -227,7 +227,10 @@ def test_a_declared_sandbox_is_admitted_within_the_quota_that_claims_use_too():
     assert scheduler.queues.why_declared("two").reason == "QuotaReached"
     assert bind_all(scheduler, scheduler.queues.withdraw("one", NOW)) == ["r2"]
     sandbox = scheduler.inventory.of_session(RequestKey("alice", "r1", "python"))
-    assert [one.key for one in of_kind(scheduler.release(sandbox.sandbox_id, NOW), Admit)] == ["two"]
+    # The quota is free when the process is gone, and no earlier.
+    assert of_kind(scheduler.release(sandbox.sandbox_id, NOW), Admit) == []
+    gone = scheduler.exited(sandbox.sandbox_uid, Exit(code=0), NOW)
+    assert [one.key for one in of_kind(gone, Admit)] == ["two"]
     assert scheduler.queues.why_declared("two") is None
 
 

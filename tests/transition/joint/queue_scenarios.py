@@ -1,0 +1,130 @@
+"""Queues with operator and fleet together: the quota holds at every instant, and each that waits gets in."""
+
+import asyncio
+
+from sandfleet_operator.api.kube import Ref
+from transition.joint.scenarios import crash
+from transition.joint.world import World
+from transition.nodes import ended
+
+
+def pods(world: World, namespace: str = "team-a") -> int:
+    """That serve a sandbox."""
+    refs = [one.ref for one in world.sessions.values() if one.ref.namespace == namespace]
+    return sum(world.pod_of(ref) is not None for ref in refs)
+
+
+async def declare(world: World, *names: str, **spec: object) -> list[Ref]:
+    return [await world.declare("bob", name, **spec) for name in names]
+
+
+async def is_admitted(world: World, ref: Ref, within: float = 120.0) -> None:
+    await world.until(lambda: world.condition(ref, "Admitted").get("status") == "True", f"admitted: {ref}", within)
+
+
+async def waits(world: World, ref: Ref, reason: str) -> None:
+    await world.until(lambda: world.condition(ref, "Admitted").get("reason") == reason, f"{reason}: {ref}")
+
+
+async def suspend(world: World, ref: Ref) -> None:
+    await world.user.merge(ref, {"spec": {"operatingMode": "Suspended"}})
+    await world.until(lambda: world.condition(ref, "Suspended").get("status") == "True", f"suspended: {ref}")
+
+
+async def resume(world: World, ref: Ref) -> None:
+    await world.user.merge(ref, {"spec": {"operatingMode": "Running"}})
+
+
+async def a_queue_of_two(world: World) -> None:
+    """Three objects and a claim on a quota of two: who waits is told why, and gets in as others leave."""
+    await world.make_pool()
+    await world.make_queue(quota=2)
+    one, two, three = await declare(world, "one", "two", "three")
+    for ref in (one, two):
+        await world.until_used(world.sessions[ref])
+    await waits(world, three, "QuotaReached")
+    claim = asyncio.create_task(world.claim("alice", "r1", pool="fast", wait=300.0))
+    await asyncio.sleep(20)
+    assert not claim.done()
+    assert pods(world) == 2
+    await world.remove(one)
+    await world.until_used(world.sessions[three])
+    await suspend(world, two)
+    session = await claim
+    await world.until_used(session)
+    await resume(world, two)
+    await waits(world, two, "QuotaReached")
+    await world.release(session)
+    await is_admitted(world, two)
+
+
+async def an_object_beside_its_new_queue(world: World) -> None:
+    """`kubectl apply` of both in one file: no watch shows the queue to the operator before the objects."""
+    world.operator.hold()
+    await world.make_queue()
+    one, two = await declare(world, "one", "two")
+    world.operator.held = False
+    await world.until_used(world.sessions[one])
+    await waits(world, two, "QuotaReached")
+    assert pods(world) == 1
+
+
+async def leaders_that_end_while_objects_wait(world: World) -> None:
+    await world.make_queue(quota=2)
+    refs = await declare(world, *(f"box-{number}" for number in range(5)))
+    for ref in refs[:2]:
+        await is_admitted(world, ref)
+    for number in range(3):
+        world.end_leader()
+        await world.remove(refs[number])
+        await is_admitted(world, refs[number + 2], within=300.0)
+    await asyncio.sleep(5)
+
+
+async def a_pod_that_crashes_keeps_its_place(world: World) -> None:
+    await world.make_queue()
+    one, two = await declare(world, "one", "two")
+    await world.until_used(world.sessions[one])
+    world.edit_pod(one, lambda pod: ended(pod, 1))
+    await world.until_used(world.sessions[one])
+    await waits(world, two, "QuotaReached")
+
+
+async def a_queue_that_is_drained(world: World) -> None:
+    queue = await world.make_queue(quota=2)
+    one, two = await declare(world, "one", "two")
+    for ref in (one, two):
+        await world.until_used(world.sessions[ref])
+    await world.user.merge(queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
+    await world.until(lambda: pods(world) == 0, "drained")
+    await waits(world, one, "QueueDrained")
+    await world.until(lambda: (world.status(queue).get("usage") or {}).get("sandboxes") == 0, "free")
+    await world.user.merge(queue, {"spec": {"stopPolicy": "None"}})
+    for ref in (one, two):
+        await world.until_used(world.sessions[ref])
+
+
+async def queues_that_come_and_go(world: World) -> None:
+    """With what runs there; the sandboxes of a deleted default queue start."""
+    old = (await declare(world, "old"))[0]
+    await world.until_used(world.sessions[old])
+    queue = await world.make_queue()
+    await is_admitted(world, old)
+    (new,) = await declare(world, "new")
+    await waits(world, new, "QuotaReached")
+    await world.user.delete(queue)
+    await world.until_used(world.sessions[new])
+    await world.make_queue()
+    (last,) = await declare(world, "last")
+    await waits(world, last, "QuotaReached")
+    await world.remove(old)
+    await asyncio.sleep(10)
+    # Both count that ran before the queue.
+    await waits(world, last, "QuotaReached")
+    await world.remove(new)
+    await world.until_used(world.sessions[last])
+
+
+async def a_crash_at_any_write(world: World, number: int, *, done: bool) -> None:
+    crash(world, number, done=done)
+    await a_queue_of_two(world)

@@ -1,0 +1,71 @@
+"""Operator and fleet together under quotas: each scenario ends well, and without what holds the quota it does not."""
+
+import os
+
+import pytest
+from sandfleet_operator.api.values import State
+from sandfleet_operator.fleet.kubernetes.queues.admissions import Admissions
+from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
+from sandfleet_operator.plan.sandbox import admission, plan
+from sandfleet_operator.plan.scheduler import inventory
+from transition.joint import queue_scenarios as scenarios
+from transition.joint.play import faults
+from transition.mutant import Mutant
+
+EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
+# Writes of a_queue_of_two. The short profile looks at some of them.
+WRITES, STEP = 70, 1 if EXAMPLES > 5 else 23
+SCENARIOS = (
+    scenarios.a_queue_of_two,
+    scenarios.an_object_beside_its_new_queue,
+    scenarios.leaders_that_end_while_objects_wait,
+    scenarios.a_pod_that_crashes_keeps_its_place,
+    scenarios.a_queue_that_is_drained,
+    scenarios.queues_that_come_and_go,
+)
+
+
+CHARGE = inventory._charge
+MUTANTS = (
+    Mutant("the operator asks no queue", scenarios.a_queue_of_two, ((plan, "held_by_queue", lambda *_: None),)),
+    Mutant(
+        "a leader counts nothing at its takeover",
+        scenarios.leaders_that_end_while_objects_wait,
+        ((Queues, "take_over", lambda _self: None), (Admissions, "_count", lambda *_: None)),
+    ),
+    Mutant(
+        "quota is free before the pod is gone",
+        scenarios.a_queue_of_two,
+        ((inventory, "_charge", lambda one: None if one and one.state is State.ENDED else CHARGE(one)),),
+    ),
+    Mutant("a new queue counts nothing", scenarios.queues_that_come_and_go, ((Admissions, "look_in", lambda *_: None),)),
+    Mutant("a drained queue ends nothing", scenarios.a_queue_that_is_drained, ((Admissions, "_ends", lambda *_, **__: None),)),
+    Mutant(
+        "an admitted object counts for nothing",
+        scenarios.a_queue_of_two,
+        ((admission, "COUNTED", frozenset()),),
+    ),
+)  # fmt: skip
+FINDS = [pytest.param(one, id=one.point) for one in MUTANTS]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("guarded", [False, True])
+def test_the_quota_holds_and_nobody_is_forgotten(scenario, guarded):
+    assert faults(scenario, guarded=guarded) == []
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_process_that_ends_at_any_write_changes_nothing(done):
+    for number in range(1, WRITES, STEP):
+
+        async def story(world, number=number):
+            await scenarios.a_crash_at_any_write(world, number, done=done)
+
+        assert (number, faults(story)) == (number, [])
+
+
+@pytest.mark.parametrize("mutant", FINDS)
+def test_the_world_finds_what_does_not_hold_the_quota(mutant):
+    with mutant.applied():
+        assert faults(mutant.finder) != []
