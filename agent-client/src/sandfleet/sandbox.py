@@ -14,6 +14,7 @@ from sandfleet.values.options import (
     ContextOptions,
     CreateOptions,
     ListenOptions,
+    LookOptions,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sandfleet.values.environment import Environment
     from sandfleet.values.execution import Context, Execution
     from sandfleet.values.fleet import Bound
+    from sandfleet.values.looks import Completion, Inspection
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
@@ -183,7 +185,6 @@ class AsyncSandbox:
 
         The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
 
-
         template  the sandbox's template; "" means the pool's, or "python" without a pool.
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
                   (if SANDFLEET_FLEET names one, a `pool` or `namespace` is asked for, or this pod has a client's
@@ -253,9 +254,7 @@ class AsyncSandbox:
         AlreadyExistsError (another execution has the id), InvalidArgument, LimitReached. After that, a failure of the
         platform is the outcome `lost`. Cancelling the call interrupts the code.
         """
-        from sandfleet.resources.contexts import Cell, Listeners
-
-        return await self._interpreter.run(Cell.of(code, options), Listeners.of(options))
+        return await self._interpreter.run(code, options)
 
     @checked
     async def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:
@@ -266,9 +265,7 @@ class AsyncSandbox:
 
         Raises NotFoundError when no cell has the id, or its output is no longer stored, SandboxEnded, UnavailableError.
         """
-        from sandfleet.resources.contexts import Listeners
-
-        return await self._interpreter.attach(execution_id, Listeners(**listeners))
+        return await self._interpreter.attach(execution_id, listeners)
 
     @checked
     async def create_context(self, context_id: str | None = None, **options: Unpack[ContextOptions]) -> Context:
@@ -290,6 +287,16 @@ class AsyncSandbox:
         AlreadyExistsError, InvalidArgument, LimitReached.
         """
         return await self._interpreter.fork(context, count, context_ids)
+
+    @checked
+    async def complete(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Completion:
+        """Complete code at a position, in characters (None: its end). `LookOptions` says what it takes and raises."""
+        return await self._interpreter.complete(code, cursor_pos, options)
+
+    @checked
+    async def inspect(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Inspection:
+        """Describe the object at a position of code; false where there is none. Otherwise as `complete`."""
+        return await self._interpreter.inspect(code, cursor_pos, options)
 
     async def list_contexts(self) -> tuple[Context, ...]:
         """List the contexts, the default one first if no cell has used it yet."""
@@ -341,9 +348,8 @@ class AsyncSandbox:
 
         port        on the sandbox's loopback; whether a program listens there is found out with each connection.
         local_port  on 127.0.0.1; 0 means a free port.
-        on_error    called with each SandfleetError that ended a connection (PreconditionFailed: no program listens,
-                    LimitReached: 100 are open, …), in the thread of the event loop: in the sync class it must not call
-                    the sandbox. The program that connected sees a reset.
+        on_error    called, in the thread of the event loop, with each SandfleetError that ended a connection: it must
+                    not call a sandbox of the sync class. The program that connected sees a reset.
 
         Raises InvalidArgument (no such port), OSError (the local port is taken).
         """
@@ -356,10 +362,7 @@ class AsyncSandbox:
 
     @also_by_id(_get_info)
     async def get_info(self) -> SandboxInfo:
-        """Describe the sandbox, its isolation included. Raises SandboxEnded.
-
-        The class has the same call by id: `Sandbox.get_info(sandbox_id)`, with `fleet=` as `connect` has it.
-        """
+        """Describe the sandbox, its isolation included. By id: `Sandbox.get_info(sandbox_id)`. Raises SandboxEnded."""
         return await self._link.info()
 
     @checked

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from sandfleet.values.environment import Environment
     from sandfleet.values.execution import Context, Execution
     from sandfleet.values.fleet import Bound
-    from sandfleet.values.options import CodeOptions, ContextOptions, CreateOptions, ListenOptions
+    from sandfleet.values.looks import Completion, Inspection
+    from sandfleet.values.options import CodeOptions, ContextOptions, CreateOptions, ListenOptions, LookOptions
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
@@ -108,7 +109,6 @@ class Sandbox:
         """Claim a sandbox: a warm one if the fleet has one.
 
         The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
-
 
         template  the sandbox's template; "" means the pool's, or "python" without a pool.
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
@@ -227,6 +227,14 @@ class Sandbox:
         """
         return run(self._async.fork_context(context, count, context_ids=context_ids))
 
+    def complete(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Completion:
+        """Complete code at a position, in characters (None: its end). `LookOptions` says what it takes and raises."""
+        return run(self._async.complete(code, cursor_pos, **options))
+
+    def inspect(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Inspection:
+        """Describe the object at a position of code; false where there is none. Otherwise as `complete`."""
+        return run(self._async.inspect(code, cursor_pos, **options))
+
     def list_contexts(self) -> tuple[Context, ...]:
         """List the contexts, the default one first if no cell has used it yet."""
         return run(self._async.list_contexts())
@@ -267,9 +275,8 @@ class Sandbox:
 
         port        on the sandbox's loopback; whether a program listens there is found out with each connection.
         local_port  on 127.0.0.1; 0 means a free port.
-        on_error    called with each SandfleetError that ended a connection (PreconditionFailed: no program listens,
-                    LimitReached: 100 are open, …), in the thread of the event loop: in the sync class it must not call
-                    the sandbox. The program that connected sees a reset.
+        on_error    called, in the thread of the event loop, with each SandfleetError that ended a connection: it must
+                    not call a sandbox of the sync class. The program that connected sees a reset.
 
         Raises InvalidArgument (no such port), OSError (the local port is taken).
         """
@@ -283,10 +290,7 @@ class Sandbox:
 
     @also_by_id(_get_info)
     def get_info(self) -> SandboxInfo:
-        """Describe the sandbox, its isolation included. Raises SandboxEnded.
-
-        The class has the same call by id: `Sandbox.get_info(sandbox_id)`, with `fleet=` as `connect` has it.
-        """
+        """Describe the sandbox, its isolation included. By id: `Sandbox.get_info(sandbox_id)`. Raises SandboxEnded."""
         return run(self._async.get_info())
 
     def wait_for_egress(self, timeout: float = 30.0) -> bool:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import PoolInfo as PoolInfo
     from sandfleet.values.fleet import Queued as Queued
     from sandfleet.values.fleet import SandboxChange as SandboxChange
+    from sandfleet.values.looks import Completion as Completion
+    from sandfleet.values.looks import Inspection as Inspection
     from sandfleet.values.options import DEFAULT_LEASE as DEFAULT_LEASE
     from sandfleet.values.options import DEFAULT_MAX_WAIT as DEFAULT_MAX_WAIT
     from sandfleet.values.options import DEFAULT_RPC_TIMEOUT as DEFAULT_RPC_TIMEOUT
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from sandfleet.values.options import ContextOptions as ContextOptions
     from sandfleet.values.options import CreateOptions as CreateOptions
     from sandfleet.values.options import ListenOptions as ListenOptions
+    from sandfleet.values.options import LookOptions as LookOptions
     from sandfleet.values.options import RunOptions as RunOptions
     from sandfleet.values.rollback import OnFailure as OnFailure
     from sandfleet.values.rollback import Rollback as Rollback
@@ -141,11 +144,16 @@ _HOMES = {
         "Queued",
         "SandboxChange",
     ),
+    "looks": (
+        "Completion",
+        "Inspection",
+    ),
     "options": (
         "CodeOptions",
         "ContextOptions",
         "CreateOptions",
         "ListenOptions",
+        "LookOptions",
         "DEFAULT_LEASE",
         "DEFAULT_MAX_WAIT",
         "DEFAULT_RPC_TIMEOUT",
