@@ -5,7 +5,7 @@ DIST := dist
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test conformance model lint types proto sync lock image own-images wheels wheels-test bench clean
+.PHONY: help setup demo test conformance model completion lint types proto sync lock image own-images wheels wheels-test bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -28,6 +28,10 @@ joint: setup ## Operator and fleet together through N random stories (tests/tran
 model: setup ## spin searches all states of the claim protocol (tests/model), about a minute.
 	@scripts/debian.sh spin spin gcc libc6-dev
 	@$(PY) -m pytest -q tests/model $(ARGS)
+
+completion: setup ## tries completion of the command in bash, zsh and fish, and installs the two.
+	@scripts/debian.sh zsh zsh && scripts/debian.sh fish fish
+	@$(PY) -m pytest -q tests/contract/test_completion.py $(ARGS)
 
 lint: setup ## ruff, import contracts, buf.
 	@.venv/bin/ruff check -q . && .venv/bin/ruff format -q --check .

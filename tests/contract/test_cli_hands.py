@@ -186,17 +186,3 @@ def test_run_keeps_its_sandbox_on_request(environment: dict[str, str]) -> None:
     assert found, ran.stderr
     assert said(environment, "run", "--sandbox", found[1], "-c", "x + 1").stdout == "42\n"
     assert said(environment, "kill", found[1]).returncode == 0
-
-
-def test_bash_completes_commands_and_ids(environment: dict[str, str]) -> None:
-    made = said(environment, "create").stdout.strip()
-    script = f"""
-sandfleet() {{ {" ".join(COMMAND)} "$@"; }}
-eval "$(sandfleet completion bash)"
-try() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _sandfleet; echo "${{COMPREPLY[@]}}"; }}
-try sandfleet comp
-try sandfleet kill {made[:6]}
-"""
-    ended = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines() == ["completion", made]
-    assert said(environment, "kill", made).returncode == 0

@@ -9,12 +9,14 @@ from sandfleet._arguments import checked
 from sandfleet._calls import Opening, also_by_id
 from sandfleet.values.options import (
     DEFAULT_LEASE,
+    DEFAULT_MAX_WAIT,
     DEFAULT_RPC_TIMEOUT,
     CodeOptions,
     ContextOptions,
     CreateOptions,
     ListenOptions,
     LookOptions,
+    ResumeOptions,
 )
 
 if TYPE_CHECKING:
@@ -24,16 +26,17 @@ if TYPE_CHECKING:
     from sandfleet._fleets.fleet import AsyncFleet
     from sandfleet._wire.link import Link
     from sandfleet.resources.commands import AsyncCommands
+    from sandfleet.resources.contexts import Interpreter
     from sandfleet.resources.files.files import AsyncFiles
     from sandfleet.resources.ports import AsyncForward, Forwards, OnError
     from sandfleet.resources.pty import AsyncPty
     from sandfleet.resources.services import AsyncServices
     from sandfleet.resources.variables import AsyncStates
     from sandfleet.values.environment import Environment
-    from sandfleet.values.execution import Context, Execution
+    from sandfleet.values.execution import Completion, Context, Execution, Inspection
     from sandfleet.values.fleet import Bound
-    from sandfleet.values.looks import Completion, Inspection
     from sandfleet.values.sandbox import SandboxInfo
+    from sandfleet.values.suspension import Resumption, Suspension
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -63,6 +66,23 @@ async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, opti
     return made
 
 
+async def _resume(cls: type[Made], sandbox_id: str, fleet: AsyncFleet | None, options: ResumeOptions) -> Made:
+    from sandfleet._fleets import embedded
+    from sandfleet._fleets.discovery import find_fleet_of
+
+    fleet = fleet or await find_fleet_of(sandbox_id)
+    max_wait, rpc_timeout = options.get("max_wait", DEFAULT_MAX_WAIT), options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT)
+    link, bound, resumption = await fleet.open_resumed(
+        sandbox_id, max_wait=max_wait, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued")
+    )
+    keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
+    made = cls(link, lease=options.get("timeout"), bound=bound, keep_alive=keep_alive, autosave=autosave)
+    made._resumption = resumption
+    if keep_alive is None and fleet.address == embedded.running():
+        link.lease.start(at_once=False)
+    return made
+
+
 async def _connect(
     cls: type[Made],
     sandbox_id: str,
@@ -86,6 +106,16 @@ async def _kill(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> bool:
 
 
 @checked
+async def _suspend(
+    sandbox_id: str, *, force: bool = False, timeout: float | None = None, fleet: AsyncFleet | None = None
+) -> Suspension:
+    """Suspend the session of this id, wherever `connect` finds it. Raises SandboxEnded, PreconditionFailed."""
+    from sandfleet._fleets.discovery import suspend_sandbox
+
+    return await suspend_sandbox(sandbox_id, force=force, timeout=timeout, fleet=fleet)
+
+
+@checked
 async def _get_info(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> SandboxInfo:
     """Describe the sandbox of this id, wherever `connect` finds it; without its executor's part if that is not ready.
 
@@ -96,153 +126,10 @@ async def _get_info(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> Sand
     return await describe_sandbox(sandbox_id, fleet=fleet)
 
 
-class AsyncSandbox:
-    """One isolated environment with a workspace, contexts that keep their variables, commands and files.
+class _RunsCode:
+    """The part of a sandbox that runs code: its contexts."""
 
-    Three timeouts, all in seconds:
-    - the lease (`create(timeout=)`, `set_timeout`): the sandbox ends when the lease ends without a renewal;
-    - the deadline of an execution (`run_code(timeout=)`, `commands.run(timeout=)`): the outcome `timeout`;
-    - the time of a call over the network (`create(rpc_timeout=)`): raises `RpcTimeout`.
-
-    The lease is renewed while this object runs code or a command. As a context manager, and in this process's own
-    fleet, it is renewed as long as the object lives. At the end of a `with` block the object kills the sandbox if it
-    created it; if it connected to it, it only closes the connection. When the executor is replaced, calls continue with
-    the new one; an execution that was running ends with the outcome `lost`.
-    """
-
-    def __init__(
-        self,
-        link: Link,
-        *,
-        lease: float | None,
-        bound: Bound | None,
-        keep_alive: bool | None,
-        autosave: bool | Autosave = False,
-    ) -> None:
-        """Use `create` or `connect`."""
-        from sandfleet.resources.contexts import Interpreter
-
-        self._link = link
-        self._bound = bound
-        self._keep_alive = keep_alive
-        link.lease.lasts(lease, now=bound is not None)
-        self._interpreter = Interpreter(link, autosave)
-        if keep_alive:
-            self._link.lease.start(at_once=self._bound is None)
-        elif keep_alive is False:
-            link.lease.always = False
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.sandbox_id}, {self._link.state})"
-
-    @cached_property
-    def commands(self) -> AsyncCommands:
-        """Programs that end by themselves."""
-        from sandfleet.resources.commands import AsyncCommands
-
-        return AsyncCommands(self._link)
-
-    @cached_property
-    def files(self) -> AsyncFiles:
-        """Files of the sandbox."""
-        from sandfleet.resources.files.files import AsyncFiles
-
-        return AsyncFiles(self._link)
-
-    @cached_property
-    def services(self) -> AsyncServices:
-        """Programs that keep running after their client has gone."""
-        from sandfleet.resources.services import AsyncServices
-
-        return AsyncServices(self._link)
-
-    @cached_property
-    def pty(self) -> AsyncPty:
-        """Terminals."""
-        from sandfleet.resources.pty import AsyncPty
-
-        return AsyncPty(self._link)
-
-    @cached_property
-    def states(self) -> AsyncStates:
-        """Variables that outlive their interpreter."""
-        from sandfleet.resources.variables import AsyncStates
-
-        return AsyncStates(self._link, self._interpreter)
-
-    @cached_property
-    def _forwards(self) -> Forwards:
-        from sandfleet.resources.ports import Forwards
-
-        return Forwards(self._link)
-
-    @classmethod
-    @checked
-    def create(
-        cls, template: str = "", *, fleet: AsyncFleet | None = None, **options: Unpack[CreateOptions]
-    ) -> Opening[Self]:
-        """Claim a sandbox: a warm one if the fleet has one.
-
-        The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
-
-        template  the sandbox's template; "" means the pool's, or "python" without a pool.
-        fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
-                  (if SANDFLEET_FLEET names one, a `pool` or `namespace` is asked for, or this pod has a client's
-                  volume), else this process's own. `sandfleet._fleets.discovery.default_fleet` has the rule.
-        options   see `CreateOptions`: pool, namespace, timeout, envs, mounts, labels, limits, max_wait, autosave, …
-
-        Raises ClaimError when the fleet has none in time (its reason says why), AccessDenied, AuthenticationError,
-        InvalidArgument, UnavailableError when no fleet answers.
-        """
-        return Opening(_create(cls, template, fleet, options))
-
-    @classmethod
-    @checked
-    def connect(
-        cls,
-        sandbox_id: str,
-        *,
-        timeout: float | None = None,
-        keep_alive: bool | None = None,
-        autosave: bool | Autosave = False,
-        fleet: AsyncFleet | None = None,
-        rpc_timeout: float = DEFAULT_RPC_TIMEOUT,
-    ) -> Opening[Self]:
-        """Use an existing sandbox, also one that another process created.
-
-        timeout  the lease that renewals ask for, in seconds; None means as at the claim. Connecting does not renew it.
-        fleet    the sandbox's fleet; None looks in this process's fleet and in all others of this user on this machine.
-                 "NAMESPACE/NAME" is a CodeSandbox of a cluster: the cluster of SANDFLEET_FLEET, SANDFLEET_FLEET_CA and
-                 SANDFLEET_TOKEN_FILE, else this pod's, else the one of kubectl's current context.
-
-        Raises SandboxEnded when there is no such sandbox, PreconditionFailed when it is not ready (the reason says
-        why), AccessDenied, UnavailableError when no fleet is found.
-        """
-        return Opening(_connect(cls, sandbox_id, fleet, rpc_timeout, (timeout, keep_alive, autosave)))
-
-    @classmethod
-    @checked
-    async def list(
-        cls, label_selector: str = "", *, namespace: str | None = None, fleet: AsyncFleet | None = None
-    ) -> list[SandboxInfo]:
-        """List sandboxes whose labels match "key=value,key2=value2".
-
-        Without a `fleet`: the sandboxes of the cluster that the environment names (see `create`), else of all fleets of
-        this user on this machine. `namespace`, on Kubernetes: None means the default namespace, "" all.
-        """
-        from sandfleet._fleets.discovery import list_sandboxes
-
-        return await list_sandboxes(label_selector, namespace=namespace, fleet=fleet)
-
-    @property
-    def sandbox_id(self) -> str:
-        """The sandbox's id, for `connect`."""
-        return self._link.sandbox_id
-
-    @property
-    def bound(self) -> Bound | None:
-        """How the claim was served: `warm` or not, and the state of `egress`. None after `connect`."""
-        return self._bound
+    _interpreter: Interpreter
 
     @checked
     async def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
@@ -317,13 +204,207 @@ class AsyncSandbox:
         """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
         return await self._interpreter.interrupt(context, grace=grace)
 
+
+class AsyncSandbox(_RunsCode):
+    """One isolated environment with a workspace, contexts that keep their variables, commands and files.
+
+    Three timeouts, all in seconds:
+    - the lease (`create(timeout=)`, `set_timeout`): the sandbox ends when the lease ends without a renewal;
+    - the deadline of an execution (`run_code(timeout=)`, `commands.run(timeout=)`): the outcome `timeout`;
+    - the time of a call over the network (`create(rpc_timeout=)`): raises `RpcTimeout`.
+
+    The lease is renewed while this object runs code or a command. As a context manager, and in this process's own
+    fleet, it is renewed as long as the object lives. At the end of a `with` block the object kills the sandbox if it
+    created or resumed it, unless it is suspended; if it connected to it, it only closes the connection. When the
+    executor is replaced, calls continue with the new one; an execution that was running ends with the outcome `lost`.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        lease: float | None,
+        bound: Bound | None,
+        keep_alive: bool | None,
+        autosave: bool | Autosave = False,
+    ) -> None:
+        """Use `create` or `connect`."""
+        from sandfleet.resources.contexts import Interpreter
+
+        self._link = link
+        self._bound = bound
+        self._resumption: Resumption | None = None
+        self._keep_alive = keep_alive
+        link.lease.lasts(lease, now=bound is not None)
+        self._interpreter = Interpreter(link, autosave)
+        if keep_alive:
+            self._link.lease.start(at_once=self._bound is None)
+        elif keep_alive is False:
+            link.lease.always = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.sandbox_id}, {self._link.state})"
+
+    @cached_property
+    def commands(self) -> AsyncCommands:
+        """Programs that end by themselves."""
+        from sandfleet.resources.commands import AsyncCommands
+
+        return AsyncCommands(self._link)
+
+    @cached_property
+    def files(self) -> AsyncFiles:
+        """Files of the sandbox."""
+        from sandfleet.resources.files.files import AsyncFiles
+
+        return AsyncFiles(self._link)
+
+    @cached_property
+    def services(self) -> AsyncServices:
+        """Programs that keep running after their client has gone."""
+        from sandfleet.resources.services import AsyncServices
+
+        return AsyncServices(self._link)
+
+    @cached_property
+    def pty(self) -> AsyncPty:
+        """Terminals."""
+        from sandfleet.resources.pty import AsyncPty
+
+        return AsyncPty(self._link)
+
+    @cached_property
+    def states(self) -> AsyncStates:
+        """Variables that outlive their interpreter."""
+        from sandfleet.resources.variables import AsyncStates
+
+        return AsyncStates(self._link, self._interpreter)
+
+    @cached_property
+    def _forwards(self) -> Forwards:
+        from sandfleet.resources.ports import Forwards
+
+        return Forwards(self._link)
+
+    @classmethod
+    @checked
+    def create(
+        cls, template: str = "", *, fleet: AsyncFleet | None = None, **options: Unpack[CreateOptions]
+    ) -> Opening[Self]:
+        """Claim a sandbox: a warm one if the fleet has one.
+
+        The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
+
+
+        template  the sandbox's template; "" means the pool's, or "python" without a pool.
+        fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
+                  (if SANDFLEET_FLEET names one, a `pool` or `namespace` is asked for, or this pod has a client's
+                  volume), else this process's own. `sandfleet._fleets.discovery.default_fleet` has the rule.
+        options   see `CreateOptions`: pool, namespace, timeout, envs, mounts, labels, limits, max_wait, autosave, …
+
+        Raises ClaimError when the fleet has none in time (its reason says why), AccessDenied, AuthenticationError,
+        InvalidArgument, UnavailableError when no fleet answers.
+        """
+        return Opening(_create(cls, template, fleet, options))
+
+    @classmethod
+    @checked
+    def connect(
+        cls,
+        sandbox_id: str,
+        *,
+        timeout: float | None = None,
+        keep_alive: bool | None = None,
+        autosave: bool | Autosave = False,
+        fleet: AsyncFleet | None = None,
+        rpc_timeout: float = DEFAULT_RPC_TIMEOUT,
+    ) -> Opening[Self]:
+        """Use an existing sandbox, also one that another process created.
+
+        timeout  the lease that renewals ask for, in seconds; None means as at the claim. Connecting does not renew it.
+        fleet    the sandbox's fleet; None looks in this process's fleet and in all others of this user on this machine.
+                 "NAMESPACE/NAME" is a CodeSandbox of a cluster: the cluster of SANDFLEET_FLEET, SANDFLEET_FLEET_CA and
+                 SANDFLEET_TOKEN_FILE, else this pod's, else the one of kubectl's current context.
+
+        Raises SandboxEnded when there is no such sandbox, PreconditionFailed when it is not ready (the reason says
+        why), AccessDenied, UnavailableError when no fleet is found.
+        """
+        return Opening(_connect(cls, sandbox_id, fleet, rpc_timeout, (timeout, keep_alive, autosave)))
+
+    @classmethod
+    @checked
+    def resume(
+        cls, sandbox_id: str, *, fleet: AsyncFleet | None = None, **options: Unpack[ResumeOptions]
+    ) -> Opening[Self]:
+        """Take a suspended session on: its files, its contexts with their variables, its services.
+
+        The id is the same, the executor is a new one. `resumption` says what has come back. The object owns the session
+        as `create`'s does: the end of its `with` block kills it. A session that is not suspended is opened as it is.
+        `options` are in `ResumeOptions`: max_wait, on_queued, timeout, …
+
+        Raises SandboxEnded when there is no such session, ClaimError when it has no place in time, AccessDenied,
+        UnavailableError.
+        """
+        return Opening(_resume(cls, sandbox_id, fleet, options))
+
+    @classmethod
+    @checked
+    async def list(
+        cls, label_selector: str = "", *, namespace: str | None = None, fleet: AsyncFleet | None = None
+    ) -> list[SandboxInfo]:
+        """List sandboxes whose labels match "key=value,key2=value2".
+
+        Without a `fleet`: the sandboxes of the cluster that the environment names (see `create`), else of all fleets of
+        this user on this machine. `namespace`, on Kubernetes: None means the default namespace, "" all.
+        """
+        from sandfleet._fleets.discovery import list_sandboxes
+
+        return await list_sandboxes(label_selector, namespace=namespace, fleet=fleet)
+
+    @property
+    def sandbox_id(self) -> str:
+        """The sandbox's id, for `connect`."""
+        return self._link.sandbox_id
+
+    @property
+    def bound(self) -> Bound | None:
+        """How the claim was served: `warm` or not, and the state of `egress`. None after `connect`."""
+        return self._bound
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """What has come back of the suspended session. None except after `resume`."""
+        return self._resumption
+
     async def __aenter__(self) -> Self:
         if self._keep_alive is not False:
             self._link.lease.start(at_once=self._bound is None)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await (self.kill() if self._bound else self.close())
+        try:
+            if self._bound:
+                await self._link.release(unless_suspended=True)
+        finally:
+            await self.close()
+
+    @also_by_id(_suspend)
+    @checked
+    async def suspend(self, *, force: bool = False, timeout: float | None = None) -> Suspension:
+        """End the processes and keep the session: files, variables, contexts, declared services, and what it was made
+        with. `Sandbox.resume(sandbox_id)` takes it on; until then it holds no place, and its lease rests.
+
+        force    end running executions, commands, terminals and connections, and go without what cannot be saved.
+                 Otherwise they refuse it: PreconditionFailed with the reason ExecutionRunning, ConnectionOpen, …
+        timeout  seconds after which a suspended session ends; None means as long as its fleet allows.
+
+        The end of a `with` block leaves a suspended session as it is. Raises SandboxEnded, PreconditionFailed
+        (WorkspaceEphemeral: on a cluster, its files would end with its pod), LimitReached, UnavailableError. The class
+        has the same call by id: `Sandbox.suspend(sandbox_id)`.
+        """
+        kept = await self._link.suspend(force=force, timeout=timeout)
+        await self._forwards.close()
+        return kept
 
     @also_by_id(_kill)
     async def kill(self) -> bool:
@@ -348,8 +429,9 @@ class AsyncSandbox:
 
         port        on the sandbox's loopback; whether a program listens there is found out with each connection.
         local_port  on 127.0.0.1; 0 means a free port.
-        on_error    called, in the thread of the event loop, with each SandfleetError that ended a connection: it must
-                    not call a sandbox of the sync class. The program that connected sees a reset.
+        on_error    called with each SandfleetError that ended a connection (PreconditionFailed: no program listens,
+                    LimitReached: 100 are open, …), in the thread of the event loop: in the sync class it must not call
+                    the sandbox. The program that connected sees a reset.
 
         Raises InvalidArgument (no such port), OSError (the local port is taken).
         """
@@ -362,7 +444,10 @@ class AsyncSandbox:
 
     @also_by_id(_get_info)
     async def get_info(self) -> SandboxInfo:
-        """Describe the sandbox, its isolation included. By id: `Sandbox.get_info(sandbox_id)`. Raises SandboxEnded."""
+        """Describe the sandbox, its isolation included. Raises SandboxEnded.
+
+        The class has the same call by id: `Sandbox.get_info(sandbox_id)`, with `fleet=` as `connect` has it.
+        """
         return await self._link.info()
 
     @checked

@@ -23,13 +23,29 @@ if TYPE_CHECKING:
     from sandfleet.resources.ports import OnError
     from sandfleet.sandbox import AsyncSandbox
     from sandfleet.values.environment import Environment
-    from sandfleet.values.execution import Context, Execution
+    from sandfleet.values.execution import Completion, Context, Execution, Inspection
     from sandfleet.values.fleet import Bound
-    from sandfleet.values.looks import Completion, Inspection
-    from sandfleet.values.options import CodeOptions, ContextOptions, CreateOptions, ListenOptions, LookOptions
+    from sandfleet.values.options import (
+        CodeOptions,
+        ContextOptions,
+        CreateOptions,
+        ListenOptions,
+        LookOptions,
+        ResumeOptions,
+    )
     from sandfleet.values.sandbox import SandboxInfo
+    from sandfleet.values.suspension import Resumption, Suspension
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
+
+
+def _suspend(
+    sandbox_id: str, *, force: bool = False, timeout: float | None = None, fleet: Fleet | None = None
+) -> Suspension:
+    """Suspend the session of this id, wherever `connect` finds it. Raises SandboxEnded, PreconditionFailed."""
+    from sandfleet.sandbox import _suspend as original
+
+    return run(original(sandbox_id, force=force, timeout=timeout, fleet=unwrap(fleet, "as_async")))
 
 
 def _kill(sandbox_id: str, *, fleet: Fleet | None = None) -> bool:
@@ -59,8 +75,8 @@ class Sandbox:
 
     The lease is renewed while this object runs code or a command. As a context manager, and in this process's own
     fleet, it is renewed as long as the object lives. At the end of a `with` block the object kills the sandbox if it
-    created it; if it connected to it, it only closes the connection. When the executor is replaced, calls continue with
-    the new one; an execution that was running ends with the outcome `lost`.
+    created or resumed it, unless it is suspended; if it connected to it, it only closes the connection. When the
+    executor is replaced, calls continue with the new one; an execution that was running ends with the outcome `lost`.
     """
 
     def __init__(self, original: AsyncSandbox) -> None:
@@ -109,6 +125,7 @@ class Sandbox:
         """Claim a sandbox: a warm one if the fleet has one.
 
         The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
+
 
         template  the sandbox's template; "" means the pool's, or "python" without a pool.
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
@@ -163,6 +180,24 @@ class Sandbox:
         )
 
     @classmethod
+    def resume(cls, sandbox_id: str, *, fleet: Fleet | None = None, **options: Unpack[ResumeOptions]) -> Self:
+        """Take a suspended session on: its files, its contexts with their variables, its services.
+
+        The id is the same, the executor is a new one. `resumption` says what has come back. The object owns the session
+        as `create`'s does: the end of its `with` block kills it. A session that is not suspended is opened as it is.
+        `options` are in `ResumeOptions`: max_wait, on_queued, timeout, …
+
+        Raises SandboxEnded when there is no such session, ClaimError when it has no place in time, AccessDenied,
+        UnavailableError.
+        """
+        from sandfleet.sandbox import AsyncSandbox
+
+        relay = Relay()
+        return cls(
+            run(AsyncSandbox.resume(sandbox_id, fleet=unwrap(fleet, "as_async"), **relay.wrap_options(options)), relay)
+        )
+
+    @classmethod
     def list(
         cls, label_selector: str = "", *, namespace: str | None = None, fleet: Fleet | None = None
     ) -> list[SandboxInfo]:
@@ -184,6 +219,104 @@ class Sandbox:
     def bound(self) -> Bound | None:
         """How the claim was served: `warm` or not, and the state of `egress`. None after `connect`."""
         return self._async.bound
+
+    @property
+    def resumption(self) -> Resumption | None:
+        """What has come back of the suspended session. None except after `resume`."""
+        return self._async.resumption
+
+    def __enter__(self) -> Self:
+        run(self._async.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return run(self._async.__aexit__(*_))
+
+    @also_by_id(_suspend)
+    def suspend(self, *, force: bool = False, timeout: float | None = None) -> Suspension:
+        """End the processes and keep the session: files, variables, contexts, declared services, and what it was made
+        with. `Sandbox.resume(sandbox_id)` takes it on; until then it holds no place, and its lease rests.
+
+        force    end running executions, commands, terminals and connections, and go without what cannot be saved.
+                 Otherwise they refuse it: PreconditionFailed with the reason ExecutionRunning, ConnectionOpen, …
+        timeout  seconds after which a suspended session ends; None means as long as its fleet allows.
+
+        The end of a `with` block leaves a suspended session as it is. Raises SandboxEnded, PreconditionFailed
+        (WorkspaceEphemeral: on a cluster, its files would end with its pod), LimitReached, UnavailableError. The class
+        has the same call by id: `Sandbox.suspend(sandbox_id)`.
+        """
+        return run(self._async.suspend(force=force, timeout=timeout))
+
+    @also_by_id(_kill)
+    def kill(self) -> bool:
+        """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error.
+
+        The class has the same call by id: `Sandbox.kill(sandbox_id)`, with `fleet=` as `connect` has it.
+        """
+        return run(self._async.kill())
+
+    def close(self) -> None:
+        """Close the connection without ending the sandbox, and stop renewing its lease."""
+        return run(self._async.close())
+
+    def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> Forward:
+        """Forward a TCP port of this machine to a port of the sandbox, until `close` or the end of this object.
+
+        port        on the sandbox's loopback; whether a program listens there is found out with each connection.
+        local_port  on 127.0.0.1; 0 means a free port.
+        on_error    called with each SandfleetError that ended a connection (PreconditionFailed: no program listens,
+                    LimitReached: 100 are open, …), in the thread of the event loop: in the sync class it must not call
+                    the sandbox. The program that connected sees a reset.
+
+        Raises InvalidArgument (no such port), OSError (the local port is taken).
+        """
+        from sandfleet._sync.ports import Forward
+
+        return Forward(run(self._async.forward(port, local_port=local_port, on_error=on_error)))
+
+    def get_host(self, port: int) -> str:
+        """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
+        return run(self._async.get_host(port))
+
+    @also_by_id(_get_info)
+    def get_info(self) -> SandboxInfo:
+        """Describe the sandbox, its isolation included. Raises SandboxEnded.
+
+        The class has the same call by id: `Sandbox.get_info(sandbox_id)`, with `fleet=` as `connect` has it.
+        """
+        return run(self._async.get_info())
+
+    def wait_for_egress(self, timeout: float = 30.0) -> bool:
+        """Wait at most `timeout` seconds until the sandbox reaches what its template allows; return whether it does.
+
+        False sooner when waiting does not help: nothing is allowed, nothing can be probed, or nothing answers
+        (`get_info().egress` says which), and on one machine, where a sandbox has no network. Raises SandboxEnded.
+        """
+        return run(self._async.wait_for_egress(timeout))
+
+    def set_timeout(self, timeout: float) -> SandboxInfo:
+        """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""
+        return run(self._async.set_timeout(timeout))
+
+    def usage(self) -> SandboxUsage:
+        """Return what the sandbox uses now and has used since its start, and its limits. Raises SandboxEnded."""
+        return run(self._async.usage())
+
+    def watch_usage(self, interval: float = 1.0) -> Iterator[SandboxUsage]:
+        """Yield what the sandbox and each of its running executions use, until the sandbox ends.
+
+        At most once in `interval` seconds (0.1 to 60), after a change, and after 5 seconds without one. Watching does
+        not keep an idle sandbox alive. Raises UnavailableError, LimitReached when 64 clients are watching.
+        """
+        return iterate(self._async.watch_usage(interval))
+
+    def environment(self) -> Environment:
+        """List languages, packages with their origin, and what is the same in each run. Raises PreconditionFailed."""
+        return run(self._async.environment())
+
+    def health(self) -> Health:
+        """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised."""
+        return run(self._async.health())
 
     def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
         """Run one cell and return its outcome, whatever the code does.
@@ -250,77 +383,3 @@ class Sandbox:
     def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
         """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
         return run(self._async.interrupt(context, grace=grace))
-
-    def __enter__(self) -> Self:
-        run(self._async.__aenter__())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return run(self._async.__aexit__(*_))
-
-    @also_by_id(_kill)
-    def kill(self) -> bool:
-        """End the sandbox with everything in it. Returns whether it existed; killing an ended sandbox is no error.
-
-        The class has the same call by id: `Sandbox.kill(sandbox_id)`, with `fleet=` as `connect` has it.
-        """
-        return run(self._async.kill())
-
-    def close(self) -> None:
-        """Close the connection without ending the sandbox, and stop renewing its lease."""
-        return run(self._async.close())
-
-    def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> Forward:
-        """Forward a TCP port of this machine to a port of the sandbox, until `close` or the end of this object.
-
-        port        on the sandbox's loopback; whether a program listens there is found out with each connection.
-        local_port  on 127.0.0.1; 0 means a free port.
-        on_error    called, in the thread of the event loop, with each SandfleetError that ended a connection: it must
-                    not call a sandbox of the sync class. The program that connected sees a reset.
-
-        Raises InvalidArgument (no such port), OSError (the local port is taken).
-        """
-        from sandfleet._sync.ports import Forward
-
-        return Forward(run(self._async.forward(port, local_port=local_port, on_error=on_error)))
-
-    def get_host(self, port: int) -> str:
-        """Return the "127.0.0.1:PORT" that leads to a port of the sandbox: a `forward`, once for each port."""
-        return run(self._async.get_host(port))
-
-    @also_by_id(_get_info)
-    def get_info(self) -> SandboxInfo:
-        """Describe the sandbox, its isolation included. By id: `Sandbox.get_info(sandbox_id)`. Raises SandboxEnded."""
-        return run(self._async.get_info())
-
-    def wait_for_egress(self, timeout: float = 30.0) -> bool:
-        """Wait at most `timeout` seconds until the sandbox reaches what its template allows; return whether it does.
-
-        False sooner when waiting does not help: nothing is allowed, nothing can be probed, or nothing answers
-        (`get_info().egress` says which), and on one machine, where a sandbox has no network. Raises SandboxEnded.
-        """
-        return run(self._async.wait_for_egress(timeout))
-
-    def set_timeout(self, timeout: float) -> SandboxInfo:
-        """Renew the lease: the sandbox ends `timeout` seconds from now, unless renewed again. Raises SandboxEnded."""
-        return run(self._async.set_timeout(timeout))
-
-    def usage(self) -> SandboxUsage:
-        """Return what the sandbox uses now and has used since its start, and its limits. Raises SandboxEnded."""
-        return run(self._async.usage())
-
-    def watch_usage(self, interval: float = 1.0) -> Iterator[SandboxUsage]:
-        """Yield what the sandbox and each of its running executions use, until the sandbox ends.
-
-        At most once in `interval` seconds (0.1 to 60), after a change, and after 5 seconds without one. Watching does
-        not keep an idle sandbox alive. Raises UnavailableError, LimitReached when 64 clients are watching.
-        """
-        return iterate(self._async.watch_usage(interval))
-
-    def environment(self) -> Environment:
-        """List languages, packages with their origin, and what is the same in each run. Raises PreconditionFailed."""
-        return run(self._async.environment())
-
-    def health(self) -> Health:
-        """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised."""
-        return run(self._async.health())

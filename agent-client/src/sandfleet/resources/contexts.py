@@ -23,8 +23,10 @@ from sandfleet.resources import looks
 from sandfleet.values.execution import (
     Cleared,
     CommandOutput,
+    Completion,
     Context,
     Execution,
+    Inspection,
     Logs,
     OnClear,
     OnResult,
@@ -32,7 +34,6 @@ from sandfleet.values.execution import (
     Outcome,
     Stream,
 )
-from sandfleet.values.looks import Completion, Inspection
 from sandfleet.values.options import CodeOptions, ContextOptions, ListenOptions, LookOptions
 from sandfleet.values.rollback import OnFailure
 from sandfleet.values.variables import Autosave, StateRestored, brought_back

@@ -6,7 +6,7 @@ from sandfleet._wire import api
 from sandfleet._wire.convert import common, looks
 from sandfleet._wire.link import Link
 from sandfleet.errors import InvalidArgument
-from sandfleet.values.looks import Completion, Inspection
+from sandfleet.values.execution import Completion, Inspection
 from sandfleet.values.options import LookOptions
 
 _MOST = 2**32

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from sandfleet.values.execution import Cleared as Cleared
     from sandfleet.values.execution import CommandOutput as CommandOutput
     from sandfleet.values.execution import CommandResult as CommandResult
+    from sandfleet.values.execution import Completion as Completion
     from sandfleet.values.execution import Context as Context
     from sandfleet.values.execution import Execution as Execution
     from sandfleet.values.execution import ExecutionError as ExecutionError
     from sandfleet.values.execution import FileChanges as FileChanges
     from sandfleet.values.execution import Frame as Frame
     from sandfleet.values.execution import Gap as Gap
+    from sandfleet.values.execution import Inspection as Inspection
     from sandfleet.values.execution import Logs as Logs
     from sandfleet.values.execution import MimeParts as MimeParts
     from sandfleet.values.execution import OnClear as OnClear
@@ -51,8 +53,6 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import PoolInfo as PoolInfo
     from sandfleet.values.fleet import Queued as Queued
     from sandfleet.values.fleet import SandboxChange as SandboxChange
-    from sandfleet.values.looks import Completion as Completion
-    from sandfleet.values.looks import Inspection as Inspection
     from sandfleet.values.options import DEFAULT_LEASE as DEFAULT_LEASE
     from sandfleet.values.options import DEFAULT_MAX_WAIT as DEFAULT_MAX_WAIT
     from sandfleet.values.options import DEFAULT_RPC_TIMEOUT as DEFAULT_RPC_TIMEOUT
@@ -106,12 +106,14 @@ _HOMES = {
         "Cleared",
         "CommandOutput",
         "CommandResult",
+        "Completion",
         "Context",
         "Execution",
         "ExecutionError",
         "FileChanges",
         "Frame",
         "Gap",
+        "Inspection",
         "Logs",
         "MimeParts",
         "OnClear",
@@ -143,10 +145,6 @@ _HOMES = {
         "PoolInfo",
         "Queued",
         "SandboxChange",
-    ),
-    "looks": (
-        "Completion",
-        "Inspection",
     ),
     "options": (
         "CodeOptions",

@@ -85,6 +85,25 @@ class CreateOptions(TypedDict, total=False):
     rpc_timeout: float
 
 
+class ResumeOptions(TypedDict, total=False):
+    """Options of `resume`.
+
+    max_wait     how long to wait for a place and for the start, in seconds: 60 by default.
+    on_queued    called when the place in the queue changes, and awaited if it returns an awaitable.
+    timeout      the lease that renewals ask for, in seconds; None means as at the claim.
+    keep_alive   as of `create`.
+    autosave     as of `create`.
+    rpc_timeout  seconds for one call over the network, 30 by default.
+    """
+
+    max_wait: float
+    on_queued: OnQueued | None
+    timeout: float | None
+    keep_alive: bool | None
+    autosave: bool | Autosave
+    rpc_timeout: float
+
+
 class ListenOptions(TypedDict, total=False):
     """Callbacks of a cell.
 

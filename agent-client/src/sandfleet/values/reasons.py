@@ -36,7 +36,7 @@ class ClaimReason(StrEnum):
     TOKEN_INVALID = "TokenInvalid"
     """The API server does not accept the token."""
     FORBIDDEN = "Forbidden"
-    """RBAC does not allow the caller this verb on CodeSandboxes."""
+    """RBAC does not allow the caller this verb on CodeSandboxes, or on the SandboxQueue."""
     REVIEW_FAILED = "ReviewFailed"
     """The API server could not say who calls, or what the caller may do."""
     POOL_NOT_FOUND = "PoolNotFound"
@@ -69,6 +69,8 @@ class ClaimReason(StrEnum):
     """The contract does not let callers run code by themselves."""
     CLAIM_ENDED = "ClaimEnded"
     """The sandbox that this request id was answered with has ended; the message says why."""
+    SANDBOX_SUSPENDED = "SandboxSuspended"
+    """The session is suspended: its processes have ended, and it is kept."""
     NO_LEASE = "NoLease"
     """The sandbox has no lease to renew: it lives as long as its CodeSandbox."""
     QUOTA_TOO_SMALL = "QuotaTooSmall"
@@ -105,11 +107,30 @@ class ClaimReason(StrEnum):
     """The API server refused or did not answer a request of the fleet."""
 
 
+class SuspendReason(StrEnum):
+    """Why a session is not suspended: the reason of a SandfleetError."""
+
+    EXECUTION_RUNNING = "ExecutionRunning"
+    """An execution or a command runs in the session, which a suspension would end; the message names it."""
+    PACKAGES_INSTALLING = "PackagesInstalling"
+    """The packages of the template are being installed."""
+    CONNECTION_OPEN = "ConnectionOpen"
+    """A connection to a port of the sandbox is open, which a suspension would end."""
+    STATE_NOT_SAVED = "StateNotSaved"
+    """The variables of a whole context cannot be saved; the message says why."""
+    NOT_CLAIMED = "NotClaimed"
+    """The CodeSandbox was made without the fleet, so the fleet does not suspend or resume it."""
+    TOO_MANY_SUSPENDED = "TooManySuspended"
+    """As many sessions are suspended as the fleet keeps."""
+
+
 class GatewayReason(StrEnum):
     """Why the gateway refuses or ends a connection, beside what the fleet says."""
 
     INVALID_TUNNEL = "InvalidTunnel"
     """A message of a tunnel is out of order or too large, or its token is of another caller."""
+    INVALID_SIGNING_REQUEST = "InvalidSigningRequest"
+    """The gateway's request for a certificate is malformed, or asks for another name than sandfleet-gateway."""
     TOO_MANY_TUNNELS = "TooManyTunnels"
     """The caller, or all callers together, have as many connections through the gateway as allowed."""
     SANDBOX_REPLACED = "SandboxReplaced"
@@ -146,6 +167,8 @@ class EndReason(StrEnum):
     """Its lease ran out."""
     IDLE = "Idle"
     """It was unused for its idle timeout."""
+    SUSPENSION_OVER = "SuspensionOver"
+    """It was suspended for as long as it may be."""
     EXPIRED = "Expired"
     """Its CodeSandbox has expired."""
     CLOSED = "Closed"

@@ -2,7 +2,7 @@
 
 import pytest
 from sandfleet._wire.convert import looks
-from sandfleet.values.looks import Completion, Inspection
+from sandfleet.values.execution import Completion, Inspection
 from sandfleet_api.executor.v1 import common_pb2
 from sandfleet_api.executor.v1 import interpreter_pb2 as pb
 

@@ -246,6 +246,7 @@ def sandbox(message: api.fleet.Sandbox) -> values.SandboxInfo:
         workspace_id=message.workspace_id,
         created=moment(message.created),
         lease_expires=moment(message.lease_expires),
+        suspended_until=moment(message.suspended_until),
         isolation=isolation(message.isolation),
         restarts=message.restarts,
         last_restart_reason=message.last_restart_reason,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandfleet._wire import api
-from sandfleet.values.looks import Completion, Inspection
+from sandfleet.values.execution import Completion, Inspection
 
 _MATCHES = 10_000
 _PARTS = 16

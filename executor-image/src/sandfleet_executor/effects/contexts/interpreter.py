@@ -68,6 +68,8 @@ class Interpreter:
         self._kill_timer: asyncio.TimerHandle | None = None
         # It spoke out of turn: later frames may be about another cell. Or its socket has ended.
         self.broken = False
+        # It has a process; before that, the end of the namespace may end its socket.
+        self._started = False
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -113,6 +115,7 @@ class Interpreter:
         finally:
             os.close(stdout_writer)
             os.close(stderr_writer)
+        self._started = True
         return self
 
     def begin(self, meter: ExecutionMeter, header: dict[str, Any], code: str) -> Cell:
@@ -248,7 +251,7 @@ class Interpreter:
 
     def on_channel_end(self, error: FrameError | None) -> None:
         self.broken = True
-        if self._cell is None:
+        if self._cell is None and self._started:
             self.kill()
         if error:
             self._finish(BadFrame(str(error)))

@@ -76,6 +76,12 @@ class LocalBackend:
     async def record(self, sandbox: Sandbox) -> None:
         """It ends with this fleet."""
 
+    async def suspend(self, sandbox: Sandbox) -> None:
+        await self.stop(sandbox.sandbox_uid)
+
+    async def resume(self, sandbox: Sandbox) -> None:
+        await self.start(sandbox)
+
     async def gone(self, sandbox: Sandbox) -> None:
         """It has nothing but its process and its workspace."""
 
