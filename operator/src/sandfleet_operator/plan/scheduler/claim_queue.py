@@ -76,6 +76,10 @@ class ClaimQueue(Protocol):
         """
         ...
 
+    def stand_back(self) -> None:
+        """No sandbox is warm for its claims now."""
+        ...
+
     def shared(self) -> Iterator[Waiting]:
         """The claims that any sandbox of the pool can serve, in any order."""
         ...

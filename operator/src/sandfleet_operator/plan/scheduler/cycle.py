@@ -86,6 +86,8 @@ class SchedulingCycle:
                 break
             # 5. Admit: bind the claim to the sandbox; its quota is in use from now on.
             actions += self._admit(waiting, sandbox, now)
+        if not self._inventory.count_of(pool, State.WARM):
+            state.queue.stand_back()
         # Then use the free slots: sessions that crashed go before new starts.
         actions += self._replace_crashed(now)
         actions += self._refill(state, now)
@@ -107,6 +109,7 @@ class SchedulingCycle:
     def _nominable(self, state: PoolState, snapshot: Snapshot, now: float) -> Iterator[Sandbox]:
         """The warm sandboxes. Each has to be admitted before the next is taken."""
         if snapshot.closed or not snapshot.warm or (state.trouble and state.trouble.stops_binding(now)):
+            state.queue.stand_back()
             return
         name, revision = state.pool.name, state.pool.revision
         while (sandbox := next(self._inventory.of_pool(name, State.WARM, revision), None)) is not None:
@@ -148,7 +151,7 @@ class SchedulingCycle:
                 actions += self._start(pool, waiting, now)
         for _ in range(plan.shared):
             actions += self._start(pool, None, now)
-        for sandbox in self._capacity.dispensable(pool, plan.evict or surplus(supply)):
+        for sandbox in self._capacity.dispensable(pool, plan.evict or surplus(supply, demands.lent)):
             step = lifecycle.ended(sandbox, EndReason.NOT_NEEDED.value)
             actions += self._transitions.apply(sandbox, step, now)
         return actions

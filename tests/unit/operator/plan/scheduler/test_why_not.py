@@ -30,7 +30,7 @@ def test_a_claim_with_a_start_of_its_own_waits_for_a_cold_start():
 
 
 def test_without_queues_turns_go_by_arrival_and_a_claim_on_an_earlier_workspace_waits_beside():
-    queue = FairQueue(Ledger())
+    queue = FairQueue("python", Ledger())
     first, old, second = a_waiting(1), a_waiting(2, claim=a_claim("old", workspace_id="workspace-old")), a_waiting(3)
     for one in (second, old, first):
         queue.add(one)

@@ -37,9 +37,10 @@ PRIORITY = Policy(priority, holders=False)
 
 
 class FairQueue:
-    """A claim on an earlier workspace waits beside the lines: it needs a start of its own."""
+    """`pool` is the name of the pool. A claim on an earlier workspace waits beside the lines: it needs its own start."""
 
-    def __init__(self, ledger: Ledger, policy: Policy = FAIR) -> None:
+    def __init__(self, pool: str, ledger: Ledger, policy: Policy = FAIR) -> None:
+        self._pool = pool
         self._ledger = ledger
         self._policy = policy
         self._lines: dict[str, Line] = {}
@@ -112,6 +113,11 @@ class FairQueue:
                 following = self._entry(line, now) if queue in self._lines else None
                 if following is not None:
                     heapq.heappush(heap, following)
+
+    def stand_back(self) -> None:
+        """No sandbox is warm for its claims: none of their queues waits for lent quota to come back here."""
+        for queue in self._lines:
+            self._ledger.stand_back(queue, self._pool)
 
     def shared(self) -> Iterator[Waiting]:
         """Claims that any sandbox of the pool can serve, in any order."""
@@ -200,6 +206,7 @@ class FairQueue:
 
     def _close(self, line: Line) -> None:
         del self._lines[line.queue]
+        self._ledger.stand_back(line.queue, self._pool)
         if line.takes_part:
             self._time.ends(line.queue)
 
@@ -227,6 +234,10 @@ class FairQueue:
             return None
         verdict = self.verdict(waiting)
         self._take_part(line, verdict is Verdict.WITHIN)
+        if verdict is Verdict.LENT:
+            self._ledger.claim_back(line.queue, self._pool)
+        else:
+            self._ledger.stand_back(line.queue, self._pool)
         if not verdict.admits:
             return None
         start, share = self._time.start(line.queue), self._ledger.share(line.queue)

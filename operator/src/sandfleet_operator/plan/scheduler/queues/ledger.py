@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from sandfleet_operator.api.kinds.queue import QueueSpec, StopPolicy
 from sandfleet_operator.plan.scheduler.queues.quota import (
+    INFINITE,
     NOTHING,
     UNBOUNDED,
     Terms,
@@ -28,6 +29,9 @@ class Cohort:
     members: set[str] = field(default_factory=set)
     capacity: Vector = NOTHING
     drawn: Vector = NOTHING
+    # Queues within their nominal quota, and the pools at which sandboxes are warm for them: they only lack what others
+    # have borrowed. While there is one, none borrows more, so that what is released comes back to them.
+    owners: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def free(self) -> Vector:
@@ -59,6 +63,8 @@ class Demands:
         self._free: dict[int, Vector] = {}
         self.shared = 0
         self.alone = 0
+        # Claims within the nominal quota of their queues, which others have borrowed.
+        self.lent = 0
 
     def add(self, queue: str, amount: Vector, many: int, *, alone: bool = False) -> None:
         """Up to `many` claims of this amount; `alone`: each needs a start of its own."""
@@ -75,6 +81,7 @@ class Demands:
         key = id(account.cohort)
         usage, free = self._usage.get(account.name, account.usage), self._free.get(key, account.cohort.free)
         found = min(many, how_many(account.terms, usage, free, amount))
+        self.lent += max(0, min(many, how_many(account.terms, usage, INFINITE, amount, borrowing=False)) - found)
         after = plus(usage, times(amount, found))
         self._usage[account.name] = after
         self._free[key] = minus(free, minus(drawn(account.terms, after), drawn(account.terms, usage)))
@@ -123,6 +130,17 @@ class Ledger:
         if account.spec is None and account.usage == NOTHING:
             del self._accounts[queue]
 
+    def claim_back(self, queue: str, pool: str) -> None:
+        """A warm sandbox of the pool waits for the queue's lent quota to come back."""
+        self._accounts[queue].cohort.owners.add((queue, pool))
+
+    def stand_back(self, queue: str, pool: str) -> None:
+        """None does any more."""
+        account = self._accounts.get(queue)
+        if account is not None and (queue, pool) in account.cohort.owners:
+            account.cohort.owners.discard((queue, pool))
+            self._freed |= account.cohort.members
+
     def take_freed(self) -> set[str]:
         """The queues that may admit more than at the last call."""
         freed, self._freed = self._freed, set()
@@ -136,7 +154,8 @@ class Ledger:
             return Verdict.WITHIN
         if account.is_held:
             return Verdict.HELD
-        return judge(account.terms, account.usage, account.cohort.free, amount)
+        found = judge(account.terms, account.usage, account.cohort.free, amount)
+        return Verdict.EXHAUSTED if found is Verdict.BORROWS and account.cohort.owners else found
 
     def demands(self) -> "Demands":
         """For counting what might be admitted."""
@@ -174,6 +193,7 @@ class Ledger:
         cohort.members.discard(account.name)
         cohort.capacity = minus(cohort.capacity, account.terms.lendable)
         cohort.drawn = minus(cohort.drawn, drawn(account.terms, account.usage))
+        cohort.owners = {one for one in cohort.owners if one[0] != account.name}
         self._freed |= cohort.members
         if spec is not None and spec.cohort and not cohort.members:
             del self._cohorts[spec.cohort]

@@ -119,9 +119,9 @@ def judge(terms: Terms, usage: Vector, free: Vector, amount: Vector) -> Verdict:
     return Verdict.LENT if within else Verdict.EXHAUSTED
 
 
-def how_many(terms: Terms, usage: Vector, free: Vector, amount: Vector) -> int:
+def how_many(terms: Terms, usage: Vector, free: Vector, amount: Vector, *, borrowing: bool = True) -> int:
     """How many times `amount` may come to `usage`."""
-    guaranteed, most = above(terms.guaranteed, usage), minus(terms.most, usage)
+    guaranteed, most = above(terms.guaranteed, usage), minus(terms.most if borrowing else terms.nominal, usage)
     least = math.inf
     for resource, one in enumerate(amount):
         if one > 0:

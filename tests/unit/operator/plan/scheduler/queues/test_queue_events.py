@@ -101,6 +101,48 @@ def test_a_cohort_lends_what_is_unused_and_gives_it_back_to_its_owner_first():
     assert release(scheduler, "a3") == ["a5"]
 
 
+def test_a_release_at_one_pool_serves_a_claim_of_the_same_cohort_at_another():
+    spec = of_sandboxes(1, cohort="all")
+    scheduler = a_fleet(a=spec, b=spec)
+    scheduler.set_pool(replace(a_pool(), name="other"), NOW)
+    fill(scheduler)
+    assert ask(scheduler, "a", "a1", "a2") == ["a1", "a2"]
+    claim = a_claim(queue="b", pool="other")
+    assert bind_all(scheduler, scheduler.ask(replace(claim, key=RequestKey("bob", "b1", "other")), NOW)) == []
+    assert release(scheduler, "a1") == ["b1"]
+
+
+def test_an_owner_gets_a_large_sandbox_back_although_small_ones_are_asked_for_all_the_time():
+    scheduler = a_fleet(
+        warm=8,
+        owner=QueueSpec(nominal=Quota(cpu=2000), cohort="all"),
+        borrower=QueueSpec(nominal=Quota(cpu=0), cohort="all"),
+    )
+    small = replace(a_pool().template, amount=Amount(sandboxes=1, cpu=1000))
+    large = replace(a_pool(), name="large", template=replace(small, name="large", amount=Amount(sandboxes=1, cpu=2000)))
+    scheduler.set_pool(a_pool(target_warm=4, template=small), NOW)
+    scheduler.set_pool(large, NOW)
+    fill(scheduler)
+    assert ask(scheduler, "borrower", "r1", "r2", "r3") == ["r1", "r2"]
+    claim = replace(a_claim(queue="owner", pool="large"), key=RequestKey("bob", "big", "large"))
+    assert bind_all(scheduler, scheduler.ask(claim, NOW)) == []
+    assert release(scheduler, "r1") == []
+    assert why(scheduler, "r3").reason == "CohortExhausted"
+    assert release(scheduler, "r2") == ["big"]
+
+
+def test_an_owner_keeps_the_sandbox_that_was_started_for_it_until_its_quota_comes_back():
+    scheduler = a_fleet(warm=2, owner=of_sandboxes(1, cohort="all"), borrower=of_sandboxes(0, cohort="all"))
+    assert ask(scheduler, "borrower", "r1") == ["r1"]
+    scheduler.set_pool(replace(a_pool(target_warm=1), name="other"), NOW)
+    fill(scheduler)
+    claim = replace(a_claim(queue="owner", pool="other"), key=RequestKey("bob", "own", "other"))
+    assert bind_all(scheduler, scheduler.ask(claim, NOW)) == []
+    scheduler.set_pool(replace(a_pool(target_warm=0), name="other"), NOW)
+    assert scheduler.inventory.count_of("other", State.WARM) == 1
+    assert release(scheduler, "r1") == ["own"]
+
+
 def test_lending_and_borrowing_limits_hold():
     lends = of_sandboxes(4, cohort="all", lending=Quota(sandboxes=1))
     borrows = of_sandboxes(1, cohort="all", borrowing=Quota(sandboxes=3))
