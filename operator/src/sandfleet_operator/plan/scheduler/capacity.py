@@ -88,7 +88,7 @@ class Capacity:
         """Starts that the pool needs for claims and for its target, beside those in progress."""
         supply = self.supply(pool)
         spare = max(0, supply.starting - demands.shared)
-        unmet = demands.alone + max(0, demands.shared - supply.starting)
+        unmet = sum(demands.alone.values()) + max(0, demands.shared - supply.starting)
         return unmet + max(0, supply.target_warm - (supply.warm - supply.stale) - spare)
 
     def dispensable(self, pool: Pool, many: int) -> list[Sandbox]:

@@ -88,8 +88,8 @@ class ClaimQueue(Protocol):
         """Those of them that their quotas permit, in order of arrival."""
         ...
 
-    def alone_in_order(self) -> Iterator[Waiting]:
-        """The claims that need a start of their own and that their quotas permit, in order of arrival."""
+    def alone_in_order(self, demands: Demands) -> Iterator[Waiting]:
+        """The claims that need a start of their own and that these demands count, in order of arrival."""
         ...
 
     def demands(self, now: float) -> Demands:

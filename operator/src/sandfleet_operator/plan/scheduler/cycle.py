@@ -17,7 +17,7 @@ from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
 from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
-from sandfleet_operator.plan.scheduler.queues.weights import arrival, weight_of
+from sandfleet_operator.plan.scheduler.queues.weights import arrival
 from sandfleet_operator.plan.scheduler.refill import Pool, refill, surplus
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart
 from sandfleet_operator.plan.scheduler.transitions import Transitions
@@ -146,9 +146,7 @@ class SchedulingCycle:
         plan = refill(self._startable(state, demands) if room.slots > 0 else (), supply, room)
         actions: list[Action] = []
         for waiting in plan.dedicated:
-            # A start before this one may have used the quota.
-            if self._inventory.ledger.judge(waiting.claim.queue, weight_of(waiting)).admits:
-                actions += self._start(pool, waiting, now)
+            actions += self._start(pool, waiting, now)
         for _ in range(plan.shared):
             actions += self._start(pool, None, now)
         for sandbox in self._capacity.dispensable(pool, plan.evict or surplus(supply, demands.lent)):
@@ -170,7 +168,9 @@ class SchedulingCycle:
         if not demands.alone:
             return islice(state.queue.shared(), demands.shared)
         shared = islice(state.queue.shared_in_order(), demands.shared)
-        alone = (one for one in state.queue.alone_in_order() if self._capacity.has_room_on(one.claim.workspace_id))
+        alone = (
+            one for one in state.queue.alone_in_order(demands) if self._capacity.has_room_on(one.claim.workspace_id)
+        )
         return merge(shared, alone, key=arrival)
 
     def _start(self, pool: Pool, waiting: Waiting | None, now: float) -> list[Action]:

@@ -5,7 +5,7 @@ import heapq
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 
 from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
 from sandfleet_operator.plan.scheduler.queues.fairness import VirtualTime
@@ -128,10 +128,10 @@ class FairQueue:
         lines = (line for line in self._lines.values() if self.verdict(next(iter(line))).admits)
         return heapq.merge(*(line.by_arrival() for line in lines), key=arrival)
 
-    def alone_in_order(self) -> Iterator[Waiting]:
-        """Claims that need a start of their own and whose quota permits one, in order of arrival."""
-        admitted = (claims for queue, claims in self._alone.items() if self.verdict(claims[0]).admits)
-        return heapq.merge(*admitted, key=arrival)
+    def alone_in_order(self, demands: Demands) -> Iterator[Waiting]:
+        """The claims that need a start of their own and that these demands count, in order of arrival."""
+        counted = (islice(self._alone[queue], many) for queue, many in demands.alone.items())
+        return heapq.merge(*counted, key=arrival)
 
     def demands(self, now: float) -> Demands:
         """How many claims could be admitted now if there were a sandbox for each."""

@@ -62,7 +62,8 @@ class Demands:
         self._usage: dict[str, Vector] = {}
         self._free: dict[int, Vector] = {}
         self.shared = 0
-        self.alone = 0
+        # Queue → how many of its claims that need a start of their own.
+        self.alone: dict[str, int] = {}
         # Claims within the nominal quota of their queues, which others have borrowed.
         self.lent = 0
 
@@ -70,10 +71,10 @@ class Demands:
         """Up to `many` claims of this amount; `alone`: each needs a start of its own."""
         account = self._accounts.get(queue)
         found = many if account is None else self._permitted(account, amount, many)
-        if alone:
-            self.alone += found
-        else:
+        if not alone:
             self.shared += found
+        elif found:
+            self.alone[queue] = found
 
     def _permitted(self, account: Account, amount: Vector, many: int) -> int:
         if account.is_held:

@@ -223,6 +223,9 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
 
 
 QueuesInAnyWorld.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, phases=[phase for phase in Phase if phase is not Phase.explain]
+    max_examples=40,
+    stateful_step_count=40,
+    deadline=None,
+    phases=[phase for phase in Phase if phase is not Phase.explain],
 )
 test_quotas_hold_and_no_claim_waits_without_need = QueuesInAnyWorld.TestCase
