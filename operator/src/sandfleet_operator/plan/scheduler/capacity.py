@@ -48,6 +48,11 @@ class Capacity:
             more = min(more, pool.max_starting - starting)
         self.shares.want(pool.name, starting + max(0, more))
 
+    def most_starts(self, pool: Pool) -> int:
+        """More starts of the pool than this cannot be in progress, for however many claims."""
+        starting = self._inventory.count_of(pool.name, State.STARTING)
+        return starting + min(max(1, self.room(pool)), self.max_starting)
+
     def unmade(self, pool: Pool) -> int:
         """Starts of the pool that the backend has not confirmed yet."""
         return sum(1 for one in self._inventory.of_pool(pool.name, State.STARTING) if one.unmade)

@@ -92,8 +92,8 @@ class ClaimQueue(Protocol):
         """The claims that need a start of their own and that these demands count, in order of arrival."""
         ...
 
-    def demands(self, now: float) -> Demands:
-        """How many claims would be admitted now if there were a sandbox for each."""
+    def demands(self, now: float, most: int) -> Demands:
+        """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
         ...
 
     def position(self, waiting: Waiting) -> int:

@@ -64,8 +64,10 @@ class SchedulingCycle:
 
     def _freed(self) -> list[str]:
         """The pools whose claims may use freed quota: those of the queue that borrows least first."""
-        ledger = self._inventory.ledger
-        return self._queues.places.of(ledger.by_share(ledger.take_freed()))
+        ledger, places = self._inventory.ledger, self._queues.places
+        waiting = places.with_claims(ledger.take_freed())
+        pools = places.of(waiting)
+        return pools if len(pools) <= 1 else places.of(ledger.by_share(waiting))
 
     def _run(self, pool: str, now: float) -> list[Action]:
         if pool == DECLARED:
@@ -140,7 +142,7 @@ class SchedulingCycle:
         if pool.closed or now < state.retry_at:
             self._capacity.rest(pool)
             return []
-        demands = state.queue.demands(now)
+        demands = state.queue.demands(now, self._capacity.most_starts(pool))
         self._capacity.want(pool, demands, self._batch(state, demands))
         supply, room = self._capacity.supply(pool), self._capacity.room_to_start(pool)
         plan = refill(self._startable(state, demands) if room.slots > 0 else (), supply, room)

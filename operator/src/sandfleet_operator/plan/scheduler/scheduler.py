@@ -20,6 +20,7 @@ from sandfleet_operator.plan.scheduler.lifecycle import Step
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolSummary, summary
 from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
+from sandfleet_operator.plan.scheduler.queues.estimates import EtaErrors
 from sandfleet_operator.plan.scheduler.queues.events import QueueEvents
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
@@ -318,6 +319,12 @@ class Scheduler:
         except FleetError as error:
             problem = error.problem
             return Explanation(fate=Fate.WOULD_BE_REFUSED, reason=problem.reason, message=problem.message)
+
+    def eta_errors(self, pool: str) -> EtaErrors:
+        """How the last estimates of waits at the pool turned out."""
+        state = self._queues.get(pool)
+        assert state is not None, "the pool was asked for by its name"
+        return state.estimates.errors()
 
     def why_not(self, key: RequestKey) -> WhyNot | None:
         """Why the last cycle did not admit the claim; None if it does not wait."""

@@ -3,6 +3,7 @@
 import bisect
 import heapq
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -10,7 +11,7 @@ from itertools import chain, islice
 from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
 from sandfleet_operator.plan.scheduler.queues.fairness import VirtualTime
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger
-from sandfleet_operator.plan.scheduler.queues.line import NO_QUEUE, Line
+from sandfleet_operator.plan.scheduler.queues.line import NO_QUEUE, Line, Refusal
 from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order
 from sandfleet_operator.plan.scheduler.queues.orders.fair import fair
 from sandfleet_operator.plan.scheduler.queues.orders.first_come import first_come
@@ -116,8 +117,10 @@ class FairQueue:
 
     def stand_back(self) -> None:
         """No sandbox is warm for its claims: none of their queues waits for lent quota to come back here."""
-        for queue in self._lines:
-            self._ledger.stand_back(queue, self._pool)
+        for line in self._lines.values():
+            if line.claims_back:
+                line.claims_back = False
+                self._ledger.stand_back(line.queue, self._pool)
 
     def shared(self) -> Iterator[Waiting]:
         """Claims that any sandbox of the pool can serve, in any order."""
@@ -133,15 +136,20 @@ class FairQueue:
         counted = (islice(self._alone[queue], many) for queue, many in demands.alone.items())
         return heapq.merge(*counted, key=arrival)
 
-    def demands(self, now: float) -> Demands:
-        """How many claims could be admitted now if there were a sandbox for each."""
-        found = self._ledger.demands()
+    def demands(self, now: float, most: int = sys.maxsize) -> Demands:
+        """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
+        found = self._ledger.demands(most)
         for queue, line in self._lines.items():
-            first = line.first(now)
-            assert first is not None, "a line without claims is closed"
-            found.add(queue, weight_of(first), len(line))
+            refusal, first = self._refusal(line), None
+            if refusal is None and (first := line.first(now)) is not None and not self._judge(line, first).admits:
+                refusal = line.refusal
+            if refusal is not None and refusal.verdict is Verdict.LENT:
+                found.add_lent(queue, weight_of(refusal.waiting), len(line))
+            elif refusal is None and first is not None and not found.are_enough:
+                found.add(queue, weight_of(first), len(line))
         for queue, claims in self._alone.items():
-            found.add(queue, weight_of(claims[0]), len(claims), alone=True)
+            if not found.are_enough:
+                found.add(queue, weight_of(claims[0]), len(claims), alone=True)
         return found
 
     def verdict(self, waiting: Waiting) -> Verdict:
@@ -206,7 +214,8 @@ class FairQueue:
 
     def _close(self, line: Line) -> None:
         del self._lines[line.queue]
-        self._ledger.stand_back(line.queue, self._pool)
+        if line.claims_back:
+            self._ledger.stand_back(line.queue, self._pool)
         if line.takes_part:
             self._time.ends(line.queue)
 
@@ -229,20 +238,35 @@ class FairQueue:
 
     def _entry(self, line: Line, now: float) -> Entry | None:
         """Of the line's first claim; None where its quota does not permit it."""
+        refusal = self._refusal(line)
+        if refusal is not None and refusal.verdict is not Verdict.LENT:
+            return None
         waiting = line.first(now)
         if waiting is None:
             return None
-        verdict = self.verdict(waiting)
-        self._take_part(line, verdict is Verdict.WITHIN)
+        verdict = self._judge(line, waiting)
         if verdict is Verdict.LENT:
             self._ledger.claim_back(line.queue, self._pool)
-        else:
+        elif line.claims_back:
             self._ledger.stand_back(line.queue, self._pool)
+        line.claims_back = verdict is Verdict.LENT
         if not verdict.admits:
             return None
         start, share = self._time.start(line.queue), self._ledger.share(line.queue)
         candidate = Candidate(waiting, line.rank(waiting, now), verdict, start, share)
         return self._policy.order(candidate), line.queue, waiting
+
+    def _judge(self, line: Line, waiting: Waiting) -> Verdict:
+        """Whether the quota permits the line's first claim."""
+        verdict = self.verdict(waiting)
+        line.refusal = None if verdict.admits else Refusal(waiting, verdict, self._ledger.freed(line.queue))
+        self._take_part(line, verdict is Verdict.WITHIN)
+        return verdict
+
+    def _refusal(self, line: Line) -> Refusal | None:
+        """That of the last look, where nothing was freed since, and the line's claims are the same."""
+        refusal = line.refusal
+        return refusal if refusal is not None and refusal.freed == self._ledger.freed(line.queue) else None
 
     def _take_part(self, line: Line, within: bool) -> None:
         """A line that could not be served, or that borrows, has no turns to catch up with."""

@@ -38,7 +38,9 @@ def served(queue, many, now=NOW):
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["arrive", "serve"]), st.sampled_from(QUEUES), st.integers(1, 12)), min_size=4, max_size=40
+    st.tuples(st.sampled_from(["arrive", "serve"]), st.sampled_from(QUEUES), st.integers(1, 12)),
+    min_size=4,
+    max_size=40,
 )
 
 
@@ -108,7 +110,7 @@ def test_a_claim_that_waits_again_has_its_old_turn():
     for name, first in (("a", 1), ("b", 11)):
         for one in claims(name, 5, first):
             queue.add(one)
-    first, second = served(queue, 2)
+    first, _ = served(queue, 2)
     queue.add(first)
     assert [one.number for one in served(queue, 3)] == [first.number, 2, 12]
 
