@@ -55,7 +55,7 @@ class Capacity:
 
     def unmade(self, pool: Pool) -> int:
         """Starts of the pool that the backend has not confirmed yet."""
-        return sum(1 for one in self._inventory.of_pool(pool.name, State.STARTING) if one.unmade)
+        return self._inventory.unmade(pool.name)
 
     def free_slots(self) -> int:
         """Starts that may begin now, of all pools together."""
@@ -77,10 +77,9 @@ class Capacity:
     def supply(self, pool: Pool) -> Supply:
         warm = self._inventory.count_of(pool.name, State.WARM)
         fresh = self._inventory.count_of_revision(pool.name, State.WARM, pool.revision)
-        starting = self._inventory.of_pool(pool.name, State.STARTING)
         return Supply(
             warm=warm,
-            starting=sum(1 for one in starting if one.claim is None),
+            starting=self._inventory.shared_starts(pool.name),
             target_warm=pool.target_warm,
             stale=warm - fresh,
         )

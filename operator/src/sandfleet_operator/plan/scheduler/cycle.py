@@ -18,7 +18,7 @@ from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
 from sandfleet_operator.plan.scheduler.queues.weights import arrival
-from sandfleet_operator.plan.scheduler.refill import Pool, refill, surplus
+from sandfleet_operator.plan.scheduler.refill import Pool, Refill, Room, Supply, refill, surplus
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
@@ -145,7 +145,7 @@ class SchedulingCycle:
         demands = state.queue.demands(now, self._capacity.most_starts(pool))
         self._capacity.want(pool, demands, self._batch(state, demands))
         supply, room = self._capacity.supply(pool), self._capacity.room_to_start(pool)
-        plan = refill(self._startable(state, demands) if room.slots > 0 else (), supply, room)
+        plan = self._plan(state, demands, supply, room)
         actions: list[Action] = []
         for waiting in plan.dedicated:
             actions += self._start(pool, waiting, now)
@@ -165,15 +165,19 @@ class SchedulingCycle:
             state.batches = SlowStart()
         return max(0, state.batches.window - unmade)
 
-    def _startable(self, state: PoolState, demands: Demands) -> Iterator[Waiting]:
-        """The claims that starts are for, in order of arrival where some need a start of their own."""
+    def _plan(self, state: PoolState, demands: Demands, supply: Supply, room: Room) -> Refill:
+        """What to start, for claims in order of arrival where some need a start of their own."""
+        if not room.slots:
+            return refill((), supply, room)
         if not demands.alone:
-            return islice(state.queue.shared(), demands.shared)
+            # Which claim the starts in progress will serve makes no difference.
+            covered = min(demands.shared, supply.starting)
+            waiting = islice(state.queue.shared(), demands.shared - covered)
+            return refill(waiting, replace(supply, starting=supply.starting - covered), room)
+        alone = state.queue.alone_in_order(demands)
+        startable = (one for one in alone if self._capacity.has_room_on(one.claim.workspace_id))
         shared = islice(state.queue.shared_in_order(), demands.shared)
-        alone = (
-            one for one in state.queue.alone_in_order(demands) if self._capacity.has_room_on(one.claim.workspace_id)
-        )
-        return merge(shared, alone, key=arrival)
+        return refill(merge(shared, startable, key=arrival), supply, room)
 
     def _start(self, pool: Pool, waiting: Waiting | None, now: float) -> list[Action]:
         claim = waiting.claim if waiting else None
