@@ -1,10 +1,11 @@
 # Each target is a line or two; CI calls the same names.
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
+DIST := dist
 
 include tests/cluster/cluster.mk
 
-.PHONY: help setup demo test conformance model lint types proto sync lock image own-images wheels wheels-test bench clean
+.PHONY: help setup demo test conformance model completion lint types proto sync lock image own-images wheels wheels-test bench clean
 
 help: ## This list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -27,6 +28,10 @@ joint: setup ## Operator and fleet together through N random stories (tests/tran
 model: setup ## spin searches all states of the claim protocol (tests/model), about a minute.
 	@scripts/debian.sh spin spin gcc libc6-dev
 	@$(PY) -m pytest -q tests/model $(ARGS)
+
+completion: setup ## tries completion of the command in bash, zsh and fish, and installs the two.
+	@scripts/debian.sh zsh zsh && scripts/debian.sh fish fish
+	@$(PY) -m pytest -q tests/contract/test_completion.py $(ARGS)
 
 lint: setup ## ruff, import contracts, buf.
 	@.venv/bin/ruff check -q . && .venv/bin/ruff format -q --check .
@@ -53,12 +58,12 @@ image: setup ## The images of executor and control plane, with buildah (root).
 own-images: setup ## The images of docs/howto/own-image.md, built and run (root, buildah, debootstrap).
 	@scripts/own-images.sh $(ARGS)
 
-wheels: setup ## Build the wheels of all distributions into dist/, with the versions that were tested.
+wheels: setup ## Build the wheels of all distributions into dist/ (DIST=…), with the versions that were tested.
 	@for part in proto executor-image operator agent-client .; do \
-	    (cd $$part && $(CURDIR)/$(PY) -m hatchling build -t wheel -d $(CURDIR)/dist) || exit 1; done
-	@sed -n 's/^\([A-Za-z0-9._-]*==[^\\]*\).*/\1/p' requirements.lock > dist/constraints.txt
+	    (cd $$part && $(CURDIR)/$(PY) -m hatchling build -t wheel -d $(abspath $(DIST))) || exit 1; done
+	@sed -n 's/^\([A-Za-z0-9._-]*==[^\\]*\).*/\1/p' requirements.lock > $(DIST)/constraints.txt
 
-wheels-test: setup ## Install the built wheels into empty environments and run README's screen (2 minutes).
+wheels-test: setup ## Install the built wheels into empty environments and run README's screen (3 minutes).
 	@$(PY) -m pytest -q --timeout 400 tests/wheels $(ARGS)
 
 bench: setup ## Measure, beside baselines of the same run.

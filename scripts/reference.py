@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason, ServiceReason
-from sandfleet_operator.api.reasons import CallReason, ClaimReason, EndReason, GatewayReason, QueueReason
+from sandfleet_operator.api.conditions import ConditionType, GrantReason, PoolReason, Reason, ServiceReason
+from sandfleet_operator.api.reasons import CallReason, ClaimReason, EndReason, GatewayReason, QueueReason, SuspendReason
 
 ROOT = Path(__file__).resolve().parents[1]
 CRDS = ROOT / "charts/sandfleet/files/crds"
@@ -176,8 +176,9 @@ def crds_page() -> str:
 
 def conditions_page() -> str:
     types = [(f"`{one.value}`", one.meaning) for one in ConditionType]
-    reasons, of_pools, of_services = (
-        [(f"`{one.value}`", one.meaning, one.remedy) for one in words] for words in (Reason, PoolReason, ServiceReason)
+    reasons, of_pools, of_queues, of_services = (
+        [(f"`{one.value}`", one.meaning, one.remedy) for one in words]
+        for words in (Reason, PoolReason, GrantReason, ServiceReason)
     )
     lines = [
         "# Conditions and reasons",
@@ -207,6 +208,12 @@ def conditions_page() -> str:
         "target number of warm sandboxes. [howto/runbook.md](../howto/runbook.md) says how to examine each reason.",
         "",
         *table(("reason", "what it means", "what to do"), of_pools),
+        "## Queues",
+        "",
+        "`kubectl get sbq` shows the reason of a queue's only condition, `Active`, which is `True` while the queue admits what",
+        "its quota permits.",
+        "",
+        *table(("reason", "what it means", "what to do"), of_queues),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -220,7 +227,7 @@ def of_calls(reasons: type[CallReason]) -> list[str]:
 
 
 def reasons_page() -> str:
-    failures, of_gateway = map(of_calls, (ClaimReason, GatewayReason))
+    failures, of_suspensions, of_gateway = map(of_calls, (ClaimReason, SuspendReason, GatewayReason))
     waits = [(f"`{one.value}`", one.meaning, one.remedy) for one in QueueReason]
     ends = [(f"`{one.value}`", one.meaning) for one in EndReason]
     lines = [
@@ -238,10 +245,15 @@ def reasons_page() -> str:
         "reason of its condition instead, see [conditions.md](conditions.md).",
         "",
         *failures,
+        "## Why a session is not suspended",
+        "",
+        "`ExecutionRunning`, `PackagesInstalling` and `ConnectionOpen` pass by themselves: their answers say `retryable`.",
+        "",
+        *of_suspensions,
         "## Why the gateway refuses or ends a connection",
         "",
         "It also repeats the fleet's reasons above, and says `ExecutorUnreachable` itself",
-        "([adr/0028](../adr/0028-connections-through-the-fleets-pod.md)).",
+        "([howto/laptop.md](../howto/laptop.md)).",
         "",
         *of_gateway,
         "## Why a claim waits",
@@ -269,6 +281,7 @@ def client_reasons() -> str:
     ]
     kinds = (
         (ClaimReason, "Why a call of the fleet fails: the reason of a SandfleetError."),
+        (SuspendReason, "Why a session is not suspended: the reason of a SandfleetError."),
         (GatewayReason, "Why the gateway refuses or ends a connection, beside what the fleet says."),
         (QueueReason, "Why a claim waits: the reason of a Queued, beside the reasons of its pool."),
         (EndReason, "Why a sandbox ended, or its executor was replaced."),

@@ -41,7 +41,18 @@ MODULES = {
 }
 HOME = {name: module for module, (_, names) in MODULES.items() for name in names}
 # Calls of the async classes among themselves, with protobuf in them.
-INTERNAL = {"access", "relay", "renew", "open_claim", "list_within", "get_within", "spans", "begin"}
+INTERNAL = {
+    "access",
+    "begin",
+    "check_gateway",
+    "get_within",
+    "list_within",
+    "open_claim",
+    "open_resumed",
+    "relay",
+    "renew",
+    "spans",
+}
 CALLBACKS = {"OnText", "OnResult", "OnProgress", "OnQueued"}
 # Classes whose objects are passed to calls, with the attribute that has the async object.
 UNWRAPPED = {"AsyncFleet": "as_async"}
@@ -106,6 +117,12 @@ class Source:
     def find(self, name: str) -> ast.ClassDef:
         return next(node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
+    def members(self, node: ast.ClassDef) -> list[ast.stmt]:
+        """What a class has, with what it has from the bases in its module."""
+        names = [ast.unparse(base) for base in node.bases]
+        bases = [one for one in self.tree.body if isinstance(one, ast.ClassDef) and one.name in names]
+        return [*node.body, *(member for base in bases for member in base.body)]
+
 
 @dataclass
 class Writer:
@@ -128,7 +145,8 @@ class Writer:
     def write_class(self, node: ast.ClassDef) -> None:
         inner = UNWRAPPED.get(node.name, "_async")
         listening = LISTENING.get(node.name, set())
-        for member in node.body:
+        members = self.source.members(node)
+        for member in members:
             for name in functions_by_id(member):
                 Call(self, node, self.source.function(name), self.source.module, listening=False).write_function()
         self.emit(0, "", "", f"class {sync_name(node.name)}:")
@@ -139,7 +157,7 @@ class Writer:
             self.emit(2, f"self.{inner} = original", "self._relay = relay")
         else:
             self.emit(1, "", f"def __init__(self, original: {node.name}) -> None:", f"    self.{inner} = original")
-        for member in node.body:
+        for member in members:
             if isinstance(member, Function) and member.name == "__repr__":
                 shown = f'repr(self.{inner}).removeprefix("Async")'
                 self.emit(1, "", "def __repr__(self) -> str:", f"    return {shown}")

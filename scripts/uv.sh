@@ -5,8 +5,7 @@ version=0.13.9
 cache=${SANDFLEET_CACHE:-$HOME/.cache/sandfleet}
 home=$cache/uv-$version
 if [ ! -x "$home/bin/uv" ]; then
-    python=$(command -v python3.11 || command -v python3) || { echo "cannot set up: no python3 on PATH (Debian: apt-get install python3)" >&2; exit 1; }
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "cannot set up: $python is older than Python 3.11" >&2; exit 1; }
+    python=$("$(dirname "$0")/python.sh")
     if ! "$python" -c 'import ensurepip' 2>/dev/null; then
         if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
             { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv; } >&2

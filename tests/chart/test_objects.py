@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 from chart.helm_chart import CHART, NAMESPACE, ROOT, helm, named, rendered
+from sandfleet._fleets.cluster import GATEWAY, GATEWAY_PORT
+from sandfleet_operator.__main__ import CREDENTIALS
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.lease import STUCK_SECONDS
+from sandfleet_operator.cluster.reviews import AUDIENCE
+from sandfleet_operator.executors.signing import CA_CERTIFICATE
+from sandfleet_operator.fleet.gateway import serve
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import Refusal, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, own_egress, template_egress
@@ -24,6 +29,7 @@ from support.operator.crd_schemas import CRDS
 
 FULL = (
     "operator.podDisruptionBudget.enabled=true", "fleet.podDisruptionBudget.enabled=true", "runtimeClass.create=true",
+    "gateway.podDisruptionBudget.enabled=true",
     "cniPolicies.cilium.enabled=true", "cniPolicies.calico.enabled=true", 'cniPolicies.calico.nodeCidrs=["192.0.2.0/24"]',
     'imagePullSecrets=[{"name":"registry"}]', 'image.digest="sha256:0"', 'operator.priorityClassName="system-cluster-critical"',
     'operator.podLabels={"team":"platform","app.kubernetes.io/part-of":"else"}', 'fleet.env=[{"name":"A","value":"b"}]',
@@ -47,7 +53,7 @@ def test_the_runtime_class_has_the_overhead_of_the_values() -> None:
 
 
 @pytest.mark.parametrize("values", [(), FULL], ids=["as it comes", "with everything"])
-@pytest.mark.parametrize("component", ["operator", "fleet", "test"])
+@pytest.mark.parametrize("component", ["operator", "fleet", "gateway", "test"])
 def test_every_pod_passes_restricted_and_cannot_write_its_root(values: tuple[str, ...], component: str) -> None:
     pod = pods(*values)[component]
     assert restricted_violations(pod) == ()
@@ -57,7 +63,7 @@ def test_every_pod_passes_restricted_and_cannot_write_its_root(values: tuple[str
     assert {"requests", "limits"} <= set(container["resources"])
 
 
-@pytest.mark.parametrize("component", ["operator", "fleet"])
+@pytest.mark.parametrize("component", ["operator", "fleet", "gateway"])
 def test_executors_let_the_control_plane_in_and_not_the_test(component: str) -> None:
     from sandfleet_operator.api.settings import Settings
 
@@ -149,7 +155,59 @@ def test_policies_close_the_control_plane_but_for_the_ports_that_it_serves(compo
     assert named(rendered("networkPolicy.enabled=false"), "NetworkPolicy") == []
 
 
-@pytest.mark.parametrize("component", ["operator", "fleet"])
+def test_the_gateway_has_the_credentials_of_a_client_and_none_of_the_api_servers() -> None:
+    pod = pods("gateway.maxTunnels=7", "gateway.maxTunnelsPerCaller=3")["gateway"]
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    (container,) = pod["spec"]["containers"]
+    assert container["args"] == [
+        "sandfleet_operator", "gateway", "--health-port=8081", f"--fleet=sandfleet-fleet.{NAMESPACE}.svc:8443",
+        "--max-tunnels=7", "--max-tunnels-per-caller=3",
+    ]  # fmt: skip
+    (mount,) = [one for one in container["volumeMounts"] if one["mountPath"] == str(CREDENTIALS)]
+    (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == mount["name"]]
+    token, authority = volume["projected"]["sources"]
+    assert (token["serviceAccountToken"]["audience"], token["serviceAccountToken"]["path"]) == (AUDIENCE, "token")
+    assert authority["configMap"] == {"name": "sandfleet-ca", "items": [{"key": CA_CERTIFICATE, "path": "ca.crt"}]}
+    # Other settings of the platform do not cut its connections.
+    assert pod["metadata"].get("annotations") == pods("settings.executorPort=1")["gateway"]["metadata"].get(
+        "annotations"
+    )
+
+
+@pytest.mark.parametrize("watched", [[], ["team-a", "team-b"]])
+def test_the_gateway_reaches_executors_and_the_fleet_and_nothing_else(watched: list[str]) -> None:
+    objects = rendered(f"settings.watchNamespaces={json.dumps(watched)}", "settings.executorPort=6000")
+    (policy,) = named(objects, "NetworkPolicy", "sandfleet-gateway")
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8081}]}]
+    executors, fleet, dns = policy["spec"]["egress"]
+    (peer,) = executors["to"]
+    assert peer["podSelector"]["matchLabels"] == {names.COMPONENT: names.SANDBOX_COMPONENT}
+    assert executors["ports"] == [{"protocol": "TCP", "port": 6000}]
+    only = peer["namespaceSelector"].get("matchExpressions", [{}])
+    assert [one.get("values", []) for one in only] == [watched]
+    (peer,) = fleet["to"]
+    assert peer["podSelector"]["matchLabels"].items() <= pods()["fleet"]["metadata"]["labels"].items()
+    assert (set(peer), fleet["ports"]) == ({"podSelector"}, [{"protocol": "TCP", "port": 8443}])
+    assert {one["port"] for one in dns["ports"]} == {53}
+
+
+def test_a_port_forward_finds_the_gateway_by_its_service_and_nothing_else_gets_through() -> None:
+    (service,) = named(rendered(), "Service", GATEWAY)
+    assert service["spec"]["selector"].items() <= pods()["gateway"]["metadata"]["labels"].items()
+    assert [one["port"] for one in service["spec"]["ports"]] == [GATEWAY_PORT]
+    ports = {one["name"]: one["containerPort"] for one in pods()["gateway"]["spec"]["containers"][0]["ports"]}
+    assert ports == {"tunnels": serve.PORT, "health": 8081}
+    assert serve.HOST == "127.0.0.1"
+
+
+@pytest.mark.parametrize("without", ["gateway.enabled=false", "fleet.enabled=false"])
+def test_without_a_gateway_nothing_of_it_is_made(without: str) -> None:
+    kept = [one for one in rendered(without) if one["metadata"]["name"].endswith("-gateway")]
+    assert kept == []
+
+
+@pytest.mark.parametrize("component", ["operator", "fleet", "gateway"])
 def test_probes_ask_the_event_loop_and_never_only_the_port(component: str) -> None:
     (container,) = pods()[component]["spec"]["containers"]
     (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == "health"]
@@ -207,7 +265,7 @@ def test_the_custom_resources_are_the_sources_and_stay_at_uninstall() -> None:
 
 
 def test_a_release_of_another_name_has_it_in_all_names_but_the_contracts_with_the_processes() -> None:
-    fixed = {"sandfleet-signing", "sandfleet-ca", "sandfleet-fleet"}
+    fixed = {"sandfleet-signing", "sandfleet-ca", "sandfleet-fleet", "sandfleet-gateway"}
     objects = rendered('fullnameOverride="box"', "crds.enabled=false")
     assert {one["metadata"]["name"] for one in objects if not one["metadata"]["name"].startswith("box-")} == fixed
 

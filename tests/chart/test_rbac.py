@@ -43,12 +43,28 @@ NEVER = [
     ("admission webhooks, API services and CRDs", lambda rule: any("webhook" in one or one in {"apiservices", "customresourcedefinitions"} for one in rule["resources"])),
     ("URLs that are no resources", lambda rule: "nonResourceURLs" in rule),
 ]  # fmt: skip
+# The one exception: people bind it in the control plane's namespace, and no account of the release has it.
+TO_THE_GATEWAY = ("sandfleet-remote", {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["create"]})
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("what", "is_it"), NEVER, ids=[what for what, _ in NEVER])
 def test_no_role_gives(mode: str, what: str, is_it) -> None:
-    assert [(name, rule) for name, rule in rules(mode) if is_it(rule)] == []
+    assert [(name, rule) for name, rule in rules(mode) if is_it(rule) and (name, rule) != TO_THE_GATEWAY] == []
+
+
+def test_people_outside_the_cluster_reach_ports_of_the_control_plane_and_no_other_pods() -> None:
+    for mode in MODES.values():
+        (role,) = [one for one in named(rendered(*mode), "Role") if TO_THE_GATEWAY[1] in one["rules"]]
+        assert (role["metadata"]["name"], role["metadata"]["namespace"]) == (TO_THE_GATEWAY[0], NAMESPACE)
+        assert {verb for rule in role["rules"][:-1] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    assert named(rendered("userRoles.enabled=false"), "Role", TO_THE_GATEWAY[0]) == []
+
+
+def test_the_gateway_may_ask_for_its_certificate_and_nothing_else() -> None:
+    for mode in MODES:
+        granted = [rule for name, rule in rules(mode) if name == "sandfleet-gateway"]
+        assert granted == [{"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/gateway"], "verbs": ["create"]}]
 
 
 def test_the_control_finds_each_forbidden_rule() -> None:
@@ -91,7 +107,9 @@ def test_the_operator_sees_its_own_pod_in_a_namespace_without_sandboxes(watched:
 
 def is_for_users(role: dict[str, Any]) -> bool:
     """People get it from Kubernetes' own roles, or bind it themselves."""
-    return "aggregate" in str(role) or role["metadata"]["name"].endswith(("-connect", "-agent", "-queue-admin"))
+    return "aggregate" in str(role) or role["metadata"]["name"].endswith(
+        ("-connect", "-agent", "-queue-admin", "-remote")
+    )
 
 
 def test_every_role_but_the_users_is_bound_to_one_account_of_the_release() -> None:

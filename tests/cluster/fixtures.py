@@ -206,13 +206,17 @@ def kubectl(cluster: Cluster) -> Callable[..., str]:
 @pytest.fixture
 def helm(cluster: Cluster, program: Callable[[str], Path], tmp_path: Path) -> Callable[..., str]:
     """`helm("install", …)`: standard output; a failure is a ClusterError with what helm said."""
-    helm_program = program("helm")
-    homes = {name: str(tmp_path / name.lower()) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": str(cluster.kubeconfig), **homes}
+    return helm_of(cluster, program("helm"), tmp_path)
+
+
+def helm_of(cluster: Cluster, program: Path, folder: Path) -> Callable[..., str]:
+    homes = {name: str(folder / name.lower()) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(cluster.kubeconfig), **homes}
 
     def run(*arguments: str) -> str:
-        command = [str(helm_program), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=280)
+        done = subprocess.run(
+            [str(program), *arguments], capture_output=True, text=True, check=False, env=environment, timeout=280
+        )
         if done.returncode:
             raise ClusterError(f"helm {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout

@@ -8,55 +8,22 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 import pytest
-import yaml
-from chart.helm_chart import CHART, Json, named
+from chart.helm_chart import Json, named
 from cluster.access_bed import an_object
 from cluster.harness.api import has_condition, path_of
 from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
 from cluster.operators import RESTRICTED_LABELS, template
+from cluster.releases import IMAGE, SANDBOX_IMAGE, STILL, Release
 from sandfleet import AsyncSandbox
 from sandfleet_operator.executors.authority import Authority
 from sandfleet_operator.executors.signing import Material, ca_config_map
 from sandfleet_operator.executors.tokens import KeyRing, TokenKey
 
 pytestmark = pytest.mark.usefixtures("kinds")
-# Rights and objects are the same without processes; the kinds belong to the test cluster, not to Helm. The admission
-# policy of a release without named namespaces would refuse what other tests write: test_admission.py tests it.
-STILL = ("--set", "crds.enabled=false,operator.replicas=0,fleet.replicas=0,admissionPolicy.enabled=false")
-IMAGE = ("--set", "image.repository=localhost/sandfleet-operator,image.tag=dev")
-SANDBOX_IMAGE = (
-    "--set",
-    "test.image=localhost/sandfleet-executor:dev,settings.allowedImages={localhost/sandfleet-executor:*}",
-)
 COMPONENTS = ("operator", "fleet")
-
-
-@dataclass(frozen=True)
-class Release:
-    cluster: Cluster
-    helm: Callable[..., str]
-    name: str
-    namespace: str
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.name}-sandfleet"
-
-    def install(self, *arguments: str) -> str:
-        return self.helm("install", self.name, str(CHART), "--namespace", self.namespace, *arguments)
-
-    def upgrade(self, *arguments: str) -> str:
-        return self.helm("upgrade", self.name, str(CHART), "--namespace", self.namespace, *arguments)
-
-    def uninstall(self) -> None:
-        self.helm("uninstall", self.name, "--namespace", self.namespace, "--wait")
-
-    def objects(self) -> tuple[Json, ...]:
-        return tuple(yaml.safe_load_all(self.helm("get", "manifest", self.name, "--namespace", self.namespace)))
 
 
 @pytest.fixture

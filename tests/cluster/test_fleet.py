@@ -30,7 +30,7 @@ def bed(images, kinds, tmp_path_factory):
         made.apply(*an_agent(work))
         operator = OperatorProcess(images, tmp_path_factory.mktemp("operator"), made.namespace, (work,)).start()
         made.operator = operator
-        api.create(template(work))
+        api.create(template(work, mounts=[{"path": "/of-template"}]))
         pool = an_object(
             "sandfleet.io/v1alpha1",
             "SandboxPool",
@@ -105,9 +105,10 @@ async def test_code_reaches_nothing_from_the_first_moment_after_a_claim(bed, fle
         assert json.loads(execution.text.strip("'")) == dict.fromkeys(targets, False)
 
 
-async def test_a_killed_executor_comes_back_on_its_workspace_under_the_same_claim(bed, fleet):
-    async with await AsyncSandbox.create(pool="fast", fleet=fleet) as one:
-        await one.files.write("kept.txt", b"kept")
+async def test_a_killed_executor_comes_back_on_its_workspace_with_its_mounts_under_the_same_claim(bed, fleet):
+    async with await AsyncSandbox.create(pool="fast", fleet=fleet, mounts=["/app", "/home/user"]) as one:
+        await one.files.write("/app/kept.txt", b"kept")
+        assert (await one.commands.run("ls -d /app/* /home/user /of-template")).ok
         api, work = bed.cluster.api, bed.namespaces[0]
         info = await one.get_info()
         name = info.sandbox_id.partition("/")[2]
@@ -121,7 +122,8 @@ async def test_a_killed_executor_comes_back_on_its_workspace_under_the_same_clai
         async with asyncio.timeout(90):
             while (info := await _info(one)) is None or info.restarts == 0:
                 await asyncio.sleep(0.5)
-        assert await one.files.read("kept.txt") == "kept"
+        assert await one.files.read("/app/kept.txt") == await one.files.read("app/kept.txt") == "kept"
+        assert (await one.commands.run("ls -d /app/* /home/user /of-template")).ok
         assert (await one.get_info()).restarts == 1
 
 

@@ -48,6 +48,24 @@ def test_a_script_gets_arguments_and_variables_and_gives_its_exit_code(
     assert (ended.stderr, ended.returncode) == ("why\n", 1)
 
 
+def test_folders_of_the_workspace_are_found_at_other_paths(environment: dict[str, str]) -> None:
+    code = "open('/app/x', 'w').write('1'); open('/logs/y', 'w').write('2'); print(open('app/x').read(), open('out/y').read())"
+    ended = said(environment, "run", "--mount", "/app", "--mount", "/logs=out", "-c", code)
+    assert (ended.stdout.splitlines()[0], ended.stderr, ended.returncode) == ("1 2", "", 0)
+    for mount, why, returncode in (
+        ("app", "cannot mount 'app': write it like /app or /app=FOLDER", 2),
+        ("/app=", "cannot mount '/app=': write it like", 2),
+        ("/etc", "cannot mount /etc: /etc belongs to the system", 2),
+    ):
+        ended = said(environment, "run", "--mount", mount, "-c", "1")
+        assert (why in ended.stderr, ended.returncode) == (True, returncode), ended.stderr
+    ended = said(environment, "run", "--sandbox", "any", "--mount", "/app", "-c", "1")
+    assert ("cannot mount folders in a sandbox that exists" in ended.stderr, ended.returncode) == (True, 2)
+    made = said(environment, "create", "--keep", "1m", "--mount", "/app").stdout.strip()
+    assert said(environment, "exec", made, "--", "sh", "-c", "cd /app && pwd").stdout == "/app\n"
+    said(environment, "kill", made)
+
+
 PICTURES = """
 from IPython.display import Image, SVG, display
 display(Image(data=b"\\x89PNG\\r\\n\\x1a\\n", format="png"), SVG("<svg xmlns='http://www.w3.org/2000/svg'/>"))
@@ -168,17 +186,3 @@ def test_run_keeps_its_sandbox_on_request(environment: dict[str, str]) -> None:
     assert found, ran.stderr
     assert said(environment, "run", "--sandbox", found[1], "-c", "x + 1").stdout == "42\n"
     assert said(environment, "kill", found[1]).returncode == 0
-
-
-def test_bash_completes_commands_and_ids(environment: dict[str, str]) -> None:
-    made = said(environment, "create").stdout.strip()
-    script = f"""
-sandfleet() {{ {" ".join(COMMAND)} "$@"; }}
-eval "$(sandfleet completion bash)"
-try() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _sandfleet; echo "${{COMPREPLY[@]}}"; }}
-try sandfleet comp
-try sandfleet kill {made[:6]}
-"""
-    ended = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines() == ["completion", made]
-    assert said(environment, "kill", made).returncode == 0

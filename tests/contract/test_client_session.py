@@ -23,6 +23,7 @@ from sandfleet.errors import (
     CommandFailed,
     FileNotFound,
     FilePermission,
+    InvalidArgument,
     InvalidPath,
     IsADirectory,
     NotFoundError,
@@ -31,6 +32,7 @@ from sandfleet.errors import (
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Blame, Outcome
 from sandfleet.values.sandbox import Isolation
+from support.client.executors import children, kill_executors
 
 EVERYTHING = ("variables", "processes", "tmp")
 
@@ -61,27 +63,6 @@ async def sandbox(fleet: AsyncFleet) -> AsyncIterator[AsyncSandbox]:
 def sync_sandbox(served: Process) -> Iterator[Sandbox]:
     with Fleet.connect(served.address) as fleet, Sandbox.create(fleet=fleet) as made:
         yield made
-
-
-def children(parent: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            words = stat.read_text().rpartition(") ")[2].split()
-        except OSError:
-            continue
-        if int(words[1]) == parent:
-            found.append(int(stat.parent.name))
-    return found
-
-
-def kill_executors(served: Process) -> None:
-    """Kill every executor of the fleet: the children of its only child, their host."""
-    (host,) = children(served.pid)
-    executors = children(host)
-    assert executors
-    for pid in executors:
-        os.kill(pid, signal.SIGKILL)
 
 
 async def test_variables_last_and_everything_of_an_execution_comes_back(sandbox: AsyncSandbox) -> None:
@@ -308,6 +289,88 @@ async def test_an_executor_killed_between_executions_is_said_by_the_next_one(
     after = await sandbox.run_code("import os; os.environ['A']", context="mine")
     assert (after.text, after.lost) == ("'1'", EVERYTHING)
     assert (await sandbox.get_info()).restarts == 1
+
+
+async def test_mounts_are_the_sandboxs_also_in_the_executor_that_replaces_a_killed_one(
+    served: Process, fleet: AsyncFleet
+) -> None:
+    async with await AsyncSandbox.create(fleet=fleet, mounts=["/app", "/home/user"]) as sandbox:
+        await sandbox.files.write("/app/main.py", "print(open('/home/user/data').read())")
+        await sandbox.files.write("home/user/data", "data")
+        assert (await sandbox.commands.run("python main.py", cwd="/app")).stdout == "data\n"
+        assert (await sandbox.get_info()).mounts == {"/app": "app", "/home/user": "home/user"}
+        kill_executors(served)
+        assert await sandbox.health()
+        assert (await sandbox.commands.run("python main.py", cwd="/app")).stdout == "data\n"
+        assert await sandbox.files.read("/app/main.py") == await sandbox.files.read("app/main.py")
+        # User code may have replaced a folder by then: the session goes on, and says what is missing.
+        await sandbox.commands.run("mv app other && ln -s / app", check=True)
+        kill_executors(served)
+        assert await sandbox.health()
+        result = await sandbox.commands.run("cat /home/user/data; ls -A /app")
+        assert ([each.reason for each in result.notices], result.stdout) == (["FolderNotMounted"], "data")
+
+
+FIXED = ("/app", "/logs", "/solution", "/tests")
+SOLUTION = "#!/bin/bash\ncd /app && echo 42 > answer.txt\n"
+CHECK = """\
+import os
+ok = open("/app/answer.txt").read() == "42\\n" and os.getcwd() == "/app"
+os.makedirs("/logs/verifier", exist_ok=True)
+open("/logs/verifier/reward.txt", "w").write(str(int(ok)))
+"""
+
+
+async def a_task_with_fixed_paths(sandbox: AsyncSandbox, folder: Path) -> str:
+    """As harnesses of agents' benchmarks do it: nothing in it knows of /workspace."""
+    for name, text in (("solution/solve.sh", SOLUTION), ("tests/check.py", CHECK)):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(text)
+    await sandbox.files.upload(folder / "solution", "/solution")
+    await sandbox.files.upload(folder / "tests", "/tests")
+    await sandbox.commands.run(["bash", "/solution/solve.sh"], cwd="/app", check=True)
+    await sandbox.commands.run(["python", "/tests/check.py"], cwd="/app", check=True)
+    await sandbox.files.download("/logs", folder / "logs")
+    return (folder / "logs/verifier/reward.txt").read_text()
+
+
+async def test_a_task_that_is_written_for_fixed_paths_runs_as_it_is(fleet: AsyncFleet, tmp_path: Path) -> None:
+    async with await AsyncSandbox.create(fleet=fleet, mounts=FIXED) as sandbox:
+        assert await a_task_with_fixed_paths(sandbox, tmp_path / "mounted") == "1"
+        assert sorted(entry.name for entry in await sandbox.files.list(".")) == [path[1:] for path in FIXED]
+    async with await AsyncSandbox.create(fleet=fleet) as control:
+        with pytest.raises(FilePermission):
+            await a_task_with_fixed_paths(control, tmp_path / "control")
+
+
+@pytest.mark.parametrize(
+    ("mounts", "reason", "why"),
+    [
+        (["/etc"], "InvalidMount", "cannot mount /etc: /etc belongs to the system"),
+        ({"/app": "../x"}, "InvalidMount", "cannot mount /app: folder '../x': write it without"),
+        ([sys.base_prefix], "InvalidClaim", f"cannot mount {sys.base_prefix}: {sys.base_prefix} belongs to Python"),
+    ],
+)
+async def test_mounts_that_cannot_be_are_refused_by_reason(fleet: AsyncFleet, mounts, reason, why) -> None:
+    if sys.base_prefix == "/usr" and reason == "InvalidClaim":
+        pytest.skip("needs a Python outside of /usr")
+    with pytest.raises(InvalidArgument) as refused:
+        await AsyncSandbox.create(fleet=fleet, mounts=mounts)
+    assert refused.value.reason == reason
+    assert why in refused.value.message
+
+
+async def test_what_stands_in_a_mounts_place_in_a_kept_workspace_refuses_the_claim_and_loses_nothing(
+    fleet: AsyncFleet,
+) -> None:
+    async with await AsyncSandbox.create(fleet=fleet, keep_workspace=True) as first:
+        await first.commands.run("ln -s /etc app; echo kept > file", check=True)
+        workspace = (await first.get_info()).workspace_id
+    with pytest.raises(InvalidArgument, match="/workspace/app cannot be opened as a folder") as refused:
+        await AsyncSandbox.create(fleet=fleet, workspace_id=workspace, mounts=["/app"])
+    assert refused.value.reason == "InvalidClaim"
+    async with await AsyncSandbox.create(fleet=fleet, workspace_id=workspace, mounts={"/app": "."}) as second:
+        assert await second.files.read("/app/file") == "kept\n"
 
 
 def test_sixteen_threads_use_one_sandbox(sync_sandbox: Sandbox) -> None:

@@ -20,10 +20,11 @@ from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 from sandfleet_operator.api.kube import CODE_SANDBOX, Ref
-from sandfleet_operator.fleet.certificates import CERTIFICATE_SECONDS, PortCertificate
 from sandfleet_operator.fleet.kubernetes.api import TOKEN_LIFETIME
+from sandfleet_operator.fleet.kubernetes.serve import CERTIFICATE_SECONDS, Options, PortCertificate
 from support.fleet.gateway import fleet_world
 from support.fleet.on_kubernetes import POD_UID, SYSTEM, new_signing
+from support.kubernetes import world as kubernetes_world
 
 
 @pytest.fixture
@@ -297,7 +298,8 @@ async def test_the_port_shows_a_certificate_for_each_of_its_names(world):
 
 async def test_the_certificate_is_renewed_before_it_ends_and_when_the_authority_changed(world):
     now = [time.time()]
-    shown = PortCertificate(world.signing, ("sandfleet-fleet",), lambda: now[0])
+    options = Options(namespace=SYSTEM, settings=kubernetes_world.SETTINGS, identity="fleet-0")
+    shown = PortCertificate(world.signing, options, lambda: now[0])
     first = shown.configuration()
     await world.signing.refresh()
     assert shown.configuration() is first

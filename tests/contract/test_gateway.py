@@ -318,8 +318,8 @@ async def test_ended_tunnels_that_their_client_does_not_read_count_until_it_does
 async def test_the_process_serves_beside_a_fleet_and_ends_its_tunnels_at_sigterm(bed):
     executor = await bed.executor()
     bed.port = free_port()
-    command = ["-m", "sandfleet_operator", "gateway", "--folder", str(bed.folder), "--port", str(bed.port)]
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, "--fleet", f"127.0.0.1:{bed.world.port}")
+    command = ["-m", "sandfleet_operator", "gateway", "--credentials", str(bed.folder), "--port", str(bed.port)]
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, "--fleet", f"localhost:{bed.world.port}")
     try:
         tunnel = bed.begin(wait=True)
         await tunnel.say(open=pb.TunnelOpen(sandbox_id="team/one"))

@@ -36,6 +36,13 @@ def having(*languages: str) -> list[str]:
     return [page for page in pages() if any(block.language in languages for block in blocks_of(page))]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_fleet() -> Iterator[None]:
+    """The programs share this process's own fleet; other tests find none of it."""
+    yield
+    embedded.stop()
+
+
 @pytest.fixture(scope="module")
 def model() -> Iterator[Endpoint]:
     """A model that gives up at once, for the programs that ask one."""

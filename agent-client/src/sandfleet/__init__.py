@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sandfleet.errors import RpcTimeout as RpcTimeout
     from sandfleet.errors import SandboxEnded as SandboxEnded
     from sandfleet.errors import SandboxError as SandboxError
+    from sandfleet.errors import SandboxSuspended as SandboxSuspended
     from sandfleet.errors import SandfleetError as SandfleetError
     from sandfleet.errors import ServiceNotReadyError as ServiceNotReadyError
     from sandfleet.errors import TooManyLinks as TooManyLinks
@@ -99,6 +100,9 @@ if TYPE_CHECKING:
     from sandfleet.values.services import exec_ as exec_
     from sandfleet.values.services import http as http
     from sandfleet.values.services import tcp as tcp
+    from sandfleet.values.suspension import KeptContext as KeptContext
+    from sandfleet.values.suspension import Resumption as Resumption
+    from sandfleet.values.suspension import Suspension as Suspension
     from sandfleet.values.usage import ExecutionUsage as ExecutionUsage
     from sandfleet.values.usage import SandboxUsage as SandboxUsage
     from sandfleet.values.variables import Autosave as Autosave
@@ -139,6 +143,7 @@ _HOMES = {
         "RpcTimeout",
         "SandboxEnded",
         "SandboxError",
+        "SandboxSuspended",
         "SandfleetError",
         "ServiceNotReadyError",
         "TooManyLinks",
@@ -159,6 +164,7 @@ _HOMES = {
     "values.rollback": ("OnFailure", "Rollback"),
     "values.sandbox": ("Isolation", "Limits", "SandboxInfo"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
+    "values.suspension": ("KeptContext", "Resumption", "Suspension"),
     "values.usage": ("ExecutionUsage", "SandboxUsage"),
     "values.variables": ("Autosave",),
 }

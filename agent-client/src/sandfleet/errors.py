@@ -10,6 +10,7 @@ SandfleetError                  .reason .retryable .message .subject
 │   ├── AccessDenied            the token or the caller is not allowed to do this
 │   ├── InvalidArgument         malformed request (also ValueError)
 │   ├── PreconditionFailed      not possible in the current state
+│   │   └── SandboxSuspended    the session is suspended; `Sandbox.resume` takes it on
 │   ├── LimitReached            a limit is reached
 │   ├── RpcTimeout              a call over the network got no answer in time (also TimeoutError)
 │   ├── ProtocolError           the other side broke the protocol
@@ -71,6 +72,7 @@ __all__ = [
     "RpcTimeout",
     "SandboxEnded",
     "SandboxError",
+    "SandboxSuspended",
     "SandfleetError",
     "ServiceNotReadyError",
     "TooManyLinks",
@@ -113,6 +115,10 @@ class InvalidArgument(SandboxError, ValueError):
 
 class PreconditionFailed(SandboxError):
     """The call is not possible in the current state."""
+
+
+class SandboxSuspended(PreconditionFailed):
+    """The session is suspended, by this client or another one; `Sandbox.resume(sandbox_id)` takes it on."""
 
 
 class LimitReached(SandboxError):

@@ -9,11 +9,13 @@ from sandfleet._arguments import checked
 from sandfleet._calls import Opening, also_by_id
 from sandfleet.values.options import (
     DEFAULT_LEASE,
+    DEFAULT_MAX_WAIT,
     DEFAULT_RPC_TIMEOUT,
     CodeOptions,
     ContextOptions,
     CreateOptions,
     ListenOptions,
+    ResumeOptions,
 )
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from sandfleet._fleets.fleet import AsyncFleet
     from sandfleet._wire.link import Link
     from sandfleet.resources.commands import AsyncCommands
+    from sandfleet.resources.contexts import Interpreter
     from sandfleet.resources.files.files import AsyncFiles
     from sandfleet.resources.ports import AsyncForward, Forwards, OnError
     from sandfleet.resources.pty import AsyncPty
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from sandfleet.values.execution import Context, Execution
     from sandfleet.values.fleet import Bound
     from sandfleet.values.sandbox import SandboxInfo
+    from sandfleet.values.suspension import Resumption, Suspension
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -61,6 +65,23 @@ async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, opti
     return made
 
 
+async def _resume(cls: type[Made], sandbox_id: str, fleet: AsyncFleet | None, options: ResumeOptions) -> Made:
+    from sandfleet._fleets import embedded
+    from sandfleet._fleets.discovery import find_fleet_of
+
+    fleet = fleet or await find_fleet_of(sandbox_id)
+    max_wait, rpc_timeout = options.get("max_wait", DEFAULT_MAX_WAIT), options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT)
+    link, bound, resumption = await fleet.open_resumed(
+        sandbox_id, max_wait=max_wait, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued")
+    )
+    keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
+    made = cls(link, lease=options.get("timeout"), bound=bound, keep_alive=keep_alive, autosave=autosave)
+    made._resumption = resumption
+    if keep_alive is None and fleet.address == embedded.running():
+        link.lease.start(at_once=False)
+    return made
+
+
 async def _connect(
     cls: type[Made],
     sandbox_id: str,
@@ -84,6 +105,16 @@ async def _kill(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> bool:
 
 
 @checked
+async def _suspend(
+    sandbox_id: str, *, force: bool = False, timeout: float | None = None, fleet: AsyncFleet | None = None
+) -> Suspension:
+    """Suspend the session of this id, wherever `connect` finds it. Raises SandboxEnded, PreconditionFailed."""
+    from sandfleet._fleets.discovery import suspend_sandbox
+
+    return await suspend_sandbox(sandbox_id, force=force, timeout=timeout, fleet=fleet)
+
+
+@checked
 async def _get_info(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> SandboxInfo:
     """Describe the sandbox of this id, wherever `connect` finds it; without its executor's part if that is not ready.
 
@@ -94,7 +125,80 @@ async def _get_info(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> Sand
     return await describe_sandbox(sandbox_id, fleet=fleet)
 
 
-class AsyncSandbox:
+class _RunsCode:
+    """The part of a sandbox that runs code: its contexts."""
+
+    _interpreter: Interpreter
+
+    @checked
+    async def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
+        """Run one cell and return its outcome, whatever the code does.
+
+        `options` are in `CodeOptions`: context, language, timeout, envs, on_stdout, on_result, output_limit, …
+
+        Raises only before the execution is accepted: SandboxEnded, UnavailableError, NotFoundError (no such context),
+        AlreadyExistsError (another execution has the id), InvalidArgument, LimitReached. After that, a failure of the
+        platform is the outcome `lost`. Cancelling the call interrupts the code.
+        """
+        from sandfleet.resources.contexts import Cell, Listeners
+
+        return await self._interpreter.run(Cell.of(code, options), Listeners.of(options))
+
+    @checked
+    async def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:
+        """Follow a cell from its start to its end, and return its outcome as `run_code` does.
+
+        This or another process started it; it may be running or have ended, also under an earlier executor. Cancelling
+        the call leaves the cell running. `listeners` are in `ListenOptions`.
+
+        Raises NotFoundError when no cell has the id, or its output is no longer stored, SandboxEnded, UnavailableError.
+        """
+        from sandfleet.resources.contexts import Listeners
+
+        return await self._interpreter.attach(execution_id, Listeners(**listeners))
+
+    @checked
+    async def create_context(self, context_id: str | None = None, **options: Unpack[ContextOptions]) -> Context:
+        """Start another interpreter; None generates its id. `options` are in `ContextOptions`: language, cwd, …
+
+        Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
+        """
+        return await self._interpreter.create(context_id, options)
+
+    @checked
+    async def fork_context(
+        self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
+    ) -> tuple[Context, ...]:
+        """Copy a context `count` times in milliseconds, with its variables, imports and working directory.
+
+        The copies share memory until they write to it. `random` and NumPy's global generators are seeded anew in each.
+        Waits for a running cell to end; makes all copies or none. `context_ids` names them; None generates names.
+        Raises PreconditionFailed (ThreadsRunning: only the main thread can be copied), NotFoundError,
+        AlreadyExistsError, InvalidArgument, LimitReached.
+        """
+        return await self._interpreter.fork(context, count, context_ids)
+
+    async def list_contexts(self) -> tuple[Context, ...]:
+        """List the contexts, the default one first if no cell has used it yet."""
+        return await self._interpreter.contexts()
+
+    @checked
+    async def restart_context(self, context: str | Context = "default") -> Context:
+        """End the interpreter of a context and start a new one. Raises NotFoundError."""
+        return await self._interpreter.restart(context)
+
+    @checked
+    async def delete_context(self, context: str | Context) -> None:
+        """End a context with all its processes. Deleting a context that does not exist is no error."""
+        await self._interpreter.delete(context)
+
+    @checked
+    async def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
+        """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
+        return await self._interpreter.interrupt(context, grace=grace)
+
+
+class AsyncSandbox(_RunsCode):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds:
@@ -104,8 +208,8 @@ class AsyncSandbox:
 
     The lease is renewed while this object runs code or a command. As a context manager, and in this process's own
     fleet, it is renewed as long as the object lives. At the end of a `with` block the object kills the sandbox if it
-    created it; if it connected to it, it only closes the connection. When the executor is replaced, calls continue with
-    the new one; an execution that was running ends with the outcome `lost`.
+    created or resumed it, unless it is suspended; if it connected to it, it only closes the connection. When the
+    executor is replaced, calls continue with the new one; an execution that was running ends with the outcome `lost`.
     """
 
     def __init__(
@@ -122,6 +226,7 @@ class AsyncSandbox:
 
         self._link = link
         self._bound = bound
+        self._resumption: Resumption | None = None
         self._keep_alive = keep_alive
         link.lease.lasts(lease, now=bound is not None)
         self._interpreter = Interpreter(link, autosave)
@@ -188,7 +293,7 @@ class AsyncSandbox:
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
                   (if SANDFLEET_FLEET names one, a `pool` or `namespace` is asked for, or this pod has a client's
                   volume), else this process's own. `sandfleet._fleets.discovery.default_fleet` has the rule.
-        options   see `CreateOptions`: pool, namespace, timeout, envs, labels, limits, max_wait, autosave, …
+        options   see `CreateOptions`: pool, namespace, timeout, envs, mounts, labels, limits, max_wait, autosave, …
 
         Raises ClaimError when the fleet has none in time (its reason says why), AccessDenied, AuthenticationError,
         InvalidArgument, UnavailableError when no fleet answers.
@@ -221,6 +326,22 @@ class AsyncSandbox:
 
     @classmethod
     @checked
+    def resume(
+        cls, sandbox_id: str, *, fleet: AsyncFleet | None = None, **options: Unpack[ResumeOptions]
+    ) -> Opening[Self]:
+        """Take a suspended session on: its files, its contexts with their variables, its services.
+
+        The id is the same, the executor is a new one. `resumption` says what has come back. The object owns the session
+        as `create`'s does: the end of its `with` block kills it. A session that is not suspended is opened as it is.
+        `options` are in `ResumeOptions`: max_wait, on_queued, timeout, …
+
+        Raises SandboxEnded when there is no such session, ClaimError when it has no place in time, AccessDenied,
+        UnavailableError.
+        """
+        return Opening(_resume(cls, sandbox_id, fleet, options))
+
+    @classmethod
+    @checked
     async def list(
         cls, label_selector: str = "", *, namespace: str | None = None, fleet: AsyncFleet | None = None
     ) -> list[SandboxInfo]:
@@ -243,73 +364,10 @@ class AsyncSandbox:
         """How the claim was served: `warm` or not, and the state of `egress`. None after `connect`."""
         return self._bound
 
-    @checked
-    async def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
-        """Run one cell and return its outcome, whatever the code does.
-
-        `options` are in `CodeOptions`: context, language, timeout, envs, on_stdout, on_result, output_limit, …
-
-        Raises only before the execution is accepted: SandboxEnded, UnavailableError, NotFoundError (no such context),
-        AlreadyExistsError (another execution has the id), InvalidArgument, LimitReached. After that, a failure of the
-        platform is the outcome `lost`. Cancelling the call interrupts the code.
-        """
-        from sandfleet.resources.contexts import Cell, Listeners
-
-        listeners = Listeners(options.get("on_stdout"), options.get("on_stderr"), options.get("on_result"))
-        return await self._interpreter.run(Cell.of(code, options), listeners)
-
-    @checked
-    async def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:
-        """Follow a cell from its start to its end, and return its outcome as `run_code` does.
-
-        This or another process started it; it may be running or have ended, also under an earlier executor. Cancelling
-        the call leaves the cell running. `listeners` are in `ListenOptions`.
-
-        Raises NotFoundError when no cell has the id, or its output is no longer stored, SandboxEnded, UnavailableError.
-        """
-        from sandfleet.resources.contexts import Listeners
-
-        return await self._interpreter.attach(execution_id, Listeners(**listeners))
-
-    @checked
-    async def create_context(self, context_id: str | None = None, **options: Unpack[ContextOptions]) -> Context:
-        """Start another interpreter; None generates its id. `options` are in `ContextOptions`: language, cwd, …
-
-        Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
-        """
-        return await self._interpreter.create(context_id, options)
-
-    @checked
-    async def fork_context(
-        self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
-    ) -> tuple[Context, ...]:
-        """Copy a context `count` times in milliseconds, with its variables, imports and working directory.
-
-        The copies share memory until they write to it. `random` and NumPy's global generators are seeded anew in each.
-        Waits for a running cell to end; makes all copies or none. `context_ids` names them; None generates names.
-        Raises PreconditionFailed (ThreadsRunning: only the main thread can be copied), NotFoundError,
-        AlreadyExistsError, InvalidArgument, LimitReached.
-        """
-        return await self._interpreter.fork(context, count, context_ids)
-
-    async def list_contexts(self) -> tuple[Context, ...]:
-        """List the contexts, the default one first if no cell has used it yet."""
-        return await self._interpreter.contexts()
-
-    @checked
-    async def restart_context(self, context: str | Context = "default") -> Context:
-        """End the interpreter of a context and start a new one. Raises NotFoundError."""
-        return await self._interpreter.restart(context)
-
-    @checked
-    async def delete_context(self, context: str | Context) -> None:
-        """End a context with all its processes. Deleting a context that does not exist is no error."""
-        await self._interpreter.delete(context)
-
-    @checked
-    async def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
-        """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
-        return await self._interpreter.interrupt(context, grace=grace)
+    @property
+    def resumption(self) -> Resumption | None:
+        """What has come back of the suspended session. None except after `resume`."""
+        return self._resumption
 
     async def __aenter__(self) -> Self:
         if self._keep_alive is not False:
@@ -317,7 +375,29 @@ class AsyncSandbox:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await (self.kill() if self._bound else self.close())
+        try:
+            if self._bound:
+                await self._link.release(unless_suspended=True)
+        finally:
+            await self.close()
+
+    @also_by_id(_suspend)
+    @checked
+    async def suspend(self, *, force: bool = False, timeout: float | None = None) -> Suspension:
+        """End the processes and keep the session: files, variables, contexts, declared services, and what it was made
+        with. `Sandbox.resume(sandbox_id)` takes it on; until then it holds no place, and its lease rests.
+
+        force    end running executions, commands, terminals and connections, and go without what cannot be saved.
+                 Otherwise they refuse it: PreconditionFailed with the reason ExecutionRunning, ConnectionOpen, …
+        timeout  seconds after which a suspended session ends; None means as long as its fleet allows.
+
+        The end of a `with` block leaves a suspended session as it is. Raises SandboxEnded, PreconditionFailed
+        (WorkspaceEphemeral: on a cluster, its files would end with its pod), LimitReached, UnavailableError. The class
+        has the same call by id: `Sandbox.suspend(sandbox_id)`.
+        """
+        kept = await self._link.suspend(force=force, timeout=timeout)
+        await self._forwards.close()
+        return kept
 
     @also_by_id(_kill)
     async def kill(self) -> bool:

@@ -79,10 +79,15 @@ def gap(dropped_bytes: int, *, events: int = 0) -> Event:
     return Event(gap=missing)
 
 
-def result(mime_type: str, data: bytes, *, main: bool = True) -> Event:
-    """Make an event of a result."""
+def result(mime_type: str, data: bytes, *, main: bool = True, display_id: str = "", update: bool = False) -> Event:
+    """Make an event of a result; `update` replaces those of its display id."""
     part = common_pb2.MimePart(mime_type=mime_type, data=data)
-    return Event(result=common_pb2.Result(parts=[part], is_main_result=main))
+    return Event(result=common_pb2.Result(parts=[part], is_main_result=main, display_id=display_id, is_update=update))
+
+
+def cleared(*, wait: bool = False) -> Event:
+    """Make an event of cleared output."""
+    return Event(cleared=common_pb2.OutputCleared(wait=wait))
 
 
 def finished(outcome: Any = common_pb2.OUTCOME_OK, **fields: Any) -> Event:

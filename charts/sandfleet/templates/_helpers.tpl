@@ -67,17 +67,18 @@ labels:
   # By which the operator finds its own pod.
   sandfleet.io/component: {{ .component }}
   {{- toYaml (merge (include "sandfleet.labels" . | fromYaml) (omit $values.podLabels "sandfleet.io/component")) | nindent 2 }}
+{{- $settings := dict "checksum/settings" (include "sandfleet.settings" .root | sha256sum) }}
+{{- /* The gateway does not read them; another pod would cut its connections. */}}
+{{- with merge (eq .component "gateway" | ternary dict $settings) $values.podAnnotations }}
 annotations:
-  checksum/settings: {{ include "sandfleet.settings" .root | sha256sum }}
-  {{- with $values.podAnnotations }}
   {{- toYaml . | nindent 2 }}
-  {{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "sandfleet.podSpec" -}}
 {{- $values := index .root.Values .component }}
 serviceAccountName: {{ include "sandfleet.fullname" .root }}-{{ .component }}
-automountServiceAccountToken: true
+automountServiceAccountToken: {{ ne .component "gateway" }}
 enableServiceLinks: false
 terminationGracePeriodSeconds: 30
 securityContext:
@@ -93,9 +94,13 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 volumes:
+  {{- if eq .component "gateway" }}
+  - {{- include "sandfleet.gateway.credentials" .root | nindent 4 }}
+  {{- else }}
   - name: settings
     configMap:
       name: {{ include "sandfleet.fullname" .root }}-settings
+  {{- end }}
   - name: tmp
     emptyDir:
       sizeLimit: 64Mi
@@ -106,10 +111,18 @@ volumes:
 name: {{ .component }}
 image: {{ include "sandfleet.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-args: [sandfleet_operator, {{ .component }}, --health-port=8081]
+args:
+  - sandfleet_operator
+  - {{ .component }}
+  - --health-port=8081
+  {{- if eq .component "gateway" }}
+  {{- include "sandfleet.gateway.args" .root | nindent 2 }}
+  {{- end }}
 env:
+  {{- if ne .component "gateway" }}
   - name: SANDFLEET_SETTINGS
     value: /etc/sandfleet/settings.json
+  {{- end }}
   - name: POD_NAME
     valueFrom:
       fieldRef:
@@ -130,9 +143,15 @@ resources:
 securityContext:
   {{- include "sandfleet.containerSecurity" . | nindent 2 }}
 volumeMounts:
+  {{- if eq .component "gateway" }}
+  - name: credentials
+    mountPath: /var/run/secrets/sandfleet
+    readOnly: true
+  {{- else }}
   - name: settings
     mountPath: /etc/sandfleet
     readOnly: true
+  {{- end }}
   - name: tmp
     mountPath: /tmp
 {{- end }}
@@ -207,7 +226,7 @@ spec:
 {{- end }}
 {{- end }}
 
-{{- /* Of both components. The event loop answers: a stuck one is restarted, an outage of the API server is not. */}}
+{{- /* Of all components. The event loop answers: a stuck one is restarted, an outage of the API server is not. */}}
 {{- define "sandfleet.probes" -}}
 startupProbe:
   httpGet: {path: /healthz, port: health}

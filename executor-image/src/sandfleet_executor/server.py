@@ -41,6 +41,7 @@ from sandfleet_executor.effects.services.logs import LogFiles
 from sandfleet_executor.effects.session import cgroup, watchdog
 from sandfleet_executor.effects.session.sandbox_meter import SandboxMeter
 from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.effects.suspension.suspender import Suspender
 from sandfleet_executor.servicers.auth import AuthInterceptor
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.errors import ErrorInterceptor
@@ -49,7 +50,7 @@ from sandfleet_executor.servicers.identity import IdentityService
 from sandfleet_executor.servicers.interpreter import InterpreterService
 from sandfleet_executor.servicers.port import PortService
 from sandfleet_executor.servicers.process import ProcessService
-from sandfleet_executor.servicers.service import ServiceManagerService
+from sandfleet_executor.servicers.service import ServiceManagerService, codec
 from sandfleet_executor.servicers.session import SessionService
 
 EXIT_CLOSED = 0
@@ -152,8 +153,10 @@ def add_session_services(server: grpc.aio.Server, session: Session, meter: Sandb
     interpreter_pb2_grpc.add_InterpreterServiceServicer_to_server(InterpreterService(session), server)
     process_pb2_grpc.add_ProcessServiceServicer_to_server(ProcessService(session), server)
     service_pb2_grpc.add_ServiceManagerServiceServicer_to_server(ServiceManagerService(session), server)
-    session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session, meter), server)
     tunnels = Tunnels(session.namespaces.get, own_port(session.config), session.touch)
+    folder = Path(session.config.state_dir) if session.config.state_dir else None
+    suspender = Suspender(session, folder, lambda: tunnels.count, codec(session.workdir))
+    session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session, meter, suspender), server)
     port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
 
 

@@ -17,6 +17,9 @@ from sandfleet_operator.api.settings import Settings
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "sandfleet-system"
 SETTINGS_FILE = "/etc/sandfleet/settings.json"
+# The Service of the fleet, and where clients in pods have their token and the CA.
+SERVICE = "sandfleet-fleet"
+CREDENTIALS = Path("/var/run/secrets/sandfleet")
 UNUSABLE = 2
 
 
@@ -53,7 +56,6 @@ def _fleet(rest: list[str]) -> int:
         port=given.port,
         kubeconfig=given.kubeconfig,
         health_port=given.health_port,
-        gateway_folder=given.gateway_folder,
     )
     return serve(options)
 
@@ -65,7 +67,13 @@ def _gateway(rest: list[str]) -> int:
     given = _gateway_parser().parse_args(rest)
     bounds = Bounds(total=given.max_tunnels, per_caller=given.max_tunnels_per_caller)
     return serve(
-        Options(folder=given.folder, fleet=given.fleet, port=given.port, health_port=given.health_port, bounds=bounds)
+        Options(
+            fleet=given.fleet or f"{SERVICE}.{own_namespace()}.svc:8443",
+            credentials=given.credentials,
+            port=given.port,
+            health_port=given.health_port,
+            bounds=bounds,
+        )
     )
 
 
@@ -86,7 +94,6 @@ def _fleet_parser() -> argparse.ArgumentParser:
     parser.add_argument("--health-port", type=int, default=0, help="of the probes (default: none)")
     parser.add_argument("--settings", default=os.environ.get("SANDFLEET_SETTINGS", SETTINGS_FILE), help="a JSON file")
     parser.add_argument("--kubeconfig", default="", help="instead of the pod's service account")
-    parser.add_argument("--gateway-folder", type=Path, help="where to leave the gateway's certificate (default: none)")
     return parser
 
 
@@ -95,8 +102,10 @@ def _gateway_parser() -> argparse.ArgumentParser:
         prog="sandfleet_operator gateway",
         description="Carries connections to executors of clients outside the cluster.",
     )
-    parser.add_argument("--folder", type=Path, required=True, help="where the fleet leaves the certificate")
-    parser.add_argument("--fleet", default="127.0.0.1:8443", help="HOST:PORT of the fleet (default: 127.0.0.1:8443)")
+    parser.add_argument(
+        "--credentials", type=Path, default=CREDENTIALS, help=f"ca.crt and token (default: {CREDENTIALS})"
+    )
+    parser.add_argument("--fleet", default="", help="HOST:PORT (default: the Service of the pod's namespace)")
     parser.add_argument("--port", type=int, default=8444, help="where to serve, on 127.0.0.1 (default: 8444)")
     parser.add_argument("--health-port", type=int, default=0, help="of the probes (default: none)")
     parser.add_argument("--max-tunnels", type=int, default=2000, help="of all callers together (default: 2000)")

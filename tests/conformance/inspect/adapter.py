@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from typing import Any
 
 from inspect_ai.util import ExecResult, OutputLimitExceededError, SandboxEnvironment, SandboxUserUnsupportedError
@@ -44,7 +43,7 @@ class SandfleetEnvironment(SandboxEnvironment):
         run = await self.sandbox.commands.run(
             cmd,
             stdin=b"" if input is None else input,
-            cwd=posixpath.join("/workspace", cwd or ""),
+            cwd=cwd or "",
             envs=env,
             timeout=timeout,
             output_limit=limit,

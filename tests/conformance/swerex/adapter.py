@@ -52,7 +52,7 @@ class SandfleetRuntime(rex.AbstractRuntime):
 
     async def execute(self, command: rex.Command) -> rex.CommandResponse:
         options = {"timeout": command.timeout, "envs": command.env, "merge_output": command.merge_output_streams}
-        run = await self.sandbox.commands.run(command.command, cwd=command.cwd or "/workspace", **options)
+        run = await self.sandbox.commands.run(command.command, cwd=command.cwd or "", **options)
         if run.outcome is Outcome.TIMEOUT:
             raise exceptions.CommandTimeoutError(run.message)
         if command.check and run.exit_code:

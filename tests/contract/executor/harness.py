@@ -162,6 +162,15 @@ class ExecutorUnderTest:
     async def close_session(self):
         await self._admin("Close", session_pb2.CloseRequest())
 
+    async def suspend(self, *, force=False):
+        """SessionService.Suspend, before the fleet ends the executor. Raises AioRpcError."""
+        return (await self._admin("Suspend", session_pb2.SuspendRequest(force=force))).suspension
+
+    async def resumed(self):
+        """SessionService.Resume: what has come back, or None where nothing was kept."""
+        answer = await self._admin("Resume", session_pb2.ResumeRequest())
+        return answer.resumption if answer.HasField("resumption") else None
+
     async def _admin(self, method, request):
         async with self.channel() as channel:
             call = getattr(session_pb2_grpc.SessionServiceStub(channel), method)

@@ -55,6 +55,7 @@ class LocalHost:
             "a PID 1 that cannot be killed from below",
             "memory of copies told exactly",
             "files without names seen",
+            "pipes that outlive the sandbox",
             "holes of files told",
             "restarts at once",
             *(["own uid"] if is_root else []),

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 import time
 from pathlib import Path
 
@@ -9,13 +10,14 @@ import pytest
 import pytest_asyncio
 from contract.executor.harness import until
 from contract.executor.plane import Plane, isolation, whom
-from sandfleet._fleets import relay
+from sandfleet._fleets import cluster, port_forward, relay
 from sandfleet._fleets.cluster import Place
 from sandfleet._fleets.fleet import AsyncFleet
+from sandfleet.cli import main
 from sandfleet.errors import AccessDenied, LimitReached, UnavailableError
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet_operator.cluster import reviews
-from sandfleet_operator.fleet.certificates import GATEWAY
+from sandfleet_operator.fleet.gateway.identity import NAME
 from sandfleet_operator.fleet.gateway.routes import FleetRoutes
 from support.fleet.gateway import gateway_bed
 from support.fleet.on_kubernetes import Known
@@ -40,7 +42,7 @@ async def bed(tmp_path, host, monkeypatch):
     monkeypatch.setattr(reviews, "ALLOWED", 0.05)
     routes = Counting()
     async with gateway_bed(tmp_path, routes=routes, signing=Plane(host.key), check_every=2.0) as made:
-        routes.routes, made.routes = FleetRoutes(made.identity.stub), routes
+        routes.routes, made.routes = FleetRoutes(made.fleet), routes
         made.allow()
         made.world.kube.allowed.add(("alice", "get", "team", "one"))
         yield made
@@ -118,6 +120,20 @@ async def test_a_caller_whose_right_is_taken_is_told_so(bed, sandbox):
             await asyncio.sleep(0.1)
 
 
+async def test_an_execution_whose_caller_loses_the_right_is_lost_and_says_why(bed, sandbox):
+    heard = []
+    running = asyncio.ensure_future(
+        sandbox.run_code(
+            "import time\nfor n in range(300): print(n, flush=True); time.sleep(0.1)", on_stdout=heard.append
+        )
+    )
+    await until(lambda: heard)
+    bed.forbid()
+    execution = await running
+    assert (execution.outcome, execution.reason) == ("lost", "Forbidden")
+    assert "alice may not create codesandboxes/connect" in execution.message
+
+
 async def test_a_gateway_that_is_full_is_named(bed, executor, fleet):
     await bed.restart(per_caller=0)
     sandbox = await AsyncSandbox.connect("team/one", fleet=fleet, rpc_timeout=2.0)
@@ -192,5 +208,44 @@ async def test_the_gateway_is_used_only_where_the_executors_address_does_not_ans
         await sandbox.close()
 
 
+@pytest.mark.parametrize(
+    ("forwarded", "gateway", "said"),
+    [
+        (True, True, ["kubectl port-forward to pod/fleet-0", "kubectl port-forward\n", "team/one answers through"]),
+        (False, True, ["answers at 127", "whose own address does not answer", "team/one answers at 127"]),
+        (False, False, ["answers at 127", "none is used", "team/one answers at 127"]),
+    ],
+)
+async def test_the_doctor_says_which_way_is_used(bed, executor, monkeypatch, capsys, forwarded, gateway, said):
+    bed.world.kube.allowed.add(("alice", "list", "team", ""))
+    where = place(bed, forwarded=forwarded, **({} if gateway else {"gateway": None}))
+    monkeypatch.setattr(cluster, "find", lambda _: where)
+    monkeypatch.setattr(port_forward, "target_of", lambda _: "pod/fleet-0")
+    assert await asyncio.to_thread(main, ["doctor", "--cluster", "--sandbox", "team/one"]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[:2] for line in shown.splitlines()] == [
+        ["ok", "fleet"],
+        ["ok", "account"],
+        ["ok", "gateway"],
+        ["ok", "sandbox"],
+    ]
+    assert all(one in shown for one in said), shown
+
+
+async def test_the_doctor_stops_at_what_does_not_answer(bed, executor, monkeypatch, capsys):
+    monkeypatch.setattr(cluster, "find", lambda _: place(bed))
+    assert await asyncio.to_thread(main, ["doctor", "--cluster", "-n", "team"]) == 3
+    assert "MISSING account              cannot list sandboxes: alice may not list" in capsys.readouterr().out
+    bed.world.kube.allowed.add(("alice", "list", "team", ""))
+    await bed.server.stop(0)
+    assert await asyncio.to_thread(main, ["doctor", "--cluster", "-n", "team", "--json"]) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert [(one["name"], one["ok"]) for one in said["checks"]] == [
+        ("fleet", True),
+        ("account", True),
+        ("gateway", False),
+    ]
+
+
 async def test_the_client_knows_the_gateways_name():
-    assert relay.GATEWAY == GATEWAY
+    assert cluster.GATEWAY == NAME

@@ -48,6 +48,51 @@ async def test_rich_results_come_as_their_own_types_and_images_as_raw_bytes(sand
     assert dict(first.parts) == dict(last.parts)
 
 
+async def test_updates_replace_what_was_shown_and_are_told_as_updates(sandbox, context):
+    told = []
+    code = "h = display('first', display_id='bar')\ndisplay('beside')\nfor n in range(1500): h.update(n)"
+    execution = await sandbox.run_code(code, context=context, on_result=told.append)
+    assert [(each.text, each.display_id) for each in execution.results] == [("1499", "bar"), ("'beside'", "")]
+    assert [each.is_update for each in told] == [False, False, *[True] * 1500]
+    later = await sandbox.run_code("h.update('later')", context=context)
+    assert [(each.text, each.display_id, each.is_update) for each in later.results] == [("'later'", "bar", True)]
+
+
+async def test_what_is_cleared_is_neither_in_the_results_nor_in_the_logs(sandbox, context):
+    told = []
+    code = """
+from IPython.display import clear_output
+for n in range(1200):
+    print('text', n); display(n); clear_output(wait=True)
+print('kept'); display('kept too')
+"""
+    execution = await sandbox.run_code(code, context=context, on_clear=lambda cleared: told.append(cleared.wait))
+    assert (execution.logs.stdout, [each.text for each in execution.results]) == ("kept\n", ["'kept too'"])
+    assert told == [True] * 1200
+    assert execution.usage.stdout_bytes > 1200 * len("text ")
+    waiting = await sandbox.run_code("print('a'); clear_output(wait=True)", context=context)
+    assert waiting.logs.stdout == "a\n"
+
+
+async def test_many_large_figures_that_replace_each_other_end_with_the_last(sandbox, context):
+    # Together they are far above what the results of one execution may have.
+    code = """
+h = display(None, display_id=True)
+for n in range(20):
+    display({'application/octet-stream': bytes([n]) * (8 << 20)}, raw=True, display_id=h.display_id, update=True)
+"""
+    execution = await sandbox.run_code(code, context=context, timeout=60)
+    [shown] = execution.results
+    data = shown.parts["application/octet-stream"]
+    assert (len(data), data[:1], shown.dropped_bytes) == (8 << 20, b"\x13", 0)
+
+
+async def test_values_of_earlier_cells_are_found_in_out_and_sources_in_in(sandbox, context):
+    await sandbox.run_code("21 * 2", context=context)
+    execution = await sandbox.run_code("_ + _1 + Out[1], In[1]", context=context)
+    assert execution.text == "(126, '21 * 2')"
+
+
 async def test_a_matplotlib_figure_is_a_png_without_any_display(sandbox, context):
     code = "import matplotlib.pyplot as plt\nplt.figure(figsize=(2, 1), dpi=50)\nplt.plot([1, 2, 3])\nplt.show()"
     execution = await sandbox.run_code(code, context=context, timeout=100)

@@ -43,7 +43,9 @@ if words[0] == "port-forward":
     sys.exit("error: lost connection to pod")
 answer = answers.get(words[1])
 if answer is None:
-    sys.exit('error: You must be logged in to the server (Unauthorized)')
+    answer = {"error": "error: You must be logged in to the server (Unauthorized)"}
+if "error" in answer:
+    sys.exit(answer["error"])
 print(answer if isinstance(answer, str) else json.dumps(answer))
 """
 )

@@ -43,7 +43,7 @@ while True:
             os.close(fd)
         os.chdir(request["cwd"])
         os.environ.update(request["env"])
-        context.run(control, {"context_id": "c", "memory_bytes": 0})
+        context.run(control, {"context_id": "c", "memory_bytes": request["memory_bytes"]})
     for fd in fds:
         os.close(fd)
     boss.sendall(str(pid).encode())
@@ -62,6 +62,9 @@ class Outcome:
     cpu: float = 0.0
     peak: int = 0
     events: list[str] = field(default_factory=list)
+    # (display id, whether it is an update) of each result that has one; whether each clearing waits.
+    displays: list[tuple[str, bool]] = field(default_factory=list)
+    cleared: list[bool] = field(default_factory=list)
 
     @property
     def text(self) -> str | None:
@@ -78,11 +81,11 @@ class Zygote:
         other.close()
         assert self.boss.recv(5) == b"ready"
 
-    def fork(self, cwd: Path, env: dict[str, str], *, merged: bool = False) -> "Context":
+    def fork(self, cwd: Path, env: dict[str, str], *, merged: bool = False, memory_bytes: int = 0) -> "Context":
         control, theirs = socket.socketpair()
         out, out_end = os.pipe()
         err, err_end = (os.dup(out), os.dup(out_end)) if merged else os.pipe()
-        request = json.dumps({"cwd": str(cwd), "env": env}).encode()
+        request = json.dumps({"cwd": str(cwd), "env": env, "memory_bytes": memory_bytes}).encode()
         socket.send_fds(self.boss, [request], [theirs.fileno(), out_end, err_end])
         pid = int(self.boss.recv(32))
         theirs.close()
@@ -151,11 +154,17 @@ class Context:
                 start += part["size"]
             assert start == len(frame.payload)
             outcome.dropped += header["dropped"]
+            if "display_id" in header:
+                outcome.displays.append((header["display_id"], header["update"]))
             if header["main"]:
                 assert outcome.main is None
                 outcome.main = parts
             else:
                 outcome.results.append(parts)
+        elif header["event"] == "cleared":
+            outcome.cleared.append(header["wait"])
+            if header["answer"]:
+                frames.send(self.control, {"op": "cleared"})
         elif header["event"] == "error":
             outcome.error = header | {"value": frame.payload.decode() or header["value"]}
         else:
@@ -181,8 +190,8 @@ class Forge:
             "MPLCONFIGDIR": "/tmp/.matplotlib",
         }
 
-    def __call__(self, *, merged: bool = False) -> Context:
-        self.made.append(self.zygote.fork(self.workspace, self.env, merged=merged))
+    def __call__(self, *, merged: bool = False, memory_bytes: int = 0) -> Context:
+        self.made.append(self.zygote.fork(self.workspace, self.env, merged=merged, memory_bytes=memory_bytes))
         return self.made[-1]
 
 

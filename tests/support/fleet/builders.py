@@ -43,6 +43,9 @@ def a_sandbox(state=State.WARM, **changes):
     )
     if state in {State.CLAIMED, State.RECOVERING}:
         sandbox = replace(sandbox, claim=a_claim(), bound=True, lease_expires=NOW + 300)
+    if state in {State.SUSPENDING, State.SUSPENDED, State.RESUMING}:
+        asleep = {"running": state is not State.SUSPENDED, "suspended_until": NOW + 3600}
+        sandbox = replace(sandbox, claim=a_claim(), bound=True, **asleep)
     if state is State.RECOVERING:
         sandbox = replace(sandbox, running=False, replace_at=NOW, crashes=1, restarts=1, last_restart_reason="Crashed")
     return replace(sandbox, **changes)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from dataclasses import replace
 
 import grpc
@@ -10,9 +9,9 @@ from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
 from sandfleet_api.executor.v1.port_pb2 import TunnelEnd
 from sandfleet_api.fleet.v1 import gateway_pb2 as pb
 from sandfleet_api.fleet.v1.gateway_pb2_grpc import GatewayServiceStub
-from sandfleet_operator.fleet.certificates import GATEWAY, PortCertificate, write_identity
 from sandfleet_operator.fleet.gateway import serve
-from sandfleet_operator.fleet.gateway.identity import Identity
+from sandfleet_operator.fleet.gateway.fleet_link import FleetLink
+from sandfleet_operator.fleet.gateway.identity import NAME, Identity
 from sandfleet_operator.fleet.gateway.routes import FleetRoutes
 from sandfleet_operator.fleet.gateway.tunnels import Bounds, Tunnels
 from sandfleet_operator.fleet.kubernetes.serve import Options, listen
@@ -104,7 +103,7 @@ class GatewayBed:
     async def listen(self, routes, bounds):
         """Another gateway than before, on another port."""
         self.tunnels = Tunnels(routes, bounds)
-        options = serve.Options(folder=self.folder, fleet="", port=0)
+        options = serve.Options(fleet="", credentials=self.folder, port=0)
         self.server, self.port = await serve.listen(self.tunnels, self.identity.server_credentials(), options)
 
     async def restart(self, **changes):
@@ -128,7 +127,7 @@ class GatewayBed:
 
     def stub(self):
         credentials = grpc.ssl_channel_credentials(self.world.signing.authority.pem)
-        options = (("grpc.ssl_target_name_override", GATEWAY), ("grpc.use_local_subchannel_pool", 1))
+        options = (("grpc.ssl_target_name_override", NAME), ("grpc.use_local_subchannel_pool", 1))
         channel = grpc.aio.secure_channel(f"127.0.0.1:{self.port}", credentials, options=options)
         self.channels.append(channel)
         return GatewayServiceStub(channel)
@@ -180,15 +179,25 @@ async def fleet_world(signing=None):
             await server.stop(0)
 
 
+def as_the_gateway(world, folder):
+    """The folder, with what the gateway's pod has in it; its account may ask for a certificate."""
+    (folder / "ca.crt").write_bytes(world.signing.authority.pem)
+    (folder / "token").write_text("gateway-token\n")
+    world.kube.knows("gateway-token", "gateway")
+    world.kube.allowed.add(("gateway", "create/gateway", SYSTEM, ""))
+    return folder
+
+
 @contextlib.asynccontextmanager
 async def gateway_bed(folder, bounds=QUICK, routes=None, signing=None, **changes):
     """`routes` stands in for the fleet."""
     async with fleet_world(signing) as world:
-        write_identity(folder, PortCertificate(world.signing, (GATEWAY,), time.time).shown())
-        identity = Identity(folder, f"127.0.0.1:{world.port}")
-        await identity.wait()
+        fleet = FleetLink(f"localhost:{world.port}", folder / "ca.crt")
+        identity = Identity(fleet, as_the_gateway(world, folder))
+        await identity.obtain()
         made = GatewayBed(world, identity, folder)
-        await made.listen(routes or FleetRoutes(identity.stub), replace(bounds, **changes))
+        made.fleet = fleet
+        await made.listen(routes or FleetRoutes(fleet), replace(bounds, **changes))
         try:
             yield made
         finally:
@@ -197,4 +206,4 @@ async def gateway_bed(folder, bounds=QUICK, routes=None, signing=None, **changes
             await made.server.stop(0)
             for executor in made.executors:
                 await executor.stop()
-            await identity.close()
+            await fleet.close()

@@ -167,6 +167,7 @@ def templates(draw) -> TemplateSpec:
         limits=either(draw, TEMPLATE_LIMITS, LIMITS),
         workspace=Workspace(draw(st.sampled_from([MIB, GIB, 10 * GIB])), draw(CLASSES), draw(RETENTIONS)),
         envs=draw(ENVS),
+        mounts=either(draw, {}, st.just({"/app": "", "/logs": "out/logs"})),
         secret_envs=either(draw, (), st.just((SecretEnv("tokens"), SecretEnv("more", "MORE_", optional=True)))),
         egress=draw(EGRESS),
         contracts=either(draw, tuple(Contract), st.lists(CONTRACTS, min_size=1, unique=True).map(tuple)),
@@ -187,6 +188,7 @@ def specs(draw, template: TemplateSpec) -> SandboxSpec:
         resources=either(draw, Resources(), st.just(template.resources) | resources(lowest=0)),
         limits=either(draw, Limits(), LIMITS),
         envs=draw(ENVS),
+        mounts=either(draw, {}, st.sampled_from([{"/app": "mine"}, {"/home/user": "."}, {"/app/inner": ""}])),
         egress=draw(
             st.none() | st.just(template.egress) | parts_of(template.egress) | parts_of(template.egress) | EGRESS
         ),

@@ -24,6 +24,8 @@ QUANTITY = re.compile(
 )
 MATCHES = re.compile(r"self\.matches\('(.*)\$'\)( && !self\.contains\('//'\))?")
 LISTED = re.compile(r"!isCIDR\(self\) \|\| !\[(.*)\]\.exists\(one, cidr\(one\)\.containsCIDR\(self\)\)")
+SYSTEM = "bin|boot|dev|etc|lib|lib32|lib64|libx32|proc|run|sbin|sys|tmp|usr|workspace|opt/sandfleet"
+MOUNTED_OVER_SYSTEM = f"!self.matches('^/({SYSTEM})(/|$)') && self != '/opt'"
 LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 SUBDOMAIN = rf"{LABEL}(\.{LABEL}){{0,3}}"
 EXCEPT = (
@@ -111,7 +113,8 @@ class _Schemas:
         if how == "map":
             (key,) = schema["x-kubernetes-list-map-keys"]
             few["unique_by"] = lambda one: one[key]
-            many = item.map(lambda one: [{**one, key: f"a{number}"} for number in range(most)])
+            sign = "/" if key == "path" else ""
+            many = item.map(lambda one: [{**one, key: f"{sign}a{number}"} for number in range(most)])
         usually = st.lists(item, **few)
         return _one_in(16).flatmap(lambda full: many if full else usually)
 
@@ -188,6 +191,7 @@ RULES: Mapping[str, Callable[[Any], bool]] = {
     "!format.dns1123Subdomain().validate(self).hasValue()": lambda text: (
         len(text) <= 253 and bool(re.fullmatch(SUBDOMAIN.replace("{0,61}", "*").replace("{0,3}", "*"), text))
     ),
+    MOUNTED_OVER_SYSTEM: lambda path: path != "/opt" and not re.match(rf"/({SYSTEM})(/|\Z)", path),
     "has(self.templateRef) != has(self.inline)": lambda spec: ("templateRef" in spec) != ("inline" in spec),
     "!has(self.poolRef) || !has(self.inline)": lambda spec: "poolRef" not in spec or "inline" not in spec,
     "!has(self.maxSize) || self.maxSize >= self.replicas": lambda pool: (

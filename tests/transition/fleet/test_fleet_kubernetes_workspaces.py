@@ -204,7 +204,19 @@ async def test_a_claim_without_limits_leaves_them_to_the_template(world):
     fleet = await world.fleet()
     await world.claim(fleet)
     await world.until(world.objects)
-    assert not {"executionLimits", "resources", "workspace"} & set(world.objects()[0]["spec"])
+    assert not {"executionLimits", "resources", "workspace", "mounts"} & set(world.objects()[0]["spec"])
+
+
+async def test_the_mounts_of_a_claim_are_in_its_object_and_survive_the_fleet(world):
+    first = await world.fleet()
+    mounts = {"/app": "", "/logs": "out/logs"}
+    await world.claim(first, mounts=mounts)
+    await world.until(world.objects)
+    (made,) = world.objects()
+    assert made["spec"]["mounts"] == [{"path": "/app"}, {"path": "/logs", "folder": "out/logs"}]
+    await world.kill(first)
+    second = await world.fleet()
+    assert (await world.claim(second)).claim.mounts == mounts
 
 
 async def test_a_record_of_an_older_fleet_keeps_its_meaning(world):

@@ -167,7 +167,9 @@ class Story:
         session = self._one(number)
         if session is not None and session.ref in self.world.cluster.objects:
             dropped = {names.BOUND_POD: None, names.CLAIM: None}
-            await self.world.user.merge(session.ref, {"metadata": {"annotations": dropped}})
+            # It may go at the same moment.
+            with suppress(kube.NotFound):
+                await self.world.user.merge(session.ref, {"metadata": {"annotations": dropped}})
 
     async def copycat(self, number: int) -> None:
         """A sandbox with the name of a pod that is there. It may wait for ever, and gets nothing of the pod's."""

@@ -47,13 +47,14 @@ def test_the_fleet_gets_the_pods_identity(monkeypatch, tmp_path):
     assert entry.main(["fleet", "--settings", str(tmp_path / "none")]) == 2
 
 
-def test_the_gateway_gets_its_folder_and_its_bounds(monkeypatch, tmp_path):
+def test_the_gateway_gets_its_credentials_and_its_bounds(monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr(gateway, "serve", lambda options: seen.append(options) or 0)
-    words = ["gateway", "--folder", str(tmp_path), "--health-port", "2", "--max-tunnels", "9"]
+    monkeypatch.setenv("SANDFLEET_NAMESPACE", "ours")
+    words = ["gateway", "--credentials", str(tmp_path), "--health-port", "2", "--max-tunnels", "9"]
     assert entry.main([*words, "--max-tunnels-per-caller", "3"]) == 0
-    bounds = Bounds(total=9, per_caller=3)
-    assert seen == [gateway.Options(folder=tmp_path, fleet="127.0.0.1:8443", health_port=2, bounds=bounds)]
+    bounds, fleet = Bounds(total=9, per_caller=3), "sandfleet-fleet.ours.svc:8443"
+    assert seen == [gateway.Options(fleet=fleet, credentials=tmp_path, health_port=2, bounds=bounds)]
 
 
 def test_a_missing_or_unknown_command_is_wrong_usage(capsys):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.link import receive
-from sandfleet._wire.status import to_claim_error
+from sandfleet._wire.status import to_claim_error, to_resume_error
 from sandfleet.errors import ProtocolError
 from sandfleet.values.fleet import FLEET_UNAVAILABLE, OnQueued, Queued
 from sandfleet.values.options import DEFAULT_LEASE, DEFAULT_MAX_WAIT, CreateOptions
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from sandfleet._fleets.connection import FleetConnection, Stub
     from sandfleet._wire.link import Metadata
 
-    Call = api.aio.UnaryStreamCall[api.fleet.ClaimRequest, api.fleet.ClaimResponse]
+Request = TypeVar("Request", "api.fleet.ClaimRequest", "api.fleet.ResumeRequest")
+Response = TypeVar("Response", "api.fleet.ClaimResponse", "api.fleet.ResumeResponse")
 
 DEFAULT_TEMPLATE = "python"
 # How much longer than its wait a claim may take, in seconds: a cold start that has begun may end.
@@ -52,7 +54,13 @@ def claim_request(template: str, options: CreateOptions, isolation: Isolation) -
         name=options.get("name", ""),
         contract=options.get("contract", ""),
         egress=convert.egress_number(options.get("egress")),
+        mounts=_mounts(options.get("mounts") or {}),
     )
+
+
+def _mounts(wished: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """Path → folder; the fleet takes an empty folder for the one of the same path."""
+    return dict(wished) if isinstance(wished, Mapping) else dict.fromkeys(wished, "")
 
 
 async def claim(
@@ -65,6 +73,32 @@ async def claim(
     Raises ClaimError, UnavailableError when no fleet answers within the request's `max_wait`, and what `on_queued`
     raises.
     """
+    try:
+        return (await _served(connection, request, lambda stub: stub.Claim, on_queued)).bound
+    except api.aio.AioRpcError as error:
+        raise to_claim_error(error) from error
+
+
+async def resume(
+    connection: FleetConnection, request: api.fleet.ResumeRequest, on_queued: OnQueued | None
+) -> api.fleet.ResumeResponse:
+    """Take a suspended session on; return the last answer, which has `bound`.
+
+    Raises SandboxEnded, ClaimError, UnavailableError when no fleet answers within the request's `max_wait`.
+    """
+    try:
+        return await _served(connection, request, lambda stub: stub.Resume, on_queued)
+    except api.aio.AioRpcError as error:
+        raise to_resume_error(error) from error
+
+
+async def _served(
+    connection: FleetConnection,
+    request: Request,
+    method: Callable[[Stub], api.aio.UnaryStreamMultiCallable[Request, Response]],
+    on_queued: OnQueued | None,
+) -> Response:
+    """Send a request that waits, again after a broken connection; return the answer that has `bound`."""
     clock = asyncio.get_running_loop().time
     max_wait = request.max_wait.ToNanoseconds() / 1e9
     deadline = clock() + max_wait
@@ -74,15 +108,15 @@ async def claim(
         if inspect.isawaitable(answer):
             await answer
 
-    async def attempt(stub: Stub, metadata: Metadata) -> api.fleet.Bound:
+    async def attempt(stub: Stub, metadata: Metadata) -> Response:
         left = max(0.0, deadline - clock())
         request.max_wait.FromNanoseconds(round(left * 1e9))
-        call = stub.Claim(request, metadata=metadata, timeout=left + _MARGIN)
+        call = method(stub)(request, metadata=metadata, timeout=left + _MARGIN)
         try:
             while (response := await receive(call)) is not None:
                 if response.WhichOneof("event") == "bound":
                     _read_to_the_end(call)
-                    return response.bound
+                    return response
                 if response.WhichOneof("event") == "queued":
                     await tell(convert.queued(response.queued))
         except BaseException:  # The caller waits no longer: the fleet undoes the claim.
@@ -90,13 +124,10 @@ async def claim(
             raise
         raise ProtocolError("cannot claim a sandbox: the fleet ended the claim without an answer", reason="NoEnd")
 
-    try:
-        return await connection.call(attempt, max_wait, lambda: tell(Queued(0, None, FLEET_UNAVAILABLE)))
-    except api.aio.AioRpcError as error:
-        raise to_claim_error(error) from error
+    return await connection.call(attempt, max_wait, lambda: tell(Queued(0, None, FLEET_UNAVAILABLE)))
 
 
-def _read_to_the_end(call: Call) -> None:
+def _read_to_the_end(call: api.aio.UnaryStreamCall[Request, Response]) -> None:
     """Let the fleet end the stream: if the client dropped the call earlier, it would look as if the caller had gone."""
 
     async def read() -> None:

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 from sandfleet._fleets import port_forward
 from sandfleet.errors import UnavailableError
 
-SERVICE = "sandfleet-fleet"
+# The Services of fleet and gateway. Certificates have these names.
+SERVICE, GATEWAY = "sandfleet-fleet", "sandfleet-gateway"
 PORT, GATEWAY_PORT = 8443, 8444
 AUDIENCE = "sandfleet"
 # Values of SANDFLEET_FLEET other than HOST:PORT.
@@ -254,13 +255,12 @@ def _reach(kubectl: str, system: str, endpoint: _Endpoint, place: Callable[..., 
     if way == DIRECT or not endpoint.pod:
         return place(endpoint.address)
 
-    def forward(port: int) -> str:
-        return port_forward.address(kubectl, system, endpoint.pod, port)
-
-    gateway = partial(forward, GATEWAY_PORT)
+    forward = partial(port_forward.address, kubectl, system)
+    gateway = partial(forward, f"service/{GATEWAY}", GATEWAY_PORT)
     if way != TUNNEL and _answers(endpoint.address):
         return place(endpoint.address, gateway=gateway)
-    return place(forward(endpoint.port), gateway=gateway, forwarded=True)
+    # A pod, not the Service: only one of them leads.
+    return place(forward(f"pod/{endpoint.pod}", endpoint.port), gateway=gateway, forwarded=True)
 
 
 def _answers(address: str) -> bool:
@@ -302,8 +302,8 @@ def _endpoint(slices: dict[str, Any], system: str, avoid: str) -> _Endpoint:
         if (endpoint.get("conditions") or {}).get("ready") is not False and endpoint.get("addresses")
     ]
     if ready:
-        pod = port_forward.pod_at(avoid)
-        others = (one for one in ready if one.address != avoid and not (pod and one.pod == pod))
+        target = port_forward.target_of(avoid)
+        others = (one for one in ready if one.address != avoid and target != f"pod/{one.pod}")
         return next(others, ready[0])
     raise _error(
         f"Service {SERVICE} in namespace {system} has no ready pod; see `kubectl get pods -n {system}`, or name another"
@@ -342,8 +342,17 @@ def _kubectl(program: str, *arguments: str) -> str:
     if done.returncode:
         # The lines before the last one are its attempts.
         said = done.stderr.strip().rpartition("\n")[2][:_SAID_LIMIT]
-        raise _error(f"`kubectl {' '.join(arguments)}` failed: {said}", "KubectlFailed")
+        raise _error(f"`kubectl {' '.join(arguments)}` failed: {said}{_advice(said)}", "KubectlFailed")
     return done.stdout
+
+
+def _advice(said: str) -> str:
+    """Say what to do where kubectl's own words do not."""
+    if "current-context" in said or "localhost:8080" in said:
+        return "; kubectl knows no cluster: set KUBECONFIG, or choose a context with `kubectl config use-context`"
+    if '"sandfleet-ca" not found' in said:
+        return "; Sandfleet is not installed there, or in another namespace: name it with SANDFLEET_NAMESPACE"
+    return ""
 
 
 def _read(path: Path, what: str) -> bytes:

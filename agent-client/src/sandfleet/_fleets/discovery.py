@@ -16,6 +16,7 @@ from sandfleet.values.sandbox import Isolation
 
 if TYPE_CHECKING:
     from sandfleet.values.sandbox import SandboxInfo
+    from sandfleet.values.suspension import Suspension
 
 # How long another process's fleet may take to answer while sandboxes are looked for, in seconds.
 _LOOK_TIMEOUT = 3.0
@@ -87,6 +88,14 @@ async def kill_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None) -> bool:
     except SandboxEnded:
         return False
     return await fleet.release(sandbox_id)
+
+
+async def suspend_sandbox(
+    sandbox_id: str, *, force: bool, timeout: float | None, fleet: AsyncFleet | None
+) -> Suspension:
+    """Suspend a session by its id. Raises SandboxEnded, PreconditionFailed."""
+    fleet = fleet or await find_fleet_of(sandbox_id)
+    return await fleet.suspend(sandbox_id, force=force, timeout=timeout)
 
 
 async def describe_sandbox(sandbox_id: str, *, fleet: AsyncFleet | None) -> SandboxInfo:

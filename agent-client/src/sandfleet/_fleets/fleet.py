@@ -16,6 +16,7 @@ from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.relay import Relay, Relays
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
+from sandfleet._wire.convert import suspension as suspensions
 from sandfleet._wire.link import Link
 from sandfleet._wire.status import to_fleet_error
 from sandfleet.errors import SandboxEnded
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
     from sandfleet._fleets.cluster import Place
     from sandfleet.values.fleet import Bound, OnQueued, PoolInfo, SandboxChange
     from sandfleet.values.sandbox import SandboxInfo
+    from sandfleet.values.suspension import Resumption, Suspension
 
 _RPC_TIMEOUT = 30.0
+# Variables are saved before the answer.
+_SUSPEND_TIMEOUT = 120.0
 # How long a call other than a claim waits for a fleet that is away, in seconds.
 _PATIENCE = 10.0
 _LIST_LIMIT = 100_000
@@ -191,9 +195,18 @@ class AsyncFleet:
         return await self.get_within(sandbox_id, _RPC_TIMEOUT)
 
     @checked
-    async def release(self, sandbox_id: str) -> bool:
-        """End a sandbox. Returns whether it existed; releasing an ended sandbox is no error."""
-        request = api.fleet.ReleaseRequest(sandbox_id=sandbox_id)
+    async def suspend(self, sandbox_id: str, *, force: bool = False, timeout: float | None = None) -> Suspension:
+        """Suspend a session by its id, as `Sandbox.suspend` does."""
+        request = api.fleet.SuspendRequest(sandbox_id=sandbox_id, force=force, timeout=convert.seconds(timeout))
+        return suspensions.suspension(await self._call("Suspend", request, _SUSPEND_TIMEOUT))
+
+    @checked
+    async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool:
+        """End a sandbox. Returns whether it existed; releasing an ended sandbox is no error.
+
+        `unless_suspended` leaves a suspended session as it is, and returns False then.
+        """
+        request = api.fleet.ReleaseRequest(sandbox_id=sandbox_id, unless_suspended=unless_suspended)
         try:
             return bool((await self._call("Release", request, _RPC_TIMEOUT)).released)
         except SandboxEnded:
@@ -215,6 +228,10 @@ class AsyncFleet:
         """Return the way to a sandbox's executor if its own address cannot be reached from here."""
         return self._relays.to(sandbox_id, access)
 
+    async def check_gateway(self) -> None:
+        """Ask the gateway, and the fleet behind it. Raises SandfleetError unless both answer."""
+        await self._relays.check()
+
     async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
         """Renew the lease for so many seconds (None: as at the claim), and get a new token. Raises SandboxEnded."""
         request = api.fleet.RenewRequest(sandbox_id=sandbox_id, lease=convert.seconds(lease))
@@ -232,6 +249,17 @@ class AsyncFleet:
         await self._relays.look(bound.access)
         link = Link(self, bound.sandbox, bound.access, rpc_timeout=rpc_timeout)
         return link, convert.bound(bound)
+
+    async def open_resumed(
+        self, sandbox_id: str, *, max_wait: float, rpc_timeout: float, on_queued: OnQueued | None = None
+    ) -> tuple[Link, Bound, Resumption]:
+        """Take a suspended session on, and open it. Raises SandboxEnded, ClaimError, UnavailableError."""
+        request = api.fleet.ResumeRequest(sandbox_id=sandbox_id, max_wait=convert.seconds(max_wait))
+        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+            answer = await claim.resume(self._connection, request, on_queued)
+        bound = answer.bound
+        link = Link(self, bound.sandbox, bound.access, rpc_timeout=rpc_timeout)
+        return link, convert.bound(bound), suspensions.resumption(answer)
 
     def _in(self, namespace: str | None) -> str:
         return self._namespace if namespace is None else namespace

@@ -1,4 +1,4 @@
-"""Ports of a pod on this machine, by `kubectl port-forward`: one child program for each port, shared by the process."""
+"""Ports of pods on this machine, by `kubectl port-forward`: one child program for each port, shared by the process."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _KEEPER = '"$@" & exec >&- 2>&-; read -r _; kill "$!" 2>/dev/null'
 class PortForward:
     """A running `kubectl port-forward`."""
 
-    def __init__(self, kubectl: str, namespace: str, pod: str, port: int) -> None:
-        """Start it, and wait until it listens. Raises UnavailableError."""
-        self.pod = pod
+    def __init__(self, kubectl: str, namespace: str, target: str, port: int) -> None:
+        """Start it, and wait until it listens. `target` is "pod/NAME" or "service/NAME". Raises UnavailableError."""
+        self.target = target
         self.address = ""
         self._last: deque[bytes] = deque(maxlen=3)
         self._told = threading.Event()
-        words = ["port-forward", "--namespace", namespace, "--address", "127.0.0.1", f"pod/{pod}", f":{port}"]
+        words = ["port-forward", "--namespace", namespace, "--address", "127.0.0.1", target, f":{port}"]
         try:
             self._process = subprocess.Popen(
                 ["sh", "-c", _KEEPER, "sh", kubectl, *words],
@@ -99,20 +99,23 @@ _lock = threading.Lock()
 _running: dict[_Key, PortForward] = {}
 
 
-def address(kubectl: str, namespace: str, pod: str, port: int) -> str:
-    """Return where a port of a pod is on this machine: "127.0.0.1:PORT". It may block. Raises UnavailableError."""
-    key = (kubectl, os.environ.get("KUBECONFIG"), namespace, pod, port)
+def address(kubectl: str, namespace: str, target: str, port: int) -> str:
+    """Return where a port of a pod or a service is on this machine: "127.0.0.1:PORT".
+
+    It may block. Raises UnavailableError.
+    """
+    key = (kubectl, os.environ.get("KUBECONFIG"), namespace, target, port)
     with _lock:
         for other in [each for each, one in _running.items() if not one.alive]:
             _running.pop(other).stop()
         if key not in _running:
-            _running[key] = PortForward(kubectl, namespace, pod, port)
+            _running[key] = PortForward(kubectl, namespace, target, port)
         return _running[key].address
 
 
-def pod_at(found: str) -> str:
-    """Return the pod that an address of this machine leads to; "" if it is none of ours."""
-    return next((one.pod for one in list(_running.values()) if one.address == found), "")
+def target_of(found: str) -> str:
+    """Return what an address of this machine leads to; "" if it is none of ours."""
+    return next((one.target for one in list(_running.values()) if one.address == found), "")
 
 
 def stop() -> None:

@@ -16,18 +16,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandfleet._fleets.cluster import GATEWAY
 from sandfleet._wire import api
 from sandfleet._wire.channel import open_channel
 from sandfleet._wire.pipe import Listener, Pipe, connect
 from sandfleet._wire.status import detail, to_fleet_error
-from sandfleet.errors import SandfleetError, UnavailableError
+from sandfleet.errors import InvalidArgument, SandfleetError, UnavailableError
 
 if TYPE_CHECKING:
     from sandfleet._fleets.connection import FleetConnection
     from sandfleet._wire.link import Metadata
 
-# The name in the gateway's certificate.
-GATEWAY = "sandfleet-gateway"
 # Seconds that an executor may take to accept a connection, and for which one that did not is not asked again.
 _DIRECT_TIMEOUT, _DIRECT_PAUSE = 1.0, 30.0
 _OPEN_TIMEOUT = 20.0
@@ -89,6 +88,12 @@ class Relays:
                 reason="GatewaySilent",
                 retryable=True,
             ) from error
+
+    async def check(self) -> None:
+        """Raise SandfleetError unless the gateway answers, and the fleet behind it."""
+        with suppress(InvalidArgument):
+            # No sandbox has this id: the fleet refuses it, which is an answer.
+            await self.open("-")
 
     async def token(self) -> str:
         """Return the caller's token of now. Raises UnavailableError."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Files:
-    """Files of one sandbox. Paths are relative to /workspace, or absolute: below /workspace and /tmp for
-    everything, elsewhere (as in /etc and /usr) to read what the sandbox's user may read.
+    """Files of one sandbox. Paths are relative to /workspace, or absolute: below /workspace, /tmp and the sandbox's
+    mounts for everything, elsewhere (as in /etc and /usr) to read what the sandbox's user may read.
 
     Errors are FileError's: FileNotFound, IsADirectory, NotADirectory, FilePermission, InvalidPath, NoSpace, …
     """

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandfleet._fleets.fleet import AsyncFleet
     from sandfleet.values.fleet import PoolInfo, SandboxChange
     from sandfleet.values.sandbox import Isolation, SandboxInfo
+    from sandfleet.values.suspension import Suspension
 
 
 class Fleet:
@@ -114,6 +115,13 @@ class Fleet:
         """Describe a sandbox. Raises SandboxEnded."""
         return run(self.as_async.get(sandbox_id))
 
-    def release(self, sandbox_id: str) -> bool:
-        """End a sandbox. Returns whether it existed; releasing an ended sandbox is no error."""
-        return run(self.as_async.release(sandbox_id))
+    def suspend(self, sandbox_id: str, *, force: bool = False, timeout: float | None = None) -> Suspension:
+        """Suspend a session by its id, as `Sandbox.suspend` does."""
+        return run(self.as_async.suspend(sandbox_id, force=force, timeout=timeout))
+
+    def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool:
+        """End a sandbox. Returns whether it existed; releasing an ended sandbox is no error.
+
+        `unless_suspended` leaves a suspended session as it is, and returns False then.
+        """
+        return run(self.as_async.release(sandbox_id, unless_suspended=unless_suspended))

@@ -25,10 +25,20 @@ if TYPE_CHECKING:
     from sandfleet.values.environment import Environment
     from sandfleet.values.execution import Context, Execution
     from sandfleet.values.fleet import Bound
-    from sandfleet.values.options import CodeOptions, ContextOptions, CreateOptions, ListenOptions
+    from sandfleet.values.options import CodeOptions, ContextOptions, CreateOptions, ListenOptions, ResumeOptions
     from sandfleet.values.sandbox import SandboxInfo
+    from sandfleet.values.suspension import Resumption, Suspension
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
+
+
+def _suspend(
+    sandbox_id: str, *, force: bool = False, timeout: float | None = None, fleet: Fleet | None = None
+) -> Suspension:
+    """Suspend the session of this id, wherever `connect` finds it. Raises SandboxEnded, PreconditionFailed."""
+    from sandfleet.sandbox import _suspend as original
+
+    return run(original(sandbox_id, force=force, timeout=timeout, fleet=unwrap(fleet, "as_async")))
 
 
 def _kill(sandbox_id: str, *, fleet: Fleet | None = None) -> bool:
@@ -58,8 +68,8 @@ class Sandbox:
 
     The lease is renewed while this object runs code or a command. As a context manager, and in this process's own
     fleet, it is renewed as long as the object lives. At the end of a `with` block the object kills the sandbox if it
-    created it; if it connected to it, it only closes the connection. When the executor is replaced, calls continue with
-    the new one; an execution that was running ends with the outcome `lost`.
+    created or resumed it, unless it is suspended; if it connected to it, it only closes the connection. When the
+    executor is replaced, calls continue with the new one; an execution that was running ends with the outcome `lost`.
     """
 
     def __init__(self, original: AsyncSandbox) -> None:
@@ -114,7 +124,7 @@ class Sandbox:
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
                   (if SANDFLEET_FLEET names one, a `pool` or `namespace` is asked for, or this pod has a client's
                   volume), else this process's own. `sandfleet._fleets.discovery.default_fleet` has the rule.
-        options   see `CreateOptions`: pool, namespace, timeout, envs, labels, limits, max_wait, autosave, …
+        options   see `CreateOptions`: pool, namespace, timeout, envs, mounts, labels, limits, max_wait, autosave, …
 
         Raises ClaimError when the fleet has none in time (its reason says why), AccessDenied, AuthenticationError,
         InvalidArgument, UnavailableError when no fleet answers.
@@ -163,6 +173,24 @@ class Sandbox:
         )
 
     @classmethod
+    def resume(cls, sandbox_id: str, *, fleet: Fleet | None = None, **options: Unpack[ResumeOptions]) -> Self:
+        """Take a suspended session on: its files, its contexts with their variables, its services.
+
+        The id is the same, the executor is a new one. `resumption` says what has come back. The object owns the session
+        as `create`'s does: the end of its `with` block kills it. A session that is not suspended is opened as it is.
+        `options` are in `ResumeOptions`: max_wait, on_queued, timeout, …
+
+        Raises SandboxEnded when there is no such session, ClaimError when it has no place in time, AccessDenied,
+        UnavailableError.
+        """
+        from sandfleet.sandbox import AsyncSandbox
+
+        relay = Relay()
+        return cls(
+            run(AsyncSandbox.resume(sandbox_id, fleet=unwrap(fleet, "as_async"), **relay.wrap_options(options)), relay)
+        )
+
+    @classmethod
     def list(
         cls, label_selector: str = "", *, namespace: str | None = None, fleet: Fleet | None = None
     ) -> list[SandboxInfo]:
@@ -185,63 +213,10 @@ class Sandbox:
         """How the claim was served: `warm` or not, and the state of `egress`. None after `connect`."""
         return self._async.bound
 
-    def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
-        """Run one cell and return its outcome, whatever the code does.
-
-        `options` are in `CodeOptions`: context, language, timeout, envs, on_stdout, on_result, output_limit, …
-
-        Raises only before the execution is accepted: SandboxEnded, UnavailableError, NotFoundError (no such context),
-        AlreadyExistsError (another execution has the id), InvalidArgument, LimitReached. After that, a failure of the
-        platform is the outcome `lost`. Cancelling the call interrupts the code.
-        """
-        relay = Relay()
-        return run(self._async.run_code(code, **relay.wrap_options(options)), relay)
-
-    def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:
-        """Follow a cell from its start to its end, and return its outcome as `run_code` does.
-
-        This or another process started it; it may be running or have ended, also under an earlier executor. Cancelling
-        the call leaves the cell running. `listeners` are in `ListenOptions`.
-
-        Raises NotFoundError when no cell has the id, or its output is no longer stored, SandboxEnded, UnavailableError.
-        """
-        relay = Relay()
-        return run(self._async.attach(execution_id, **relay.wrap_options(listeners)), relay)
-
-    def create_context(self, context_id: str | None = None, **options: Unpack[ContextOptions]) -> Context:
-        """Start another interpreter; None generates its id. `options` are in `ContextOptions`: language, cwd, …
-
-        Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
-        """
-        return run(self._async.create_context(context_id, **options))
-
-    def fork_context(
-        self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
-    ) -> tuple[Context, ...]:
-        """Copy a context `count` times in milliseconds, with its variables, imports and working directory.
-
-        The copies share memory until they write to it. `random` and NumPy's global generators are seeded anew in each.
-        Waits for a running cell to end; makes all copies or none. `context_ids` names them; None generates names.
-        Raises PreconditionFailed (ThreadsRunning: only the main thread can be copied), NotFoundError,
-        AlreadyExistsError, InvalidArgument, LimitReached.
-        """
-        return run(self._async.fork_context(context, count, context_ids=context_ids))
-
-    def list_contexts(self) -> tuple[Context, ...]:
-        """List the contexts, the default one first if no cell has used it yet."""
-        return run(self._async.list_contexts())
-
-    def restart_context(self, context: str | Context = "default") -> Context:
-        """End the interpreter of a context and start a new one. Raises NotFoundError."""
-        return run(self._async.restart_context(context))
-
-    def delete_context(self, context: str | Context) -> None:
-        """End a context with all its processes. Deleting a context that does not exist is no error."""
-        return run(self._async.delete_context(context))
-
-    def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
-        """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
-        return run(self._async.interrupt(context, grace=grace))
+    @property
+    def resumption(self) -> Resumption | None:
+        """What has come back of the suspended session. None except after `resume`."""
+        return self._async.resumption
 
     def __enter__(self) -> Self:
         run(self._async.__aenter__())
@@ -249,6 +224,21 @@ class Sandbox:
 
     def __exit__(self, *_: object) -> None:
         return run(self._async.__aexit__(*_))
+
+    @also_by_id(_suspend)
+    def suspend(self, *, force: bool = False, timeout: float | None = None) -> Suspension:
+        """End the processes and keep the session: files, variables, contexts, declared services, and what it was made
+        with. `Sandbox.resume(sandbox_id)` takes it on; until then it holds no place, and its lease rests.
+
+        force    end running executions, commands, terminals and connections, and go without what cannot be saved.
+                 Otherwise they refuse it: PreconditionFailed with the reason ExecutionRunning, ConnectionOpen, …
+        timeout  seconds after which a suspended session ends; None means as long as its fleet allows.
+
+        The end of a `with` block leaves a suspended session as it is. Raises SandboxEnded, PreconditionFailed
+        (WorkspaceEphemeral: on a cluster, its files would end with its pod), LimitReached, UnavailableError. The class
+        has the same call by id: `Sandbox.suspend(sandbox_id)`.
+        """
+        return run(self._async.suspend(force=force, timeout=timeout))
 
     @also_by_id(_kill)
     def kill(self) -> bool:
@@ -320,3 +310,61 @@ class Sandbox:
     def health(self) -> Health:
         """Return whether the sandbox can run code now. If it cannot be reached, it is not ready: nothing is raised."""
         return run(self._async.health())
+
+    def run_code(self, code: str, **options: Unpack[CodeOptions]) -> Execution:
+        """Run one cell and return its outcome, whatever the code does.
+
+        `options` are in `CodeOptions`: context, language, timeout, envs, on_stdout, on_result, output_limit, …
+
+        Raises only before the execution is accepted: SandboxEnded, UnavailableError, NotFoundError (no such context),
+        AlreadyExistsError (another execution has the id), InvalidArgument, LimitReached. After that, a failure of the
+        platform is the outcome `lost`. Cancelling the call interrupts the code.
+        """
+        relay = Relay()
+        return run(self._async.run_code(code, **relay.wrap_options(options)), relay)
+
+    def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:
+        """Follow a cell from its start to its end, and return its outcome as `run_code` does.
+
+        This or another process started it; it may be running or have ended, also under an earlier executor. Cancelling
+        the call leaves the cell running. `listeners` are in `ListenOptions`.
+
+        Raises NotFoundError when no cell has the id, or its output is no longer stored, SandboxEnded, UnavailableError.
+        """
+        relay = Relay()
+        return run(self._async.attach(execution_id, **relay.wrap_options(listeners)), relay)
+
+    def create_context(self, context_id: str | None = None, **options: Unpack[ContextOptions]) -> Context:
+        """Start another interpreter; None generates its id. `options` are in `ContextOptions`: language, cwd, …
+
+        Raises AlreadyExistsError, InvalidArgument (unknown language, malformed id), LimitReached.
+        """
+        return run(self._async.create_context(context_id, **options))
+
+    def fork_context(
+        self, context: str | Context = "default", count: int = 1, *, context_ids: Sequence[str] | None = None
+    ) -> tuple[Context, ...]:
+        """Copy a context `count` times in milliseconds, with its variables, imports and working directory.
+
+        The copies share memory until they write to it. `random` and NumPy's global generators are seeded anew in each.
+        Waits for a running cell to end; makes all copies or none. `context_ids` names them; None generates names.
+        Raises PreconditionFailed (ThreadsRunning: only the main thread can be copied), NotFoundError,
+        AlreadyExistsError, InvalidArgument, LimitReached.
+        """
+        return run(self._async.fork_context(context, count, context_ids=context_ids))
+
+    def list_contexts(self) -> tuple[Context, ...]:
+        """List the contexts, the default one first if no cell has used it yet."""
+        return run(self._async.list_contexts())
+
+    def restart_context(self, context: str | Context = "default") -> Context:
+        """End the interpreter of a context and start a new one. Raises NotFoundError."""
+        return run(self._async.restart_context(context))
+
+    def delete_context(self, context: str | Context) -> None:
+        """End a context with all its processes. Deleting a context that does not exist is no error."""
+        return run(self._async.delete_context(context))
+
+    def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
+        """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
+        return run(self._async.interrupt(context, grace=grace))

@@ -9,17 +9,16 @@ from dataclasses import dataclass
 
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
+from sandfleet._wire.results import Results
 from sandfleet.errors import ProtocolError
-from sandfleet.values.execution import CommandOutput, ExecutionError, Gap, Outcome, Result, Stream
+from sandfleet.values.execution import Cleared, CommandOutput, ExecutionError, Gap, Outcome, Result, Stream
 
-Piece = CommandOutput | Result
+Piece = CommandOutput | Result | Cleared
 
 # Of each stream without a limit: far above any template's limit.
 OUTPUT_BOUND = 256 * 1024 * 1024
 # Above the given limit, since an executor may cut at the end of a chunk.
 _OUTPUT_SLACK = 1024 * 1024
-_RESULTS_BOUND = 64 * 1024 * 1024
-_RESULTS_COUNT = 10_000
 _GAPS_COUNT = 1_000
 
 
@@ -38,7 +37,7 @@ class Output:
     def __init__(self, stream: Stream, bound: int, *, keep_bytes: bool) -> None:
         self.stream = stream
         self.gaps: list[Gap] = []
-        self._room = bound
+        self._bound = self._room = bound
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = io.StringIO()
         self._length = 0
@@ -60,6 +59,14 @@ class Output:
         self._room -= len(kept)
         pieces = self._pieces(kept, final=False)
         return pieces if over <= 0 else pieces + self.skip(over, 0)
+
+    def clear(self) -> None:
+        """Forget all text so far."""
+        self.gaps.clear()
+        self._room, self._length, self._text = self._bound, 0, io.StringIO()
+        self._decoder.reset()
+        if self._bytes is not None:
+            self._bytes.clear()
 
     def skip(self, size: int, events: int) -> tuple[CommandOutput, ...]:
         """Note that output is missing here. A character that the gap cut ends here."""
@@ -96,9 +103,10 @@ class EventCollector:
         self.started: api.common.ExecutionStarted | None = None
         self.ending: Ending | None = None
         self.error: ExecutionError | None = None
-        self.results: list[Result] = []
+        self.results = Results()
         self.outputs = {stream: Output(stream, bound, keep_bytes=keep_bytes) for stream in Stream}
-        self._results_room = _RESULTS_BOUND
+        # Whether what comes next clears what was shown.
+        self._clears = False
         self._sequence = 0
         # Bytes of output so far, those in gaps without a stream included: the executor counts the same.
         self.seen_bytes = 0
@@ -125,7 +133,10 @@ class EventCollector:
         match kind:
             case "started":
                 self._start(event.started)
+            case "cleared":
+                return self._clear(wait=event.cleared.wait)
             case "output":
+                self._clear_now()
                 self.seen_bytes += len(event.output.data)
                 return self._output(event.output.stream).add(event.output.data)
             case "gap":
@@ -135,7 +146,8 @@ class EventCollector:
                 output = self._output(gap.stream) if gap.stream else self.outputs[Stream.STDOUT]
                 return output.skip(gap.dropped_bytes, gap.dropped_events)
             case "result":
-                return self._result(event.result)
+                self._clear_now()
+                return (self.results.add(event.result),)
             case "error":
                 self.error = convert.error(event.error)
             case "finished":
@@ -173,18 +185,18 @@ class EventCollector:
             raise ProtocolError(f"cannot take output of stream {number}: there is none", reason="UnknownStream")
         return self.outputs[stream]
 
-    def _result(self, message: api.common.Result) -> tuple[Piece, ...]:
-        size = sum(len(part.data) for part in message.parts)
-        if size > self._results_room or len(self.results) >= _RESULTS_COUNT:
-            message = api.common.Result(
-                is_main_result=message.is_main_result, dropped_bytes=min(message.dropped_bytes + size, 2**64 - 1)
-            )
-            if len(self.results) >= _RESULTS_COUNT:
-                self.results.pop()
-        else:
-            self._results_room -= size
-        self.results.append(convert.result(message))
-        return (self.results[-1],)
+    def _clear(self, *, wait: bool) -> tuple[Piece, ...]:
+        self._clears = True
+        if not wait:
+            self._clear_now()
+        return (Cleared(wait),)
+
+    def _clear_now(self) -> None:
+        if self._clears:
+            self._clears = False
+            self.results.clear()
+            for output in self.outputs.values():
+                output.clear()
 
     def _finish(self, message: api.common.ExecutionFinished) -> tuple[Piece, ...]:
         outcome = convert.outcome(message.outcome)

@@ -17,7 +17,14 @@ from sandfleet._wire.home import Home
 from sandfleet._wire.lease import LeaseKeeper
 from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import detail, never_sent, to_error
-from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, SandfleetError, UnavailableError
+from sandfleet.errors import (
+    PreconditionFailed,
+    RpcTimeout,
+    SandboxEnded,
+    SandboxSuspended,
+    SandfleetError,
+    UnavailableError,
+)
 from sandfleet.observe import tracing
 from sandfleet.values.environment import Environment
 from sandfleet.values.sandbox import SandboxInfo
@@ -25,6 +32,8 @@ from sandfleet.values.usage import Health
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+
+    from sandfleet.values.suspension import Suspension
 
 Request = TypeVar("Request", bound="Message")
 Response = TypeVar("Response", bound="Message")
@@ -70,6 +79,11 @@ class Connection:
         self.access = access
         self._relay = relay
         self.channel = open_channel(relay.address if relay else access.address, ca=access.ca_pem, name=uid)
+
+    @property
+    def is_relayed(self) -> bool:
+        """Whether it leads another way than to the executor's own address."""
+        return self._relay is not None
 
     @property
     def refusal(self) -> SandfleetError | None:
@@ -133,7 +147,8 @@ class FleetCalls(Protocol):
     async def access(self, sandbox_id: str, *, wait: float) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
     async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]: ...
     async def get(self, sandbox_id: str) -> SandboxInfo: ...
-    async def release(self, sandbox_id: str) -> bool: ...
+    async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool: ...
+    async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension: ...
     def relay(self, sandbox_id: str, access: api.fleet.Access) -> Relay | None: ...
 
 
@@ -147,7 +162,7 @@ class Link:
         self._fleet = fleet
         self._connection = Connection(sandbox.sandbox_uid, access, fleet.relay(sandbox.sandbox_id, access))
         self._refreshing = asyncio.Lock()
-        self._ended: SandboxEnded | None = None
+        self._ended: SandboxEnded | SandboxSuspended | None = None
         self._closed = False
         self._next_refresh = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -162,8 +177,15 @@ class Link:
         return self._connection.uid
 
     @property
+    def is_relayed(self) -> bool:
+        """Whether another way than the executor's own address is used."""
+        return self._connection.is_relayed
+
+    @property
     def state(self) -> str:
-        """What this client knows of the sandbox: "open", "closed", or "ended" with the reason."""
+        """What this client knows of the sandbox: "open", "suspended", "closed", or "ended" with the reason."""
+        if isinstance(self._ended, SandboxSuspended):
+            return "suspended"
         if self._ended is not None:
             return f"ended: {self._ended.reason}" if self._ended.reason else "ended"
         return "closed" if self._closed else "open"
@@ -326,9 +348,22 @@ class Link:
             return None if error.reason == "Unimplemented" else (lease or _UNKNOWN_LEASE) / 10
         return (lease or _lease_left(info)) / 2
 
-    async def release(self) -> bool:
-        """End the sandbox; return whether it existed."""
-        released = await self._fleet.release(self.sandbox_id)
+    async def suspend(self, *, force: bool, timeout: float | None) -> Suspension:
+        """Suspend the session; calls of this object are refused from then on."""
+        self._check_open()
+        kept = await self._fleet.suspend(self.sandbox_id, force=force, timeout=timeout)
+        self.lease.stop()
+        resume = f"resume it with Sandbox.resume({self.sandbox_id!r})"
+        self._ended = SandboxSuspended(
+            f"cannot use sandbox {self.sandbox_id}: it is suspended; {resume}", reason="SandboxSuspended"
+        )
+        return kept
+
+    async def release(self, *, unless_suspended: bool = False) -> bool:
+        """End the sandbox; return whether it existed. `unless_suspended`: one that sleeps is left so."""
+        if unless_suspended and isinstance(self._ended, SandboxSuspended):
+            return False
+        released = await self._fleet.release(self.sandbox_id, unless_suspended=unless_suspended)
         self._ended = SandboxEnded(f"cannot use sandbox {self.sandbox_id}: it was killed", reason="Killed")
         return released
 
@@ -349,6 +384,7 @@ class Link:
             executor_version=said.executor_version,
             limits=convert.limits(said.limits),
             packages=convert.installation(said.packages) if said.HasField("packages") else None,
+            mounts=dict(sorted(said.mounts.items())[:32]),
         )
 
     async def environment(self) -> Environment:
@@ -391,7 +427,7 @@ class Link:
     def _check_open(self) -> None:
         self.check_home()
         if self._ended is not None:
-            raise SandboxEnded(self._ended.message, reason=self._ended.reason, subject=self.sandbox_id)
+            raise type(self._ended)(self._ended.message, reason=self._ended.reason, subject=self.sandbox_id)
         if self._closed:
             raise self._closed_error()
 

@@ -39,6 +39,8 @@ _BY_CODE: dict[str, type[errors.SandboxError]] = {
     "RESOURCE_EXHAUSTED": errors.LimitReached,
     "DEADLINE_EXCEEDED": errors.RpcTimeout,
 }
+# Of a session without an executor: the fleet's word, the executor's, and those of its CodeSandbox.
+_SUSPENDED = {"SandboxSuspended", "Suspended", "Suspending"}
 _CLAIM_CODES = {"NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL"}
 
 
@@ -77,15 +79,22 @@ def to_error(error: api.aio.AioRpcError, doing: str = "call the executor") -> er
             failed.errno, failed.filename = number, subject
         return failed
     found = _BY_CODE.get(code, errors.SandboxError)
+    if found is errors.PreconditionFailed and reason in _SUSPENDED:
+        found = errors.SandboxSuspended
     return found(message, reason=reason or _camel(code), retryable=retryable, subject=subject)
 
 
 def to_claim_error(error: api.aio.AioRpcError) -> errors.SandfleetError:
     """Build the error of a failed claim."""
     plain = to_error(error, "claim a sandbox")
-    if error.code().name not in _CLAIM_CODES:
+    if error.code().name not in _CLAIM_CODES or isinstance(plain, errors.SandboxSuspended):
         return plain
     return errors.ClaimError(plain.message, reason=plain.reason, retryable=plain.retryable, subject=plain.subject)
+
+
+def to_resume_error(error: api.aio.AioRpcError) -> errors.SandfleetError:
+    """Build the error of a session that could not be resumed: it has ended, or there is no place for it."""
+    return to_fleet_error(error) if error.code().name == "NOT_FOUND" else to_claim_error(error)
 
 
 def to_fleet_error(error: api.aio.AioRpcError) -> errors.SandfleetError:

@@ -14,7 +14,7 @@ from sandfleet._wire.lease import LEASE_EXPIRED, lease_was_over
 from sandfleet._wire.link import receive
 from sandfleet._wire.retry import Retries, RetryBudget
 from sandfleet._wire.status import detail, never_sent
-from sandfleet.errors import ProtocolError, SandboxEnded, SandfleetError
+from sandfleet.errors import AccessDenied, ProtocolError, SandboxEnded, SandfleetError
 from sandfleet.observe import tracing
 
 if TYPE_CHECKING:
@@ -228,6 +228,9 @@ class ExecutionStream:
             self._connection = await self._link.connection()
         except SandboxEnded as error:
             return self._lose("SandboxEnded", f"The sandbox ended while it ran: {error.message}", EVERYTHING)
+        except AccessDenied as error:
+            message = f"The connection was ended: {error.message}. {_UNKNOWN_EXTENT} It may still be running."
+            return self._lose(error.reason, message)
         except SandfleetError as error:
             return self._lose("ExecutorGone", f"The executor is gone: {error.message}. {_UNKNOWN_EXTENT}", EVERYTHING)
         return ()

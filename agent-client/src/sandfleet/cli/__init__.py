@@ -26,13 +26,17 @@ _COMMANDS = {
     "run": ("sandfleet.cli.run", "run a file in a new sandbox, or in an existing one"),
     "create": ("sandfleet.cli.create", "create a sandbox that stays, and print its id"),
     "cp": ("sandfleet.cli.cp", "copy files between this machine and a sandbox"),
-    "sandboxes": ("sandfleet.cli.sandboxes", "list, describe and end sandboxes, and run commands in them"),
+    "sandboxes": (
+        "sandfleet.cli.sandboxes",
+        "list, describe, suspend, resume and end sandboxes, and run commands in them",
+    ),
     "shell": ("sandfleet.cli.shell", "open a terminal in a sandbox, or in a fresh one that ends with it"),
     "forward": ("sandfleet.cli.forward", "forward ports of this machine to a sandbox, until Ctrl-C"),
-    "pool": ("sandfleet.cli.pool", "list the pools of warm sandboxes of a cluster"),
+    "pool": ("sandfleet.cli.fleets.pool", "list the pools of warm sandboxes of a cluster"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
-    "dev": ("sandfleet.cli.dev", "serve a fleet on this machine until Ctrl-C"),
+    "dev": ("sandfleet.cli.fleets.dev", "serve a fleet on this machine until Ctrl-C"),
+    "simulate": ("sandfleet.cli.fleets.simulate", "simulate a fleet and its queues under a load"),
     "completion": ("sandfleet.cli.completion", "print what makes bash, zsh or fish complete this command"),
 }
 # Short for `sandboxes ls`, …
@@ -42,6 +46,8 @@ _SHORT = {
     "top": "show what a sandbox uses of its limits",
     "exec": "run a command in a sandbox",
     "logs": "show the log of a service",
+    "suspend": "end the processes of a session and keep the rest of it",
+    "resume": "take a suspended session on",
     "kill": "end sandboxes, with everything in them",
 }
 
@@ -52,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:2] == ["completion", "--words"]:
         return int(import_module("sandfleet.cli.completion").complete(words[2:]))
+    if not words:
+        parser_for(words).print_help(sys.stderr)
+        return USAGE
     words, behind = _cut(in_full(words))
     try:
         options = _parsed(words)

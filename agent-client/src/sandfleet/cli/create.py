@@ -70,6 +70,14 @@ def add_claim_arguments(parser: argparse.ArgumentParser, where: argparse._Action
         metavar="NAME=VALUE",
         help="set an environment variable; may be repeated",
     )
+    parser.add_argument(
+        "--mount",
+        type=_mount,
+        action="append",
+        default=[],
+        metavar="PATH[=FOLDER]",
+        help="find a folder of /workspace at this path as well, like /app or /app=src; may be repeated",
+    )
 
 
 def duration(text: str) -> float:
@@ -85,6 +93,13 @@ def _variable(text: str) -> tuple[str, str]:
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"cannot use {text!r} as a variable: write it like NAME=VALUE")
     return name, value
+
+
+def _mount(text: str) -> tuple[str, str]:
+    path, equals, folder = text.partition("=")
+    if not path.startswith("/") or bool(equals) != bool(folder):
+        raise argparse.ArgumentTypeError(f"cannot mount {text!r}: write it like /app or /app=FOLDER")
+    return path, folder
 
 
 def run(options: argparse.Namespace) -> int:
@@ -119,7 +134,12 @@ def claim(options: argparse.Namespace, **lasting: Any) -> Sandbox:
 
 
 def _wish(options: argparse.Namespace) -> dict[str, Any]:
-    return {"template": options.template, "isolation": options.isolation, "max_wait": options.max_wait}
+    return {
+        "template": options.template,
+        "isolation": options.isolation,
+        "max_wait": options.max_wait,
+        "mounts": dict(options.mount),
+    }
 
 
 def kept(options: argparse.Namespace, seconds: float, *, envs: Mapping[str, str] | None = None) -> Sandbox:

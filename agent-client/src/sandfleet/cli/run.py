@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from sandfleet import Sandbox
 from sandfleet.cli import FAILED, INTERRUPTED, OK, PLATFORM, USAGE, create, end_at_sigterm, interrupts, refuse, what
 from sandfleet.values import _show
-from sandfleet.values.execution import Blame, CommandResult, Execution, Outcome, Result
+from sandfleet.values.execution import Blame, Cleared, CommandResult, Execution, Outcome, Result
 
 _SCRIPT = "/tmp/sandfleet-run"  # noqa: S108  in the sandbox, where /tmp is its own
 _BASH_SUFFIXES = {".sh", ".bash"}
@@ -55,6 +55,9 @@ def run(options: argparse.Namespace) -> int:
         code = _read(options)
     except (OSError, UnicodeDecodeError) as error:
         refuse(f"cannot run {options.file}: {what(error)}", error, as_json=options.json)
+        return USAGE
+    if options.sandbox and options.mount:
+        refuse("cannot mount folders in a sandbox that exists: give --mount where it is created", as_json=options.json)
         return USAGE
     if options.upload and not options.upload.is_dir():
         refuse(f"cannot upload {options.upload}: it is not a directory", as_json=options.json)
@@ -113,6 +116,7 @@ def _run_python(sandbox: Sandbox, code: str, options: argparse.Namespace) -> Exe
             on_stdout=_to_stdout if shown else None,
             on_stderr=_to_stderr if shown else None,
             on_result=_show_result if shown else None,
+            on_clear=_clear if shown and sys.stdout.isatty() else None,
         )
 
 
@@ -141,6 +145,11 @@ def _to_stderr(text: str) -> None:
 
 def _show_result(result: Result) -> None:
     print(result.text or repr(result), flush=True)
+
+
+def _clear(_: Cleared) -> None:
+    """Clear the line, as IPython does in a terminal."""
+    print("\x1b[2K\r", end="", flush=True)
 
 
 def _save(sandbox: Sandbox, ended: Execution | CommandResult, directory: Path) -> None:

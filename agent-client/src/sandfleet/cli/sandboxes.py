@@ -1,4 +1,4 @@
-"""`sandfleet sandboxes ls|get|top|kill|exec|services|logs`: the sandboxes of a cluster, or of this machine."""
+"""`sandfleet sandboxes ls|get|top|suspend|resume|kill|exec|services|logs`: those of a cluster, or of this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,11 +30,13 @@ from sandfleet.cli import (
     table,
     top,
 )
+from sandfleet.cli.create import duration
 from sandfleet.errors import SandboxEnded, SandboxError, SandfleetError
 from sandfleet.values import _show
 from sandfleet.values.execution import Blame, CommandResult, Outcome
 from sandfleet.values.fleet import SandboxChange
 from sandfleet.values.sandbox import SandboxInfo
+from sandfleet.values.suspension import Resumption, Suspension
 
 # The exit code of `exec` if the command has none.
 NO_COMMAND = 255
@@ -63,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval", type=float, default=1.0, metavar="SECONDS", help="shortest interval: 0.1 to 60 (default: 1)"
     )
     looking.add_argument("sandbox", metavar="ID")
+    _add_suspension(actions)
     _action(actions, "kill", "end sandboxes, with everything in them", "print a JSON object").add_argument(
         "sandboxes", metavar="ID", nargs="+"
     )
@@ -83,6 +86,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sandbox", metavar="ID"
     )
     _add_exec(actions)
+
+
+def _add_suspension(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    summary = "end the processes of a session and keep its files, variables and services"
+    suspending = _action(actions, "suspend", summary, "print a JSON object")
+    suspending.add_argument(
+        "--force", action="store_true", help="end what runs in it, and go without what cannot be saved"
+    )
+    suspending.add_argument(
+        "--timeout", type=duration, metavar="TIME", help="how long it may stay suspended: 90s, 30m, 1h, 2d"
+    )
+    suspending.add_argument("sandbox", metavar="ID")
+    resuming = _action(actions, "resume", "take a suspended session on", "print a JSON object")
+    resuming.add_argument(
+        "--max-wait", type=float, default=60.0, metavar="SECONDS", help="how long to wait for a place (default: 60)"
+    )
+    resuming.add_argument("sandbox", metavar="ID")
 
 
 def _add_exec(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -115,6 +135,10 @@ def run(options: argparse.Namespace) -> int:
             return _get(options)
         case "top":
             return _top(options)
+        case "suspend":
+            return _suspend(options)
+        case "resume":
+            return _resume(options)
         case "kill":
             return _kill(options)
         case "services":
@@ -142,7 +166,7 @@ def _row(info: SandboxInfo, now: datetime, owner: str) -> tuple[str, ...]:
         info.sandbox_id,
         info.state,
         table.since(info.created, now),
-        table.until(info.lease_expires, now),
+        table.until(info.lease_expires or info.suspended_until, now),
         info.template,
         info.pool or "-",
         info.isolation,
@@ -172,9 +196,22 @@ def _client_of(address: str) -> str:
     words = Path(f"/proc/{client}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
     if "sandfleet.cli.create" in words:
         return "kept"
-    # The interpreter's name says nothing if it runs a script.
-    shown = " ".join(words[1:] if len(words) > 2 and "python" in words[0] else words).strip()
-    return f"{table.plain(shown)[:30]} ({client})"
+    return f"{table.plain(program(words))[:30]} ({client})"
+
+
+def program(words: Sequence[str]) -> str:
+    """Name a program by its command line: a script or module of Python by its own name, without the interpreter."""
+    rest = list(words)
+    if "python" in Path(rest[0]).name:
+        rest = rest[1:]
+        while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c", "-"):
+            rest = rest[2:] if rest[0] in ("-X", "-W") else rest[1:]
+    if rest[:1] == ["-m"]:
+        rest = rest[1:]
+    elif rest[:1] in ([], ["-c"], ["-"], [""]):
+        # The text of the program says little, and may be long.
+        return " ".join([Path(words[0]).name, *rest[:1]]).strip()
+    return " ".join([Path(rest[0]).name, *rest[1:]]).strip()
 
 
 def _processes(options: argparse.Namespace) -> int:
@@ -237,7 +274,9 @@ def _get(options: argparse.Namespace) -> int:
         "labels": table.pairs(info.labels.items()),
         "created": table.moment(info.created),
         "lease ends": table.moment(info.lease_expires),
+        **({"suspended": f"until {table.moment(info.suspended_until)}"} if info.suspended_until else {}),
         "workspace": info.workspace_id or "-",
+        "mounts": table.pairs(info.mounts.items()),
         "isolation": f"{info.isolation} ({', '.join(info.separations) or 'nothing said'})",
         "egress": f"{info.egress.state} ({info.egress.message or 'nothing said'})",
         "kernel": info.kernel,
@@ -255,6 +294,50 @@ def _top(options: argparse.Namespace) -> int:
     with Sandbox.connect(full_id(options.sandbox, options), keep_alive=False) as sandbox:
         top.follow(sandbox.watch_usage(options.interval), as_json=options.json, name=sandbox.sandbox_id, out=sys.stdout)
     return OK
+
+
+def _suspend(options: argparse.Namespace) -> int:
+    sandbox_id = full_id(options.sandbox, options)
+    kept = Sandbox.suspend(sandbox_id, force=options.force, timeout=options.timeout)
+    if options.json:
+        print(json.dumps(_show.to_json(kept)))
+        return OK
+    until = f" until {table.moment(kept.until)}" if kept.until else ""
+    print(f"{sandbox_id} suspended{until}: {_carried(kept) if kept.known else 'it was suspended before'}")
+    _tell("ended", kept.ended_executions)
+    _tell("not kept", kept.lost)
+    return OK
+
+
+def _resume(options: argparse.Namespace) -> int:
+    sandbox_id = full_id(options.sandbox, options)
+    # It goes on without this process, for as long as its lease.
+    sandbox = Sandbox.resume(sandbox_id, max_wait=options.max_wait, keep_alive=False)
+    try:
+        info, back = sandbox.get_info(), sandbox.resumption
+    finally:
+        sandbox.close()
+    assert back is not None
+    if options.json:
+        print(json.dumps(_show.to_json({"sandbox": info, "resumption": back})))
+        return OK
+    print(f"{sandbox_id} resumed, its lease ends {table.moment(info.lease_expires)}: {_carried(back)}")
+    _tell("not back", back.lost)
+    return OK
+
+
+def _carried(what: Suspension | Resumption) -> str:
+    counts = {
+        "variable": sum(one.variables for one in what.contexts),
+        "context": len(what.contexts),
+        "service": len(what.services),
+    }
+    return ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items())
+
+
+def _tell(what: str, names: Sequence[str]) -> None:
+    for name in names:
+        print(f"  {what}: {table.plain(name)}")
 
 
 def _kill(options: argparse.Namespace) -> int:

@@ -19,8 +19,19 @@ from sandfleet._wire.link import Link
 from sandfleet._wire.stream import CELLS, EVERYTHING, ExecutionStream
 from sandfleet.errors import AlreadyExistsError, InvalidArgument, NotFoundError, SandfleetError
 from sandfleet.observe import tracing
-from sandfleet.values.execution import CommandOutput, Context, Execution, Logs, OnResult, OnText, Outcome, Stream
-from sandfleet.values.options import CodeOptions, ContextOptions
+from sandfleet.values.execution import (
+    Cleared,
+    CommandOutput,
+    Context,
+    Execution,
+    Logs,
+    OnClear,
+    OnResult,
+    OnText,
+    Outcome,
+    Stream,
+)
+from sandfleet.values.options import CodeOptions, ContextOptions, ListenOptions
 from sandfleet.values.rollback import OnFailure
 from sandfleet.values.variables import Autosave, StateRestored, brought_back
 
@@ -74,6 +85,14 @@ class Listeners:
     on_stdout: OnText | None = None
     on_stderr: OnText | None = None
     on_result: OnResult | None = None
+    on_clear: OnClear | None = None
+
+    @classmethod
+    def of(cls, options: ListenOptions) -> Self:
+        """Take the callbacks out of the options."""
+        return cls(
+            options.get("on_stdout"), options.get("on_stderr"), options.get("on_result"), options.get("on_clear")
+        )
 
     async def tell(self, piece: Piece) -> None:
         """Call the listener of a piece, and await it if it returns an awaitable."""
@@ -82,6 +101,8 @@ class Listeners:
             listener = self.on_stdout if piece.stream is Stream.STDOUT else self.on_stderr
             if listener is not None and piece.text:
                 answer = listener(piece.text)
+        elif isinstance(piece, Cleared):
+            answer = self.on_clear(piece) if self.on_clear is not None else None
         elif self.on_result is not None:
             answer = self.on_result(piece)
         if inspect.isawaitable(answer):
@@ -229,7 +250,7 @@ class Interpreter:
             blame=convert.blame(said.blame, ending.outcome),
             reason=said.reason,
             message=said.message,
-            results=tuple(collector.results),
+            results=collector.results.shown,
             logs=Logs(collector.outputs[Stream.STDOUT].text, collector.outputs[Stream.STDERR].text, collector.gaps),
             error=collector.error,
             usage=convert.usage(said.usage),

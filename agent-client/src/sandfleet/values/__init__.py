@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sandfleet.values.environment import Notice as Notice
     from sandfleet.values.environment import Package as Package
     from sandfleet.values.execution import Blame as Blame
+    from sandfleet.values.execution import Cleared as Cleared
     from sandfleet.values.execution import CommandOutput as CommandOutput
     from sandfleet.values.execution import CommandResult as CommandResult
     from sandfleet.values.execution import Context as Context
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from sandfleet.values.execution import Gap as Gap
     from sandfleet.values.execution import Logs as Logs
     from sandfleet.values.execution import MimeParts as MimeParts
+    from sandfleet.values.execution import OnClear as OnClear
     from sandfleet.values.execution import OnResult as OnResult
     from sandfleet.values.execution import OnText as OnText
     from sandfleet.values.execution import Outcome as Outcome
@@ -98,6 +100,7 @@ _HOMES = {
     ),
     "execution": (
         "Blame",
+        "Cleared",
         "CommandOutput",
         "CommandResult",
         "Context",
@@ -108,6 +111,7 @@ _HOMES = {
         "Gap",
         "Logs",
         "MimeParts",
+        "OnClear",
         "OnResult",
         "OnText",
         "Outcome",

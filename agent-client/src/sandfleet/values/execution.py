@@ -139,11 +139,15 @@ class Result:
     """A displayed result: the value of the last expression (`is_main_result`), or an object that a cell displayed.
 
     `parts` maps MIME types to text (str) or, for binary types, raw bytes. `dropped_bytes` were too large to be sent.
+    `display_id` is the id of `display(…, display_id=…)`. `is_update`: it replaces the earlier results of its id; those
+    of the same execution are replaced in `Execution.results`.
     """
 
     parts: MimeParts
     is_main_result: bool = False
     dropped_bytes: int = 0
+    display_id: str = ""
+    is_update: bool = False
 
     def _text(self, mime: str) -> str | None:
         part = self.parts.get(mime)
@@ -202,9 +206,17 @@ class Result:
         return _show.jupyter_bundle(self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """The code cleared its output (`clear_output`); with `wait` it is cleared when the next output comes."""
+
+    wait: bool = False
+
+
 # Called with each piece as it comes; awaited if they return an awaitable.
 OnText = Callable[[str], object]
 OnResult = Callable[[Result], object]
+OnClear = Callable[[Cleared], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +227,9 @@ class Execution:
     blame        who caused that; None for `ok`.
     reason       why, in one CamelCase word for programs.
     message      why, in one sentence for people and models.
-    results      the displayed results, in order; `text` is the plain text of the last expression's value.
-    logs         its standard output and error.
+    results      the displayed results, in order, each as it was last updated; `text` is the plain text of the last
+                 expression's value.
+    logs         its standard output and error. `clear_output` empties results and logs.
     error        the exception that the code raised, or None.
     usage        what it used.
     files        the files of the workspace that changed while it ran.

@@ -5,11 +5,11 @@ A call takes them as keyword arguments: `sandbox.run_code("x", timeout=5)`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from sandfleet.values.execution import Context, OnResult, OnText
+    from sandfleet.values.execution import Context, OnClear, OnResult, OnText
     from sandfleet.values.fleet import Egress, OnQueued
     from sandfleet.values.rollback import OnFailure
     from sandfleet.values.sandbox import Isolation, Limits
@@ -39,6 +39,8 @@ class CreateOptions(TypedDict, total=False):
     timeout         the lease in seconds, 300 by default; renewed at half of it as `keep_alive` says.
     idle_timeout    the sandbox ends after so many seconds without a call; None means never.
     envs            environment variables of all code in the sandbox.
+    mounts          folders of the workspace that code also finds at other paths, beside the template's: ["/app"] mounts
+                    /workspace/app at /app, {"/app": "src"} mounts /workspace/src, {"/app": "."} the whole workspace.
     labels          labels of the sandbox, for `list`.
     limits          limits below the template's.
     isolation       refuse weaker isolation; None means the value of SANDFLEET_ISOLATION, else a namespace (gVisor is
@@ -69,6 +71,7 @@ class CreateOptions(TypedDict, total=False):
     timeout: float
     idle_timeout: float | None
     envs: Mapping[str, str] | None
+    mounts: Mapping[str, str] | Sequence[str] | None
     labels: Mapping[str, str] | None
     limits: Limits | None
     isolation: Isolation | Literal["none", "namespace", "gvisor"] | None
@@ -82,15 +85,36 @@ class CreateOptions(TypedDict, total=False):
     rpc_timeout: float
 
 
+class ResumeOptions(TypedDict, total=False):
+    """Options of `resume`.
+
+    max_wait     how long to wait for a place and for the start, in seconds: 60 by default.
+    on_queued    called when the place in the queue changes, and awaited if it returns an awaitable.
+    timeout      the lease that renewals ask for, in seconds; None means as at the claim.
+    keep_alive   as of `create`.
+    autosave     as of `create`.
+    rpc_timeout  seconds for one call over the network, 30 by default.
+    """
+
+    max_wait: float
+    on_queued: OnQueued | None
+    timeout: float | None
+    keep_alive: bool | None
+    autosave: bool | Autosave
+    rpc_timeout: float
+
+
 class ListenOptions(TypedDict, total=False):
     """Callbacks of a cell.
 
     on_stdout, on_stderr, on_result  called with each piece as it comes, and awaited if they return an awaitable.
+    on_clear  the same, called when the code clears its output (`clear_output`).
     """
 
     on_stdout: OnText | None
     on_stderr: OnText | None
     on_result: OnResult | None
+    on_clear: OnClear | None
 
 
 class CodeOptions(ListenOptions, total=False):
@@ -102,6 +126,8 @@ class CodeOptions(ListenOptions, total=False):
     timeout       deadline in seconds from the start of the run; None means the sandbox's default. 0 means none,
                   which is refused unless the sandbox's longest timeout is 0; the lease still ends it.
     on_stdout, on_stderr, on_result  called with each piece as it comes, and awaited if they return an awaitable.
+                  A result whose `is_update` is set replaces the earlier ones of its `display_id`.
+    on_clear      called when the code clears its output; with `wait` set it does so when the next output comes.
     envs          environment variables of this cell.
     output_limit  bytes of each stream that are kept (head and tail); None means the sandbox's default.
     execution_id  1 to 64 characters of [A-Za-z0-9._-], unique in the sandbox; None generates one. The same call with

@@ -48,6 +48,8 @@ class SandboxInfo:
     workspace_id: str = ""
     created: datetime | None = None
     lease_expires: datetime | None = None
+    # When a suspended session ends, unless it is resumed.
+    suspended_until: datetime | None = None
     isolation: Isolation = Isolation.UNKNOWN
     restarts: int = 0
     last_restart_reason: str = ""
@@ -60,3 +62,5 @@ class SandboxInfo:
     executor_version: str = ""
     limits: Limits = field(default_factory=Limits)
     packages: Installation | None = None
+    # Path → folder below the workspace; "." is all of it.
+    mounts: Mapping[str, str] = field(default_factory=dict)

@@ -21,6 +21,10 @@ class BusyError(RuntimeError):
     """A count is at its limit; the request may succeed later."""
 
 
+class SuspendingError(RuntimeError):
+    """The session is being suspended: nothing begins in it any more."""
+
+
 class FullError(RuntimeError):
     """The workspace is so far beyond its limit that nothing may run."""
 

@@ -24,6 +24,8 @@ SCOPES_OF_SERVICES = {
 }
 SCOPES_OF_METHODS = {
     f"/{PACKAGE}.SessionService/Open": "admin",
+    f"/{PACKAGE}.SessionService/Suspend": "admin",
+    f"/{PACKAGE}.SessionService/Resume": "admin",
     f"/{PACKAGE}.SessionService/ProbeEgress": "admin",
     f"/{PACKAGE}.SessionService/Close": "admin",
 }

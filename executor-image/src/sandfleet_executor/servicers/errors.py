@@ -26,12 +26,14 @@ from sandfleet_executor.core.errors import (
     FullError,
     MismatchError,
     NotFoundError,
+    SuspendingError,
 )
 from sandfleet_executor.core.files.globs import InvalidPattern
 from sandfleet_executor.core.files.paths import InvalidPath
 from sandfleet_executor.core.packages.manifest import BadManifest
 from sandfleet_executor.core.services.plan import TakenError, TooManyError
 from sandfleet_executor.core.services.spec import CycleError, UnknownServiceError
+from sandfleet_executor.core.suspension.record import InUseError, NotSavedError
 from sandfleet_executor.effects.contexts import state_store
 from sandfleet_executor.effects.contexts.copies import NotCopiedError
 from sandfleet_executor.effects.executions.execution import AheadError
@@ -232,6 +234,8 @@ FAILURES: tuple[tuple[type[Exception], Code, str, bool], ...] = (
     (BusyError, Code.RESOURCE_EXHAUSTED, "TooMany", True),
     (FullError, Code.RESOURCE_EXHAUSTED, "WorkspaceFull", True),
     (MismatchError, Code.FAILED_PRECONDITION, "SessionMismatch", False),
+    (SuspendingError, Code.FAILED_PRECONDITION, "SandboxSuspended", False),
+    (NotSavedError, Code.FAILED_PRECONDITION, "StateNotSaved", False),
     (state_store.NoSpaceError, Code.RESOURCE_EXHAUSTED, "NoSpace", True),
     (state_store.TooManyStatesError, Code.RESOURCE_EXHAUSTED, "TooManyStates", True),
     (state_store.StateMissingError, Code.NOT_FOUND, "NoState", False),
@@ -257,6 +261,8 @@ def typed_failures(subject: str = "") -> Iterator[None]:
     except tuple(kind for kind, *_ in FAILURES) as error:
         status, reason, retryable = next(row[1:] for row in FAILURES if isinstance(error, row[0]))
         raise ApiError(status, reason, str(error), retryable=retryable, subject=subject.encode()) from error
+    except InUseError as error:
+        raise ApiError(Code.FAILED_PRECONDITION, error.reason, str(error), retryable=True) from error
     except NotCopiedError as error:
         status, retryable = REFUSALS.get(error.why.reason, (Code.FAILED_PRECONDITION, False))
         message = f"cannot fork the context because {error}"

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from google.protobuf.message import DecodeError
 from sandfleet_api.executor.v1 import service_pb2 as pb
 from sandfleet_api.executor.v1 import service_pb2_grpc
 
@@ -13,6 +14,7 @@ from sandfleet_executor.core.services.plan import Service
 from sandfleet_executor.core.services.spec import Exec, Http, Probe, Restart, ServiceSpec, Tcp
 from sandfleet_executor.effects.services.logs import log_path
 from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.effects.suspension.suspender import Codec
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.errors import typed_failures
 
@@ -127,6 +129,18 @@ class ServiceManagerService(service_pb2_grpc.ServiceManagerServiceServicer):
             log_path=log_path(one.name),
             log_problem=self._services.log_problem(one.name),
         )
+
+
+def codec(workdir: str) -> Codec:
+    """Declared services as the API writes them."""
+
+    def decoded(text: bytes) -> ServiceSpec:
+        try:
+            return spec_of(pb.ServiceSpec.FromString(text), workdir)
+        except DecodeError as error:
+            raise BadRequest(f"cannot read a declared service: {error}") from error
+
+    return Codec(lambda spec: spec_message(spec).SerializeToString(), decoded)
 
 
 def names_of(names: Sequence[str]) -> list[str]:

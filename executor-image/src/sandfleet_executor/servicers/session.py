@@ -16,13 +16,16 @@ from sandfleet_executor.core.network import egress_probe as targets
 from sandfleet_executor.core.packages import installation
 from sandfleet_executor.core.packages.installation import Declared, State, Status
 from sandfleet_executor.core.session.expiry import Lease
+from sandfleet_executor.core.suspension.record import ContextReport
 from sandfleet_executor.effects.executions.meter import ExecutionMeter
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.namespace.namespace import Namespace
 from sandfleet_executor.effects.network import egress_probe as probes
 from sandfleet_executor.effects.session.sandbox_meter import HEARTBEAT_SECONDS, Reading, SandboxMeter
-from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.effects.session.session import Claim, Session
+from sandfleet_executor.effects.suspension.suspender import Suspender
 from sandfleet_executor.servicers.convert import common as convert
+from sandfleet_executor.servicers.convert import contexts
 from sandfleet_executor.servicers.errors import ApiError, typed_failures
 
 LEAST_WATCH_SECONDS, DEFAULT_WATCH_SECONDS, MOST_WATCH_SECONDS = 0.1, 1.0, 60.0
@@ -38,20 +41,44 @@ ORIGINS = {"image": pb.PACKAGE_ORIGIN_IMAGE, "workspace": pb.PACKAGE_ORIGIN_WORK
 
 
 class SessionService(session_pb2_grpc.SessionServiceServicer):
-    def __init__(self, session: Session, meter: SandboxMeter) -> None:
+    def __init__(self, session: Session, meter: SandboxMeter, suspender: Suspender) -> None:
         self._session = session
         self._meter = meter
+        self._suspender = suspender
 
     async def Open(self, request: pb.OpenRequest, context: Any) -> pb.OpenResponse:
         with typed_failures(request.session_id):
-            namespace = await self._session.open(
+            claim = Claim(
                 requests.check_id("session id", request.session_id),
                 lease_of(request),
                 requests.check_envs(request.envs),
                 self._session.config.limits.lowered(convert.limits_wish(request.limits)),
                 request.mounts,
             )
+            namespace = await self._session.open(claim, self._suspender.begin)
         return pb.OpenResponse(description=describe(self._session, namespace))
+
+    async def Suspend(self, request: pb.SuspendRequest, context: Any) -> pb.SuspendResponse:
+        with typed_failures():
+            kept = await self._suspender.suspend(force=request.force)
+        return pb.SuspendResponse(
+            suspension=pb.Suspension(
+                contexts=map(context_message, kept.contexts),
+                services=kept.services,
+                ended_executions=kept.ended_executions,
+                ended_connections=kept.ended_connections,
+                tmp_bytes=kept.tmp_bytes,
+            )
+        )
+
+    async def Resume(self, request: pb.ResumeRequest, context: Any) -> pb.ResumeResponse:
+        with typed_failures():
+            back = await self._suspender.resumed()
+        if back is None:
+            return pb.ResumeResponse()
+        return pb.ResumeResponse(
+            resumption=pb.Resumption(contexts=map(context_message, back.contexts), services=back.services)
+        )
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeResponse:
         with typed_failures():
@@ -110,6 +137,17 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
     async def Close(self, request: pb.CloseRequest, context: Any) -> pb.CloseResponse:
         await self._session.close()
         return pb.CloseResponse()
+
+
+def context_message(report: ContextReport) -> pb.KeptContext:
+    return pb.KeptContext(
+        context_id=report.id,
+        language=report.language,
+        variables=report.variables,
+        missing=contexts.items(report.missing, report.omitted),
+        reason=report.reason,
+        message=report.message,
+    )
 
 
 def watch_interval(wish: float | None) -> float:
@@ -201,6 +239,7 @@ def describe(session: Session, namespace: Namespace) -> pb.DescribeResponse:
         lease_remaining=None if remaining is None else convert.duration(remaining),
         executor_version=__version__,
         packages=installation_message(session.packages.status, log=False),
+        mounts=session.mounts.told(),
     )
 
 

@@ -78,6 +78,12 @@ class ClaimReason(CallReason):
         "The claim asks for an isolation that does not exist.",
         "Ask for one of the isolations of the API.",
     )
+    INVALID_MOUNT = (
+        "InvalidMount",
+        Code.INVALID_ARGUMENT,
+        "A mount is malformed, overlaps another one, or covers a path of the system.",
+        "The message says which, and docs/howto/mounts.md what can be mounted.",
+    )
     INVALID_SELECTOR = (
         "InvalidSelector",
         Code.INVALID_ARGUMENT,
@@ -87,7 +93,7 @@ class ClaimReason(CallReason):
     INVALID_CLAIM = (
         "InvalidClaim",
         Code.INVALID_ARGUMENT,
-        "The executor refuses the claim's environment or limits.",
+        "The executor refuses the claim's environment, limits or mounts.",
         "The message repeats the executor's refusal.",
     )
     NO_CLUSTER = (
@@ -118,7 +124,7 @@ class ClaimReason(CallReason):
     FORBIDDEN = (
         "Forbidden",
         Code.PERMISSION_DENIED,
-        "RBAC does not allow the caller this verb on CodeSandboxes.",
+        "RBAC does not allow the caller this verb on CodeSandboxes, or on the SandboxQueue.",
         "Bind a role that allows it; the message names verb, resource and namespace.",
     )
     REVIEW_FAILED = (
@@ -217,6 +223,12 @@ class ClaimReason(CallReason):
         Code.FAILED_PRECONDITION,
         "The sandbox that this request id was answered with has ended; the message says why.",
         "Claim under a new request id.",
+    )
+    SANDBOX_SUSPENDED = (
+        "SandboxSuspended",
+        Code.FAILED_PRECONDITION,
+        "The session is suspended: its processes have ended, and it is kept.",
+        "Resume it: `Sandbox.resume(id)`, or `sandfleet resume ID`.",
     )
     NO_LEASE = (
         "NoLease",
@@ -325,6 +337,47 @@ class ClaimReason(CallReason):
     )
 
 
+class SuspendReason(CallReason):
+    """Why a session is not suspended."""
+
+    EXECUTION_RUNNING = (
+        "ExecutionRunning",
+        Code.FAILED_PRECONDITION,
+        "An execution or a command runs in the session, which a suspension would end; the message names it.",
+        "Wait for its end, or suspend with `force`.",
+    )
+    PACKAGES_INSTALLING = (
+        "PackagesInstalling",
+        Code.FAILED_PRECONDITION,
+        "The packages of the template are being installed.",
+        "Wait until they are, or suspend with `force`.",
+    )
+    CONNECTION_OPEN = (
+        "ConnectionOpen",
+        Code.FAILED_PRECONDITION,
+        "A connection to a port of the sandbox is open, which a suspension would end.",
+        "Close it, or suspend with `force`.",
+    )
+    STATE_NOT_SAVED = (
+        "StateNotSaved",
+        Code.FAILED_PRECONDITION,
+        "The variables of a whole context cannot be saved; the message says why.",
+        "Delete the context or make room, or suspend with `force`, which goes without them.",
+    )
+    NOT_CLAIMED = (
+        "NotClaimed",
+        Code.FAILED_PRECONDITION,
+        "The CodeSandbox was made without the fleet, so the fleet does not suspend or resume it.",
+        "Set `spec.operatingMode` of the CodeSandbox.",
+    )
+    TOO_MANY_SUSPENDED = (
+        "TooManySuspended",
+        Code.RESOURCE_EXHAUSTED,
+        "As many sessions are suspended as the fleet keeps.",
+        "Resume or release suspended sessions.",
+    )
+
+
 class GatewayReason(CallReason):
     """Why the gateway refuses or ends a connection, beside what the fleet says."""
 
@@ -333,6 +386,12 @@ class GatewayReason(CallReason):
         Code.INVALID_ARGUMENT,
         "A message of a tunnel is out of order or too large, or its token is of another caller.",
         "Use the client of the same release.",
+    )
+    INVALID_SIGNING_REQUEST = (
+        "InvalidSigningRequest",
+        Code.INVALID_ARGUMENT,
+        "The gateway's request for a certificate is malformed, or asks for another name than sandfleet-gateway.",
+        "Use a gateway of the same release.",
     )
     TOO_MANY_TUNNELS = (
         "TooManyTunnels",
@@ -420,6 +479,7 @@ class EndReason(Enum):
     RELEASED = "Released", "Its holder released it, or its CodeSandbox was deleted."
     LEASE_EXPIRED = "LeaseExpired", "Its lease ran out."
     IDLE = "Idle", "It was unused for its idle timeout."
+    SUSPENSION_OVER = "SuspensionOver", "It was suspended for as long as it may be."
     EXPIRED = "Expired", "Its CodeSandbox has expired."
     CLOSED = "Closed", "Its executor was told to end the session."
     CLAIM_UNDONE = "ClaimUndone", "The caller left before it was answered."

@@ -12,7 +12,17 @@ class State(Enum):
     WARM = "Warm"
     CLAIMED = "Claimed"
     RECOVERING = "Recovering"
+    # Its process is ending; the session is kept.
+    SUSPENDING = "Suspending"
+    # No process is there: it holds no place.
+    SUSPENDED = "Suspended"
+    # It is taken on: a new process is being started, or opened.
+    RESUMING = "Resuming"
     ENDED = "Ended"
+
+
+# A session in these has no executor that callers could speak to.
+ASLEEP = frozenset({State.SUSPENDING, State.SUSPENDED})
 
 
 class Isolation(IntEnum):
@@ -71,6 +81,8 @@ class Claim:
     pool: str = "python"
     labels: Mapping[str, str] = field(default_factory=dict)
     envs: Mapping[str, str] = field(default_factory=dict)
+    # Path in the session → folder of the workspace; "" for the folder of the same path.
+    mounts: Mapping[str, str] = field(default_factory=dict)
     lease: float = 300.0
     idle_timeout: float | None = None
     # Of an earlier session; empty means a new one.
@@ -157,6 +169,8 @@ class Sandbox:
     last_restart_reason: str = ""
     # Crashes without a stable stretch in between.
     crashes: int = 0
+    # When a suspended session ends, unless it is resumed; None: not suspended, or as long as its object lives.
+    suspended_until: float | None = None
     # Of an ended one.
     ended_reason: str = ""
     # It is to be started, and the backend has not said yet that this is on its way.

@@ -69,14 +69,14 @@ class Authority:
     def key_pem(self) -> bytes:
         return _key_pem(self.key)
 
-    def answer(self, request_pem: bytes, name: str, now: float) -> bytes:
+    def answer(self, request_pem: bytes, name: str, now: float, seconds: float = CA_SECONDS) -> bytes:
         """The certificate (PEM) for a request that asks for exactly this one name. Raises RequestRefusedError.
 
-        Only the key is taken from the request. The certificate is valid as long as the authority; the pod that it names
-        ends earlier.
+        Only the key is taken from the request. A pod's certificate is valid as long as the authority; the pod that it
+        names ends earlier.
         """
         public = _requested_key(request_pem, name)
-        end = self.certificate.not_valid_after_utc
+        end = min(_moment(now + seconds), self.certificate.not_valid_after_utc)
         return self._certify(public, name, [x509.DNSName(name)], now, end).public_bytes(PEM)
 
     def server(self, names: Sequence[str], now: float, seconds: float) -> tuple[bytes, bytes]:

@@ -2,18 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
 from sandfleet_api.executor.v1 import common_pb2, session_pb2
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
 
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.limits import Limits
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.executors.tokens import CALLER_SCOPES, FLEET_SCOPES, Signer, Token
 
@@ -25,9 +26,20 @@ if TYPE_CHECKING:
 CALL_TIMEOUT = 10.0
 PROBE_TIMEOUT = 2.0
 CLOSE_TIMEOUT = 2.0
+# Variables are written to disk, and read from it.
+SUSPEND_TIMEOUT, RESUME_TIMEOUT = 90.0, 600.0
 OWN_TOKEN_LIFETIME = 60.0
 FLEET = "fleet"
+# Of an executor's own words in the trailing metadata.
+DETAIL = "sandfleet-error-bin"
 GONE = ClaimReason.EXECUTOR_GONE.problem("cannot reach the sandbox: its executor is gone")
+# What an executor may have against a suspension; the first three pass by themselves.
+IN_THE_WAY = (
+    SuspendReason.EXECUTION_RUNNING,
+    SuspendReason.PACKAGES_INSTALLING,
+    SuspendReason.CONNECTION_OPEN,
+    SuspendReason.STATE_NOT_SAVED,
+)
 T = TypeVar("T")
 
 CHANNEL_OPTIONS: Final = (
@@ -69,6 +81,7 @@ class Executors:
             idle_timeout=None if claim.idle_timeout is None else duration(claim.idle_timeout),
             envs=claim.envs,
             limits=limits_message(claim.limits),
+            mounts=claim.mounts,
         )
         metadata = self._metadata(sandbox, claim.traceparent)
         call = self._connection(sandbox).session.Open(request, timeout=CALL_TIMEOUT, metadata=metadata)
@@ -80,6 +93,20 @@ class Executors:
         session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
         call = session.Describe(session_pb2.DescribeRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
         return lease_left(await self._reply(sandbox, call, "describe"))
+
+    async def suspend(self, sandbox: Sandbox, *, force: bool) -> session_pb2.Suspension:
+        """The executor keeps what of the session outlives it, and waits for its end. Raises FleetError."""
+        session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+        request = session_pb2.SuspendRequest(force=force)
+        call = session.Suspend(request, timeout=SUSPEND_TIMEOUT, metadata=metadata)
+        return (await self._reply(sandbox, call, "suspend")).suspension
+
+    async def resume(self, sandbox: Sandbox) -> session_pb2.Resumption | None:
+        """What has come back of a suspended session, when that is done; None: nothing was kept. Raises FleetError."""
+        session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+        call = session.Resume(session_pb2.ResumeRequest(), timeout=RESUME_TIMEOUT, metadata=metadata)
+        reply = await self._reply(sandbox, call, "resume")
+        return reply.resumption if reply.HasField("resumption") else None
 
     async def answers(self, sandbox: Sandbox) -> bool:
         """Whether the executor answers now: it may have died without notice."""
@@ -170,8 +197,29 @@ def _problem(doing: str, error: grpc.aio.AioRpcError) -> Problem:
     details = (error.details() or error.code().name)[:500]
     if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
         return ClaimReason.INVALID_CLAIM.problem(f"cannot {doing} the sandbox: {details}")
+    if (refusal := refused_suspension(error)) is not None:
+        return refusal
     code = Code.UNAVAILABLE if error.code() is grpc.StatusCode.UNAVAILABLE else Code.INTERNAL
     return ClaimReason.EXECUTOR_UNREACHABLE.problem(f"cannot {doing} the sandbox: {details}", code=code)
+
+
+def refused_suspension(error: grpc.aio.AioRpcError) -> Problem | None:
+    """What the executor has against a suspension; None for any other failure."""
+    said = error_detail(error)
+    for reason in IN_THE_WAY:
+        if said.reason == reason.value:
+            return reason.problem(said.message[:500], passing=reason is not SuspendReason.STATE_NOT_SAVED)
+    return None
+
+
+def error_detail(error: grpc.aio.AioRpcError) -> common_pb2.ErrorDetail:
+    """An executor's own words; empty where there are none."""
+    # The stubs do not know that metadata are pairs.
+    pairs = cast("Iterable[tuple[str, bytes]]", error.trailing_metadata() or ())
+    try:
+        return common_pb2.ErrorDetail.FromString(next((value for key, value in pairs if key == DETAIL), b""))
+    except (DecodeError, TypeError):
+        return common_pb2.ErrorDetail()
 
 
 def lease_left(said: session_pb2.DescribeResponse) -> float | None:

@@ -6,26 +6,33 @@ The peer and its answers are untrusted: times and sizes are bounded, and every v
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol, TypeVar, cast
+from typing import ClassVar, Final, Protocol, TypeVar
 
 import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from google.protobuf.message import DecodeError
 from sandfleet_api.executor.v1 import identity_pb2, service_pb2, session_pb2
-from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
 from sandfleet_api.executor.v1.identity_pb2_grpc import IdentityServiceStub
 from sandfleet_api.executor.v1.service_pb2_grpc import ServiceManagerServiceStub
 from sandfleet_api.executor.v1.session_pb2_grpc import SessionServiceStub
 
 from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.sandbox import ServiceStatus
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.executors.authority import Authority, RequestRefusedError, self_signed
-from sandfleet_operator.executors.client import duration, lease_left, limits_message
+from sandfleet_operator.executors.client import (
+    RESUME_TIMEOUT,
+    SUSPEND_TIMEOUT,
+    duration,
+    error_detail,
+    lease_left,
+    limits_message,
+    refused_suspension,
+)
 from sandfleet_operator.executors.service_list import services_of
 from sandfleet_operator.executors.tokens import FLEET_SCOPES, Signer
 from sandfleet_operator.plan.pods.egress_probe import Target
@@ -112,6 +119,8 @@ class ExecutorDescription:
     executor_version: str
     # Seconds; None: no lease.
     lease_left: float | None = None
+    # Paths.
+    mounts: frozenset[str] = frozenset()
 
 
 class Credentials(Protocol):
@@ -155,13 +164,15 @@ class Contacts:
         idle_timeout: float | None = None,
         envs: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        mounts: Mapping[str, str] | None = None,
         traceparent: str = "",
     ) -> ExecutorDescription:
         """Opens the session on the executor, or renews it.
 
         Both times are seconds from now and replace the earlier ones; None removes them. A lease above 30 days is cut,
-        because no executor takes more; renew it. `envs` and `limits` are added to the pod's. Raises Unreachable,
-        IdentityInvalid (also if the executor serves another session), ClaimInvalid.
+        because no executor takes more; renew it. `envs`, `limits` and `mounts` are added to the pod's.
+
+        Raises Unreachable, IdentityInvalid (also if the executor serves another session), ClaimInvalid.
         """
         request = session_pb2.OpenRequest(
             session_id=executor.session_id,
@@ -169,6 +180,7 @@ class Contacts:
             idle_timeout=None if idle_timeout is None else duration(min(idle_timeout, MAX_LEASE)),
             envs=envs or {},
             limits=None if limits is None else limits_message(limits),
+            mounts=mounts or {},
         )
         trace = (("traceparent", traceparent),) if traceparent else ()
         async with self._bounded(executor, self._deadline), self._verified(executor) as channel:
@@ -178,6 +190,21 @@ class Contacts:
         if said.session_id != executor.session_id:
             raise IdentityInvalid(f"cannot open {executor.session_id}: it serves session {said.session_id[:80]!r}")
         return _description(said)
+
+    async def suspend(self, executor: Executor, *, force: bool) -> session_pb2.Suspension:
+        """What the executor keeps of its session. Raises ContactError, and FleetError where it refuses."""
+        request = session_pb2.SuspendRequest(force=force)
+        async with self._bounded(executor, SUSPEND_TIMEOUT), self._verified(executor, MAX_LIST) as channel:
+            call = SessionServiceStub(channel).Suspend(request, metadata=self._token(executor, FLEET_SCOPES))
+            return (await _reply(executor, "suspend", call)).suspension
+
+    async def resume(self, executor: Executor) -> session_pb2.Resumption | None:
+        """What has come back of a suspended session, once that is done; None: nothing was kept. Raises ContactError."""
+        request = session_pb2.ResumeRequest()
+        async with self._bounded(executor, RESUME_TIMEOUT), self._verified(executor, MAX_LIST) as channel:
+            call = SessionServiceStub(channel).Resume(request, metadata=self._token(executor, FLEET_SCOPES))
+            reply = await _reply(executor, "resume", call)
+        return reply.resumption if reply.HasField("resumption") else None
 
     async def probe(self, executor: Executor, targets: Sequence[Target]) -> tuple[bool, ...]:
         """Which targets the sandbox's network reaches, by its own word: user code can forge it. Raises ContactError."""
@@ -298,6 +325,8 @@ async def _reply(executor: Executor, doing: str, call: Awaitable[T]) -> T:
     try:
         return await call
     except grpc.aio.AioRpcError as error:
+        if (refusal := refused_suspension(error)) is not None:
+            raise FleetError(refusal) from error
         why = f"cannot {doing} the executor at {executor.address}: {(error.details() or error.code().name)[:MAX_TEXT]}"
         if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
             raise ClaimInvalid(why) from error
@@ -311,13 +340,7 @@ def _later(error: grpc.aio.AioRpcError) -> bool:
     """
     if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
         return error.code() in _LATER
-    # The stubs do not know that metadata are pairs.
-    pairs = cast("Iterable[tuple[str, bytes]]", error.trailing_metadata() or ())
-    said = next((value for key, value in pairs if key == "sandfleet-error-bin"), b"")
-    try:
-        return ErrorDetail.FromString(said).reason != "TokenForeign"
-    except (DecodeError, TypeError):
-        return True
+    return error_detail(error).reason != "TokenForeign"
 
 
 def _target(target: Target) -> session_pb2.EgressTarget:
@@ -345,4 +368,5 @@ def _description(said: session_pb2.DescribeResponse) -> ExecutorDescription:
         session_id=said.session_id[:MAX_TEXT],
         executor_version=said.executor_version[:MAX_TEXT],
         lease_left=lease_left(said),
+        mounts=frozenset(said.mounts),
     )

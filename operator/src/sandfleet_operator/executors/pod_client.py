@@ -4,6 +4,8 @@ import asyncio
 import math
 from collections.abc import Sequence
 
+from sandfleet_api.executor.v1 import session_pb2
+
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kube import POD, Ref
 from sandfleet_operator.api.reasons import ClaimReason
@@ -66,16 +68,20 @@ class PodExecutors:
         claim = sandbox.claim
         assert claim is not None
         try:
-            await self._contacts.open(
+            found = await self._contacts.open(
                 self._executor(sandbox, self._session(sandbox)),
                 lease=None if math.isinf(lease) else lease,
                 idle_timeout=claim.idle_timeout,
                 envs=claim.envs,
                 limits=claim.limits,
+                mounts=claim.mounts,
                 traceparent=claim.traceparent,
             )
         except ContactError as error:
             raise _failed(error) from error
+        if (missing := claim.mounts.keys() - found.mounts) and not sandbox.bound:
+            why = f"its executor does not know of {min(missing)}, since its image is of an older release"
+            raise ClaimReason.INVALID_CLAIM.error(f"cannot mount folders: {why}", sandbox.sandbox_id)
 
     async def lease_left(self, sandbox: Sandbox) -> float | None:
         """Seconds, by the executor's word; None where it has no lease of this session. Raises FleetError."""
@@ -86,6 +92,20 @@ class PodExecutors:
         except ContactError as error:
             raise _failed(error) from error
         return said.lease_left if said.session_id == executor.session_id else None
+
+    async def suspend(self, sandbox: Sandbox, *, force: bool) -> session_pb2.Suspension:
+        """The executor keeps what of the session outlives it. Raises FleetError."""
+        try:
+            return await self._contacts.suspend(self._executor(sandbox, self._session(sandbox)), force=force)
+        except ContactError as error:
+            raise _failed(error) from error
+
+    async def resume(self, sandbox: Sandbox) -> session_pb2.Resumption | None:
+        """What has come back, once that is done; None: nothing was kept. Raises FleetError."""
+        try:
+            return await self._contacts.resume(self._executor(sandbox, self._session(sandbox)))
+        except ContactError as error:
+            raise _failed(error) from error
 
     async def answers(self, sandbox: Sandbox) -> bool:
         try:

@@ -68,6 +68,14 @@ class Backend(Protocol):
         """Its caller has it: stores what the next fleet needs."""
         ...
 
+    async def suspend(self, sandbox: Sandbox) -> None:
+        """Begins to end its process; the session and its workspace stay."""
+        ...
+
+    async def resume(self, sandbox: Sandbox) -> None:
+        """Begins to start a process for the suspended session on its workspace."""
+        ...
+
     async def gone(self, sandbox: Sandbox) -> None:
         """Its session is over, and so is its process: removes what there is of it beside them."""
         ...

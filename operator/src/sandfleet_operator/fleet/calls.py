@@ -7,7 +7,9 @@ from typing import NoReturn, cast
 import grpc
 from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
 
-from sandfleet_operator.api.errors import Problem
+from sandfleet_operator.api.errors import FleetError, Problem
+from sandfleet_operator.api.kube import KubeError
+from sandfleet_operator.api.reasons import ClaimReason
 
 BEARER = "Bearer "
 # Of the detail in the trailing metadata of a refused call.
@@ -16,6 +18,13 @@ DETAIL = "sandfleet-error-bin"
 MAX_MESSAGE = 1000
 
 Context = grpc.aio.ServicerContext[object, object]
+
+
+def problem_of(error: FleetError | KubeError) -> Problem:
+    if isinstance(error, FleetError):
+        return error.problem
+    text = f"cannot serve: the API server answered {error.status} {error.reason}"
+    return ClaimReason.API_SERVER_FAILED.problem(text)
 
 
 async def abort(context: Context, problem: Problem) -> NoReturn:

@@ -14,7 +14,7 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.reasons import ClaimReason
-from sandfleet_operator.api.validate import trace_parent
+from sandfleet_operator.api.validate import MAX_WAIT, check_duration, trace_parent
 from sandfleet_operator.api.values import Claim, Gang, Isolation, RequestKey, Sandbox, State, Template
 from sandfleet_operator.executors.client import duration
 from sandfleet_operator.executors.tokens import Token
@@ -23,12 +23,20 @@ from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
 
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
+# Seconds that a claim or a resume waits, unless it says otherwise.
+DEFAULT_WAIT = 60.0
+# Seconds that a caller may ask for; the fleet's own bound is lower.
+MAX_SUSPENSION = 365 * 86400.0
 MAX_SELECTOR_BYTES = 16 << 10
 STATES = {
     State.STARTING: fleet_pb2.SANDBOX_STATE_STARTING,
     State.WARM: fleet_pb2.SANDBOX_STATE_WARM,
     State.CLAIMED: fleet_pb2.SANDBOX_STATE_CLAIMED,
     State.RECOVERING: fleet_pb2.SANDBOX_STATE_RECOVERING,
+    State.SUSPENDING: fleet_pb2.SANDBOX_STATE_SUSPENDED,
+    State.SUSPENDED: fleet_pb2.SANDBOX_STATE_SUSPENDED,
+    # As the operator shows it: it has never been lost.
+    State.RESUMING: fleet_pb2.SANDBOX_STATE_STARTING,
     State.ENDED: fleet_pb2.SANDBOX_STATE_ENDED,
 }
 ISOLATIONS = {
@@ -58,11 +66,12 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
         pool=name,
         labels=dict(request.labels),
         envs=dict(request.envs),
+        mounts=dict(request.mounts),
         lease=template.lease if lease is None else lease,
         idle_timeout=seconds(request, "idle_timeout"),
         workspace_id=request.workspace_id,
         keep_workspace=request.keep_workspace,
-        max_wait=60.0 if longest is None else longest,
+        max_wait=DEFAULT_WAIT if longest is None else longest,
         limits=limits(request.limits),
         min_isolation=_isolation(request.min_isolation),
         traceparent=trace_parent(traceparent),
@@ -70,6 +79,23 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
         priority=request.priority,
         gang=Gang(request.gang.gang_id, request.gang.size) if request.HasField("gang") else None,
     )
+
+
+def max_wait(request: fleet_pb2.ResumeRequest, *, doing: str) -> float:
+    """Seconds. Raises FleetError."""
+    longest = seconds(request, "max_wait")
+    if longest is None:
+        return DEFAULT_WAIT
+    check_duration(longest, "longest wait", most=MAX_WAIT, doing=doing, zero=True)
+    return longest
+
+
+def suspension_seconds(request: fleet_pb2.SuspendRequest) -> float | None:
+    """How long the session may stay suspended; None: as long as the fleet allows. Raises FleetError."""
+    asked = seconds(request, "timeout")
+    if asked is not None:
+        check_duration(asked, "longest suspension", most=MAX_SUSPENSION, doing="suspend")
+    return asked
 
 
 def page_size(request: fleet_pb2.ListRequest) -> int:
@@ -115,6 +141,7 @@ def sandbox_message(sandbox: Sandbox) -> fleet_pb2.Sandbox:
         isolation=ISOLATIONS[sandbox.isolation],
         restarts=sandbox.restarts,
         last_restart_reason=sandbox.last_restart_reason,
+        suspended_until=None if sandbox.suspended_until is None else _timestamp(sandbox.suspended_until),
     )
 
 

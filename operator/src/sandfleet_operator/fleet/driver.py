@@ -3,27 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.reasons import ClaimReason
-from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
+from sandfleet_operator.api.values import ASLEEP, Claim, RequestKey, Sandbox, State
 from sandfleet_operator.executors.tokens import Token
-from sandfleet_operator.fleet.backend import Backend, Event, Exited, Made, NotMade, Ready, Removed, TakenError
+from sandfleet_operator.fleet.backend import Backend, Event, Exited, Made, NotMade, Ready, Removed
 from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
-from sandfleet_operator.fleet.priority_gate import PriorityGate
+from sandfleet_operator.fleet.incarnations import Executors, Incarnations
 from sandfleet_operator.fleet.queue_views import QueueViews
-from sandfleet_operator.plan.scheduler.actions import (
-    Action,
-    Admit,
-    Answer,
-    AskLease,
-    Bind,
-    DropWorkspace,
-    Gone,
-    Start,
-    Stop,
-)
+from sandfleet_operator.plan.scheduler.actions import Action, Admit, Answer, AskLease, Start
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -40,24 +30,8 @@ NOTICE_WAIT = 1.0
 # An executor may take so long to say what is left of its lease, and is asked again after the pause.
 LEASE_ANSWER = 5.0
 LEASE_PAUSE = 2.0
-# Claims are written down behind their answers, and let others be answered first for so long.
-RECORD_PATIENCE = 1.0
 
 _LOG = logging.getLogger(__name__)
-
-
-class Executors(Protocol):
-    """The executors as the loop needs them: sandfleet_operator.executors.client.Executors."""
-
-    async def connect(self, sandbox: Sandbox, address: str) -> None: ...
-    async def open(self, sandbox: Sandbox, lease: float) -> None: ...
-    async def lease_left(self, sandbox: Sandbox) -> float | None: ...
-    async def answers(self, sandbox: Sandbox) -> bool: ...
-    async def close(self, sandbox: Sandbox) -> None: ...
-    async def forget(self, sandbox_uid: str) -> None: ...
-    async def forget_all(self) -> None: ...
-    def address(self, sandbox: Sandbox) -> str: ...
-    def caller_token(self, sandbox: Sandbox, lifetime: float) -> Token: ...
 
 
 class FleetDriver:
@@ -82,11 +56,11 @@ class FleetDriver:
         self._clock = clock
         self._renewed = renewed
         self._admitted = admitted
+        self._incarnations = Incarnations(scheduler, backend, executors, self.do, clock)
         self._watches = ClaimWatches(self._left)
         self.queue_views = QueueViews(scheduler, clock)
         self._changes: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._gate = PriorityGate(RECORD_PATIENCE)
         self._standings_due = False
         self._serving = False
 
@@ -124,7 +98,7 @@ class FleetDriver:
     async def _on(self, event: Event) -> None:
         match event:
             case Ready(uid, address):
-                self._spawn(self._connect(uid, address))
+                self._spawn(self._incarnations.connect(uid, address))
             case Made(uid):
                 self.do(self.scheduler.made(uid, self._clock()))
             case NotMade(uid, why):
@@ -151,15 +125,26 @@ class FleetDriver:
 
     def claim(self, claim: Claim) -> ClaimWatch:
         """Asks for a sandbox. Raises FleetError; later failures come from the watch, which must always be left."""
-        self._check_serving("claim")
-        watch = self._watches.open(claim.key)
+        self.check_serving("claim")
+        return self._watched(claim.key, lambda: self.scheduler.ask(claim, self._clock()))
+
+    def resume(self, sandbox_id: str, max_wait: float) -> ClaimWatch:
+        """Takes a suspended session on, as `claim` makes a new one."""
+        self.check_serving("resume the sandbox")
+        sandbox = self.scheduler.session(sandbox_id, self._clock())
+        assert sandbox.claim is not None
+        suspensions = self.scheduler.suspensions
+        return self._watched(sandbox.claim.key, lambda: suspensions.resume(sandbox, max_wait, self._clock()))
+
+    def _watched(self, key: RequestKey, ask: Callable[[], list[Action]]) -> ClaimWatch:
+        watch = self._watches.open(key)
         try:
-            self.do(self.scheduler.ask(claim, self._clock()))
+            self.do(ask())
         except FleetError:
             watch.leave()
             raise
         if not watch.is_settled:
-            self._publish_standings(only=claim.key)
+            self._publish_standings(only=key)
         return watch
 
     async def release(self, sandbox_id: str) -> bool:
@@ -171,7 +156,7 @@ class FleetDriver:
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT):
                 while self.scheduler.inventory.get(sandbox_id) is not None:
-                    await self._change(sandbox_id)
+                    await self.change(sandbox_id)
         except TimeoutError:
             message = f"cannot release sandbox {sandbox_id!r}: its executor has not ended within {RELEASE_TIMEOUT:g} s"
             raise ClaimReason.STILL_ENDING.error(message, sandbox_id) from None
@@ -179,7 +164,7 @@ class FleetDriver:
 
     async def renew(self, sandbox_id: str, lease: float | None) -> Sandbox:
         """Gives the session a lease of so many seconds from now; None means as at the claim."""
-        self._check_serving("renew the lease")
+        self.check_serving("renew the lease")
         sandbox = await self.get(sandbox_id, reachable=False)
         assert sandbox.claim is not None
         seconds = sandbox.claim.lease if lease is None else lease
@@ -195,15 +180,17 @@ class FleetDriver:
             async with asyncio.timeout(RECOVERY_WAIT):
                 while True:
                     sandbox = self.scheduler.session(sandbox_id, self._clock())
-                    if sandbox.state is State.RECOVERING:
-                        await self._change(sandbox_id)
+                    if sandbox.state in ASLEEP:
+                        raise suspended(sandbox_id)
+                    if sandbox.state in {State.RECOVERING, State.RESUMING}:
+                        await self.change(sandbox_id)
                     elif not sandbox.lease_known and not asked:
                         asked = True
                         await self.learn_lease(sandbox_id)
                     elif not reachable or await self._executors.answers(sandbox):
                         return sandbox
                     else:
-                        await self._change(sandbox_id, within=NOTICE_WAIT)
+                        await self.change(sandbox_id, within=NOTICE_WAIT)
         except TimeoutError:
             message = f"cannot get sandbox {sandbox_id!r}: its executor is still being replaced"
             raise ClaimReason.RECOVERING.error(message, sandbox_id) from None
@@ -266,62 +253,17 @@ class FleetDriver:
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case Start(sandbox):
-                # What ends while the fleet ends is not replaced.
-                if self._serving:
-                    self._spawn(self._backend.start(sandbox))
-            case Bind(sandbox):
-                self._spawn(self._bind(sandbox))
-            case Stop(sandbox):
-                self._spawn(self._stop(sandbox))
-            case AskLease(sandbox):
-                self._spawn(self._ask_lease(sandbox.sandbox_id))
-            case DropWorkspace(workspace_id):
-                self._spawn(self._backend.drop_workspace(workspace_id))
             case Answer(key, result):
                 self._watches.settle(key, result)
-            case Gone(sandbox):
-                _LOG.debug("sandbox %s is gone: %s", sandbox.sandbox_id, sandbox.ended_reason)
-                self._spawn(self._backend.gone(sandbox))
+            case AskLease(sandbox):
+                self._spawn(self._ask_lease(sandbox.sandbox_id))
             case Admit(key):
                 self._admitted(key)
-
-    async def _connect(self, sandbox_uid: str, address: str) -> None:
-        sandbox = self.scheduler.inventory.of_incarnation(sandbox_uid)
-        if sandbox is None:
-            return
-        try:
-            await self._executors.connect(sandbox, address)
-        except FleetError as error:
-            self.do(self.scheduler.unfit(sandbox_uid, error.problem, self._clock()))
-        else:
-            self.do(self.scheduler.ready(sandbox_uid, self._clock()))
-
-    async def _bind(self, sandbox: Sandbox) -> None:
-        assert sandbox.lease_expires is not None
-        try:
-            async with self._gate.interactive():
-                await self._backend.claim(sandbox)
-                await self._executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
-        except TakenError:
-            self.do(self.scheduler.taken(sandbox.sandbox_uid, self._clock()))
-        except FleetError as error:
-            self.do(self.scheduler.unfit(sandbox.sandbox_uid, error.problem, self._clock()))
-        else:
-            self.do(self.scheduler.bound(sandbox.sandbox_uid, self._clock()))
-            async with self._gate.background():
-                await self._record(sandbox.sandbox_uid)
-
-    async def _record(self, sandbox_uid: str) -> None:
-        """Behind the answer; what was undone meanwhile has nothing to be remembered by."""
-        sandbox = self.scheduler.inventory.of_incarnation(sandbox_uid)
-        if sandbox is not None and sandbox.bound and sandbox.state is not State.ENDED:
-            await self._backend.record(sandbox)
-
-    async def _stop(self, sandbox: Sandbox) -> None:
-        if sandbox.bound:
-            await self._executors.close(sandbox)
-        await self._backend.stop(sandbox.sandbox_uid)
+            case Start() if not self._serving:
+                # What ends while the fleet ends is not replaced.
+                pass
+            case _:
+                self._spawn(self._incarnations.carry_out(action))
 
     # Who waits.
 
@@ -335,13 +277,13 @@ class FleetDriver:
         for key, queued in self.scheduler.standings(self._clock(), only).items():
             self._watches.tell(key, queued)
 
-    async def _change(self, sandbox_id: str, within: float | None = None) -> None:
+    async def change(self, sandbox_id: str, within: float | None = None) -> None:
         """Returns after the next change of the sandbox, or after `within` seconds."""
         loop = asyncio.get_running_loop()
         change = self._changes.setdefault(sandbox_id, loop.create_future())
         await asyncio.wait([change], timeout=within)
 
-    def _check_serving(self, doing: str) -> None:
+    def check_serving(self, doing: str) -> None:
         if not self._serving:
             raise FleetError(_stopping(doing))
 
@@ -357,6 +299,12 @@ class FleetDriver:
             _LOG.warning("%s", error)
         elif error is not None:
             _LOG.error("cannot carry out a decision: %r", error)
+
+
+def suspended(sandbox_id: str) -> FleetError:
+    """The session has no executor that could be asked."""
+    why = f"cannot use sandbox {sandbox_id}: it is suspended; resume it with Sandbox.resume({sandbox_id!r})"
+    return ClaimReason.SANDBOX_SUSPENDED.error(why, sandbox_id)
 
 
 def _stopping(doing: str) -> Problem:

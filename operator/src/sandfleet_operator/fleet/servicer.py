@@ -6,9 +6,8 @@ from typing import Protocol, TypeVar
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer
 
-from sandfleet_operator.api.errors import FleetError, Problem
+from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import KubeError
-from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import calls, convert
@@ -39,6 +38,15 @@ class FleetApi(Protocol):
         """The answer to a claim."""
         ...
 
+    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:
+        """A suspended session that waits to be taken on. The watch has to be left in any case."""
+        ...
+
+    async def resumed(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.ResumeResponse:
+        """The answer to a Resume, with what has come back."""
+        ...
+
+    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse: ...
     async def release(self, caller: Caller, request: fleet_pb2.ReleaseRequest) -> fleet_pb2.ReleaseResponse: ...
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse: ...
     async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse: ...
@@ -69,7 +77,7 @@ class FleetServicer(FleetServiceServicer):
             async for response in self._claim_responses(caller, watch, span):
                 yield response
         except (FleetError, KubeError) as error:
-            problem = _problem(error)
+            problem = calls.problem_of(error)
             span.failed(problem.reason, str(error))
             await calls.abort(context, problem)
         finally:
@@ -89,6 +97,35 @@ class FleetServicer(FleetServiceServicer):
                 return
             span.queued(news.position, news.reason)
             yield fleet_pb2.ClaimResponse(sequence=sequence, queued=convert.queued_message(news))
+
+    async def Suspend(self, request: fleet_pb2.SuspendRequest, context: Context) -> fleet_pb2.SuspendResponse:  # noqa: N802 - gRPC's name
+        return await self._answer(context, lambda caller: self._api.suspend(caller, request))
+
+    async def Resume(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.ResumeRequest, context: Context
+    ) -> AsyncIterator[fleet_pb2.ResumeResponse]:
+        try:
+            caller = await self._api.authenticate(calls.token(context))
+            watch = await self._api.resume(caller, request)
+            # As of a Claim.
+            context.add_done_callback(lambda _: watch.leave())  # type: ignore[arg-type] # the stubs want generics that are none
+            async for response in self._resume_responses(caller, watch):
+                yield response
+        except (FleetError, KubeError) as error:
+            await calls.abort(context, calls.problem_of(error))
+
+    async def _resume_responses(self, caller: Caller, watch: ClaimWatch) -> AsyncIterator[fleet_pb2.ResumeResponse]:
+        sequence = 0
+        while True:
+            sequence += 1
+            news = await watch.next()
+            self._api.check_serving("resume the sandbox")
+            if not isinstance(news, Queued):
+                answer = await self._api.resumed(caller, news)
+                answer.sequence = sequence
+                yield answer
+                return
+            yield fleet_pb2.ResumeResponse(sequence=sequence, queued=convert.queued_message(news))
 
     async def Release(self, request: fleet_pb2.ReleaseRequest, context: Context) -> fleet_pb2.ReleaseResponse:  # noqa: N802 - gRPC's name
         return await self._answer(context, lambda caller: self._api.release(caller, request))
@@ -122,18 +159,11 @@ class FleetServicer(FleetServiceServicer):
             async for response in await self._api.watch(caller, request):
                 yield response
         except (FleetError, KubeError) as error:
-            await calls.abort(context, _problem(error))
+            await calls.abort(context, calls.problem_of(error))
 
     async def _answer(self, context: Context, work: Callable[[Caller], Awaitable[T]]) -> T:
         """Authenticates the caller before anything is done for it."""
         try:
             return await work(await self._api.authenticate(calls.token(context)))
         except (FleetError, KubeError) as error:
-            await calls.abort(context, _problem(error))
-
-
-def _problem(error: FleetError | KubeError) -> Problem:
-    if isinstance(error, FleetError):
-        return error.problem
-    text = f"cannot serve: the API server answered {error.status} {error.reason}"
-    return ClaimReason.API_SERVER_FAILED.problem(text)
+            await calls.abort(context, calls.problem_of(error))

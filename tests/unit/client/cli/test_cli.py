@@ -14,7 +14,8 @@ from sandfleet import Sandbox
 from sandfleet._fleets import embedded
 from sandfleet._sync import portal
 from sandfleet.cli import doctor, main, sentence, table
-from sandfleet.cli.doctor import Check
+from sandfleet.cli.checks import Check
+from sandfleet.cli.sandboxes import program
 from sandfleet.testing import Breaks, Event, FakeFleet, finished, output, result
 from sandfleet.values.sandbox import Isolation
 from sandfleet_api.executor.v1 import common_pb2
@@ -114,7 +115,7 @@ def test_a_platform_failure_has_its_own_exit_code_and_json_on_request(
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["nope"], ["create", "--keep", "soon"], ["run", "-e", "A", "x"], ["run", "x", "--language", "cobol"]]
+    "words", [["nope"], ["create", "--keep", "soon"], ["run", "-e", "A", "x"], ["run", "x", "--language", "cobol"]]
 )
 def test_wrong_usage_is_exit_code_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -152,6 +153,26 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert (caught.value.code, capsys.readouterr().out) == (0, f"sandfleet {sandfleet.__version__}\n")
+
+
+def test_without_words_all_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "run a file in a new sandbox" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("/home/me/.venv/bin/python /home/me/.venv/bin/sandfleet demo --sessions 5", "sandfleet demo --sessions 5"),
+        ("python3.12 -u -X dev -m ipykernel_launcher -f a.json", "ipykernel_launcher -f a.json"),
+        ("python3 -P project/agent.py", "agent.py"),
+        ("/usr/bin/python3 -u -c import", "python3 -c"),
+        ("/usr/bin/python3", "python3"),
+        ("/opt/agent/serve --port 80", "serve --port 80"),
+    ],
+)
+def test_a_sandbox_belongs_to_a_program_by_its_name(words: str, shown: str) -> None:
+    assert program([*words.split(), ""]) == shown
 
 
 @pytest.mark.parametrize("word", ["ls", "ps", "top", "exec", "logs", "kill"])

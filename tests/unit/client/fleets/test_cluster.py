@@ -117,7 +117,7 @@ def test_a_fleet_whose_address_answers_is_reached_there_and_its_gateway_by_a_por
     assert kubectl.forwarding() == 0
     assert found.gateway
     assert found.gateway() == "127.0.0.1:40001"
-    assert kubectl.asked()[-1] == [*FORWARD, "pod/fleet-5", ":8444"]
+    assert kubectl.asked()[-1] == [*FORWARD, "service/sandfleet-gateway", ":8444"]
 
 
 def test_a_fleet_whose_address_does_not_answer_is_reached_by_a_port_forward(
@@ -195,6 +195,11 @@ def test_an_address_of_the_sixth_version_is_put_in_brackets(kubectl: Kubectl) ->
     ("answers", "why"),
     [
         ({"configmap": None}, r"`kubectl get configmap sandfleet-ca .* failed: error: You must be logged in"),
+        (
+            {"configmap": {"error": "The connection to the server localhost:8080 was refused"}},
+            "refused; .* set KUBECONFIG",
+        ),
+        ({"configmap": {"error": 'configmaps "sandfleet-ca" not found'}}, "not found; .* SANDFLEET_NAMESPACE"),
         ({"configmap": "no json"}, "kubectl did not answer with an object"),
         ({"configmap": {"metadata": {}}}, r"ConfigMap sandfleet-ca in namespace sandfleet-system has no ca\.crt"),
         ({"endpointslices": {"items": []}}, "Service sandfleet-fleet in namespace sandfleet-system has no ready pod"),

@@ -19,7 +19,7 @@ ADDRESS = "127.0.0.1:40001"
 PROGRAM = """
 import sys, time
 from sandfleet._fleets import port_forward
-print(port_forward.address(sys.argv[1], "ns", "pod", 8443), flush=True)
+print(port_forward.address(sys.argv[1], "ns", "pod/one", 8443), flush=True)
 if sys.argv[2] == "forked":
     import os
     if os.fork():
@@ -50,17 +50,17 @@ def until(check: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 def forward(kubectl: Kubectl, port: int = 8443) -> str:
-    return port_forward.address(str(kubectl.program), "ns", "pod", port)
+    return port_forward.address(str(kubectl.program), "ns", "pod/one", port)
 
 
 def test_all_of_a_process_share_one_for_each_port(kubectl: Kubectl) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda _: forward(kubectl), range(8))) == {ADDRESS}
-    assert kubectl.asked() == [["port-forward", "--namespace", "ns", "--address", "127.0.0.1", "pod/pod", ":8443"]]
-    assert port_forward.pod_at(ADDRESS) == "pod"
+    assert kubectl.asked() == [["port-forward", "--namespace", "ns", "--address", "127.0.0.1", "pod/one", ":8443"]]
+    assert port_forward.target_of(ADDRESS) == "pod/one"
     kubectl.say(**{"port-forward": {"address": "127.0.0.1:40002"}})
     assert forward(kubectl, 8444) == "127.0.0.1:40002"
-    assert (port_forward.pod_at("127.0.0.1:40002"), port_forward.pod_at("127.0.0.1:1")) == ("pod", "")
+    assert (port_forward.target_of("127.0.0.1:40002"), port_forward.target_of("127.0.0.1:1")) == ("pod/one", "")
 
 
 def test_one_that_has_ended_is_replaced(kubectl: Kubectl) -> None:
@@ -70,7 +70,7 @@ def test_one_that_has_ended_is_replaced(kubectl: Kubectl) -> None:
     kubectl.say(**{"port-forward": {"address": "127.0.0.1:40002"}})
     until(lambda: forward(kubectl) == "127.0.0.1:40002")
     assert kubectl.forwarding() != first
-    assert port_forward.pod_at(ADDRESS) == ""
+    assert port_forward.target_of(ADDRESS) == ""
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_one_that_never_listens_is_ended(kubectl: Kubectl, monkeypatch: pytest.M
 
 def test_a_program_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=r"none: (not found|No such file)"):
-        port_forward.address(str(tmp_path / "none"), "ns", "pod", 1)
+        port_forward.address(str(tmp_path / "none"), "ns", "pod/one", 1)
 
 
 def test_a_line_for_each_connection_does_not_hold_it_up(kubectl: Kubectl) -> None:

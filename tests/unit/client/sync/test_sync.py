@@ -49,11 +49,12 @@ PAIRS = [
     (AsyncPtyHandle, PtyHandle),
 ]
 # What the async classes use among themselves, with protobuf in it.
-INNER = {"access", "renew", "open_claim", "list_within", "get_within", "spans", "begin"}
+INNER = {"access", "relay", "renew", "open_claim", "open_resumed", "list_within", "get_within", "spans", "begin"}
 
 
 def public(cls: type) -> dict[str, object]:
-    names = (name for name in vars(cls) if not name.startswith("_") and name not in INNER)
+    own = {name for base in cls.__mro__[:-1] for name in vars(base)}
+    names = (name for name in own if not name.startswith("_") and name not in INNER)
     return {name: inspect.getattr_static(cls, name) for name in names}
 
 

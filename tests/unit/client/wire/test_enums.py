@@ -34,7 +34,7 @@ WORDS = [
     (session_pb2.InstallState, ["waiting", "installing", "installed", "failed", "not-needed"]),
     (session_pb2.PackageOrigin, ["image", "workspace"]),
     (fleet_pb2.Egress, ["none", "template"]),
-    (fleet_pb2.SandboxState, ["starting", "warm", "claimed", "recovering", "ended"]),
+    (fleet_pb2.SandboxState, ["starting", "warm", "claimed", "recovering", "ended", "suspended"]),
     (service_pb2.RestartPolicy, ["always", "on-failure", "never"]),
     (filesystem_pb2.SearchStop, ["matches", "time", "size"]),
 ]

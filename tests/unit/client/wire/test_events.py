@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sandfleet._wire import events as collect
+from sandfleet._wire import results as shown
 from sandfleet._wire.events import EventCollector
 from sandfleet.errors import ProtocolError
-from sandfleet.values.execution import CommandOutput, Gap, Outcome, Stream
+from sandfleet.values.execution import Cleared, CommandOutput, Gap, Outcome, Result, Stream
 from sandfleet_api.executor.v1 import common_pb2
 
 Event = common_pb2.ExecutionEvent
@@ -32,11 +33,19 @@ events = st.builds(
             "error": {"error": common_pb2.ExecutionError(name=str(number))},
             "started": {"started": common_pb2.ExecutionStarted(execution_id="e")},
             "finished": {"finished": common_pb2.ExecutionFinished(outcome=number, blame=number)},
+            "cleared": {"cleared": common_pb2.OutputCleared(wait=number % 2 == 0)},
+            "update": {
+                "result": common_pb2.Result(
+                    parts=[common_pb2.MimePart(mime_type="text/plain", data=data)],
+                    display_id=str(number % 3),
+                    is_update=number % 2 == 0,
+                )
+            },
             "none": {},
         }[kind],
     ),
     st.integers(0, 8),
-    st.sampled_from(["output", "gap", "result", "error", "started", "finished", "none"]),
+    st.sampled_from(["output", "gap", "result", "cleared", "update", "error", "started", "finished", "none"]),
     st.integers(0, 9),
     st.binary(max_size=20),
 )
@@ -77,14 +86,72 @@ def test_output_above_the_limit_is_dropped_and_counted(monkeypatch: pytest.Monke
 
 
 def test_results_above_the_bound_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "_RESULTS_BOUND", 5)
-    monkeypatch.setattr(collect, "_RESULTS_COUNT", 3)
+    monkeypatch.setattr(shown, "_BOUND", 5)
+    monkeypatch.setattr(shown, "_COUNT", 3)
     collector = begun()
     for number in range(2, 12):
         part = common_pb2.MimePart(mime_type="text/plain", data=b"abcd")
         collector.feed(Event(sequence=number, result=common_pb2.Result(parts=[part])))
-    assert [len(result.parts) for result in collector.results] == [1, 0, 0]
-    assert collector.results[1].dropped_bytes == 4
+    assert [len(result.parts) for result in collector.results.shown] == [1, 0, 0]
+    assert collector.results.shown[1].dropped_bytes == 4
+
+
+def result(sequence: int, data: bytes, display_id: str = "", *, update: bool = False) -> common_pb2.ExecutionEvent:
+    part = common_pb2.MimePart(mime_type="text/plain", data=data)
+    shown = common_pb2.Result(parts=[part], display_id=display_id, is_update=update)
+    return Event(sequence=sequence, result=shown)
+
+
+def cleared(sequence: int, *, wait: bool) -> common_pb2.ExecutionEvent:
+    return Event(sequence=sequence, cleared=common_pb2.OutputCleared(wait=wait))
+
+
+def test_an_update_replaces_all_results_of_its_id_and_is_told_as_one() -> None:
+    collector = begun()
+    for event in (result(2, b"a", "x"), result(3, b"b"), result(4, b"c", "x")):
+        collector.feed(event)
+    [told] = collector.feed(result(5, b"new", "x", update=True))
+    assert isinstance(told, Result)
+    assert (told.text, told.is_update) == ("new", True)
+    assert [(each.text, each.is_update) for each in collector.results.shown] == [
+        ("new", False),
+        ("b", False),
+        ("new", False),
+    ]
+
+
+def test_an_update_of_what_an_earlier_execution_showed_is_a_result_that_later_ones_replace() -> None:
+    collector = begun()
+    for number in range(2, 9):
+        collector.feed(result(number, str(number).encode(), "x", update=True))
+    assert [(each.text, each.is_update) for each in collector.results.shown] == [("8", True)]
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_clearing_forgets_results_and_output_at_once_or_with_what_comes_next(wait: bool) -> None:
+    collector = begun(keep_bytes=True)
+    for event in (chunk(2, "é".encode()), result(3, b"a", "x")):
+        collector.feed(event)
+    assert collector.feed(cleared(4, wait=wait)) == (Cleared(wait),)
+    stdout = collector.outputs[Stream.STDOUT]
+    before = ("é", 1) if wait else ("", 0)
+    assert (stdout.text, len(collector.results.shown)) == before
+    collector.feed(result(5, b"b", "x", update=True))
+    collector.feed(chunk(6, b"c"))
+    # The id is new after a clearing.
+    assert [(each.text, each.is_update) for each in collector.results.shown] == [("b", True)]
+    assert (stdout.text, stdout.data) == ("c", b"c")
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from("abc"), st.booleans()), max_size=60))
+def test_results_are_held_within_their_bound_whatever_is_updated(stream: list[tuple[int, str, bool]]) -> None:
+    collector, bound = begun(), 10
+    collector.results._room = bound
+    for number, (size, name, update) in enumerate(stream, 2):
+        collector.feed(result(number, b"\xff" * size, name, update=update))
+        # A byte that is no UTF-8 is one character here.
+        held = {id(each.parts): len(each.text or "") for each in collector.results.shown}
+        assert sum(held.values()) <= bound
 
 
 def test_gaps_without_end_become_one(monkeypatch: pytest.MonkeyPatch) -> None:

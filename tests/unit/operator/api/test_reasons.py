@@ -10,7 +10,7 @@ from sandfleet_operator.api.reasons import ClaimReason, EndReason, GatewayReason
 SOURCES = Path(__file__).parents[4] / "operator/src/sandfleet_operator"
 WORDS = {
     Code.INVALID_ARGUMENT: "InvalidId InvalidLabel InvalidEnvironment InvalidDuration InvalidLimit InvalidIsolation "
-    "InvalidSelector InvalidClaim NoCluster InvalidTunnel",
+    "InvalidSelector InvalidClaim NoCluster InvalidTunnel InvalidSigningRequest",
     Code.UNIMPLEMENTED: "Unimplemented",
     Code.UNAUTHENTICATED: "TokenMissing TokenInvalid",
     Code.PERMISSION_DENIED: "Forbidden",

@@ -3,14 +3,16 @@
 import asyncio
 import contextlib
 import itertools
+import time
 
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from sandfleet_api.executor.v1 import common_pb2
+from sandfleet_api.executor.v1 import common_pb2, session_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2 as pb
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub, add_FleetServiceServicer_to_server
 from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.reasons import SuspendReason
 from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.cluster.clock import SteadyClock
 from sandfleet_operator.executors.tokens import Token
@@ -18,6 +20,7 @@ from sandfleet_operator.fleet.backend import Exited, Ready
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.api import LocalFleetApi
 from sandfleet_operator.fleet.servicer import FleetServicer
+from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from support.fleet.builders import TEMPLATE, a_pool
@@ -56,6 +59,12 @@ class World:
 
     async def gone(self, sandbox):
         """Nothing is left of it."""
+
+    async def suspend(self, sandbox):
+        self.end(sandbox.sandbox_uid, Exit(code=0))
+
+    async def resume(self, sandbox):
+        await self.start(sandbox)
 
     async def stop(self, sandbox_uid):
         self.end(sandbox_uid, Exit(code=0))
@@ -101,6 +110,29 @@ class World:
         return Token(f"token for {sandbox.sandbox_uid}", 1e9 + lifetime)
 
 
+class WorldsExecutors:
+    """The same executors. `in_the_way` refuses a suspension that is not forced."""
+
+    def __init__(self, world):
+        self._world = world
+        self.in_the_way = None
+        self.suspended = []
+
+    def __getattr__(self, name):
+        return getattr(self._world, name)
+
+    async def suspend(self, sandbox, *, force):
+        if sandbox.sandbox_uid not in self._world.alive:
+            raise FleetError(Problem(Code.UNAVAILABLE, "ExecutorGone", "cannot suspend the sandbox: gone"))
+        if self.in_the_way and not force:
+            raise self.in_the_way
+        self.suspended.append((sandbox.sandbox_uid, force))
+        return session_pb2.Suspension(services=["web"])
+
+    async def resume(self, sandbox):
+        return session_pb2.Resumption(services=["web"]) if self.suspended else None
+
+
 class Service:
     def __init__(self, world, scheduler, fleet, stub):
         self.world, self.scheduler, self.fleet, self.stub = world, scheduler, fleet, stub
@@ -130,9 +162,11 @@ async def a_service(directory, **policy):
     scheduler = Scheduler(
         [a_pool(target_warm=target)], FleetLimits(**settings), new_id=lambda _: f"id{next(numbers):03}"
     )
-    fleet = FleetDriver(scheduler, world, world, SteadyClock())
+    executors = world.executors = WorldsExecutors(world)
+    fleet = FleetDriver(scheduler, world, executors, SteadyClock())
     server = grpc.aio.server()
-    add_FleetServiceServicer_to_server(FleetServicer(LocalFleetApi(fleet, TEMPLATE, "uid:7")), server)
+    suspender = Suspender(fleet, world, executors, SteadyClock())
+    add_FleetServiceServicer_to_server(FleetServicer(LocalFleetApi(fleet, suspender, TEMPLATE, "uid:7")), server)
     server.add_insecure_port(f"unix:{directory}/s")
     await server.start()
     working = asyncio.create_task(fleet.run())
@@ -350,3 +384,153 @@ async def test_waiting_callers_are_told_when_the_fleet_ends(tmp_path):
             await waiting
         assert (caught.value.code(), detail(caught.value).retryable) == (grpc.StatusCode.UNAVAILABLE, True)
         assert service.world.closed
+
+
+# Suspension
+
+
+async def suspend(service, sandbox, **fields):
+    return await service.stub.Suspend(pb.SuspendRequest(sandbox_id=sandbox.sandbox_id, **fields))
+
+
+async def resume(service, sandbox, **fields):
+    """All that the stream says."""
+    request = pb.ResumeRequest(sandbox_id=sandbox.sandbox_id, **fields)
+    return [response async for response in service.stub.Resume(request)]
+
+
+async def refused(call):
+    """Code and reason of a call that fails."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), detail(caught.value).reason
+
+
+async def test_a_suspended_session_is_listed_holds_no_place_and_goes_on_under_its_id(tmp_path):
+    async with a_service(tmp_path, target_warm=0, max_sandboxes=1) as service:
+        first = (await service.bound("r1")).sandbox
+        answer = await suspend(service, first)
+        assert (answer.sandbox.state, list(answer.suspension.services)) == (pb.SANDBOX_STATE_SUSPENDED, ["web"])
+        assert 3590 < answer.sandbox.suspended_until.seconds - time.time() <= 3600
+        assert service.world.alive == {}
+        (listed,) = (await service.stub.List(pb.ListRequest())).sandboxes
+        assert (listed.state, listed.workspace_id) == (pb.SANDBOX_STATE_SUSPENDED, first.workspace_id)
+        # Its place is another one's now, which it waits for.
+        second = (await service.bound("r2")).sandbox
+        coming = asyncio.create_task(resume(service, first))
+        await service.until(lambda: len(service.scheduler.inventory.waiting) == 1)
+        await service.stub.Release(pb.ReleaseRequest(sandbox_id=second.sandbox_id))
+        *waited, last = await coming
+        assert [event.queued.reason for event in waited] == ["SandboxLimit"]
+        assert [event.sequence for event in (*waited, last)] == [1, 2]
+        again = last.bound.sandbox
+        assert (again.sandbox_id, again.workspace_id) == (first.sandbox_id, first.workspace_id)
+        assert again.sandbox_uid != first.sandbox_uid
+        assert list(last.resumption.services) == ["web"]
+        assert again.restarts == 0
+
+
+async def test_a_suspended_session_says_so_to_all_who_want_to_use_it(service):
+    sandbox = (await service.bound("r1")).sandbox
+    await suspend(service, sandbox)
+    gone = (grpc.StatusCode.FAILED_PRECONDITION, "SandboxSuspended")
+    of = {"sandbox_id": sandbox.sandbox_id}
+    assert await refused(service.stub.Get(pb.GetRequest(with_access=True, **of))) == gone
+    assert await refused(service.stub.Renew(pb.RenewRequest(**of))) == gone
+    assert await refused(service.claim("r1")) == gone
+    assert (await service.stub.Get(pb.GetRequest(**of))).sandbox.state == pb.SANDBOX_STATE_SUSPENDED
+
+
+async def test_what_the_executor_has_against_a_suspension_reaches_the_caller_and_nothing_has_changed(service):
+    sandbox = (await service.bound("r1")).sandbox
+    running = SuspendReason.EXECUTION_RUNNING.error("cannot suspend the sandbox: e1 is running", passing=True)
+    service.world.executors.in_the_way = running
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await suspend(service, sandbox)
+    said = detail(caught.value)
+    assert (caught.value.code(), said.reason, said.retryable) == (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "ExecutionRunning",
+        True,
+    )
+    present = await service.stub.Get(pb.GetRequest(sandbox_id=sandbox.sandbox_id, with_access=True))
+    assert present.sandbox.state == pb.SANDBOX_STATE_CLAIMED
+    assert (await suspend(service, sandbox, force=True)).sandbox.state == pb.SANDBOX_STATE_SUSPENDED
+
+
+async def test_suspending_and_resuming_twice_is_no_error(service):
+    sandbox = (await service.bound("r1")).sandbox
+    answers = await asyncio.gather(*(suspend(service, sandbox) for _ in range(3)))
+    assert {one.sandbox.state for one in answers} == {pb.SANDBOX_STATE_SUSPENDED}
+    assert await suspend(service, sandbox) == answers[0]
+    comings = await asyncio.gather(*(resume(service, sandbox) for _ in range(3)))
+    (uid,) = {one[-1].bound.sandbox.sandbox_uid for one in comings}
+    assert (await resume(service, sandbox))[-1].bound.sandbox.sandbox_uid == uid
+
+
+async def test_a_resume_whose_caller_leaves_is_undone(service):
+    sandbox = (await service.bound("r1")).sandbox
+    await suspend(service, sandbox)
+    service.world.hold = True
+    coming = asyncio.create_task(resume(service, sandbox))
+    await service.until(lambda: service.scheduler.inventory.get(sandbox.sandbox_id).state is State.RESUMING)
+    coming.cancel()
+    await service.until(lambda: service.scheduler.inventory.get(sandbox.sandbox_id).state is State.SUSPENDED)
+    service.world.let_go()
+    assert (await resume(service, sandbox))[-1].bound.sandbox.sandbox_id == sandbox.sandbox_id
+
+
+async def test_a_resume_that_finds_no_place_in_time_leaves_the_session_suspended(tmp_path):
+    async with a_service(tmp_path, target_warm=0, max_sandboxes=1) as service:
+        first = (await service.bound("r1")).sandbox
+        await suspend(service, first)
+        await service.bound("r2")
+        nanos = Duration(nanos=300_000_000)
+        assert await refused(resume(service, first, max_wait=nanos)) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "SandboxLimit",
+        )
+        assert service.scheduler.inventory.get(first.sandbox_id).state is State.SUSPENDED
+
+
+async def test_a_session_that_cannot_be_started_again_stays_suspended_and_the_caller_hears_why(tmp_path):
+    async with a_service(tmp_path, target_warm=0) as service:
+        sandbox = (await service.bound("r1")).sandbox
+        await suspend(service, sandbox)
+        service.world.unfit = "cannot hand out a sandbox: it is another one"
+        assert await refused(resume(service, sandbox)) == (grpc.StatusCode.INTERNAL, "SandboxUnfit")
+        await service.until(lambda: service.scheduler.inventory.get(sandbox.sandbox_id).state is State.SUSPENDED)
+        service.world.unfit = ""
+        assert (await resume(service, sandbox))[-1].bound.sandbox.sandbox_id == sandbox.sandbox_id
+
+
+async def test_a_released_suspended_session_is_gone_with_its_workspace_and_so_is_who_waits_for_it(tmp_path):
+    async with a_service(tmp_path, target_warm=0, max_sandboxes=1) as service:
+        sandbox = (await service.bound("r1")).sandbox
+        await suspend(service, sandbox)
+        await service.bound("r2")
+        coming = asyncio.create_task(refused(resume(service, sandbox)))
+        await service.until(lambda: len(service.scheduler.inventory.waiting) == 1)
+        of = {"sandbox_id": sandbox.sandbox_id}
+        assert not (await service.stub.Release(pb.ReleaseRequest(unless_suspended=True, **of))).released
+        assert (await service.stub.Release(pb.ReleaseRequest(**of))).released
+        assert await coming == (grpc.StatusCode.NOT_FOUND, "SandboxNotFound")
+        await service.until(lambda: service.world.dropped == [sandbox.workspace_id])
+
+
+async def test_a_suspension_ends_after_the_time_that_was_asked_for(tmp_path):
+    async with a_service(tmp_path, longest_suspension=100.0) as service:
+        kept, short = (await service.bound("r1")).sandbox, (await service.bound("r2")).sandbox
+        await suspend(service, kept, timeout=Duration(seconds=1000))
+        await suspend(service, short, timeout=Duration(nanos=600_000_000))
+        await service.until(lambda: service.world.dropped == [short.workspace_id])
+        until = service.scheduler.inventory.get(kept.sandbox_id).suspended_until
+        assert 90 < until - time.time() <= 100
+        assert await refused(resume(service, short)) == (grpc.StatusCode.NOT_FOUND, "SandboxNotFound")
+
+
+async def test_no_more_sessions_are_suspended_than_the_fleet_keeps(tmp_path):
+    async with a_service(tmp_path, max_suspended=1) as service:
+        first, second = (await service.bound("r1")).sandbox, (await service.bound("r2")).sandbox
+        await suspend(service, first)
+        assert await refused(suspend(service, second)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TooManySuspended")

@@ -19,6 +19,7 @@ _NAMES_LIMIT = 100_000
 _MESSAGE_LIMIT = 4096
 _LOST_LIMIT = 16
 _TEXT_LIMIT = 1_024
+_ID_LIMIT = 256
 _MAX_PACKAGES = 5000
 _MAX_DECLARED = 64
 _MAX_LANGUAGES = 64
@@ -134,7 +135,13 @@ def error(message: api.common.ExecutionError) -> values.ExecutionError:
 def result(message: api.common.Result) -> values.Result:
     """Read a displayed result: text types become str."""
     parts = {part.mime_type: _part(part.mime_type, part.data) for part in message.parts[:100]}
-    return values.Result(parts, is_main_result=message.is_main_result, dropped_bytes=message.dropped_bytes)
+    return values.Result(
+        parts,
+        is_main_result=message.is_main_result,
+        dropped_bytes=message.dropped_bytes,
+        display_id=message.display_id[:_ID_LIMIT],
+        is_update=message.is_update and bool(message.display_id),
+    )
 
 
 def _part(mime: str, data: bytes) -> str | bytes:
@@ -239,6 +246,7 @@ def sandbox(message: api.fleet.Sandbox) -> values.SandboxInfo:
         workspace_id=message.workspace_id,
         created=moment(message.created),
         lease_expires=moment(message.lease_expires),
+        suspended_until=moment(message.suspended_until),
         isolation=isolation(message.isolation),
         restarts=message.restarts,
         last_restart_reason=message.last_restart_reason,

@@ -24,10 +24,10 @@ def saved(message: api.interpreter.SaveStateResponse) -> StateSaved:
     """Read the answer of a save."""
     return StateSaved(
         state=convert.saved_state(message.state),
-        saved=_items(message.saved),
-        unsaved=_items(message.unsaved),
+        saved=items(message.saved),
+        unsaved=items(message.unsaved),
         omitted=message.saved.omitted + message.unsaved.omitted,
-        threads=_texts(message.threads),
+        threads=texts(message.threads, _THREADS_LIMIT),
     )
 
 
@@ -36,15 +36,16 @@ def restored(message: api.interpreter.RestoreStateResponse) -> StateRestored:
     parts = (message.restored, message.unrestored, message.unsaved)
     return StateRestored(
         state=convert.saved_state(message.state),
-        restored=_items(message.restored),
-        unrestored=_items(message.unrestored),
-        unsaved=_items(message.unsaved),
+        restored=items(message.restored),
+        unrestored=items(message.unrestored),
+        unsaved=items(message.unsaved),
         omitted=sum(part.omitted for part in parts),
         lost=convert.lost(message.lost),
     )
 
 
-def _items(message: api.interpreter.StateItems) -> tuple[StateItem, ...]:
+def items(message: api.interpreter.StateItems) -> tuple[StateItem, ...]:
+    """Read variables that are listed."""
     return tuple(_item(item) for item, _ in zip(message.items, range(_ITEMS_LIMIT), strict=False))
 
 
@@ -59,5 +60,6 @@ def _item(message: api.interpreter.StateItem) -> StateItem:
     )
 
 
-def _texts(raw: Iterable[str]) -> tuple[str, ...]:
-    return tuple(text[:_TEXT_LIMIT] for text, _ in zip(raw, range(_THREADS_LIMIT), strict=False))
+def texts(raw: Iterable[str], most: int) -> tuple[str, ...]:
+    """Read the first `most` texts."""
+    return tuple(text[:_TEXT_LIMIT] for text, _ in zip(raw, range(most), strict=False))

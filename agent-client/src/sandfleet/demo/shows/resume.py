@@ -21,6 +21,7 @@ from sandfleet.errors import SandfleetError
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Outcome
 from sandfleet.values.sandbox import SandboxInfo
+from sandfleet.values.suspension import Suspension
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,8 +109,11 @@ class _Detour:
     async def get(self, sandbox_id: str) -> SandboxInfo:
         return await self._fleet.get(sandbox_id)
 
-    async def release(self, sandbox_id: str) -> bool:
-        return await self._fleet.release(sandbox_id)
+    async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool:
+        return await self._fleet.release(sandbox_id, unless_suspended=unless_suspended)
+
+    async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension:
+        return await self._fleet.suspend(sandbox_id, force=force, timeout=timeout)
 
     def relay(self, sandbox_id: str, access: api.fleet.Access) -> None:
         """None: the cutters are the way."""

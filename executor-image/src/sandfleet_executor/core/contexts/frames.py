@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandfleet_executor.core.executions.events import Error, Frame, Result
+from sandfleet_executor.core.executions.events import Cleared, Error, Frame, Result
 
 MAX_PARTS = 64
 MAX_FRAMES = 200
@@ -12,6 +12,7 @@ MAX_TEXT = 256 << 10
 # The value of an error, in bytes.
 MAX_VALUE = 8 << 20
 MAX_MIME_NAME = 256
+MAX_DISPLAY_ID = 256
 # What the API's fields hold.
 MAX_LINE = 1 << 31
 MAX_SECONDS = 1e9
@@ -32,12 +33,22 @@ class Done:
     exit_code: int = 0
 
 
-def parse(header: Mapping[str, Any], payload: bytes) -> Result | Error | Done:
+@dataclass(frozen=True, slots=True)
+class Clearing:
+    """`answer`: the interpreter waits until it has been read."""
+
+    event: Cleared
+    answer: bool
+
+
+def parse(header: Mapping[str, Any], payload: bytes) -> Result | Clearing | Error | Done:
     """Raises BadFrame for anything that is not exactly right."""
     try:
         match header["event"]:
             case "result":
                 return _result(header, payload)
+            case "cleared":
+                return Clearing(Cleared(header["wait"] is True), header["answer"] is True)
             case "error":
                 return _error(header, payload)
             case "done":
@@ -56,7 +67,9 @@ def _result(header: Mapping[str, Any], payload: bytes) -> Result:
         position += size
     if position > len(payload):
         raise BadFrame("cannot read a result: it is shorter than it says")
-    return Result(tuple(parts), header["main"] is True, _count(header["dropped"]))
+    display_id = _text(header.get("display_id", ""), MAX_DISPLAY_ID)
+    is_update = bool(display_id) and header.get("update") is True
+    return Result(tuple(parts), header["main"] is True, _count(header["dropped"]), display_id, is_update)
 
 
 def _error(header: Mapping[str, Any], payload: bytes) -> Error:

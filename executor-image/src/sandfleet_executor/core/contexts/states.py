@@ -63,12 +63,13 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Persistence:
-    """What of a context outlives its interpreter: the bounds of automatic saves, and whether it resumes from the
-    newest.
+    """What of a context outlives its interpreter: the bounds of automatic saves, and what it begins from: the newest
+    of them, or what a suspension has kept.
     """
 
     autosave: Bounds | None = None
     resume: bool = False
+    kept: bool = False
 
 
 NOT_PERSISTENT = Persistence()

@@ -61,6 +61,9 @@ class Result:
     parts: tuple[tuple[str, bytes], ...]
     is_main: bool
     dropped_bytes: int = 0
+    # By which later results replace it; empty: none do.
+    display_id: str = ""
+    is_update: bool = False
 
     @property
     def size(self) -> int:
@@ -69,6 +72,17 @@ class Result:
     @property
     def data_bytes(self) -> int:
         return sum(len(data) for _, data in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """The code clears what the execution has shown; with `wait` when the next output comes."""
+
+    wait: bool = False
+
+    @property
+    def size(self) -> int:
+        return EVENT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +198,7 @@ class Stored:
         return len(self.data) + EVENT_BYTES
 
 
-Event = Started | Output | Gap | Result | Error | Finished | Stored
+Event = Started | Output | Gap | Result | Cleared | Error | Finished | Stored
 
 
 def is_end(event: Event) -> bool:

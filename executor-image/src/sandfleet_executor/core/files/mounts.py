@@ -14,6 +14,8 @@ MAX_MOUNTS = 16
 # Of all paths and folders together.
 MAX_BYTES = 4096
 MAX_NAME_BYTES = 255
+# Characters of a path, or of a folder.
+MAX_LENGTH = 512
 # What every session has at these paths, and what it must not have.
 SYSTEM = (
     "/bin",
@@ -56,6 +58,11 @@ class Mount:
         if folder.startswith("/"):
             raise _refusal(path, f"folder {folder[:80]!a} has to be a path from the workspace on")
         return cls(names, _names(path, folder, f"folder {folder[:80]!a}: "))
+
+    @property
+    def below(self) -> str:
+        """The folder as a wish has it, from the workspace on."""
+        return self._text(self.folder) or WHOLE
 
     @property
     def target(self) -> str:
@@ -104,6 +111,8 @@ def _parts(path: str) -> tuple[bytes, ...]:
 
 def _names(path: str, text: str, what: str = "") -> tuple[bytes, ...]:
     names = tuple(text.split("/"))
+    if len(text) >= MAX_LENGTH:
+        raise _refusal(path, f"{what}it has to be shorter than {MAX_LENGTH} characters")
     for name in names:
         if name in {"", ".", ".."}:
             raise _refusal(path, f"{what}write it without empty names, '.' and '..'")

@@ -88,6 +88,25 @@ def declare(services: Services, specs: Iterable[ServiceSpec], *, keep_others: bo
     )
 
 
+def of_template(specs: Iterable[ServiceSpec]) -> dict[str, Service]:
+    """The services that the template declares."""
+    return {spec.name: Service(spec, from_template=True) for spec in specs}
+
+
+def resumed(
+    template: Iterable[ServiceSpec], specs: Iterable[ServiceSpec], stopped: Iterable[str], now: float
+) -> dict[str, Service]:
+    """The services of a suspended session: its own beside the template's; `stopped` are not to run.
+
+    Raises BadRequest, UnknownServiceError, CycleError, TakenError and TooManyError.
+    """
+    found = dict(declare(of_template(template), specs, keep_others=True, now=now).services)
+    for name in stopped:
+        if name in found:
+            found[name] = replace(found[name], runtime=machine.want_stopped(found[name].runtime)[0])
+    return found
+
+
 def _declared_again(old: Service, spec: ServiceSpec, now: float) -> tuple[Service, Action]:
     """Declares a known service again, which may be stopping."""
     if old.spec != spec:
@@ -150,6 +169,15 @@ def why_not(services: Services, name: str) -> str:
         return ""
     said = [f"{other} ({services[other].runtime.state.value})" for other in missing(services, one) if other in services]
     return f"it waits for {', '.join(said)}" if said else ""
+
+
+def explained(services: Services, name: str, *, held: bool) -> Service:
+    """The service; one that waits says for what. `held`: services wait for the packages of the template."""
+    one = services[name]
+    waits = why_not(services, name)
+    if held and one.runtime.state is State.WAITING and one.runtime.wanted:
+        waits = waits or "the packages of the template are being installed"
+    return replace(one, runtime=replace(one.runtime, reason="WaitsFor", message=waits)) if waits else one
 
 
 def hopeless(services: Services) -> set[str]:

@@ -68,6 +68,8 @@ class Host:
     worker_folder: str
     # Inside a pod the network is the pod's and its resolver is needed.
     own_network: bool
+    # Links on the way to the interpreter, each with its target, that lie in none of these folders.
+    links: tuple[tuple[str, str], ...] = ()
     resolver: bool = False
     # Under gVisor no process can enter the terminals' file system that a session mounts for itself. The pod's is used,
     # where all terminals are the session's.
@@ -123,9 +125,12 @@ def arguments(
     for path in ("/tmp", "/dev/shm"):  # noqa: S108 - the namespace's own
         found += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", path]
     # After the file systems that are made for it: the interpreter may lie below /tmp.
-    found += folders((WORKER_MOUNT, *host.prefixes, *(target for _, target in mounts)))
+    linked = [path for path, _ in host.links]
+    found += folders((WORKER_MOUNT, *host.prefixes, *linked, *(target for _, target in mounts)))
     for prefix in host.prefixes:
         found += ["--ro-bind", prefix, prefix]
+    for path, target in host.links:
+        found += ["--symlink", target, path]
     found += ["--ro-bind", host.worker_folder, WORKER_MOUNT]
     found += writable(((workspace, WORKSPACE), *mounts))
     found += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]

@@ -50,13 +50,13 @@ class Context:
         # The parts of the state that the next cell does not find any more.
         self._lost: tuple[str, ...] = ()
         # Whether to start from an earlier executor's save; what came of it, and what the next cell is told of it.
-        self._resume = spec.persistence.resume
+        self._resume = spec.persistence.resume or spec.persistence.kept
         self.resumed: Restored | None = None
         self._brought: tuple[int, int] | None = None
 
     def sibling(self, context_id: str) -> "Context":
         """A new context with the same beginning."""
-        persistence = replace(self.spec.persistence, resume=False)
+        persistence = replace(self.spec.persistence, resume=False, kept=False)
         return Context(replace(self.spec, id=context_id, persistence=persistence), self._services)
 
     @property
@@ -129,7 +129,7 @@ class Context:
         return interpreter
 
     async def begin(self) -> None:
-        """Starts, from the newest automatic save if the context resumes. Raises as `start`."""
+        """Starts, from the newest automatic save or what is kept, if the context resumes. Raises as `start`."""
         async with self._queue.lock:
             if not self._resume:
                 await self.variables.forget()
@@ -162,10 +162,10 @@ class Context:
 
     # Saved variables
 
-    async def save(self, name: str, bounds: Bounds) -> Manifest:
+    async def save(self, name: str, bounds: Bounds, kind: str = NAMED) -> Manifest:
         """Saves the variables under the name. Raises StateError and NamespaceError."""
         self._check_kept("save")
-        return await self.variables.save(NAMED, name, bounds)
+        return await self.variables.save(kind, name, bounds)
 
     async def restore(self, name: str, seconds: float) -> Restored:
         """Brings saved variables in. Raises StateError, NamespaceError and BadRequest."""
@@ -182,9 +182,9 @@ class Context:
             raise NothingToSaveError(f"cannot {verb} context {self.id}: variables of {self.language} cannot be saved")
 
     async def _bring_back(self, interpreter: Interpreter, *, first: bool) -> None:
-        """Restores the newest automatic save. `first`: its cells ran in an earlier executor; their numbers go on."""
+        """Restores what it begins from, or the newest save. `first`: an earlier executor's, whose numbers go on."""
         try:
-            self.resumed = await self.variables.bring_back(interpreter)
+            self.resumed = await self.variables.bring_back(interpreter, kept=first and self.spec.persistence.kept)
         except StateError as error:
             await self.variables.give_up(str(error))
             others = tuple(word for word in self._lost if not word.startswith(ALL_VARIABLES))

@@ -5,11 +5,11 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet_executor.core.contexts import frames, rollback
-from sandfleet_executor.core.contexts.frames import BadFrame, Done
+from sandfleet_executor.core.contexts.frames import BadFrame, Clearing, Done
 from sandfleet_executor.core.contexts.rollback import Refusal
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Error, Gap, Output, Result
 from sandfleet_executor.core.executions.output import HeadAndTail
@@ -22,7 +22,8 @@ from sandfleet_executor.worker.base.frames import Frame, FrameError
 
 # Output of threads and background processes between two cells is kept for the next cell, up to so many bytes a stream.
 BETWEEN_CELLS_BYTES = 64 << 10
-# All results of one execution together, in bytes; larger ones are left out, and their size is reported.
+# All results that one execution shows together, in bytes; larger ones are left out, and their size is reported. Those
+# that were updated or cleared do not count any more.
 RESULT_BYTES = 64 << 20
 # How long the end of the process may be behind the end of its socket, in seconds.
 EXIT_SECONDS = 2.0
@@ -44,6 +45,8 @@ class Cell:
     # The interpreter has ended without reading it: another execution has killed it.
     unread: bool = False
     results_left: int = RESULT_BYTES
+    # The size of the result that is shown under each display id.
+    shown: dict[str, int] = field(default_factory=dict)
 
 
 class Interpreter:
@@ -65,6 +68,8 @@ class Interpreter:
         self._kill_timer: asyncio.TimerHandle | None = None
         # It spoke out of turn: later frames may be about another cell. Or its socket has ended.
         self.broken = False
+        # It has a process; before that, the end of the namespace may end its socket.
+        self._started = False
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -110,6 +115,7 @@ class Interpreter:
         finally:
             os.close(stdout_writer)
             os.close(stderr_writer)
+        self._started = True
         return self
 
     def begin(self, meter: ExecutionMeter, header: dict[str, Any], code: str) -> Cell:
@@ -206,6 +212,11 @@ class Interpreter:
         match said:
             case Result():
                 self._on_result(cell, said)
+            case Clearing():
+                cell.results_left, cell.shown = RESULT_BYTES, {}
+                cell.execution.emit(said.event)
+                if said.answer:
+                    self._child.channel.send({"op": "cleared"})
             case Error():
                 cell.error_name = said.name
                 cell.execution.emit(said)
@@ -218,9 +229,13 @@ class Interpreter:
                 self._finish(said)
 
     def _on_result(self, cell: Cell, result: Result) -> None:
+        if result.is_update:
+            cell.results_left += cell.shown.pop(result.display_id, 0)
         if result.size > cell.results_left:
-            result = Result((), result.is_main, result.dropped_bytes + result.data_bytes)
+            result = replace(result, parts=(), dropped_bytes=result.dropped_bytes + result.data_bytes)
         cell.results_left -= result.size
+        if result.display_id:
+            cell.shown[result.display_id] = cell.shown.get(result.display_id, 0) + result.size
         cell.execution.emit(result)
 
     def on_sample(self, sample: Sample) -> None:
@@ -236,7 +251,7 @@ class Interpreter:
 
     def on_channel_end(self, error: FrameError | None) -> None:
         self.broken = True
-        if self._cell is None:
+        if self._cell is None and self._started:
             self.kill()
         if error:
             self._finish(BadFrame(str(error)))

@@ -85,9 +85,12 @@ class InterpreterSlot:
         """Raises NamespaceError."""
         self.copies.forget()
         self.cells.of_state = 0
-        self.interpreter = await Interpreter.start(
-            namespace, self._spec.cwd, self._spec.envs, {"context_id": self._spec.id, "language": self._spec.language}
-        )
+        options = {
+            "context_id": self._spec.id,
+            "language": self._spec.language,
+            "memory_bytes": self._services.memory_bytes(),
+        }
+        self.interpreter = await Interpreter.start(namespace, self._spec.cwd, self._spec.envs, options)
         self.generation += 1
         return self.interpreter
 

@@ -68,6 +68,10 @@ class Contexts:
             raise
         return context
 
+    def keep(self, spec: ContextSpec) -> Context:
+        """A context of a suspended session, to begin. Raises ExistsError, BusyError and StateError."""
+        return self._add(Context(spec, self._services))
+
     async def fork(self, context_id: str, new_ids: Sequence[str]) -> list[Context]:
         """Copies of a context, all of them or none.
 

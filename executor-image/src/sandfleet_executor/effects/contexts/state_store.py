@@ -14,7 +14,7 @@ from pathlib import Path
 from sandfleet_executor.core.contexts import states
 from sandfleet_executor.core.contexts.states import BadState, Manifest
 
-NAMED, AUTOMATIC = "named", "automatic"
+NAMED, AUTOMATIC, SUSPENDED = "named", "automatic", "suspended"
 SUFFIX, UNFINISHED = ".state", ".tmp"
 
 
@@ -128,6 +128,11 @@ class StateStore:
         """A missing state is no error."""
         if self._folder is not None:
             self._path(kind, name).unlink(missing_ok=True)
+
+    def delete_all(self, kind: str) -> None:
+        """Every state of the kind."""
+        for path in self._folder.glob(f"{kind}/*{SUFFIX}") if self._folder else ():
+            path.unlink(missing_ok=True)
 
     def _files(self) -> Iterator[Path]:
         if self._folder is None:

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from sandfleet_executor.core.contexts.autosave import AGAIN_SECONDS, GIVE_WAY_SECONDS, Pace
-from sandfleet_executor.core.contexts.states import Bounds, Manifest
+from sandfleet_executor.core.contexts.states import DEFAULT_SECONDS, Bounds, Manifest
 from sandfleet_executor.effects.contexts.interpreter import Interpreter
 from sandfleet_executor.effects.contexts.state_store import (
     AUTOMATIC,
+    SUSPENDED,
     BrokenOffError,
     Draft,
     NothingToSaveError,
@@ -160,14 +161,23 @@ class Variables:
             if self._task:
                 await asyncio.wait((self._task,))
 
-    async def bring_back(self, interpreter: Interpreter) -> Restored | None:
-        """What the newest automatic save has, into a fresh interpreter; None where there is none. Raises StateError."""
-        if self._autosave is None:
-            return None
-        with contextlib.suppress(StateMissingError):
-            restored = await self.restore(interpreter, AUTOMATIC, self._held.context_id, self._autosave.seconds)
+    async def bring_back(self, interpreter: Interpreter, *, kept: bool = False) -> Restored | None:
+        """What the newest automatic save has, into a fresh interpreter; None where there is none. Raises StateError.
+
+        `kept`: what a suspension has kept, which is newer, if that is there.
+        """
+        if kept and (restored := await self._found(interpreter, SUSPENDED, DEFAULT_SECONDS)):
+            # The automatic save may be older than that.
+            self.cell_ended()
+            return restored
+        if self._autosave and (restored := await self._found(interpreter, AUTOMATIC, self._autosave.seconds)):
             self.newest = restored.manifest
             return restored
+        return None
+
+    async def _found(self, interpreter: Interpreter, kind: str, seconds: float) -> Restored | None:
+        with contextlib.suppress(StateMissingError):
+            return await self.restore(interpreter, kind, self._held.context_id, seconds)
         return None
 
     async def forget(self) -> None:

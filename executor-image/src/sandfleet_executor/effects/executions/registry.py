@@ -129,6 +129,10 @@ class Executions:
         """How many run or wait for their turn."""
         return len(self._tasks)
 
+    def live(self) -> list[Execution]:
+        """Those that run or wait for their turn, the oldest first."""
+        return list(self._live.values())
+
     def run(self, execution: Execution, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Takes an execution to its end in the background, and the end to the store."""
         task = asyncio.create_task(self._carry(execution, work))

@@ -15,6 +15,7 @@ from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.files.mounts import Mount
 from sandfleet_executor.core.session import bwrap
 from sandfleet_executor.effects.namespace.children import NamespaceError
+from sandfleet_executor.effects.namespace.interpreter import links_to
 
 # Moves itself into the cgroup before it becomes the namespace, so that nothing ever runs outside it.
 INTO_CGROUP = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
@@ -28,11 +29,13 @@ def worker_folder() -> str:
 def this_host(*, own_network: bool = True) -> bwrap.Host:
     """Looks at the machine."""
     prefixes = tuple(dict.fromkeys((sys.prefix, sys.base_prefix)))
+    of_the_machine = ("/usr", *(f"/{name}" for name in bwrap.MERGED))
     return bwrap.Host(
         is_root=os.geteuid() == 0,
         merged=tuple(name for name in bwrap.MERGED if Path(f"/{name}").is_symlink()),
         python=sys.executable,
         prefixes=tuple(prefix for prefix in prefixes if prefix != "/usr"),
+        links=links_to(sys.executable, (*prefixes, *of_the_machine)),
         worker_folder=worker_folder(),
         own_network=own_network,
         resolver=not own_network,
@@ -88,7 +91,9 @@ def bubblewrap(
     """The command of bubblewrap up to the program, and the descriptors that it inherits. Raises NamespaceError."""
     found = shutil.which("bwrap")
     if not found:
-        raise NamespaceError("cannot make the session namespace: bubblewrap is not installed")
+        raise NamespaceError(
+            "cannot make the session namespace: bubblewrap is not installed (Debian: sudo apt-get install bubblewrap)"
+        )
     fds = [memory_file(data.text, opened) for data in bwrap.data_files()]
     null = os.open(os.devnull, os.O_WRONLY)
     opened.callback(os.close, null)

@@ -128,6 +128,11 @@ class Tunnels:
         self._idle = idle
         self._open = 0
 
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return self._open
+
     @contextlib.asynccontextmanager
     async def open(self, port: int) -> AsyncIterator[Tunnel]:
         """A tunnel to the port. Raises NamespaceError and those above."""

@@ -73,8 +73,12 @@ class Services:
     def begin(self) -> None:
         """Starts what the template declares: at the beginning of the session, once."""
         template, self._template = self._template, ()
-        self._services = {spec.name: Service(spec, from_template=True) for spec in template} | self._services
+        self._services = plan.of_template(template) | self._services
         self._turn()
+
+    def resume(self, specs: Iterable[ServiceSpec], stopped: Iterable[str]) -> None:
+        """Before `begin`: those of a suspended session. Raises BadRequest, TakenError and TooManyError."""
+        self._services = plan.resumed(self._template, specs, stopped, self._now())
 
     def hold(self) -> None:
         """Starts no service until `release`."""
@@ -308,13 +312,7 @@ class Services:
     # The rest
 
     def _explained(self, name: str) -> Service:
-        one = self._services[name]
-        waits = plan.why_not(self._services, name)
-        if self._held and one.runtime.state is State.WAITING and one.runtime.wanted:
-            waits = waits or "the packages of the template are being installed"
-        if not waits:
-            return one
-        return replace(one, runtime=replace(one.runtime, reason="WaitsFor", message=waits))
+        return plan.explained(self._services, name, held=self._held)
 
     def _is_stopping(self, name: str) -> bool:
         runtime = self._services[name].runtime

@@ -4,12 +4,12 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.core.errors import BusyError, FullError, MismatchError, NotFoundError
+from sandfleet_executor.core.errors import BusyError, FullError, MismatchError, NotFoundError, SuspendingError
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.limits import FORK_BYTES, Limits
 from sandfleet_executor.core.packages import manifest
@@ -47,6 +47,17 @@ END_SECONDS = 5.0
 LOOK_SECONDS = 15.0
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a session asks of the sandbox that it is bound to."""
+
+    session_id: str
+    lease: Lease
+    envs: dict[str, str]
+    limits: Limits
+    mounts: Mapping[str, str]
+
+
 class Session:
     def __init__(
         self,
@@ -65,6 +76,8 @@ class Session:
         self.session_id = ""
         self.started = time.time()
         self.closed = asyncio.Event()
+        # It is being suspended: no execution begins, and its time does not run.
+        self.held = False
         # The machine does not change: looked at once, and not for every command.
         self._envs = bwrap.with_own(config.envs, session_environment(config))
         self.mounts = Mounts(config, this_host().prefixes, workspace_fd, threads)
@@ -129,24 +142,26 @@ class Session:
 
     # Lease and idleness
 
-    async def open(
-        self, session_id: str, lease: Lease, envs: dict[str, str], limits: Limits, mounts: Mapping[str, str]
-    ) -> Namespace:
-        """Binds the sandbox to a session, or renews its lease. Raises MismatchError, NamespaceError and BadRequest."""
+    async def open(self, claim: Claim, prepare: Callable[[], Awaitable[None]]) -> Namespace:
+        """Binds the sandbox to a session, or renews its lease. Raises MismatchError, NamespaceError and BadRequest.
+
+        `prepare` is awaited before anything of the session begins.
+        """
         if not self.session_id:
-            await self.mounts.check(mounts)
-        if self.session_id and self.session_id != session_id:
-            raise MismatchError(f"cannot open session {session_id}: the sandbox belongs to another one")
-        self.tenancy.lease = lease
+            await self.mounts.check(claim.mounts)
+        if self.session_id and self.session_id != claim.session_id:
+            raise MismatchError(f"cannot open session {claim.session_id}: the sandbox belongs to another one")
+        self.tenancy.lease = claim.lease
         self.touch()
         if not self.session_id:
-            before, self.limits = self.limits, fitting(limits)
-            self.session_id = session_id
-            self._envs = self.environment(envs)
-            if self.mounts.add(mounts) or self.limits != before:
+            before, self.limits = self.limits, fitting(claim.limits)
+            self.session_id = claim.session_id
+            self._envs = self.environment(claim.envs)
+            if self.mounts.add(claim.mounts) or self.limits != before:
                 # No user code has run yet: the namespace is made again, with the lower limits and the mounts.
                 await self.namespaces.close()
         namespace = await self.namespaces.get()
+        await prepare()
         self.packages.begin(self.services.hold, self.services.release)
         self.services.begin()
         return namespace
@@ -156,14 +171,18 @@ class Session:
         self.tenancy.touch(time.monotonic())
 
     def expired(self) -> Expiry | None:
-        """Why the sandbox's time is over; None while there is time."""
+        """Why the sandbox's time is over; None while there is time, or while it is held."""
+        if self.held:
+            return None
         in_use = self.executions.running > 0 or self.packages.installing
         return self.tenancy.expired(time.monotonic(), in_use=in_use)
 
     # Executions
 
     def register(self, kind: int, execution_id: str, fingerprint: bytes, output_limit: int) -> Execution:
-        """A new execution, of an id that is new. Raises BusyError and FullError."""
+        """A new execution, of an id that is new. Raises SuspendingError, BusyError and FullError."""
+        if self.held:
+            raise SuspendingError(f"cannot start execution {execution_id}: the sandbox is being suspended")
         if self.executions.running >= self.limits.executions:
             raise BusyError(f"cannot start execution {execution_id}: {self.limits.executions} are running or waiting")
         if self.disk.is_hopeless:

@@ -14,6 +14,7 @@ from sandfleet_api.executor.v1 import common_pb2 as pb
 from sandfleet_executor.core.executions.events import (
     STDERR,
     STDOUT,
+    Cleared,
     Error,
     Event,
     Finished,
@@ -167,15 +168,25 @@ def event(sequence: int, value: Event) -> pb.ExecutionEvent:
             if resumed:
                 started.resumed.variables, started.resumed.cell_number = resumed
             return pb.ExecutionEvent(sequence=sequence, started=started)
-        case Result(parts, is_main, dropped):
-            shown = [pb.MimePart(mime_type=name, data=data) for name, data in parts]
-            result = pb.Result(parts=shown, is_main_result=is_main, dropped_bytes=dropped)
-            return pb.ExecutionEvent(sequence=sequence, result=result)
+        case Result():
+            return pb.ExecutionEvent(sequence=sequence, result=result(value))
+        case Cleared(wait):
+            return pb.ExecutionEvent(sequence=sequence, cleared=pb.OutputCleared(wait=wait))
         case Gap(stream, dropped_bytes, dropped_events):
             gap = pb.OutputGap(stream=STREAMS[stream], dropped_bytes=dropped_bytes, dropped_events=dropped_events)
             return pb.ExecutionEvent(sequence=sequence, gap=gap)
         case Error():
             return pb.ExecutionEvent(sequence=sequence, error=error(value))
+
+
+def result(value: Result) -> pb.Result:
+    return pb.Result(
+        parts=[pb.MimePart(mime_type=name, data=data) for name, data in value.parts],
+        is_main_result=value.is_main,
+        dropped_bytes=value.dropped_bytes,
+        display_id=value.display_id,
+        is_update=value.is_update,
+    )
 
 
 def stored(sequence: int, value: Event) -> bytes:

@@ -12,6 +12,7 @@ from . import tree
 # The lowest private descriptor: code that closes low numbers must not meet it.
 PRIVATE_DESCRIPTORS = 900
 STATUS_BYTES = 8192
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 RESERVE_BYTES = 8 << 20
 
 
@@ -56,6 +57,15 @@ class Reserve:
         if self._pages is not None:
             self._pages.close()
             self._pages = None
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(fd, 256).split()[1]) * PAGE_BYTES
+    finally:
+        os.close(fd)
 
 
 class Usage(NamedTuple):

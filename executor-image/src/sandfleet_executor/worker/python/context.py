@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 from ..base import frames, linux, process
 from . import cells, copies, display, errors
+from .history import History
 from .outbox import MAX_RESULTS, Outbox
 from .shell import Shell
 from .state import variables
@@ -45,11 +46,10 @@ def preimport() -> None:
 
 def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
     """Serves cells until the socket ends; then ends the process."""
-    del options
     code = EXIT_BROKEN
     try:
         preimport()
-        ContextLoop(control, _shells[0]).serve()
+        ContextLoop(control, _shells[0], int(options.get("memory_bytes", 0))).serve()
         code = EXIT_CLOSED
     except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
         _report_failure(error)
@@ -77,7 +77,8 @@ def _warm_up(shell: Shell) -> None:
 class ContextLoop:
     """Serves the requests of one context."""
 
-    def __init__(self, control: socket.socket, shell: Shell) -> None:
+    def __init__(self, control: socket.socket, shell: Shell, memory_bytes: int) -> None:
+        """`memory_bytes`: the sandbox's limit; 0: not known."""
         self._pid = _getpid()
         self._copies: copies.Copies | None = None
         self._control = socket.socket(fileno=process.private_copy(control.fileno()))
@@ -90,9 +91,9 @@ class ContextLoop:
         self._compiler = cells.Compiler(shell)
         self._runner = cells.Runner(shell.user_ns)
         self._reporter = errors.Reporter((self._user.workspace, *FOLDERS), (self._user.packages,))
-        self._last: object = shell.user_ns.get("_")
+        self._history = History(shell, memory_bytes // 2)
         self._own_callbacks = self._callbacks()
-        shell.publish = self._publish
+        shell.publish, shell.clear = self._publish, self._clear
         os.register_at_fork(after_in_child=self._close_control)
         self._user.adopt()
         self._variables = variables.Variables(shell.user_ns)
@@ -177,7 +178,9 @@ class ContextLoop:
         self._outbox.open()
         before = self._user.set_environment(header.get("envs") or {})
         self._meter.start()
-        error = self._run(source, f"<cell {header.get('cell', 0)}>")
+        number = int(header.get("cell", 0))
+        self._history.begin(number, source)
+        error = self._run(source, f"<cell {number}>")
         usage = self._meter.stop()
         if error is not None and error["name"] == "MemoryError":
             # Cycles of frames and exceptions may hold the memory that was needed.
@@ -249,24 +252,22 @@ class ContextLoop:
                 self._user.tame()
             if value is not None:
                 result.result = value
-                self._keep_last(value)
+                self._history.keep(value)
                 self._user.shell.show_value(value, main=True)
         finally:
             if _getpid() == self._pid:
                 events.trigger("post_execute")
                 events.trigger("post_run_cell", result)
 
-    def _keep_last(self, value: object) -> None:
-        """Sets `_` to the last result, unless code uses the name for something else."""
-        namespace = self._user.shell.user_ns
-        if "_" not in namespace or namespace["_"] is self._last:
-            namespace["_"] = self._last = value
-
-    def _publish(self, bundle: Mapping[str, Any], *, main: bool = False) -> None:
+    def _publish(self, shown: display.Shown) -> None:
         if _getpid() == self._pid:
-            self._outbox.show(bundle, main=main, last=main and self._callbacks() == self._own_callbacks)
+            self._outbox.show(shown, last=shown.main and self._callbacks() == self._own_callbacks)
         else:
-            print(bundle.get(display.PLAIN, ""))
+            print(shown.bundle.get(display.PLAIN, ""))
+
+    def _clear(self, *, wait: bool) -> None:
+        if _getpid() == self._pid:
+            self._outbox.clear(wait=wait)
 
     def _callbacks(self) -> list[object]:
         """What runs between the result of a cell and its end: a library may show figures there."""
@@ -274,7 +275,7 @@ class ContextLoop:
         return [*callbacks["post_execute"], *callbacks["post_run_cell"]]
 
     def _finish(self, error: dict[str, Any] | None, usage: process.Usage) -> None:
-        if left_out := self._outbox.left_out():
+        if left_out := self._outbox.left_out:
             self._user.streams.err.write(f"{left_out} results dropped: the limit is {MAX_RESULTS} a cell\n")
         status = "ok" if error is None else "error"
         if error is not None and error["name"] == "KeyboardInterrupt" and self._user.interrupts.seen:

@@ -16,13 +16,11 @@ import time
 import warnings
 from collections.abc import Collection, Mapping
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..base import frames, linux
+from ..base import frames, linux, process
 from . import fork_safety
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # A joined thread may take a moment to disappear.
 LOOKS = 5
 LOOK_SECONDS = 0.002
@@ -57,7 +55,7 @@ def check(most_bytes: int) -> None:
     """Raises CannotCopyError if a copy would be unsafe, or larger than `most_bytes` of resident memory."""
     if name := _unsafe_thread():
         raise CannotCopyError("ThreadsRunning", f"the thread {name[:100]!r} was running, and threads cannot be copied")
-    used = int(Path("/proc/self/statm").read_bytes().split()[1]) * PAGE_BYTES
+    used = process.resident_bytes()
     if used > most_bytes:
         raise CannotCopyError(
             "TooLarge", f"the interpreter had {used >> 20} MiB, and the limit of copies is {most_bytes >> 20} MiB"

@@ -25,7 +25,20 @@ BINARY = (
     "video/",
 )
 
-Publish = Callable[[Mapping[str, Any]], None]
+
+class Shown(NamedTuple):
+    """A result: the representations by their MIME types."""
+
+    bundle: Mapping[str, Any]
+    # Whether it is the value of the cell's last expression.
+    main: bool = False
+    # By which later results replace it; empty: none do.
+    display_id: str = ""
+    # Whether it replaces what was shown under its id.
+    update: bool = False
+
+
+Publish = Callable[[Shown], None]
 
 
 class Parts(NamedTuple):
@@ -72,17 +85,18 @@ def _from_base64(data: str) -> bytes:
 class Publisher(DisplayPublisher):
     """Takes what display() and libraries publish."""
 
-    publish_bundle: Publish | None = None
-
-    def publish(self, data: Any, metadata: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Publishes a result. An update of an earlier display is a further result: results are a stream."""
+    def publish(
+        self, data: Any, metadata: Any = None, *args: Any, transient: Any = None, update: bool = False, **kwargs: Any
+    ) -> None:
+        """Publishes a result, or an update of one with the same display id."""
         del args, kwargs
         self._validate_data(data, metadata)
-        if self.publish_bundle is not None:
-            self.publish_bundle(data)
+        display_id = transient.get("display_id") if isinstance(transient, Mapping) else None
+        self.shell.publish(Shown(data, display_id="" if display_id is None else str(display_id), update=bool(update)))
 
     def clear_output(self, wait: bool = False) -> None:
-        """Does nothing: results that were sent cannot be taken back."""
+        """Clears what the cell has shown and printed; with `wait` when the next output comes."""
+        self.shell.clear(wait=bool(wait))
 
 
 class Hook(DisplayHook):

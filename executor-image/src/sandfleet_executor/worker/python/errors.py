@@ -1,6 +1,7 @@
 """Errors of cells as data: the frames of the user's own code, and the traceback as Python prints it."""
 
 import linecache
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +23,15 @@ MACHINERY = (f"{Path(__file__).parents[1]}/", f"{Path(IPython.__file__).parent}/
 
 
 class Reporter:
-    """Describes exceptions. `folders` hold the user's own files, but for the folders `not_under`."""
+    """Describes exceptions. `folders` hold the user's own files, but for the folders `not_under` and the interpreter's.
+
+    The environment of a project may be anywhere, below /tmp too.
+    """
 
     def __init__(self, folders: tuple[str, ...], not_under: tuple[str, ...] = ()) -> None:
         self._folders = tuple(folder.rstrip("/") + "/" for folder in folders)
-        self._not_under = tuple(folder.rstrip("/") + "/" for folder in not_under)
+        kept_out = (*not_under, sys.prefix, sys.base_prefix)
+        self._not_under = tuple(folder.rstrip("/") + "/" for folder in kept_out)
 
     def describe(self, error: BaseException) -> dict[str, Any]:
         """Name, value, traceback and the frames of the user's code, each within a limit, without lone surrogates.

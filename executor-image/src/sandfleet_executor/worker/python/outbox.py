@@ -9,6 +9,7 @@ from ..base import frames
 from . import display, signals
 
 MAX_RESULTS = 1000
+MAX_ID_CHARACTERS = 256
 
 
 class Outbox:
@@ -24,11 +25,15 @@ class Outbox:
         self._writing = False
         # Whole frames that are not sent yet.
         self._waiting: list[bytes] = []
+        # Results of this cell since it cleared its output, the display ids among them, and results above the limit.
         self._results = 0
+        self._ids: set[str] = set()
+        self.left_out = 0
 
     def open(self) -> None:
         """A cell begins."""
-        self._open, self._results = True, 0
+        self._open, self._results, self.left_out = True, 0, 0
+        self._ids.clear()
 
     def move(self, control: socket.socket) -> None:
         """Switches to the socket of a copy."""
@@ -39,24 +44,46 @@ class Outbox:
         with self._lock:
             self._send(dict(header), b"")
 
-    def show(self, bundle: Mapping[str, Any], *, main: bool = False, last: bool = False) -> None:
-        """Sends a result: the main one always, others up to a limit.
+    def show(self, shown: display.Shown, *, last: bool = False) -> None:
+        """Sends a result: the main one and updates of what was shown always, others up to a limit.
 
         `last`: only the end of the cell follows, and both are sent as one message: a message costs more than its
         content.
         """
-        parts, dropped = display.to_parts(bundle)
+        parts, dropped = display.to_parts(shown.bundle)
         listed = [{"mime": mime, "size": len(data)} for mime, data in parts]
-        header = {"event": "result", "main": main, "parts": listed, "dropped": dropped}
+        header = {"event": "result", "main": shown.main, "parts": listed, "dropped": dropped}
+        if shown.display_id:
+            header |= {"display_id": shown.display_id[:MAX_ID_CHARACTERS], "update": shown.update}
         with self._interrupts.held(), self._lock:
-            # Results of a thread that outlives its cell are dropped.
-            if self._open and (main or self._results < MAX_RESULTS):
-                self._send(header, b"".join(data for _, data in parts), hold=last)
-            self._results += not main
+            if not self._open:
+                # Results of a thread that outlives its cell are dropped.
+                return
+            if not (shown.main or (shown.update and shown.display_id in self._ids)):
+                if self._results >= MAX_RESULTS:
+                    self.left_out += 1
+                    return
+                self._results += 1
+            if shown.display_id:
+                self._ids.add(shown.display_id)
+            self._send(header, b"".join(data for _, data in parts), hold=last)
 
-    def left_out(self) -> int:
-        """The number of results of this cell above the limit."""
-        return max(self._results - MAX_RESULTS, 0)
+    def clear(self, *, wait: bool) -> None:
+        """Sends that the cell clears what it has shown and printed.
+
+        Returns when the executor has read that: it reads what is printed from now on elsewhere, and must not take it
+        for older.
+        """
+        with self._interrupts.held(), self._lock:
+            if not self._open:
+                return
+            self._results = 0
+            self._ids.clear()
+            # In a signal handler of the user's the frame cannot be sent at once.
+            waits = not self._writing
+            self._send({"event": "cleared", "wait": wait, "answer": waits}, b"")
+            if waits:
+                frames.receive(self._control)
 
     def close(self, error: Mapping[str, Any] | None, done: Mapping[str, Any]) -> None:
         """Sends the last frames of the cell."""

@@ -15,7 +15,6 @@ from traitlets.config import Config
 from ..packages import pip
 from . import display, errors, system
 
-PublishMain = Callable[..., None]
 # Types that IPython shows with repr(), unless code registers another printer for them.
 SIMPLE = (bool, bytes, complex, float, int, str)
 
@@ -82,8 +81,8 @@ class Shell(InteractiveShell):
         config.HistoryManager.hist_file = ":memory:"
         super().__init__(config=config, user_module=ModuleType("__main__"), cache_size=0, colors="nocolor")
         self._shown: BaseException | None = None
-        self.publish: PublishMain = _publish_nothing
-        self.display_pub.publish_bundle = lambda bundle: self.publish(bundle, main=False)
+        self.publish: display.Publish = _publish_nothing
+        self.clear: Callable[..., None] = _clear_nothing
         # Instead of a database in the profile's folder: %cd keeps its history here.
         self.db: dict[str, Any] = {}
         self.user_ns.pop("open", None)
@@ -111,7 +110,7 @@ class Shell(InteractiveShell):
         """Publishes a value, unless it displays itself."""
         bundle, _ = self.display_formatter.format(value)
         if bundle:
-            self.publish(bundle, main=main)
+            self.publish(display.Shown(bundle, main))
 
     @contextlib.contextmanager
     def _tee(self, channel: str) -> Iterator[None]:
@@ -177,9 +176,14 @@ class Shell(InteractiveShell):
         return run
 
 
-def _publish_nothing(bundle: dict[str, Any], *, main: bool = False) -> None:
+def _publish_nothing(shown: display.Shown) -> None:
     """Stands in until a context takes the shell over."""
-    del bundle, main
+    del shown
+
+
+def _clear_nothing(*, wait: bool) -> None:
+    """The same."""
+    del wait
 
 
 class ScriptFailed(RuntimeError):

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from enum import Enum
 from typing import Annotated, get_type_hints
 
+from sandfleet_operator.api.kinds import mounts as mounted
 from sandfleet_operator.api.kinds import services as declared
 from sandfleet_operator.api.kinds.meta import Meta, meta_of, part
 from sandfleet_operator.api.kinds.packages import DEFAULT_SECONDS
@@ -144,6 +145,10 @@ class TemplateSpec:
     workspace: Annotated[Workspace, at("workspace")]
     envs: Annotated[Mapping[str, str], at("env", variables)] = field(default_factory=dict)
     secret_envs: Annotated[tuple[SecretEnv, ...], at("envFrom")] = ()
+    # Path in the session → folder of the workspace; "" for the folder of the same path.
+    mounts: Annotated[Mapping[str, str], at("mounts", mounted.read), ToExecutor("mounts", "mounts")] = field(
+        default_factory=dict
+    )
     # As in the executor's configuration; kinds/services.py reads them.
     services: Annotated[
         tuple[Mapping[str, object], ...], at("services", declared.read), ToExecutor("services", "services")
@@ -223,4 +228,6 @@ def for_executor(spec: TemplateSpec) -> dict[str, object]:
 def _plain(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
+    if isinstance(value, Mapping):
+        return dict(value)
     return list(value) if isinstance(value, tuple) else value

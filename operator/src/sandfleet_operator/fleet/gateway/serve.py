@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 from sandfleet_api.fleet.v1.gateway_pb2_grpc import add_GatewayServiceServicer_to_server
 
+from sandfleet_operator.fleet.gateway.fleet_link import FleetLink
 from sandfleet_operator.fleet.gateway.identity import Identity
 from sandfleet_operator.fleet.gateway.routes import FleetRoutes
 from sandfleet_operator.fleet.gateway.servicer import MAX_DATA_BYTES, GatewayServicer
@@ -37,10 +38,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`folder` is where the fleet leaves the certificate; `fleet` is its HOST:PORT."""
+    """`fleet` is its HOST:PORT. `credentials` is a folder with `ca.crt`, and with `token` of the gateway's account."""
 
-    folder: Path
     fleet: str
+    credentials: Path
     host: str = HOST
     port: int = PORT
     # Of the probes; 0: none, as outside a pod.
@@ -64,28 +65,28 @@ async def _serve(options: Options) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    identity = Identity(options.folder, options.fleet)
+    fleet = FleetLink(options.fleet, options.credentials / "ca.crt")
     probes = Probes(lambda: True, lambda: Standing(ready=listening.is_set(), leads=False))
-    work = (probes.serve(options.health_port), _listen(identity, options, listening), ended.wait())
+    work = (probes.serve(options.health_port), _listen(fleet, options, listening), ended.wait())
     tasks = [asyncio.create_task(one) for one in work]
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await identity.close()
+    await fleet.close()
     for task in done:
         task.result()
 
 
-async def _listen(identity: Identity, options: Options, listening: asyncio.Event) -> None:
+async def _listen(fleet: FleetLink, options: Options, listening: asyncio.Event) -> None:
     """Serves until it is cancelled."""
-    await identity.wait()
-    tunnels = Tunnels(FleetRoutes(identity.stub), options.bounds)
-    server, port = await listen(tunnels, identity.server_credentials(), options)
+    identity = Identity(fleet, options.credentials)
+    await identity.obtain()
+    server, port = await listen(Tunnels(FleetRoutes(fleet), options.bounds), identity.server_credentials(), options)
     _LOG.info("listening on port %d", port)
     listening.set()
     try:
-        await server.wait_for_termination()
+        await identity.run()
     finally:
         await server.stop(STOP_GRACE)
 

@@ -29,7 +29,7 @@ class Bounds:
     # Between two questions whether the caller may still be connected to this pod.
     check_every: float = 15.0
     # How long a tunnel goes on while the fleet gives no answer to that question.
-    unchecked: float = 60.0
+    unchecked: float = 120.0
 
 
 class Tunnel:

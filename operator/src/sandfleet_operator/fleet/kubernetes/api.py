@@ -7,10 +7,11 @@ from dataclasses import replace
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kinds.template import Retention
-from sandfleet_operator.api.kube import CODE_SANDBOX, Conflict, NotFound, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Conflict, NotFound, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
@@ -65,6 +66,7 @@ class KubernetesFleetApi:
         self.check_serving("claim")
         recipe = self._kubernetes.resolve(namespace, request.pool, request.template)
         claim = self._requested(caller, request, recipe, traceparent)
+        await self._may_wait(caller, claim)
         if claim.workspace_id and not self._kubernetes.scheduler.knows(claim.key):
             claim = await self._on_free_workspace(namespace, claim)
             self.check_serving("claim")
@@ -83,6 +85,9 @@ class KubernetesFleetApi:
         if size > MAX_ENVS_JSON // 2:
             why = f"the environment of {size} characters is larger than {MAX_ENVS_JSON // 2}"
             raise ClaimReason.INVALID_ENVIRONMENT.error(f"cannot claim: {why}")
+        if recipe.wanted is not None:
+            # The executor would refuse what overlaps with the template's, but only after a pod was bound.
+            check_mounts({**recipe.wanted.mounts, **claim.mounts})
         named, default = (f"{recipe.namespace}/{name}" for name in (claim.queue, DEFAULT_QUEUE))
         queue = self._kubernetes.scheduler.queues.named(named if claim.queue else "", default)
         return replace(
@@ -93,6 +98,24 @@ class KubernetesFleetApi:
             contract=request.contract or AUTONOMOUS,
             egress=request.egress != fleet_pb2.EGRESS_NONE,
         )
+
+    async def _may_wait(self, caller: Caller, claim: Claim) -> None:
+        """Whether the caller may use the claim's queue and its priority class. Raises FleetError."""
+        if not claim.queue:
+            return
+        namespace, _, name = claim.queue.partition("/")
+        await self._reviews.authorize(caller, "claim", namespace, name, kind=SANDBOX_QUEUE)
+        spec = self._kubernetes.scheduler.queues.spec(claim.queue)
+        if spec is not None and any(one.restricted and one.name == claim.priority for one in spec.priority_classes):
+            try:
+                await self._reviews.authorize(caller, "prioritize", namespace, name, kind=SANDBOX_QUEUE)
+            except FleetError as error:
+                if error.problem.reason != ClaimReason.FORBIDDEN.value:
+                    raise
+                why = f"priority class {claim.priority!r} of queue {claim.queue} is restricted"
+                message = f"cannot claim: {why}, and {caller.username} may not prioritize on sandboxqueues {name}"
+                raise ClaimReason.PRIORITY_FORBIDDEN.error(message, claim.priority) from error
+        self.check_serving("claim")
 
     async def _on_free_workspace(self, namespace: str, claim: Claim) -> Claim:
         """The claim once its workspace is free, with what is left of its wait. Raises FleetError."""
@@ -130,6 +153,15 @@ class KubernetesFleetApi:
             return await self._kube.delete(ref, uid=found["metadata"]["uid"])
         except (NotFound, Conflict):
             return False
+
+    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:  # noqa: ARG002 - it is refused
+        raise ClaimReason.UNIMPLEMENTED.error("cannot suspend a sandbox of a cluster: this release does not do it yet")
+
+    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:  # noqa: ARG002 - it is refused
+        raise ClaimReason.UNIMPLEMENTED.error("cannot resume a sandbox of a cluster: this release does not do it yet")
+
+    async def resumed(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.ResumeResponse:
+        return fleet_pb2.ResumeResponse(bound=await self.bound(caller, sandbox))
 
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:
         namespace, name = feed.parse_id(request.sandbox_id, doing="renew the lease")
@@ -193,6 +225,8 @@ class KubernetesFleetApi:
     async def route(self, caller: Caller, request: fleet_pb2.RouteRequest) -> fleet_pb2.RouteResponse:
         namespace, name = feed.parse_id(request.sandbox_id, doing="find the way to a sandbox")
         await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
+        # Another replica does not know a young claim, and would say that it does not exist.
+        self.check_serving("find the way to a sandbox")
         known = self._session(request.sandbox_id)
         if known is None:
             found = feed.endpoint(await self._read(namespace, name))

@@ -10,22 +10,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     POD,
     Cause,
-    Conflict,
-    Invalid,
     Json,
-    KubeError,
     NotCreated,
-    NotFound,
     Ref,
 )
-from sandfleet_operator.api.reasons import ClaimReason, EndReason
+from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Exit, Sandbox
 from sandfleet_operator.cluster.creation import create
@@ -35,6 +30,8 @@ from sandfleet_operator.cluster.revisions import Revisions
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.backend import Event, Exited, Made, NotMade, Ready, Removed, TakenError
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, key_of
+from sandfleet_operator.fleet.kubernetes.sessions.binding import bind, unsettled
+from sandfleet_operator.fleet.kubernetes.sessions.modes import Modes
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, has_own_volume, settle
 from sandfleet_operator.fleet.kubernetes.writer import RefusedError, Writer
 from sandfleet_operator.plan.claims.patches import claim_patch
@@ -42,7 +39,6 @@ from sandfleet_operator.plan.claims.record import (
     Record,
     object_of,
     record_of,
-    record_text,
     volume_of_workspace,
 )
 from sandfleet_operator.plan.pods import names
@@ -51,11 +47,6 @@ from sandfleet_operator.plan.pods.volume import workspace_claim
 from sandfleet_operator.plan.sandbox.binding import Binding, settled_binding, told
 from sandfleet_operator.plan.sandbox.dependencies import annotated
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
-
-# Seconds for which a claim asks after a write whose reply was lost, before it fails.
-SETTLE_SECONDS = 10.0
-SETTLE_PAUSE = 0.1
-TOO_MANY = 429
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,7 +77,8 @@ class KubernetesBackend:
     """`listens` says of a pod whether its executor may be spoken to; `wall_clock` gives seconds since the epoch.
 
     `lost` is called with a pod that another fleet has; its events were taken for this fleet's own until then.
-    `unbound` is called with a declared CodeSandbox that named no pod before its pod was gone: it waits for another.
+    `unbound` is called with a CodeSandbox that is to be looked at again: a declared one that named no pod before its
+    pod was gone, and one whose operating mode was written.
     """
 
     def __init__(
@@ -107,6 +99,7 @@ class KubernetesBackend:
         self._store = store
         self._catalog = catalog
         self._writer = writer
+        self.modes = Modes(store, writer, unbound)
         self._settings = settings
         self._user_namespaces = user_namespaces
         self._listens = listens
@@ -247,50 +240,18 @@ class KubernetesBackend:
             try:
                 record = record_of(sandbox.claim, self._writer.fencing(), self._clock())
             except NotLeadingError as error:
-                raise _unsettled(str(error)) from error
+                raise unsettled(str(error)) from error
             run.record = record
             copied = names.copied(record.labels, self._settings.copied_labels)
             if record.workspace:
                 # The pod is there for others to see: who wants the workspace as well is seen now, or sees it.
                 await self._workspaces.only_for(run.ref, record.workspace)
-            if not await self._bind(run, record, claim_patch(run.uid, record, recipe.egress_class, copied)):
+            patch = claim_patch(run.uid, record, recipe.egress_class, copied)
+            if not await bind(self._kube, self._writer, run.ref, run.uid, (record, patch)):
                 self._runs.pop(run.key, None)
                 asyncio.get_running_loop().call_soon(self._lost, run.ref)
                 raise TakenError
             run.claimed = True
-
-    async def _bind(self, run: Run, record: Record, patch: list[Json]) -> bool:
-        """Whether it is ours, once that is known. Raises FleetError."""
-        give_up = asyncio.get_running_loop().time() + SETTLE_SECONDS
-        while True:
-            try:
-                self._writer.fencing()
-                await self._kube.patch(run.ref, patch, brief=True)
-            except (Invalid, NotFound):
-                return await self._is_ours(run, record)
-            except NotLeadingError as error:
-                raise _unsettled(str(error)) from error
-            except KubeError as error:
-                # Where the reply was lost, the same pod again: what was sent may still arrive.
-                pause = error.retry_after or SETTLE_PAUSE
-                # A JSON patch meets Conflict where others wrote the pod faster than the API server could try again.
-                again = error.unsettled or error.status == TOO_MANY or isinstance(error, Conflict)
-                if not again or asyncio.get_running_loop().time() + pause > give_up:
-                    raise _unsettled(str(error)) from error
-                await asyncio.sleep(pause)
-            else:
-                return True
-
-    async def _is_ours(self, run: Run, record: Record) -> bool:
-        """Asked after a refusal: an earlier try, whose reply was lost, may have done it. Raises FleetError."""
-        try:
-            found = await self._kube.get(run.ref)
-        except NotFound:
-            return False
-        except KubeError as error:
-            raise _unsettled(str(error)) from error
-        said = (found["metadata"].get("annotations") or {}).get(names.CLAIM)
-        return found["metadata"]["uid"] == run.uid and said == record_text(record)
 
     async def record(self, sandbox: Sandbox) -> None:
         run = self._runs.get(sandbox.sandbox_uid)
@@ -298,7 +259,7 @@ class KubernetesBackend:
         if run is None or run.record is None:
             return
         async with run.lock:
-            if self._runs.get(run.key) is not run:
+            if self._runs.get(run.key) is not run or run.object is not None:
                 return
             template = recipe.template if recipe else sandbox.template
             pool = recipe.pool if recipe else ""
@@ -335,6 +296,17 @@ class KubernetesBackend:
         if self._store.has_gone(owner.uid):
             # It was deleted before this fleet knew that it had made it.
             self.removed(run.key, EndReason.RELEASED.value)
+
+    async def suspend(self, sandbox: Sandbox) -> None:
+        """The operator ends the pod of a CodeSandbox that is suspended."""
+        await self.modes.suspend(sandbox)
+        if sandbox.sandbox_uid not in self._runs:
+            # No pod of it is known, so none will be seen to end.
+            self._events.put_nowait(Exited(sandbox.sandbox_uid, Exit(code=0)))
+
+    async def resume(self, sandbox: Sandbox) -> None:
+        """The operator starts the pod, and its status says when it is Ready."""
+        await self.modes.resume(sandbox)
 
     async def stop(self, sandbox_uid: str) -> None:
         run = self._runs.get(sandbox_uid)
@@ -410,10 +382,6 @@ def _ends_with(sandbox: Sandbox, made: CodeSandbox) -> bool:
         return False
     released = sandbox.ended_reason == EndReason.RELEASED.value and sandbox.claim.object_uid == made.meta.uid
     return released or not sandbox.claim.object_uid
-
-
-def _unsettled(why: str) -> FleetError:
-    return ClaimReason.API_SERVER_FAILED.error(f"cannot claim: {why}")
 
 
 def warm_pod(recipe: Recipe, name: str, workspace: str, settings: Settings, *, user_namespace: bool) -> Json:

@@ -17,7 +17,7 @@ from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.kinds.template import Egress
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Sandbox, State
-from sandfleet_operator.fleet.driver import Executors
+from sandfleet_operator.fleet.incarnations import Executors
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog
 from sandfleet_operator.plan.pods import egress_probe as reach

@@ -5,10 +5,11 @@ import logging
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
+from cryptography import x509
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_server
+from sandfleet_api.fleet.v1.gateway_pb2_grpc import add_GatewayIdentityServiceServicer_to_server
 
 from sandfleet_operator.api.kube import LEASE, KubeError, Ref
 from sandfleet_operator.api.settings import Settings
@@ -21,7 +22,7 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.executors.contact import Contacts, Credentials
 from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.executors.signing import ROTATE_EVERY, Signing, SigningError
-from sandfleet_operator.fleet.certificates import PortCertificate, handed_over
+from sandfleet_operator.fleet.gateway_signer import GatewaySigner
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
@@ -34,6 +35,8 @@ SERVICE = "sandfleet-fleet"
 PORT = 8443
 MANAGER = "sandfleet-fleet"
 LEASE_NAME = "sandfleet-fleet"
+# Seconds that the port's certificate is valid; it is made anew when half of them are over.
+CERTIFICATE_SECONDS = 30 * 86400.0
 # Seconds that calls in progress have to end.
 STOP_GRACE = 5.0
 SERVER_OPTIONS = (
@@ -64,14 +67,39 @@ class Options:
     kubeconfig: str = ""
     # Of the probes; 0: none, as outside a pod.
     health_port: int = 0
-    # Shared with the gateway, which gets its certificate there; None: no gateway is beside this fleet.
-    gateway_folder: Path | None = None
 
-    @property
-    def port_names(self) -> tuple[str, ...]:
-        """The names of the port's certificate."""
-        service = (SERVICE, f"{SERVICE}.{self.namespace}", f"{SERVICE}.{self.namespace}.svc")
-        return (*service, "localhost", "127.0.0.1", *([self.pod_ip] if self.pod_ip else []))
+
+class PortCertificate:
+    """What the port shows: made from the authority of the moment, kept for a while. The key lives in memory only."""
+
+    def __init__(self, credentials: Credentials, options: Options, clock: Callable[[], float]) -> None:
+        self._credentials = credentials
+        self._clock = clock
+        names = [
+            SERVICE,
+            f"{SERVICE}.{options.namespace}",
+            f"{SERVICE}.{options.namespace}.svc",
+            "localhost",
+            "127.0.0.1",
+        ]
+        self._names = [*names, options.pod_ip] if options.pod_ip else names
+        self._certificate: x509.Certificate | None = None
+        self._renewal = 0.0
+        self._shown: grpc.ServerCertificateConfiguration | None = None
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        return grpc.dynamic_ssl_server_credentials(
+            self.configuration(), self.configuration, require_client_authentication=False
+        )
+
+    def configuration(self) -> grpc.ServerCertificateConfiguration:
+        """What gRPC asks for at each handshake."""
+        authority, now = self._credentials.authority, self._clock()
+        if self._shown is None or authority.certificate != self._certificate or now >= self._renewal:
+            pair = authority.server(self._names, now, CERTIFICATE_SECONDS)
+            self._shown = grpc.ssl_server_certificate_configuration([pair])
+            self._certificate, self._renewal = authority.certificate, now + CERTIFICATE_SECONDS / 2
+        return self._shown
 
 
 Assemble = Callable[[KubeApi, Signing, Settings, Lease], KubernetesFleet]
@@ -106,7 +134,6 @@ async def _serve(options: Options, assemble: Assemble) -> None:
         work = (
             probes.serve(options.health_port),
             signing.run(rotate_every=ROTATE_EVERY),
-            handed_over(signing, options.gateway_folder, wall_clock),
             kubernetes.follow(),
             lead(kubernetes, lease),
             ended.wait(),
@@ -174,9 +201,12 @@ async def listen(
 ) -> tuple[grpc.aio.Server, int]:
     """A started server and its port (a new one where the options say 0). Raises RuntimeError where it is taken."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    api = KubernetesFleetApi(kube, Reviews(kube, wall_clock), credentials, kubernetes)
+    reviews = Reviews(kube, wall_clock)
+    api = KubernetesFleetApi(kube, reviews, credentials, kubernetes)
     add_FleetServiceServicer_to_server(FleetServicer(api), server)
-    shown = PortCertificate(credentials, options.port_names, wall_clock)
-    port = server.add_secure_port(f"{options.host}:{options.port}", shown.server_credentials())
+    signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
+    add_GatewayIdentityServiceServicer_to_server(signer, server)
+    shown = PortCertificate(credentials, options, wall_clock).server_credentials()
+    port = server.add_secure_port(f"{options.host}:{options.port}", shown)
     await server.start()
     return server, port

@@ -15,6 +15,7 @@ from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
+from sandfleet_operator.fleet.suspender import Suspender
 
 NO_NETWORK = fleet_pb2.EgressStatus(
     state=fleet_pb2.EGRESS_STATE_DENIED, reason="NoNetwork", message="it has no network but its own loopback"
@@ -27,8 +28,9 @@ MACHINES_NETWORK = fleet_pb2.EgressStatus(
 class LocalFleetApi:
     """`holder` is the caller: the transport lets in the owner of the socket's private directory only."""
 
-    def __init__(self, fleet: FleetDriver, template: Template, holder: str) -> None:
+    def __init__(self, fleet: FleetDriver, suspender: Suspender, template: Template, holder: str) -> None:
         self._fleet = fleet
+        self._suspender = suspender
         self._template = template
         self._caller = Caller(holder)
 
@@ -66,8 +68,25 @@ class LocalFleetApi:
             sandbox=message, access=self._access(present), warm=present.warm, egress=message.egress.state
         )
 
+    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:  # noqa: ARG002 - there is one caller
+        check_id(request.sandbox_id, "sandbox id", doing="suspend")
+        sandbox, kept = await self._suspender.suspend(
+            request.sandbox_id, force=request.force, seconds=convert.suspension_seconds(request)
+        )
+        return fleet_pb2.SuspendResponse(sandbox=_message(sandbox), suspension=kept)
+
+    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:  # noqa: ARG002 - there is one caller
+        check_id(request.sandbox_id, "sandbox id", doing="resume")
+        return self._fleet.resume(request.sandbox_id, convert.max_wait(request, doing="resume"))
+
+    async def resumed(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.ResumeResponse:
+        back = await self._suspender.resumption(sandbox)
+        return fleet_pb2.ResumeResponse(bound=await self.bound(caller, sandbox), resumption=back)
+
     async def release(self, caller: Caller, request: fleet_pb2.ReleaseRequest) -> fleet_pb2.ReleaseResponse:  # noqa: ARG002 - there is one caller
         check_id(request.sandbox_id, "sandbox id", doing="release")
+        if request.unless_suspended and self._suspender.is_asleep(request.sandbox_id):
+            return fleet_pb2.ReleaseResponse(released=False)
         return fleet_pb2.ReleaseResponse(released=await self._fleet.release(request.sandbox_id))
 
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:  # noqa: ARG002 - there is one caller
@@ -80,6 +99,8 @@ class LocalFleetApi:
 
     async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse:  # noqa: ARG002 - there is one caller
         check_id(request.sandbox_id, "sandbox id", doing="get")
+        if not request.with_access and self._suspender.is_asleep(request.sandbox_id):
+            return fleet_pb2.GetResponse(sandbox=_message(self._suspender.session(request.sandbox_id)))
         sandbox = await self._fleet.get(request.sandbox_id, reachable=request.with_access)
         access = self._access(sandbox) if request.with_access else None
         return fleet_pb2.GetResponse(sandbox=_message(sandbox), access=access)

@@ -76,6 +76,12 @@ class LocalBackend:
     async def record(self, sandbox: Sandbox) -> None:
         """It ends with this fleet."""
 
+    async def suspend(self, sandbox: Sandbox) -> None:
+        await self.stop(sandbox.sandbox_uid)
+
+    async def resume(self, sandbox: Sandbox) -> None:
+        await self.start(sandbox)
+
     async def gone(self, sandbox: Sandbox) -> None:
         """It has nothing but its process and its workspace."""
 
@@ -128,6 +134,8 @@ class LocalBackend:
             "isolation": template.isolation.name.lower(),
             "user_id": self._user_ids.of(sandbox.workspace_id) if self._user_ids is not None and separate else None,
             "limits": in_numbers(template.limits),
+            # Of a session that goes on in another executor: there, what stands in a folder's place ends nothing.
+            "mounts": dict(sandbox.claim.mounts) if sandbox.claim and sandbox.bound else {},
             "lease": None,
             "idle_timeout": None,
             "cgroup": separate,

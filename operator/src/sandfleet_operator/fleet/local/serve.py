@@ -32,6 +32,7 @@ from sandfleet_operator.fleet.local.statedir import (
 )
 from sandfleet_operator.fleet.local.userids import NoUserIdsError, UserIds, take_block
 from sandfleet_operator.fleet.servicer import FleetServicer
+from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
@@ -58,6 +59,8 @@ class Options:
     lifeline_fd: int | None = None
     pool_size: int = 2
     max_sandboxes: int = 128
+    # Seconds that a session may stay suspended.
+    suspend_timeout: float = 3600.0
     isolation: Isolation = Isolation.NAMESPACE
     host_command: Sequence[str] = HOST_COMMAND
 
@@ -86,8 +89,9 @@ async def _serve(directory: OwnerDir, options: Options) -> None:
     ended = asyncio.Event()
     _watch_for_the_end(ended, options.lifeline_fd)
     with _user_ids(options.isolation) as user_ids:
-        fleet, signer, template = _assemble(directory, options, user_ids)
-        server = await _listen(directory, FleetServicer(LocalFleetApi(fleet, template, f"uid:{os.geteuid()}")))
+        fleet, suspender, signer, template = _assemble(directory, options, user_ids)
+        api = LocalFleetApi(fleet, suspender, template, f"uid:{os.geteuid()}")
+        server = await _listen(directory, FleetServicer(api))
         working = asyncio.create_task(fleet.run())
         rotating = asyncio.create_task(_rotate(signer))
         try:
@@ -106,18 +110,21 @@ async def _serve(directory: OwnerDir, options: Options) -> None:
 
 def _assemble(
     directory: OwnerDir, options: Options, user_ids: UserIds | None
-) -> tuple[FleetDriver, FileSigner, Template]:
+) -> tuple[FleetDriver, Suspender, FileSigner, Template]:
     template = Template(isolation=options.isolation, amount=Amount(sandboxes=1, memory=TEMPLATE_LIMITS.memory_bytes))
     templates = {template.name: template}
     pool = Pool(name=template.name, template=template, target_warm=min(options.pool_size, options.max_sandboxes))
     policy = FleetLimits(
         max_sandboxes=options.max_sandboxes,
         max_starting=STARTS_PER_CORE * (os.cpu_count() or 1),
+        longest_suspension=options.suspend_timeout,
     )
     signer = FileSigner(directory.keys_file, wall_clock)
     backend = LocalBackend(directory, templates, user_ids=user_ids, host_command=options.host_command)
     scheduler = Scheduler([pool], policy, new_id=lambda _: new_id())
-    return FleetDriver(scheduler, backend, Executors(signer), SteadyClock()), signer, template
+    executors, clock = Executors(signer), SteadyClock()
+    fleet = FleetDriver(scheduler, backend, executors, clock)
+    return fleet, Suspender(fleet, backend, executors, clock), signer, template
 
 
 @contextlib.contextmanager

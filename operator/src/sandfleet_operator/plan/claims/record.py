@@ -15,6 +15,7 @@ from functools import partial
 from typing import Annotated
 
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.template import Contract, Retention
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.table import as_type, at, decode, number, unreadable
@@ -85,6 +86,12 @@ def _envs(value: object, path: str) -> dict[str, str]:
     return envs
 
 
+def _mounts(value: object, path: str) -> dict[str, str]:
+    found = {key: as_type(one, str, f"{path}.{key}") for key, one in as_type(value, dict, path).items()}
+    check_mounts(found)
+    return found
+
+
 def _check_unicode(text: str, path: str) -> None:
     """JSON can spell half a surrogate pair, which no protocol takes."""
     try:
@@ -142,6 +149,7 @@ class Record:
     # Name of the volume claim of an earlier session; empty: a new workspace.
     workspace: Annotated[str, at("workspace", _name)] = ""
     limits: Annotated[Limits, at("limits", _limits)] = field(default_factory=Limits)
+    mounts: Annotated[Mapping[str, str], at("mounts", _mounts)] = field(default_factory=dict)
     # Of the CodeSandbox where it was there before the claim; empty: the fleet makes it.
     uid: Annotated[str, at("uid", _text)] = ""
     traceparent: Annotated[str, at("traceparent", _text)] = ""
@@ -200,6 +208,7 @@ def record_of(claim: Claim, fencing: int, now: float) -> Record:
         keep=claim.keep_workspace,
         workspace=volume_of_workspace(claim.workspace_id),
         limits=claim.limits,
+        mounts=dict(claim.mounts),
         uid=claim.object_uid,
         traceparent=trace_parent(claim.traceparent),
         queue=claim.queue,
@@ -221,6 +230,7 @@ def claim_of(record: Record, pool: str) -> Claim:
         workspace_id=workspace_key(pool.partition("/")[0], record.workspace) if record.workspace else "",
         keep_workspace=record.keep,
         limits=record.limits,
+        mounts=record.mounts,
         traceparent=record.traceparent,
         name=record.object,
         object_uid=record.uid,
@@ -255,6 +265,8 @@ def record_text(record: Record) -> str:
         del said["workspace"]
     if record.limits == Limits():
         del said["limits"]
+    if not record.mounts:
+        del said["mounts"]
     said["lease"] = None if math.isinf(record.lease) else record.lease
     if record.gang is not None:
         said["gang"] = {"id": record.gang.gang_id, "size": record.gang.size}
@@ -262,6 +274,13 @@ def record_text(record: Record) -> str:
         if not said[newer]:
             del said[newer]
     return _spelled(said)
+
+
+def short_text(record: Record) -> str:
+    """Without what the CodeSandbox's spec has as well."""
+    return _spelled(
+        {name: value for name, value in json.loads(record_text(record)).items() if name not in {"envs", "mounts"}}
+    )
 
 
 def _spelled(said: Mapping[str, object]) -> str:

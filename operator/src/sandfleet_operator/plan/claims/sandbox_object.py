@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from sandfleet_operator.api.kinds import mounts
 from sandfleet_operator.api.kinds.meta import API_VERSION
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.api.kube import Json
@@ -34,8 +35,11 @@ def code_sandbox(
     spec: Json = {"templateRef": {"name": template}, "contract": record.contract.capitalize()}
     if pool:
         spec["poolRef"] = {"name": pool}
+    spec |= _queue(record)
     if record.envs:
         spec["env"] = [{"name": name, "value": value} for name, value in sorted(record.envs.items())]
+    if record.mounts:
+        spec["mounts"] = mounts.listing(record.mounts)
     if not record.egress:
         spec["egress"] = {}
     if workspace := _workspace(record):
@@ -58,6 +62,11 @@ def code_sandbox(
         "annotations": bound_annotations(pod, pod_uid, record),
     }
     return {"apiVersion": API_VERSION, "kind": "CodeSandbox", "metadata": metadata, "spec": spec}
+
+
+def _queue(record: Record) -> Json:
+    queue = {"queueRef": {"name": record.queue.rpartition("/")[2]}} if record.queue else {}
+    return {**queue, **({"priorityClass": record.priority} if record.priority else {})}
 
 
 def _workspace(record: Record) -> Json:

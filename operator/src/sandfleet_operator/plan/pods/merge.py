@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.packages import check as check_packages
 from sandfleet_operator.api.kinds.sandbox import SandboxSpec
 from sandfleet_operator.api.kinds.services import check as check_services
@@ -25,6 +26,7 @@ from sandfleet_operator.api.quantities import MIB
 from sandfleet_operator.api.settings import Settings, image_allowed
 from sandfleet_operator.api.table import in_bytes, table
 from sandfleet_operator.api.validate import check_envs
+from sandfleet_operator.api.values import Amount
 from sandfleet_operator.plan.pods.egress import check as check_egress
 from sandfleet_operator.plan.pods.egress import first_outside
 from sandfleet_operator.plan.pods.placement import check as check_placement
@@ -80,6 +82,12 @@ class Effective(TemplateSpec):
         return self.workspace.retention or Retention.DELETE
 
 
+def amount_of(wanted: Effective) -> Amount:
+    """What a sandbox of it counts against the quota of a queue: what its pod requests."""
+    # Through millionths, as Kubernetes rounds up: 0.1 + 0.2 cores are 300m.
+    return Amount(sandboxes=1, cpu=math.ceil(round(wanted.requests.cpu * 10**6) / 1000), memory=wanted.requests.memory)
+
+
 class _RefusedError(Exception):
     """Ends the merge with a refusal."""
 
@@ -124,6 +132,7 @@ def _inlined(sandbox: SandboxSpec, settings: Settings) -> TemplateSpec:
         limits=_lowered_limits(own.limits, ceiling.limits, resources.memory, INSTALLATION),
         workspace=_lowered_workspace(own.workspace, ceiling.workspace, INSTALLATION),
         envs={**ceiling.envs, **own.envs},
+        mounts={**ceiling.mounts, **own.mounts},
         egress=own.egress,
         contracts=own.contracts,
         max_lifetime=_lowered_time("maxLifetimeSeconds", own.max_lifetime, ceiling.max_lifetime, INSTALLATION),
@@ -175,6 +184,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         check_egress(template.egress)
         check_services(template.services)
         check_packages(template.packages, template.packages_timeout)
+        check_mounts(template.mounts)
         check_placement(template)
     except FleetError as error:
         raise _RefusedError(Reason.TEMPLATE_INVALID, f"cannot use the template: {error.problem.message}") from None
@@ -203,9 +213,11 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
     egress = template.egress if sandbox.egress is None else sandbox.egress
     contract = sandbox.contract or template.contracts[0]
     envs = {**template.envs, **sandbox.envs}
+    mounts = {**template.mounts, **sandbox.mounts}
     _check_contract(contract, template.contracts)
     _check_egress(egress, template.egress)
     _check_envs(envs)
+    check_mounts(mounts)
     _check_room(resources, settings, Reason.INVALID_SPEC)
     if why := _no_room_for(workspace.size if workspace.ephemeral else 0, resources):
         raise _RefusedError(Reason.INVALID_SPEC, f"cannot make a sandbox: {why}")
@@ -217,6 +229,7 @@ def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: S
         "limits": _on_volume(limits, workspace),
         "workspace": workspace,
         "envs": envs,
+        "mounts": mounts,
         "egress": egress,
     }
     _check_fits(resources, workspace, settings)

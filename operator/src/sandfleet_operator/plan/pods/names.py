@@ -44,6 +44,8 @@ CLAIM = f"{GROUP}/claim"
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 # When the lease of a claim's CodeSandbox ends, in seconds since the epoch, once it was renewed.
 LEASE_EXPIRES = f"{GROUP}/lease-expires"
+# When a suspended claim's CodeSandbox ends, in seconds since the epoch; empty while it is not suspended.
+SUSPENDED_UNTIL = f"{GROUP}/suspended-until"
 # Annotation of a workspace's volume claim: what happens to it when its CodeSandbox is deleted.
 RETENTION = f"{GROUP}/retention"
 # Labels of a pod that only the control plane sets.
@@ -51,7 +53,9 @@ OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, E
 # The metadata of control: the chart's ValidatingAdmissionPolicy lets only the control plane write it. Of COMPONENT only
 # SANDBOX_COMPONENT counts. TRACEPARENT is not in it, because owners of sandboxes may write it.
 CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
-CONTROL_ANNOTATIONS = frozenset({SPEC_HASH, SERVICES, BOUND_POD, CLAIM, LEASE_EXPIRES, RETENTION, TEMPLATE_REVISION})
+CONTROL_ANNOTATIONS = frozenset(
+    {SPEC_HASH, SERVICES, BOUND_POD, CLAIM, LEASE_EXPIRES, RETENTION, SUSPENDED_UNTIL, TEMPLATE_REVISION}
+)
 
 DEFAULT_DENY = "sandfleet-default-deny"
 CLASS_POLICY, OWN_POLICY = "sandfleet-egress-", "sandfleet-own-egress-"

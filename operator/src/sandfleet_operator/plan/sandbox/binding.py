@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from sandfleet_operator.api.conditions import ConditionType
 from sandfleet_operator.api.kinds.sandbox import BindingStatus, CodeSandbox, SandboxStatus
-from sandfleet_operator.plan.claims.record import Record, read_record, record_text
+from sandfleet_operator.plan.claims.record import Record, read_record, record_text, short_text
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
 
@@ -49,10 +49,10 @@ class Binding:
 
     @property
     def status(self) -> BindingStatus:
-        """As it stands in the CodeSandbox's status. A long environment is in its spec alone."""
+        """As it stands in the CodeSandbox's status. A long environment is in its spec alone, and so are its mounts."""
         text = record_text(self.record)
         if len(text) > MAX_CLAIM:
-            text = record_text(replace(self.record, envs={}))
+            text = short_text(self.record)
         return BindingStatus(pod=self.pod, pod_uid=self.pod_uid, claim=text)
 
 
@@ -68,7 +68,9 @@ def settled_binding(sandbox: CodeSandbox) -> Binding | None:
     record = read_record(said.claim) if said else None
     if said is None or record is None or not (said.pod and said.pod_uid and _is_about(record, sandbox)):
         return None
-    return Binding(said.pod, said.pod_uid, record if record.envs else replace(record, envs=sandbox.spec.envs))
+    spec = sandbox.spec
+    known = replace(record, envs=record.envs or spec.envs, mounts=record.mounts or spec.mounts)
+    return Binding(said.pod, said.pod_uid, known)
 
 
 def _proved(sandbox: CodeSandbox, pod: BoundPod) -> Binding | None:

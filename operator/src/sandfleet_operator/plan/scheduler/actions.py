@@ -29,6 +29,20 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspend:
+    """End the process and keep the session. Followed by exited."""
+
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Start a process for the suspended session. Followed as Start is."""
+
+    sandbox: Sandbox
+
+
+@dataclass(frozen=True, slots=True)
 class AskLease:
     """Ask the executor what is left of its lease. Followed by lease_told, unless no executor answers."""
 
@@ -64,7 +78,7 @@ class Admit:
     key: str
 
 
-Action = Start | Bind | Stop | AskLease | DropWorkspace | Answer | Gone | Admit
+Action = Start | Bind | Stop | Suspend | Resume | AskLease | DropWorkspace | Answer | Gone | Admit
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +92,11 @@ class Lost:
 @dataclass(frozen=True, slots=True)
 class SessionBegun:
     """The caller of the sandbox's claim can be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResumed:
+    """The caller who has taken the suspended session on can be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +114,4 @@ class Hindered:
     why: NotCreated
 
 
-Outcome = Lost | SessionBegun | Taken | Hindered
+Outcome = Lost | SessionBegun | SessionResumed | Taken | Hindered

@@ -44,7 +44,8 @@ def admit(
     template = pool.template
     check_claim(claim, template)
     if template.isolation < claim.min_isolation:
-        why = f"template {template.name!r} isolates as {template.isolation.name}, asked for was {claim.min_isolation.name}"
+        has, wanted = template.isolation.name.lower(), claim.min_isolation.name.lower()
+        why = f"template {template.name!r} has the isolation {has!r}, and the claim asks for {wanted!r} at least"
         raise _refusal(ClaimReason.ISOLATION_UNAVAILABLE, why)
     if claim.workspace_id:
         _check_workspace(claim.workspace_id, inventory, limits)

@@ -9,6 +9,9 @@ from sandfleet_operator.plan.scheduler.queues.ledger import Demands
 from sandfleet_operator.plan.scheduler.refill import Pool, Room, Supply
 from sandfleet_operator.plan.scheduler.starts.shares import StartShares
 
+# States in which a sandbox takes a place of its pool.
+PLACED = tuple(state for state in State if state is not State.SUSPENDED)
+
 
 class Capacity:
     """`max_starting` may be changed at any time: it goes with the nodes that are there."""
@@ -20,16 +23,20 @@ class Capacity:
         self.shares = StartShares()
 
     def room(self, pool: Pool) -> int:
-        """Sandboxes of the pool that may be added."""
-        room = self._limits.max_sandboxes - len(self._inventory)
+        """Sandboxes of the pool that may be added. A suspended one holds no place."""
+        room = self._limits.max_sandboxes - (len(self._inventory) - self._inventory.count(State.SUSPENDED))
         if pool.most is None:
             return room
-        return min(room, pool.most - self._inventory.count_of(pool.name, *State))
+        return min(room, pool.most - self._inventory.count_of(pool.name, *PLACED))
+
+    def begun(self, pool: str) -> int:
+        """Starts of the pool that are in progress, those of resumed sessions included."""
+        return self._inventory.count_of(pool, State.STARTING, State.RESUMING)
 
     def room_to_start(self, pool: Pool) -> Room:
         """As `want` has said last what the pool wants."""
         ending = self._inventory.count(State.ENDED)
-        slots = self.share(pool) - self._inventory.count_of(pool.name, State.STARTING)
+        slots = self.share(pool) - self.begun(pool.name)
         return Room(slots=max(0, slots), sandboxes=self.room(pool), ending=ending)
 
     def share(self, pool: Pool) -> int:
@@ -39,7 +46,7 @@ class Capacity:
 
     def want(self, pool: Pool, demands: Demands, batch: int | None) -> None:
         """The pool wants starts for claims and for its target, `batch` more at most."""
-        starting = self._inventory.count_of(pool.name, State.STARTING)
+        starting = self.begun(pool.name)
         # A pool that is full may still replace a warm sandbox.
         more = min(self.missing(pool, demands), max(1, self.room(pool)))
         if batch is not None:
@@ -59,7 +66,8 @@ class Capacity:
 
     def free_slots(self) -> int:
         """Starts that may begin now, of all pools together."""
-        return self.max_starting - self._inventory.count(State.STARTING) - self._replacing()
+        begun = self._inventory.count(State.STARTING) + self._inventory.count(State.RESUMING)
+        return self.max_starting - begun - self._replacing()
 
     def _replacing(self) -> int:
         if not self._limits.recovers:
@@ -86,7 +94,7 @@ class Capacity:
 
     def rest(self, pool: Pool) -> None:
         """The pool starts nothing for now."""
-        self.shares.want(pool.name, self._inventory.count_of(pool.name, State.STARTING))
+        self.shares.want(pool.name, self.begun(pool.name))
 
     def missing(self, pool: Pool, demands: Demands) -> int:
         """Starts that the pool needs for claims and for its target, beside those in progress."""
@@ -104,7 +112,8 @@ class Capacity:
 
     def start_is_overdue(self, sandbox: Sandbox, timeout: float, now: float) -> bool:
         replaced = sandbox.state is State.RECOVERING and sandbox.running and self._limits.recovers
-        return (sandbox.state is State.STARTING or replaced) and now - sandbox.started >= timeout
+        begun = sandbox.state in {State.STARTING, State.RESUMING}
+        return (begun or replaced) and now - sandbox.started >= timeout
 
     def lease_is_over(self, sandbox: Sandbox, now: float) -> bool:
         if sandbox.lease_expires is None or sandbox.state not in {State.CLAIMED, State.RECOVERING} or not sandbox.bound:

@@ -30,6 +30,8 @@ class Waiting:
     sandbox_id: str = ""
     # Sandboxes that were lost on their way to this claim.
     failures: int = 0
+    # The suspended session that it takes on; empty: the claim is for a new one. Its claim names the workspace.
+    resumes: str = ""
     # Of its last turn, so that it has its place again; None before it.
     start: StartTags | None = None
 
@@ -168,7 +170,8 @@ def observed(start_seconds: float | None, sample: float) -> float:
 
 def overdue_problem(waiting: Waiting, *, full: bool, closed: str = "", trouble: Trouble | None = None) -> Problem:
     """Why a claim whose longest wait is over was not served."""
-    waited = f"cannot claim: no sandbox within {waiting.claim.max_wait:g} s"
+    doing = "resume the sandbox" if waiting.resumes else "claim"
+    waited = f"cannot {doing}: no sandbox within {waiting.claim.max_wait:g} s"
     if closed:
         return Problem(Code.UNAVAILABLE, closed, f"{waited}: the pool hands out nothing ({closed})")
     if trouble:

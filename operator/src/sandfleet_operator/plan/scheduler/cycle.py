@@ -175,11 +175,21 @@ class SchedulingCycle:
             waiting = islice(state.queue.shared(), demands.shared - covered)
             return refill(waiting, replace(supply, starting=supply.starting - covered), room)
         alone = state.queue.alone_in_order(demands)
-        startable = (one for one in alone if self._capacity.has_room_on(one.claim.workspace_id))
+        startable = (one for one in alone if self._may_start(one))
         shared = islice(state.queue.shared_in_order(), demands.shared)
         return refill(merge(shared, startable, key=arrival), supply, room)
 
+    def _may_start(self, waiting: Waiting) -> bool:
+        if waiting.resumes:
+            session = self._inventory.get(waiting.resumes)
+            return session is not None and session.state is State.SUSPENDED
+        return self._capacity.has_room_on(waiting.claim.workspace_id)
+
     def _start(self, pool: Pool, waiting: Waiting | None, now: float) -> list[Action]:
+        session = self._inventory.get(waiting.resumes) if waiting else None
+        if waiting is not None and session is not None:
+            self._reserve(waiting, session)
+            return self.resume(session, now)
         claim = waiting.claim if waiting else None
         name = self._new_id(pool.name)
         sandbox = Sandbox(
@@ -200,3 +210,9 @@ class SchedulingCycle:
             self._reserve(waiting, sandbox)
         self._inventory.kept_workspaces.discard(sandbox.workspace_id)
         return self._transitions.apply(sandbox, lifecycle.started(sandbox), now)
+
+    def resume(self, session: Sandbox, now: float) -> list[Action]:
+        """Starts a suspended session, whatever its pool says."""
+        # On Kubernetes the operator names the next incarnation, and says so when it is there.
+        uid = self._new_id(session.pool) if self._limits.recovers else session.sandbox_uid
+        return self._transitions.apply(session, lifecycle.resuming(session, uid, now), now)

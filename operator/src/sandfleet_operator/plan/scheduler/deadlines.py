@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
-from sandfleet_operator.api.values import Sandbox
+from sandfleet_operator.api.values import ASLEEP, Sandbox
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, AskLease
 from sandfleet_operator.plan.scheduler.capacity import Capacity
@@ -49,6 +49,9 @@ class Deadlines:
                 )
             elif self._capacity.lease_is_over(sandbox, now):
                 actions += self._lease_over(sandbox, now)
+            elif self._suspension_is_over(sandbox, now):
+                step = lifecycle.ended(sandbox, EndReason.SUSPENSION_OVER.value)
+                actions += self._transitions.apply(sandbox, step, now)
         for state in self._queues.all():
             if state.trouble is not None and state.trouble.is_stale(now):
                 state.trouble = None
@@ -58,6 +61,13 @@ class Deadlines:
         """Whether the session's lease is not over, as far as it is known."""
         expires = sandbox.lease_expires
         return expires is None or now < expires or self._capacity.lease_is_doubtful(sandbox, now)
+
+    def _suspension_is_over(self, sandbox: Sandbox, now: float) -> bool:
+        """Not while a caller waits to resume it."""
+        until = sandbox.suspended_until
+        if sandbox.state not in ASLEEP or until is None or now < until:
+            return False
+        return sandbox.claim is None or sandbox.claim.key not in self._inventory.waiting
 
     def _lease_over(self, sandbox: Sandbox, now: float) -> list[Action]:
         """Ends the sandbox, unless an earlier leader may have renewed its lease: then its executor is asked first."""

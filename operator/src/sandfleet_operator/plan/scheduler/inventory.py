@@ -144,8 +144,9 @@ class Inventory:
 
 
 def _charge(sandbox: Sandbox | None) -> tuple[str, Vector] | None:
-    """The queue whose quota the sandbox uses, and how much of it; None where it uses none."""
-    claim = sandbox.claim if sandbox is not None and sandbox.state is not State.ENDED else None
+    """The queue whose quota the sandbox uses, and how much of it; None where it uses none, as while it is suspended."""
+    free = {State.ENDED, State.SUSPENDED}
+    claim = sandbox.claim if sandbox is not None and sandbox.state not in free else None
     if claim is None or not claim.queue or claim.amount is None:
         return None
     return claim.queue, vector(claim.amount)

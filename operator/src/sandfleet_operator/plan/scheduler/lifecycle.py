@@ -1,6 +1,7 @@
 """One sandbox's life: state and event → new state and actions. One function an event.
 
     Starting ─ready→ Warm ─assigned→ Claimed ─bound→ (a session) ─exited→ Recovering ─ready, bound→ Claimed
+    (a session) ─suspended→ Suspending ─exited→ Suspended ─resumed→ Resuming ─ready, bound→ (a session)
     any ─ended→ Ended ─exited→ gone
 
 A sandbox that is started for one claim goes from Starting to Claimed. A sandbox that has lost its process and gets no
@@ -12,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.kube import NotCreated
-from sandfleet_operator.api.reasons import EndReason
-from sandfleet_operator.api.values import Claim, Exit, Sandbox, State
+from sandfleet_operator.api.reasons import ClaimReason, EndReason
+from sandfleet_operator.api.values import ASLEEP, Claim, Exit, Sandbox, State
 from sandfleet_operator.plan.scheduler.actions import (
     Action,
     Bind,
@@ -22,14 +23,17 @@ from sandfleet_operator.plan.scheduler.actions import (
     Hindered,
     Lost,
     Outcome,
+    Resume,
     SessionBegun,
+    SessionResumed,
     Start,
     Stop,
+    Suspend,
     Taken,
 )
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
-from sandfleet_operator.plan.scheduler.recovery import EndSession, after_exit, start_problem
+from sandfleet_operator.plan.scheduler.sessions.recovery import EndSession, after_exit, start_problem
 
 
 class ImpossibleEventError(Exception):
@@ -77,7 +81,9 @@ def ready(sandbox: Sandbox, now: float) -> Step:
             return _claimed(replace(sandbox, ready=now, unmade=False), sandbox.claim, now)
         case State.RECOVERING if sandbox.running:
             return Step(sandbox, (Bind(sandbox),))
-        case State.RECOVERING | State.ENDED:
+        case State.RESUMING:
+            return _opened_again(sandbox, now)
+        case State.RECOVERING | State.SUSPENDING | State.SUSPENDED | State.ENDED:
             return Step(sandbox)
         case _:
             raise ImpossibleEventError("ready", sandbox)
@@ -97,7 +103,9 @@ def bound(sandbox: Sandbox) -> Step:
             return Step(replace(sandbox, bound=True), outcome=SessionBegun())
         case State.RECOVERING if sandbox.running:
             return Step(replace(sandbox, state=State.CLAIMED))
-        case State.RECOVERING | State.ENDED:
+        case State.RESUMING:
+            return Step(replace(sandbox, state=State.CLAIMED, suspended_until=None), outcome=SessionResumed())
+        case State.RECOVERING | State.SUSPENDING | State.SUSPENDED | State.ENDED:
             return Step(sandbox)
         case _:
             raise ImpossibleEventError("bound", sandbox)
@@ -113,7 +121,9 @@ def unfit(sandbox: Sandbox, problem: Problem) -> Step:
         case State.RECOVERING if sandbox.running:
             # Its exit then counts as one more crash.
             return Step(sandbox, (Stop(sandbox),))
-        case State.RECOVERING | State.ENDED:
+        case State.RESUMING:
+            return _asleep_again(sandbox, Lost(sandbox.claim, problem))
+        case State.RECOVERING | State.SUSPENDING | State.SUSPENDED | State.ENDED:
             return Step(sandbox)
         case _:
             raise ImpossibleEventError("unfit", sandbox)
@@ -126,6 +136,14 @@ def exited(sandbox: Sandbox, end: Exit, now: float, limits: FleetLimits) -> Step
             return _gone(sandbox)
         case State.CLAIMED | State.RECOVERING if sandbox.bound:
             return _session_lost_its_executor(sandbox, end, now, limits)
+        case State.SUSPENDING | State.SUSPENDED:
+            return Step(replace(sandbox, state=State.SUSPENDED, running=False))
+        case State.RESUMING if not limits.recovers:
+            # The operator starts another one, and says when that is ready.
+            return Step(sandbox)
+        case State.RESUMING:
+            mine = _put_to_sleep(sandbox, State.SUSPENDED, sandbox.suspended_until)
+            return Step(mine, outcome=Lost(sandbox.claim, start_problem(end)))
         case _:
             problem = start_problem(end)
             return _gone(replace(sandbox, ended_reason=problem.reason), Lost(sandbox.claim, problem))
@@ -146,9 +164,43 @@ def taken(sandbox: Sandbox) -> Step:
 
 def recovered(sandbox: Sandbox, sandbox_uid: str, now: float) -> Step:
     """The operator has started and opened its next incarnation."""
-    if sandbox.state is not State.RECOVERING:
-        raise ImpossibleEventError("recovered", sandbox)
-    return Step(replace(sandbox, state=State.CLAIMED, sandbox_uid=sandbox_uid, started=now))
+    fresh = replace(sandbox, sandbox_uid=sandbox_uid, started=now)
+    match sandbox.state:
+        case State.RECOVERING:
+            return Step(replace(fresh, state=State.CLAIMED))
+        case State.RESUMING:
+            return _opened_again(fresh, now)
+        case _:
+            raise ImpossibleEventError("recovered", sandbox)
+
+
+def suspending(sandbox: Sandbox, until: float | None) -> Step:
+    """The session is put to sleep, until it is resumed or the time `until` has come."""
+    if sandbox.state is not State.CLAIMED or not sandbox.bound:
+        raise ImpossibleEventError("suspending", sandbox)
+    mine = _put_to_sleep(sandbox, State.SUSPENDING, until)
+    return Step(mine, (Suspend(mine),))
+
+
+def suspended(sandbox: Sandbox, until: float | None, *, running: bool) -> Step:
+    """Another writer has put the session to sleep. `running`: its process is still there."""
+    match sandbox.state:
+        case State.CLAIMED | State.RECOVERING if sandbox.bound:
+            return Step(_put_to_sleep(sandbox, State.SUSPENDING if running else State.SUSPENDED, until))
+        case State.RESUMING:
+            why = "cannot resume the sandbox: it was suspended again meanwhile"
+            mine = _put_to_sleep(sandbox, State.SUSPENDING if running else State.SUSPENDED, sandbox.suspended_until)
+            return Step(mine, outcome=Lost(sandbox.claim, ClaimReason.SANDBOX_SUSPENDED.problem(why)))
+        case _:
+            raise ImpossibleEventError("suspended", sandbox)
+
+
+def resuming(sandbox: Sandbox, sandbox_uid: str, now: float, *, asked: bool = True) -> Step:
+    """There is room for the suspended session. `asked`: the fleet starts it; else another writer has."""
+    if sandbox.state not in ASLEEP or (asked and sandbox.running):
+        raise ImpossibleEventError("resuming", sandbox)
+    fresh = replace(sandbox, state=State.RESUMING, sandbox_uid=sandbox_uid, started=now, running=True)
+    return Step(fresh, (Resume(fresh),) if asked else ())
 
 
 def removed(sandbox: Sandbox, reason: str) -> Step:
@@ -166,6 +218,13 @@ def replaced(sandbox: Sandbox, sandbox_uid: str, now: float) -> Step:
     return Step(fresh, (Start(fresh),))
 
 
+def undone(sandbox: Sandbox) -> Step:
+    """Its caller has left before it was answered: a new sandbox ends, and a session that was resumed sleeps on."""
+    if sandbox.state is State.RESUMING:
+        return _asleep_again(sandbox)
+    return Step(sandbox) if sandbox.state in ASLEEP else ended(sandbox, EndReason.CLAIM_UNDONE.value)
+
+
 def ended(sandbox: Sandbox, reason: str) -> Step:
     """It has to end: a release, the end of the lease, a claim that was undone, or a pool that is too large."""
     if sandbox.state is State.ENDED:
@@ -178,6 +237,24 @@ def ended(sandbox: Sandbox, reason: str) -> Step:
 def _claimed(sandbox: Sandbox, claim: Claim | None, now: float) -> Step:
     assert claim is not None
     mine = replace(sandbox, state=State.CLAIMED, claim=claim, lease_expires=now + claim.lease)
+    return Step(mine, (Bind(mine),))
+
+
+def _put_to_sleep(sandbox: Sandbox, state: State, until: float | None) -> Sandbox:
+    """Its lease rests, and what it has crashed before is forgotten."""
+    rest = replace(sandbox, lease_expires=None, lease_known=True, lease_asked=None, crashes=0, replace_at=None)
+    return replace(rest, state=state, running=state is State.SUSPENDING, suspended_until=until)
+
+
+def _asleep_again(sandbox: Sandbox, outcome: Outcome | None = None) -> Step:
+    mine = _put_to_sleep(sandbox, State.SUSPENDING, sandbox.suspended_until)
+    return Step(mine, (Suspend(mine),), outcome)
+
+
+def _opened_again(sandbox: Sandbox, now: float) -> Step:
+    """A resumed session has a whole lease from now."""
+    assert sandbox.claim is not None
+    mine = replace(sandbox, lease_expires=now + sandbox.claim.lease)
     return Step(mine, (Bind(mine),))
 
 

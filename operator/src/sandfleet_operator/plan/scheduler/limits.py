@@ -22,6 +22,9 @@ class FleetLimits:
     max_waiting_per_namespace: int | None = None
     # Workspaces of released sessions that wait to be claimed again.
     max_kept_workspaces: int = 1024
+    # Sessions that are suspended, and for how long one may be.
+    max_suspended: int = 1024
+    longest_suspension: float = 3600.0
     # Where the pool says nothing else.
     start_timeout: float = 60.0
     # How long the executor has to end by itself at the end of its lease before the fleet ends it.

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from sandfleet_operator.api.conditions import PoolReason
-from sandfleet_operator.api.values import RequestKey, Sandbox, State
+from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import ClaimQueue, Snapshot, Waiting
 from sandfleet_operator.plan.scheduler.inventory import Inventory
@@ -60,6 +60,8 @@ class PoolQueues:
         self._states: dict[str, PoolState] = {}
         # Namespace → claims that wait there.
         self._waiting: Counter[str] = Counter()
+        # Claims that have ever come.
+        self._arrivals = 0
         self.places = Places()
         self.traffic = Traffic()
         for pool in pools:
@@ -87,6 +89,13 @@ class PoolQueues:
             self._waiting[namespace_of(waiting.claim.pool)] += 1
         self._inventory.waiting[waiting.claim.key] = waiting
 
+    def arrive(self, claim: Claim, now: float, resumes: str = "") -> None:
+        """The claim is new. `resumes`: the suspended session that it takes on."""
+        self._arrivals += 1
+        self._states[claim.pool].arrivals += not resumes
+        deadline = now + claim.max_wait
+        self.put(Waiting(claim=claim, number=self._arrivals, asked=now, deadline=deadline, resumes=resumes))
+
     def served(self, key: RequestKey, pool: str, now: float, *, warm: bool) -> None:
         """The claim has its sandbox, of this pool."""
         waiting, state = self._inventory.waiting.get(key), self._states.get(pool)
@@ -99,17 +108,12 @@ class PoolQueues:
         self.leave(key)
 
     def released(self, sandbox: Sandbox, now: float) -> None:
-        """The session of the sandbox is over."""
+        """The session of the sandbox is over, or suspended."""
         state = self._states.get(sandbox.pool)
         if state is not None:
             state.releases.note(now)
         if sandbox.claim is not None:
             self.traffic.released(sandbox.claim.queue, now)
-
-    def arrive(self, waiting: Waiting) -> None:
-        """The claim is new."""
-        self._states[waiting.claim.pool].arrivals += 1
-        self.put(waiting)
 
     def requeue(self, key: RequestKey, *, failures: int) -> Waiting | None:
         """The claim's sandbox was lost: it waits again, with `failures` more. None if it does not wait."""
@@ -179,7 +183,7 @@ def summary(state: PoolState, inventory: Inventory, capacity: Capacity) -> PoolS
     return PoolSummary(
         warm=warm,
         starting=starting,
-        claimed=inventory.count_of(name, State.CLAIMED, State.RECOVERING),
+        claimed=inventory.count_of(name, State.CLAIMED, State.RECOVERING, State.SUSPENDING, State.RESUMING),
         waiting=len(state.queue),
         hit_rate=state.hit_rate,
         stale=warm - inventory.count_of_revision(name, State.WARM, pool.revision),

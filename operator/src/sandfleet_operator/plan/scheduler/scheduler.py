@@ -12,7 +12,7 @@ from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
 from sandfleet_operator.plan.scheduler.admission import admit, weighed
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import Queued, Waiting, WhyNot, observed
+from sandfleet_operator.plan.scheduler.claim_queue import Queued, WhyNot, observed
 from sandfleet_operator.plan.scheduler.cycle import SchedulingCycle
 from sandfleet_operator.plan.scheduler.deadlines import Deadlines
 from sandfleet_operator.plan.scheduler.inventory import Inventory
@@ -26,6 +26,7 @@ from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
 from sandfleet_operator.plan.scheduler.queues.standings import Explanation, Fate, Standings
 from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.plan.scheduler.sessions.suspension import Suspensions
 from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
@@ -45,7 +46,6 @@ class Scheduler:
         self.limits = limits
         self.inventory = Inventory()
         self.capacity = Capacity(self.inventory, limits)
-        self._arrivals = 0
         self._queues = PoolQueues(self.inventory, policy, pools)
         self._transitions = Transitions(self.inventory, self._queues, limits)
         self._standings = Standings(self.inventory, self._queues, self.capacity)
@@ -70,6 +70,7 @@ class Scheduler:
         self.queues = QueueEvents(
             self.inventory, self._queues, transitions=self._transitions, cycle=self._cycle, declared=declared
         )
+        self.suspensions = Suspensions(self.inventory, self._queues, self._cycle, self._transitions, limits)
 
     # Pools.
 
@@ -132,8 +133,7 @@ class Scheduler:
         if (problem := self._transitions.ended_claims.get(claim.key)) is not None:
             raise FleetError(problem)
         claim = self._admissible(claim)
-        self._arrivals += 1
-        self._queues.arrive(Waiting(claim=claim, number=self._arrivals, asked=now, deadline=now + claim.max_wait))
+        self._queues.arrive(claim, now)
         actions = self._cycle.run(claim.pool, now)
         self._standings.arrived(claim.key, now)
         return actions
@@ -267,9 +267,9 @@ class Scheduler:
         return self._apply(sandbox, lifecycle.taken(sandbox), now)
 
     def recovered(self, sandbox_id: str, sandbox_uid: str, now: float) -> list[Action]:
-        """The operator has replaced the executor of a session."""
+        """The operator has replaced the executor of a session, or started that of a resumed one."""
         sandbox = self.inventory.get(sandbox_id)
-        if sandbox is None or sandbox.state is not State.RECOVERING:
+        if sandbox is None or sandbox.state not in {State.RECOVERING, State.RESUMING}:
             return []
         return self._apply(sandbox, lifecycle.recovered(sandbox, sandbox_uid, now), now)
 

@@ -2,10 +2,10 @@
 
 from sandfleet_operator.api.errors import Code, Problem
 from sandfleet_operator.api.kube import Cause, NotCreated
-from sandfleet_operator.api.reasons import ClaimReason, EndReason
+from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
-from sandfleet_operator.plan.scheduler.actions import Action, Answer, Gone, Hindered, Lost, Taken
+from sandfleet_operator.plan.scheduler.actions import Action, Answer, Gone, Hindered, Lost, SessionResumed, Taken
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.lifecycle import Step
@@ -15,6 +15,8 @@ from sandfleet_operator.plan.scheduler.recent import Recent
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart, after_refusal
 
 REMEMBERED = 16384
+# Of a session that holds no place: it has ended, or sleeps.
+FREE = frozenset({State.ENDED, State.SUSPENDED})
 # Problems that no other sandbox would solve.
 HOPELESS = frozenset({Code.FAILED_PRECONDITION, Code.INVALID_ARGUMENT})
 
@@ -41,10 +43,15 @@ class Transitions:
         last = gone or after
         if sandbox.bound and last is not None and last.state is State.ENDED and sandbox.state is not State.ENDED:
             self._remember_end(last)
+        if sandbox.bound and last is not None and last.state in FREE and sandbox.state not in FREE:
             self._queues.released(last, now)
         actions = list(step.actions)
+        if last is not None and last.state is State.ENDED:
+            actions += self._refuse_resume(sandbox, last.ended_reason)
         if isinstance(step.outcome, Lost):
             actions += self._lost(sandbox, step.outcome, now)
+        elif isinstance(step.outcome, SessionResumed) and after is not None:
+            actions += self.answer(after)
         elif isinstance(step.outcome, Hindered):
             self._hindered(sandbox, step.outcome, now)
         elif isinstance(step.outcome, Taken):
@@ -54,21 +61,36 @@ class Transitions:
     def begin_session(self, sandbox_id: str, now: float) -> list[Action]:
         """Answers the claim of the sandbox."""
         sandbox = self._inventory.get(sandbox_id)
-        if sandbox is None or not sandbox.bound or sandbox.claim is None:
+        if sandbox is None or not sandbox.bound:
             return []
-        self._queues.served(sandbox.claim.key, sandbox.pool, now, warm=sandbox.warm)
+        if sandbox.claim is not None:
+            self._queues.served(sandbox.claim.key, sandbox.pool, now, warm=sandbox.warm)
+        return self.answer(sandbox)
+
+    def answer(self, sandbox: Sandbox) -> list[Action]:
+        """Gives the sandbox to the callers that wait for it."""
+        if sandbox.claim is None:
+            return []
+        self._queues.leave(sandbox.claim.key)
         return [Answer(sandbox.claim.key, sandbox)]
+
+    def _refuse_resume(self, sandbox: Sandbox, reason: str) -> list[Action]:
+        """The session has ended while a caller waited to resume it."""
+        waiting = self._inventory.waiting.get(sandbox.claim.key) if sandbox.claim else None
+        if waiting is None or waiting.resumes != sandbox.sandbox_id:
+            return []
+        self._queues.leave(waiting.claim.key)
+        why = f"cannot resume the sandbox: it ended: {reason}"
+        return [Answer(waiting.claim.key, ClaimReason.SANDBOX_NOT_FOUND.problem(why, sandbox.sandbox_id))]
 
     def refuse(self, waiting: Waiting, problem: Problem, now: float) -> list[Action]:
         return [*self.withdraw(waiting.claim.key, now), Answer(waiting.claim.key, problem)]
 
     def withdraw(self, key: RequestKey, now: float) -> list[Action]:
-        """Takes the claim out of the queue, and ends the sandbox that was on its way to it."""
+        """Takes the claim out of the queue, and undoes what was on its way to it."""
         waiting = self._queues.leave(key)
         sandbox = self._inventory.get(waiting.sandbox_id) if waiting else None
-        if sandbox is None:
-            return []
-        return self.apply(sandbox, lifecycle.ended(sandbox, EndReason.CLAIM_UNDONE.value), now)
+        return self.apply(sandbox, lifecycle.undone(sandbox), now) if sandbox else []
 
     def _remember_end(self, sandbox: Sandbox) -> None:
         assert sandbox.claim is not None
@@ -107,6 +129,9 @@ class Transitions:
 
     def _lost(self, sandbox: Sandbox, lost: Lost, now: float) -> list[Action]:
         """A start or a binding failed: the claim waits again, and the pool's next start waits longer."""
+        if sandbox.bound:
+            # Of a session that was to be resumed, which says little about the pool.
+            return self._requeue(lost.claim.key, lost.problem, now) if lost.claim else []
         if lost.problem.reason == ClaimReason.API_SERVER_FAILED.value:
             why = NotCreated(Cause.BUSY, lost.problem.message)
             self._hindered(sandbox, Hindered(lost.claim, why), now, binds=True)

@@ -121,14 +121,24 @@ class MimePart(_message.Message):
     def __init__(self, mime_type: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("parts", "is_main_result", "dropped_bytes")
+    __slots__ = ("parts", "is_main_result", "dropped_bytes", "display_id", "is_update")
     PARTS_FIELD_NUMBER: _ClassVar[int]
     IS_MAIN_RESULT_FIELD_NUMBER: _ClassVar[int]
     DROPPED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_UPDATE_FIELD_NUMBER: _ClassVar[int]
     parts: _containers.RepeatedCompositeFieldContainer[MimePart]
     is_main_result: bool
     dropped_bytes: int
-    def __init__(self, parts: _Optional[_Iterable[_Union[MimePart, _Mapping]]] = ..., is_main_result: _Optional[bool] = ..., dropped_bytes: _Optional[int] = ...) -> None: ...
+    display_id: str
+    is_update: bool
+    def __init__(self, parts: _Optional[_Iterable[_Union[MimePart, _Mapping]]] = ..., is_main_result: _Optional[bool] = ..., dropped_bytes: _Optional[int] = ..., display_id: _Optional[str] = ..., is_update: _Optional[bool] = ...) -> None: ...
+
+class OutputCleared(_message.Message):
+    __slots__ = ("wait",)
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    wait: bool
+    def __init__(self, wait: _Optional[bool] = ...) -> None: ...
 
 class ExecutionStarted(_message.Message):
     __slots__ = ("execution_id", "context_id", "cell_number", "lost", "resumed", "notices")
@@ -256,7 +266,7 @@ class Rollback(_message.Message):
     def __init__(self, done: _Optional[bool] = ..., restored: _Optional[_Iterable[str]] = ..., kept: _Optional[_Iterable[str]] = ..., refused: _Optional[str] = ..., message: _Optional[str] = ..., cell_number: _Optional[int] = ..., cells_undone: _Optional[int] = ...) -> None: ...
 
 class ExecutionEvent(_message.Message):
-    __slots__ = ("sequence", "started", "output", "result", "error", "gap", "finished")
+    __slots__ = ("sequence", "started", "output", "result", "error", "gap", "finished", "cleared")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
@@ -264,6 +274,7 @@ class ExecutionEvent(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    CLEARED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     started: ExecutionStarted
     output: OutputChunk
@@ -271,7 +282,8 @@ class ExecutionEvent(_message.Message):
     error: ExecutionError
     gap: OutputGap
     finished: ExecutionFinished
-    def __init__(self, sequence: _Optional[int] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., error: _Optional[_Union[ExecutionError, _Mapping]] = ..., gap: _Optional[_Union[OutputGap, _Mapping]] = ..., finished: _Optional[_Union[ExecutionFinished, _Mapping]] = ...) -> None: ...
+    cleared: OutputCleared
+    def __init__(self, sequence: _Optional[int] = ..., started: _Optional[_Union[ExecutionStarted, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., error: _Optional[_Union[ExecutionError, _Mapping]] = ..., gap: _Optional[_Union[OutputGap, _Mapping]] = ..., finished: _Optional[_Union[ExecutionFinished, _Mapping]] = ..., cleared: _Optional[_Union[OutputCleared, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("memory_bytes", "tmp_bytes", "processes", "output_bytes", "executions", "max_timeout", "default_timeout", "open_files", "disk_bytes")

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class FilesystemServiceStub:
-    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    """Files below /workspace, /tmp and mounts, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
     Scope: `filesystem`.
 
     Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a
@@ -110,7 +110,7 @@ class FilesystemServiceStub:
 
 
 class FilesystemServiceServicer:
-    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    """Files below /workspace, /tmp and mounts, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
     Scope: `filesystem`.
 
     Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a
@@ -297,7 +297,7 @@ def add_FilesystemServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FilesystemService:
-    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    """Files below /workspace, /tmp and mounts, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
     Scope: `filesystem`.
 
     Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a

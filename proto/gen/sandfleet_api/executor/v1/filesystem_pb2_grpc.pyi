@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FilesystemServiceStub:
-    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    """Files below /workspace, /tmp and mounts, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
     Scope: `filesystem`.
 
     Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a
@@ -97,7 +97,7 @@ class FilesystemServiceStub:
 
 @_typing.type_check_only
 class FilesystemServiceAsyncStub(FilesystemServiceStub):
-    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    """Files below /workspace, /tmp and mounts, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
     Scope: `filesystem`.
 
     Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a
@@ -163,7 +163,7 @@ class FilesystemServiceAsyncStub(FilesystemServiceStub):
     """
 
 class FilesystemServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Files below /workspace and /tmp, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
+    """Files below /workspace, /tmp and mounts, to read and to write, and files of the sandbox's image, to read as the sandbox's user may.
     Scope: `filesystem`.
 
     Paths are the kernel's bytes. A relative path starts at /workspace. No path leads out of the sandbox: not `..`, not a

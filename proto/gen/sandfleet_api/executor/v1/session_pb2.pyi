@@ -3,6 +3,7 @@ import datetime
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from sandfleet_api.executor.v1 import common_pb2 as _common_pb2
+from sandfleet_api.executor.v1 import interpreter_pb2 as _interpreter_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -83,12 +84,79 @@ class OpenResponse(_message.Message):
     description: DescribeResponse
     def __init__(self, description: _Optional[_Union[DescribeResponse, _Mapping]] = ...) -> None: ...
 
+class SuspendRequest(_message.Message):
+    __slots__ = ("force",)
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    force: bool
+    def __init__(self, force: _Optional[bool] = ...) -> None: ...
+
+class SuspendResponse(_message.Message):
+    __slots__ = ("suspension",)
+    SUSPENSION_FIELD_NUMBER: _ClassVar[int]
+    suspension: Suspension
+    def __init__(self, suspension: _Optional[_Union[Suspension, _Mapping]] = ...) -> None: ...
+
+class ResumeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResumeResponse(_message.Message):
+    __slots__ = ("resumption",)
+    RESUMPTION_FIELD_NUMBER: _ClassVar[int]
+    resumption: Resumption
+    def __init__(self, resumption: _Optional[_Union[Resumption, _Mapping]] = ...) -> None: ...
+
+class Suspension(_message.Message):
+    __slots__ = ("contexts", "services", "ended_executions", "ended_connections", "tmp_bytes")
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    ENDED_EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    TMP_BYTES_FIELD_NUMBER: _ClassVar[int]
+    contexts: _containers.RepeatedCompositeFieldContainer[KeptContext]
+    services: _containers.RepeatedScalarFieldContainer[str]
+    ended_executions: _containers.RepeatedScalarFieldContainer[str]
+    ended_connections: int
+    tmp_bytes: int
+    def __init__(self, contexts: _Optional[_Iterable[_Union[KeptContext, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ..., ended_executions: _Optional[_Iterable[str]] = ..., ended_connections: _Optional[int] = ..., tmp_bytes: _Optional[int] = ...) -> None: ...
+
+class Resumption(_message.Message):
+    __slots__ = ("contexts", "services")
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    contexts: _containers.RepeatedCompositeFieldContainer[KeptContext]
+    services: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, contexts: _Optional[_Iterable[_Union[KeptContext, _Mapping]]] = ..., services: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class KeptContext(_message.Message):
+    __slots__ = ("context_id", "language", "variables", "missing", "reason", "message")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    language: str
+    variables: int
+    missing: _interpreter_pb2.StateItems
+    reason: str
+    message: str
+    def __init__(self, context_id: _Optional[str] = ..., language: _Optional[str] = ..., variables: _Optional[int] = ..., missing: _Optional[_Union[_interpreter_pb2.StateItems, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
 class DescribeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class DescribeResponse(_message.Message):
-    __slots__ = ("sandbox_id", "sandbox_uid", "session_id", "isolation", "separations", "kernel", "languages", "python_version", "limits", "started", "lease_remaining", "executor_version", "packages")
+    __slots__ = ("sandbox_id", "sandbox_uid", "session_id", "isolation", "separations", "kernel", "languages", "python_version", "limits", "started", "lease_remaining", "executor_version", "packages", "mounts")
+    class MountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     SANDBOX_UID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +170,7 @@ class DescribeResponse(_message.Message):
     LEASE_REMAINING_FIELD_NUMBER: _ClassVar[int]
     EXECUTOR_VERSION_FIELD_NUMBER: _ClassVar[int]
     PACKAGES_FIELD_NUMBER: _ClassVar[int]
+    MOUNTS_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     sandbox_uid: str
     session_id: str
@@ -115,7 +184,8 @@ class DescribeResponse(_message.Message):
     lease_remaining: _duration_pb2.Duration
     executor_version: str
     packages: Installation
-    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ..., packages: _Optional[_Union[Installation, _Mapping]] = ...) -> None: ...
+    mounts: _containers.ScalarMap[str, str]
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ..., packages: _Optional[_Union[Installation, _Mapping]] = ..., mounts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class GetEnvironmentRequest(_message.Message):
     __slots__ = ()

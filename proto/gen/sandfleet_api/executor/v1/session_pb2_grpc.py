@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class SessionServiceStub:
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, Suspend, Resume, ProbeEgress and
+    Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -41,6 +42,16 @@ class SessionServiceStub:
                 '/sandfleet_api.executor.v1.SessionService/Open',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.OpenRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.OpenResponse.FromString,
+                _registered_method=True)
+        self.Suspend = channel.unary_unary(
+                '/sandfleet_api.executor.v1.SessionService/Suspend',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.SuspendRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.SuspendResponse.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/sandfleet_api.executor.v1.SessionService/Resume',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ResumeResponse.FromString,
                 _registered_method=True)
         self.Describe = channel.unary_unary(
                 '/sandfleet_api.executor.v1.SessionService/Describe',
@@ -80,7 +91,8 @@ class SessionServiceStub:
 
 
 class SessionServiceServicer:
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, Suspend, Resume, ProbeEgress and
+    Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -90,6 +102,27 @@ class SessionServiceServicer:
         FAILED_PRECONDITION  another session has it (reason SessionMismatch). Not to be retried.
         INVALID_ARGUMENT     malformed id, lease, environment, limits or mounts, a limit above the template's, or a mount whose folder is
         none. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Suspend(self, request, context):
+        """Keeps for the next executor on this workspace what else would end with the processes: the variables of the contexts, and the
+        declared services. The first Open of the same session there brings them back. From now on no execution begins here, and lease and
+        idle timeout rest: for two minutes after the answer. A sandbox that has not ended by then goes on, and forgets what it has kept.
+        Asked again before that, it gives the same answer.
+        FAILED_PRECONDITION  and `force` is not set: an execution runs or waits (reason ExecutionRunning), packages are being installed
+        (PackagesInstalling), a connection to a port is open (ConnectionOpen); the message names it. To be retried
+        when it has ended. The variables of a whole context cannot be saved (StateNotSaved; the message says
+        why). Not to be retried before that was mended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Says what was brought back of what Suspend had kept, once that is done. Any number of times.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -161,6 +194,16 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.OpenRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.OpenResponse.SerializeToString,
             ),
+            'Suspend': grpc.unary_unary_rpc_method_handler(
+                    servicer.Suspend,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.SuspendRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.SuspendResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ResumeRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ResumeResponse.SerializeToString,
+            ),
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_session__pb2.DescribeRequest.FromString,
@@ -205,7 +248,8 @@ def add_SessionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SessionService:
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, Suspend, Resume, ProbeEgress and
+    Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -227,6 +271,60 @@ class SessionService:
             '/sandfleet_api.executor.v1.SessionService/Open',
             sandfleet__api_dot_executor_dot_v1_dot_session__pb2.OpenRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_session__pb2.OpenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Suspend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.SessionService/Suspend',
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.SuspendRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.SuspendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.SessionService/Resume',
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ResumeRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_session__pb2.ResumeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SessionServiceStub:
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, Suspend, Resume, ProbeEgress and
+    Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -42,6 +43,18 @@ class SessionServiceStub:
       INVALID_ARGUMENT     malformed id, lease, environment, limits or mounts, a limit above the template's, or a mount whose folder is
                            none. Not to be retried.
     """
+    Suspend: _grpc.UnaryUnaryMultiCallable[_session_pb2.SuspendRequest, _session_pb2.SuspendResponse]
+    """Keeps for the next executor on this workspace what else would end with the processes: the variables of the contexts, and the
+    declared services. The first Open of the same session there brings them back. From now on no execution begins here, and lease and
+    idle timeout rest: for two minutes after the answer. A sandbox that has not ended by then goes on, and forgets what it has kept.
+    Asked again before that, it gives the same answer.
+      FAILED_PRECONDITION  and `force` is not set: an execution runs or waits (reason ExecutionRunning), packages are being installed
+                           (PackagesInstalling), a connection to a port is open (ConnectionOpen); the message names it. To be retried
+                           when it has ended. The variables of a whole context cannot be saved (StateNotSaved; the message says
+                           why). Not to be retried before that was mended.
+    """
+    Resume: _grpc.UnaryUnaryMultiCallable[_session_pb2.ResumeRequest, _session_pb2.ResumeResponse]
+    """Says what was brought back of what Suspend had kept, once that is done. Any number of times."""
     Describe: _grpc.UnaryUnaryMultiCallable[_session_pb2.DescribeRequest, _session_pb2.DescribeResponse]
     """Says what this sandbox is."""
     GetEnvironment: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetEnvironmentRequest, _session_pb2.GetEnvironmentResponse]
@@ -71,7 +84,8 @@ class SessionServiceStub:
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, Suspend, Resume, ProbeEgress and
+    Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -83,6 +97,18 @@ class SessionServiceAsyncStub(SessionServiceStub):
       INVALID_ARGUMENT     malformed id, lease, environment, limits or mounts, a limit above the template's, or a mount whose folder is
                            none. Not to be retried.
     """
+    Suspend: _aio.UnaryUnaryMultiCallable[_session_pb2.SuspendRequest, _session_pb2.SuspendResponse]  # type: ignore[assignment]
+    """Keeps for the next executor on this workspace what else would end with the processes: the variables of the contexts, and the
+    declared services. The first Open of the same session there brings them back. From now on no execution begins here, and lease and
+    idle timeout rest: for two minutes after the answer. A sandbox that has not ended by then goes on, and forgets what it has kept.
+    Asked again before that, it gives the same answer.
+      FAILED_PRECONDITION  and `force` is not set: an execution runs or waits (reason ExecutionRunning), packages are being installed
+                           (PackagesInstalling), a connection to a port is open (ConnectionOpen); the message names it. To be retried
+                           when it has ended. The variables of a whole context cannot be saved (StateNotSaved; the message says
+                           why). Not to be retried before that was mended.
+    """
+    Resume: _aio.UnaryUnaryMultiCallable[_session_pb2.ResumeRequest, _session_pb2.ResumeResponse]  # type: ignore[assignment]
+    """Says what was brought back of what Suspend had kept, once that is done. Any number of times."""
     Describe: _aio.UnaryUnaryMultiCallable[_session_pb2.DescribeRequest, _session_pb2.DescribeResponse]  # type: ignore[assignment]
     """Says what this sandbox is."""
     GetEnvironment: _aio.UnaryUnaryMultiCallable[_session_pb2.GetEnvironmentRequest, _session_pb2.GetEnvironmentResponse]  # type: ignore[assignment]
@@ -111,7 +137,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Ends everything in the sandbox, then the executor itself. Calling it twice is no error."""
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, ProbeEgress and Close.
+    """The sandbox as a whole. Scope: `session` to read, `admin` for Open, Suspend, Resume, ProbeEgress and
+    Close.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as InterpreterService says.
     """
@@ -127,6 +154,30 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
           INVALID_ARGUMENT     malformed id, lease, environment, limits or mounts, a limit above the template's, or a mount whose folder is
                                none. Not to be retried.
         """
+
+    @_abc_1.abstractmethod
+    def Suspend(
+        self,
+        request: _session_pb2.SuspendRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.SuspendResponse, _abc.Awaitable[_session_pb2.SuspendResponse]]:
+        """Keeps for the next executor on this workspace what else would end with the processes: the variables of the contexts, and the
+        declared services. The first Open of the same session there brings them back. From now on no execution begins here, and lease and
+        idle timeout rest: for two minutes after the answer. A sandbox that has not ended by then goes on, and forgets what it has kept.
+        Asked again before that, it gives the same answer.
+          FAILED_PRECONDITION  and `force` is not set: an execution runs or waits (reason ExecutionRunning), packages are being installed
+                               (PackagesInstalling), a connection to a port is open (ConnectionOpen); the message names it. To be retried
+                               when it has ended. The variables of a whole context cannot be saved (StateNotSaved; the message says
+                               why). Not to be retried before that was mended.
+        """
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _session_pb2.ResumeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ResumeResponse, _abc.Awaitable[_session_pb2.ResumeResponse]]:
+        """Says what was brought back of what Suspend had kept, once that is done. Any number of times."""
 
     @_abc_1.abstractmethod
     def Describe(

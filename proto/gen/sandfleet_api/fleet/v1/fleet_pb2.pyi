@@ -21,6 +21,7 @@ class SandboxState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SANDBOX_STATE_CLAIMED: _ClassVar[SandboxState]
     SANDBOX_STATE_RECOVERING: _ClassVar[SandboxState]
     SANDBOX_STATE_ENDED: _ClassVar[SandboxState]
+    SANDBOX_STATE_SUSPENDED: _ClassVar[SandboxState]
 
 class Egress(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -40,6 +41,7 @@ SANDBOX_STATE_WARM: SandboxState
 SANDBOX_STATE_CLAIMED: SandboxState
 SANDBOX_STATE_RECOVERING: SandboxState
 SANDBOX_STATE_ENDED: SandboxState
+SANDBOX_STATE_SUSPENDED: SandboxState
 EGRESS_UNSPECIFIED: Egress
 EGRESS_NONE: Egress
 EGRESS_TEMPLATE: Egress
@@ -49,7 +51,7 @@ EGRESS_STATE_OPENING: EgressState
 EGRESS_STATE_OPEN: EgressState
 
 class Sandbox(_message.Message):
-    __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason", "pool", "egress")
+    __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason", "pool", "egress", "suspended_until")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +72,7 @@ class Sandbox(_message.Message):
     LAST_RESTART_REASON_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     EGRESS_FIELD_NUMBER: _ClassVar[int]
+    SUSPENDED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     sandbox_uid: str
     template: str
@@ -83,7 +86,8 @@ class Sandbox(_message.Message):
     last_restart_reason: str
     pool: str
     egress: EgressStatus
-    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., template: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., workspace_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ..., pool: _Optional[str] = ..., egress: _Optional[_Union[EgressStatus, _Mapping]] = ...) -> None: ...
+    suspended_until: _timestamp_pb2.Timestamp
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., template: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., workspace_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ..., pool: _Optional[str] = ..., egress: _Optional[_Union[EgressStatus, _Mapping]] = ..., suspended_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Access(_message.Message):
     __slots__ = ("address", "ca_pem", "token", "token_expires")
@@ -225,16 +229,56 @@ class ClaimResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., queued: _Optional[_Union[Queued, _Mapping]] = ..., bound: _Optional[_Union[Bound, _Mapping]] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
-    __slots__ = ("sandbox_id",)
+    __slots__ = ("sandbox_id", "unless_suspended")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    UNLESS_SUSPENDED_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
-    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+    unless_suspended: bool
+    def __init__(self, sandbox_id: _Optional[str] = ..., unless_suspended: _Optional[bool] = ...) -> None: ...
 
 class ReleaseResponse(_message.Message):
     __slots__ = ("released",)
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     released: bool
     def __init__(self, released: _Optional[bool] = ...) -> None: ...
+
+class SuspendRequest(_message.Message):
+    __slots__ = ("sandbox_id", "force", "timeout")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    force: bool
+    timeout: _duration_pb2.Duration
+    def __init__(self, sandbox_id: _Optional[str] = ..., force: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class SuspendResponse(_message.Message):
+    __slots__ = ("sandbox", "suspension")
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    SUSPENSION_FIELD_NUMBER: _ClassVar[int]
+    sandbox: Sandbox
+    suspension: _session_pb2.Suspension
+    def __init__(self, sandbox: _Optional[_Union[Sandbox, _Mapping]] = ..., suspension: _Optional[_Union[_session_pb2.Suspension, _Mapping]] = ...) -> None: ...
+
+class ResumeRequest(_message.Message):
+    __slots__ = ("sandbox_id", "max_wait")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    max_wait: _duration_pb2.Duration
+    def __init__(self, sandbox_id: _Optional[str] = ..., max_wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ResumeResponse(_message.Message):
+    __slots__ = ("sequence", "queued", "bound", "resumption")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    RESUMPTION_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    queued: Queued
+    bound: Bound
+    resumption: _session_pb2.Resumption
+    def __init__(self, sequence: _Optional[int] = ..., queued: _Optional[_Union[Queued, _Mapping]] = ..., bound: _Optional[_Union[Bound, _Mapping]] = ..., resumption: _Optional[_Union[_session_pb2.Resumption, _Mapping]] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
     __slots__ = ("sandbox_id", "lease")

@@ -57,6 +57,16 @@ class FleetServiceStub:
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RenewRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RenewResponse.FromString,
                 _registered_method=True)
+        self.Suspend = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.FleetService/Suspend',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.SuspendRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.SuspendResponse.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_stream(
+                '/sandfleet_api.fleet.v1.FleetService/Resume',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ResumeResponse.FromString,
+                _registered_method=True)
         self.Get = channel.unary_unary(
                 '/sandfleet_api.fleet.v1.FleetService/Get',
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.GetRequest.SerializeToString,
@@ -133,7 +143,36 @@ class FleetServiceServicer:
 
     def Renew(self, request, context):
         """Extends the lease and gives a new token.
-        NOT_FOUND  no such sandbox, or its lease is over. Not to be retried.
+        NOT_FOUND            no such sandbox, or its lease is over. Not to be retried.
+        FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Suspend(self, request, context):
+        """Ends the processes of a session and keeps the session: its files, the variables of its contexts, its declared services, and what
+        its claim asked for. It holds no place of a pool, and its lease rests, until Resume. Suspending a suspended session is no error.
+        NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+        FAILED_PRECONDITION  and `force` is not set: an execution runs (reason ExecutionRunning), packages are being installed
+        (PackagesInstalling), a connection to a port is open (ConnectionOpen). To be retried when it has ended. A
+        whole context cannot be saved (StateNotSaved). Or, whatever `force` says, its workspace ends with its pod
+        (WorkspaceEphemeral), or it is of no claim (NotClaimed). Not to be retried.
+        RESOURCE_EXHAUSTED   as many sessions are suspended as may be (reason TooManySuspended). To be retried.
+        UNAVAILABLE          its executor does not answer or is being replaced, or has not ended yet. To be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Takes a suspended session on, under its old id and with a new uid and token: any number of `queued`, then one `bound` with what
+        has come back. A session that is not suspended is `bound` at once. A Resume whose caller goes away before `bound` is undone: the
+        session is suspended again.
+        NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+        RESOURCE_EXHAUSTED   the sandbox limit is reached and max_wait is over. To be retried; the session stays suspended.
+        DEADLINE_EXCEEDED    not bound in time. To be retried; the session stays suspended.
+        INTERNAL             it could not be started; the message says why. To be retried; the session stays suspended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,7 +181,8 @@ class FleetServiceServicer:
     def Get(self, request, context):
         """Describes one sandbox, and opens it where access is asked for. A sandbox whose executor is being replaced answers when the
         new one is ready.
-        NOT_FOUND  no such sandbox, or it has ended. Not to be retried.
+        NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+        FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -219,6 +259,16 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     servicer.Renew,
                     request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RenewRequest.FromString,
                     response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RenewResponse.SerializeToString,
+            ),
+            'Suspend': grpc.unary_unary_rpc_method_handler(
+                    servicer.Suspend,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.SuspendRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.SuspendResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_stream_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ResumeRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ResumeResponse.SerializeToString,
             ),
             'Get': grpc.unary_unary_rpc_method_handler(
                     servicer.Get,
@@ -345,6 +395,60 @@ class FleetService:
             '/sandfleet_api.fleet.v1.FleetService/Renew',
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RenewRequest.SerializeToString,
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RenewResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Suspend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/Suspend',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.SuspendRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.SuspendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/Resume',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ResumeRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ResumeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -60,12 +60,34 @@ class FleetServiceStub:
     """Ends a session. Releasing one that has ended is no error."""
     Renew: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.RenewRequest, _fleet_pb2.RenewResponse]
     """Extends the lease and gives a new token.
-      NOT_FOUND  no such sandbox, or its lease is over. Not to be retried.
+      NOT_FOUND            no such sandbox, or its lease is over. Not to be retried.
+      FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+    """
+    Suspend: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.SuspendRequest, _fleet_pb2.SuspendResponse]
+    """Ends the processes of a session and keeps the session: its files, the variables of its contexts, its declared services, and what
+    its claim asked for. It holds no place of a pool, and its lease rests, until Resume. Suspending a suspended session is no error.
+      NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+      FAILED_PRECONDITION  and `force` is not set: an execution runs (reason ExecutionRunning), packages are being installed
+                           (PackagesInstalling), a connection to a port is open (ConnectionOpen). To be retried when it has ended. A
+                           whole context cannot be saved (StateNotSaved). Or, whatever `force` says, its workspace ends with its pod
+                           (WorkspaceEphemeral), or it is of no claim (NotClaimed). Not to be retried.
+      RESOURCE_EXHAUSTED   as many sessions are suspended as may be (reason TooManySuspended). To be retried.
+      UNAVAILABLE          its executor does not answer or is being replaced, or has not ended yet. To be retried.
+    """
+    Resume: _grpc.UnaryStreamMultiCallable[_fleet_pb2.ResumeRequest, _fleet_pb2.ResumeResponse]
+    """Takes a suspended session on, under its old id and with a new uid and token: any number of `queued`, then one `bound` with what
+    has come back. A session that is not suspended is `bound` at once. A Resume whose caller goes away before `bound` is undone: the
+    session is suspended again.
+      NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+      RESOURCE_EXHAUSTED   the sandbox limit is reached and max_wait is over. To be retried; the session stays suspended.
+      DEADLINE_EXCEEDED    not bound in time. To be retried; the session stays suspended.
+      INTERNAL             it could not be started; the message says why. To be retried; the session stays suspended.
     """
     Get: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.GetRequest, _fleet_pb2.GetResponse]
     """Describes one sandbox, and opens it where access is asked for. A sandbox whose executor is being replaced answers when the
     new one is ready.
-      NOT_FOUND  no such sandbox, or it has ended. Not to be retried.
+      NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+      FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
     """
     List: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ListRequest, _fleet_pb2.ListResponse]
     """Lists sandboxes, by id.
@@ -130,12 +152,34 @@ class FleetServiceAsyncStub(FleetServiceStub):
     """Ends a session. Releasing one that has ended is no error."""
     Renew: _aio.UnaryUnaryMultiCallable[_fleet_pb2.RenewRequest, _fleet_pb2.RenewResponse]  # type: ignore[assignment]
     """Extends the lease and gives a new token.
-      NOT_FOUND  no such sandbox, or its lease is over. Not to be retried.
+      NOT_FOUND            no such sandbox, or its lease is over. Not to be retried.
+      FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+    """
+    Suspend: _aio.UnaryUnaryMultiCallable[_fleet_pb2.SuspendRequest, _fleet_pb2.SuspendResponse]  # type: ignore[assignment]
+    """Ends the processes of a session and keeps the session: its files, the variables of its contexts, its declared services, and what
+    its claim asked for. It holds no place of a pool, and its lease rests, until Resume. Suspending a suspended session is no error.
+      NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+      FAILED_PRECONDITION  and `force` is not set: an execution runs (reason ExecutionRunning), packages are being installed
+                           (PackagesInstalling), a connection to a port is open (ConnectionOpen). To be retried when it has ended. A
+                           whole context cannot be saved (StateNotSaved). Or, whatever `force` says, its workspace ends with its pod
+                           (WorkspaceEphemeral), or it is of no claim (NotClaimed). Not to be retried.
+      RESOURCE_EXHAUSTED   as many sessions are suspended as may be (reason TooManySuspended). To be retried.
+      UNAVAILABLE          its executor does not answer or is being replaced, or has not ended yet. To be retried.
+    """
+    Resume: _aio.UnaryStreamMultiCallable[_fleet_pb2.ResumeRequest, _fleet_pb2.ResumeResponse]  # type: ignore[assignment]
+    """Takes a suspended session on, under its old id and with a new uid and token: any number of `queued`, then one `bound` with what
+    has come back. A session that is not suspended is `bound` at once. A Resume whose caller goes away before `bound` is undone: the
+    session is suspended again.
+      NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+      RESOURCE_EXHAUSTED   the sandbox limit is reached and max_wait is over. To be retried; the session stays suspended.
+      DEADLINE_EXCEEDED    not bound in time. To be retried; the session stays suspended.
+      INTERNAL             it could not be started; the message says why. To be retried; the session stays suspended.
     """
     Get: _aio.UnaryUnaryMultiCallable[_fleet_pb2.GetRequest, _fleet_pb2.GetResponse]  # type: ignore[assignment]
     """Describes one sandbox, and opens it where access is asked for. A sandbox whose executor is being replaced answers when the
     new one is ready.
-      NOT_FOUND  no such sandbox, or it has ended. Not to be retried.
+      NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+      FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
     """
     List: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ListRequest, _fleet_pb2.ListResponse]  # type: ignore[assignment]
     """Lists sandboxes, by id.
@@ -215,7 +259,40 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_fleet_pb2.RenewResponse, _abc.Awaitable[_fleet_pb2.RenewResponse]]:
         """Extends the lease and gives a new token.
-          NOT_FOUND  no such sandbox, or its lease is over. Not to be retried.
+          NOT_FOUND            no such sandbox, or its lease is over. Not to be retried.
+          FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+        """
+
+    @_abc_1.abstractmethod
+    def Suspend(
+        self,
+        request: _fleet_pb2.SuspendRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.SuspendResponse, _abc.Awaitable[_fleet_pb2.SuspendResponse]]:
+        """Ends the processes of a session and keeps the session: its files, the variables of its contexts, its declared services, and what
+        its claim asked for. It holds no place of a pool, and its lease rests, until Resume. Suspending a suspended session is no error.
+          NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+          FAILED_PRECONDITION  and `force` is not set: an execution runs (reason ExecutionRunning), packages are being installed
+                               (PackagesInstalling), a connection to a port is open (ConnectionOpen). To be retried when it has ended. A
+                               whole context cannot be saved (StateNotSaved). Or, whatever `force` says, its workspace ends with its pod
+                               (WorkspaceEphemeral), or it is of no claim (NotClaimed). Not to be retried.
+          RESOURCE_EXHAUSTED   as many sessions are suspended as may be (reason TooManySuspended). To be retried.
+          UNAVAILABLE          its executor does not answer or is being replaced, or has not ended yet. To be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _fleet_pb2.ResumeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_fleet_pb2.ResumeResponse], _abc.AsyncIterator[_fleet_pb2.ResumeResponse]]:
+        """Takes a suspended session on, under its old id and with a new uid and token: any number of `queued`, then one `bound` with what
+        has come back. A session that is not suspended is `bound` at once. A Resume whose caller goes away before `bound` is undone: the
+        session is suspended again.
+          NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+          RESOURCE_EXHAUSTED   the sandbox limit is reached and max_wait is over. To be retried; the session stays suspended.
+          DEADLINE_EXCEEDED    not bound in time. To be retried; the session stays suspended.
+          INTERNAL             it could not be started; the message says why. To be retried; the session stays suspended.
         """
 
     @_abc_1.abstractmethod
@@ -226,7 +303,8 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_fleet_pb2.GetResponse, _abc.Awaitable[_fleet_pb2.GetResponse]]:
         """Describes one sandbox, and opens it where access is asked for. A sandbox whose executor is being replaced answers when the
         new one is ready.
-          NOT_FOUND  no such sandbox, or it has ended. Not to be retried.
+          NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
+          FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
         """
 
     @_abc_1.abstractmethod

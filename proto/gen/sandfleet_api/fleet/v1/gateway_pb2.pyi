@@ -6,6 +6,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class SignRequest(_message.Message):
+    __slots__ = ("signing_request_pem",)
+    SIGNING_REQUEST_PEM_FIELD_NUMBER: _ClassVar[int]
+    signing_request_pem: bytes
+    def __init__(self, signing_request_pem: _Optional[bytes] = ...) -> None: ...
+
+class SignResponse(_message.Message):
+    __slots__ = ("certificate_pem",)
+    CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
+    certificate_pem: bytes
+    def __init__(self, certificate_pem: _Optional[bytes] = ...) -> None: ...
+
 class TunnelOpen(_message.Message):
     __slots__ = ("sandbox_id",)
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]

@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class GatewayServiceStub:
-    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of the fleet's
-    pod, so that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway
-    has no rights of its own: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
+    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of its pod, so
+    that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway has no
+    rights on sandboxes: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as FleetService says.
     """
@@ -47,9 +47,9 @@ class GatewayServiceStub:
 
 
 class GatewayServiceServicer:
-    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of the fleet's
-    pod, so that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway
-    has no rights of its own: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
+    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of its pod, so
+    that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway has no
+    rights on sandboxes: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as FleetService says.
     """
@@ -60,7 +60,7 @@ class GatewayServiceServicer:
         it sends no more, and the other goes on; the RPC ends well when both have. A client that ends its requests without `end`, or
         cancels, resets the connection. The gateway asks the fleet again every 15 s; the connection ends with the caller's right
         (`create` on codesandboxes/connect), with its token unless the client has sent a newer one, and with the sandbox's pod. Where
-        the fleet does not answer, it ends after a minute.
+        the fleet does not answer, it ends after two minutes.
         INVALID_ARGUMENT     the first message opens nothing, or more than 1 MiB in a message. Not to be retried.
         NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
         FAILED_PRECONDITION  the sandbox is not ready. To be retried if the detail says so.
@@ -90,9 +90,9 @@ def add_GatewayServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GatewayService:
-    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of the fleet's
-    pod, so that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway
-    has no rights of its own: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
+    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of its pod, so
+    that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway has no
+    rights on sandboxes: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as FleetService says.
     """
@@ -114,6 +114,88 @@ class GatewayService:
             '/sandfleet_api.fleet.v1.GatewayService/Tunnel',
             sandfleet__api_dot_fleet_dot_v1_dot_gateway__pb2.TunnelRequest.SerializeToString,
             sandfleet__api_dot_fleet_dot_v1_dot_gateway__pb2.TunnelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class GatewayIdentityServiceStub:
+    """Served by the fleet, for the gateway. Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as
+    FleetService says.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Sign = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.GatewayIdentityService/Sign',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_gateway__pb2.SignRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_gateway__pb2.SignResponse.FromString,
+                _registered_method=True)
+
+
+class GatewayIdentityServiceServicer:
+    """Served by the fleet, for the gateway. Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as
+    FleetService says.
+    """
+
+    def Sign(self, request, context):
+        """A certificate for the gateway's port, of the name "sandfleet-gateway". The caller needs `create` on codesandboxes/gateway in the
+        control plane's namespace.
+        INVALID_ARGUMENT  the signing request is malformed, or asks for another name (reason InvalidSigningRequest). Not to be
+        retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_GatewayIdentityServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Sign': grpc.unary_unary_rpc_method_handler(
+                    servicer.Sign,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_gateway__pb2.SignRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_gateway__pb2.SignResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'sandfleet_api.fleet.v1.GatewayIdentityService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('sandfleet_api.fleet.v1.GatewayIdentityService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class GatewayIdentityService:
+    """Served by the fleet, for the gateway. Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as
+    FleetService says.
+    """
+
+    @staticmethod
+    def Sign(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.GatewayIdentityService/Sign',
+            sandfleet__api_dot_fleet_dot_v1_dot_gateway__pb2.SignRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_gateway__pb2.SignResponse.FromString,
             options,
             channel_credentials,
             insecure,

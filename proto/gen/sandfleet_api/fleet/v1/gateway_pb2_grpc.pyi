@@ -27,9 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GatewayServiceStub:
-    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of the fleet's
-    pod, so that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway
-    has no rights of its own: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
+    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of its pod, so
+    that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway has no
+    rights on sandboxes: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as FleetService says.
     """
@@ -44,7 +44,7 @@ class GatewayServiceStub:
     it sends no more, and the other goes on; the RPC ends well when both have. A client that ends its requests without `end`, or
     cancels, resets the connection. The gateway asks the fleet again every 15 s; the connection ends with the caller's right
     (`create` on codesandboxes/connect), with its token unless the client has sent a newer one, and with the sandbox's pod. Where
-    the fleet does not answer, it ends after a minute.
+    the fleet does not answer, it ends after two minutes.
       INVALID_ARGUMENT     the first message opens nothing, or more than 1 MiB in a message. Not to be retried.
       NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
       FAILED_PRECONDITION  the sandbox is not ready. To be retried if the detail says so.
@@ -56,9 +56,9 @@ class GatewayServiceStub:
 
 @_typing.type_check_only
 class GatewayServiceAsyncStub(GatewayServiceStub):
-    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of the fleet's
-    pod, so that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway
-    has no rights of its own: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
+    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of its pod, so
+    that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway has no
+    rights on sandboxes: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as FleetService says.
     """
@@ -70,7 +70,7 @@ class GatewayServiceAsyncStub(GatewayServiceStub):
     it sends no more, and the other goes on; the RPC ends well when both have. A client that ends its requests without `end`, or
     cancels, resets the connection. The gateway asks the fleet again every 15 s; the connection ends with the caller's right
     (`create` on codesandboxes/connect), with its token unless the client has sent a newer one, and with the sandbox's pod. Where
-    the fleet does not answer, it ends after a minute.
+    the fleet does not answer, it ends after two minutes.
       INVALID_ARGUMENT     the first message opens nothing, or more than 1 MiB in a message. Not to be retried.
       NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
       FAILED_PRECONDITION  the sandbox is not ready. To be retried if the detail says so.
@@ -81,9 +81,9 @@ class GatewayServiceAsyncStub(GatewayServiceStub):
     """
 
 class GatewayServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of the fleet's
-    pod, so that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway
-    has no rights of its own: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
+    """Carries connections to executors for clients that cannot reach the addresses of pods. It listens on the loopback of its pod, so
+    that only `kubectl port-forward` brings clients to it. The caller shows the same token as to FleetService. The gateway has no
+    rights on sandboxes: it passes the token on to the fleet (FleetService.Route), which says where the executor is.
 
     Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as FleetService says.
     """
@@ -99,7 +99,7 @@ class GatewayServiceServicer(metaclass=_abc_1.ABCMeta):
         it sends no more, and the other goes on; the RPC ends well when both have. A client that ends its requests without `end`, or
         cancels, resets the connection. The gateway asks the fleet again every 15 s; the connection ends with the caller's right
         (`create` on codesandboxes/connect), with its token unless the client has sent a newer one, and with the sandbox's pod. Where
-        the fleet does not answer, it ends after a minute.
+        the fleet does not answer, it ends after two minutes.
           INVALID_ARGUMENT     the first message opens nothing, or more than 1 MiB in a message. Not to be retried.
           NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
           FAILED_PRECONDITION  the sandbox is not ready. To be retried if the detail says so.
@@ -110,3 +110,52 @@ class GatewayServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
 def add_GatewayServiceServicer_to_server(servicer: GatewayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class GatewayIdentityServiceStub:
+    """Served by the fleet, for the gateway. Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as
+    FleetService says.
+    """
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> GatewayIdentityServiceAsyncStub: ...
+    Sign: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SignRequest, _gateway_pb2.SignResponse]
+    """A certificate for the gateway's port, of the name "sandfleet-gateway". The caller needs `create` on codesandboxes/gateway in the
+    control plane's namespace.
+      INVALID_ARGUMENT  the signing request is malformed, or asks for another name (reason InvalidSigningRequest). Not to be
+                        retried.
+    """
+
+@_typing.type_check_only
+class GatewayIdentityServiceAsyncStub(GatewayIdentityServiceStub):
+    """Served by the fleet, for the gateway. Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as
+    FleetService says.
+    """
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Sign: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SignRequest, _gateway_pb2.SignResponse]  # type: ignore[assignment]
+    """A certificate for the gateway's port, of the name "sandfleet-gateway". The caller needs `create` on codesandboxes/gateway in the
+    control plane's namespace.
+      INVALID_ARGUMENT  the signing request is malformed, or asks for another name (reason InvalidSigningRequest). Not to be
+                        retried.
+    """
+
+class GatewayIdentityServiceServicer(metaclass=_abc_1.ABCMeta):
+    """Served by the fleet, for the gateway. Every RPC may also fail with UNAUTHENTICATED, PERMISSION_DENIED and UNAVAILABLE, as
+    FleetService says.
+    """
+
+    @_abc_1.abstractmethod
+    def Sign(
+        self,
+        request: _gateway_pb2.SignRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.SignResponse, _abc.Awaitable[_gateway_pb2.SignResponse]]:
+        """A certificate for the gateway's port, of the name "sandfleet-gateway". The caller needs `create` on codesandboxes/gateway in the
+        control plane's namespace.
+          INVALID_ARGUMENT  the signing request is malformed, or asks for another name (reason InvalidSigningRequest). Not to be
+                            retried.
+        """
+
+def add_GatewayIdentityServiceServicer_to_server(servicer: GatewayIdentityServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -68,12 +68,6 @@ def test_underscore_is_the_last_result_until_code_uses_the_name(context):
     assert context.run("_").text == "'mine'"
 
 
-def test_results_are_not_kept_alive(context):
-    context.run("import weakref\nclass A: pass\na = A(); seen = weakref.ref(a)\na")
-    context.run("del a\n0")
-    assert context.run("seen() is None").text == "True"
-
-
 def test_future_imports_hold_for_later_cells(context):
     context.run("from __future__ import annotations")
     assert context.run("def f(x: NotThere): pass\nf.__annotations__").text == "{'x': 'NotThere'}"

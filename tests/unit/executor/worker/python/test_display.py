@@ -36,11 +36,23 @@ def test_display_publishes_beside_the_main_result_in_order(context):
 def test_what_was_printed_is_in_the_pipe_before_the_result(context):
     outcome = context.run("print('before', end='')\ndisplay(1)\nprint('after', end='')")
     assert outcome.out == "beforeafter"
-    handle = context.run(
-        "h = display('a', display_id=True)\nh.update('b')\nfrom IPython.display import clear_output; clear_output()"
+
+
+def test_a_display_with_an_id_is_updated_by_it_also_from_a_later_cell(context):
+    outcome = context.run("h = display('a', display_id=True)\nh.update('b')\ndisplay('c', display_id=7)")
+    assert [result["text/plain"] for result in outcome.results] == [b"'a'", b"'b'", b"'c'"]
+    (made, shown), (updated, is_update), other = outcome.displays
+    assert (made == updated, bool(made), shown, is_update, other) == (True, True, False, True, ("7", False))
+    later = context.run("from IPython.display import update_display\nupdate_display('d', display_id=7)")
+    assert ([result["text/plain"] for result in later.results], later.displays) == ([b"'d'"], [("7", True)])
+
+
+def test_clearing_is_told_in_its_place(context):
+    outcome = context.run(
+        "from IPython.display import clear_output\ndisplay(1); clear_output(wait=True); display(2); clear_output()"
     )
-    assert [result["text/plain"] for result in handle.results] == [b"'a'", b"'b'"]
-    assert handle.out == ""
+    assert outcome.events == ["result", "cleared", "result", "cleared", "done"]
+    assert outcome.cleared == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +143,17 @@ def test_results_of_a_cell_are_limited_and_the_main_one_always_arrives(context):
     assert (len(outcome.results), outcome.text) == (1000, "'main'")
     assert "200 results dropped" in outcome.err
     assert len(context.run("display(1)").results) == 1
+
+
+def test_updates_and_what_comes_after_a_clearing_are_never_above_the_limit(context):
+    updated = context.run(
+        "h = display(0, display_id=True)\nfor i in range(1500): h.update(i)\nfor i in range(1000): display(i)"
+    )
+    assert (len(updated.results), updated.err) == (2500, "1 results dropped: the limit is 1000 a cell\n")
+    cleared = context.run(
+        "from IPython.display import clear_output\nfor i in range(1500): clear_output(wait=True); display(i)"
+    )
+    assert (cleared.results[-1]["text/plain"], len(cleared.results), cleared.err) == (b"1499", 1500, "")
 
 
 def test_figures_are_shown_as_png_at_the_end_of_the_cell_and_closed(context):

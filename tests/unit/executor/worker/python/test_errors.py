@@ -1,6 +1,7 @@
 """Errors of cells: the frames of the user's own code, and the traceback as Python prints it, within limits."""
 
 import json
+import sys
 
 import pytest
 from sandfleet_executor.worker.base import frames
@@ -35,6 +36,23 @@ def test_the_traceback_is_pythons_with_only_the_users_frames(context):
         "division by zero",
     )
     assert outcome.err == ""
+
+
+def test_frames_of_an_environment_are_a_librarys_wherever_it_is(tmp_path, monkeypatch):
+    for name, failure in (("project/.venv/lib/package.py", "1 / 0"), ("project/own.py", "1 / 0")):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(failure)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "project/.venv"))
+    reporter = errors.Reporter((str(tmp_path),))
+
+    def files(path):
+        with pytest.raises(ZeroDivisionError) as caught:
+            exec(compile(path.read_text(), str(path), "exec"), {})
+        return [frame["file"] for frame in reporter.describe(caught.value)["frames"]]
+
+    assert files(tmp_path / "project/own.py") == [str(tmp_path / "project/own.py")]
+    assert files(tmp_path / "project/.venv/lib/package.py") == []
 
 
 def test_frames_of_the_users_files_are_listed_and_those_of_libraries_are_not(context, fork):

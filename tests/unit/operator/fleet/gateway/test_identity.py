@@ -1,82 +1,94 @@
-"""How the fleet hands the gateway its certificate, and what the gateway makes of the file."""
+"""How the gateway gets its certificate from the fleet, with the account of its own and no other."""
 
 import asyncio
 import contextlib
+import ssl
 import time
-from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
-from sandfleet_operator.executors.authority import Authority
-from sandfleet_operator.fleet import certificates
-from sandfleet_operator.fleet.certificates import GATEWAY, IDENTITY_FILE, handed_over, read_identity
-from sandfleet_operator.fleet.gateway.identity import Identity
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.cluster import reviews
+from sandfleet_operator.fleet.gateway import identity
+from sandfleet_operator.fleet.gateway.fleet_link import FleetLink
+from sandfleet_operator.fleet.gateway.identity import NAME, Identity
+from sandfleet_operator.fleet.gateway_signer import CERTIFICATE_SECONDS
+from support.fleet.gateway import as_the_gateway, fleet_world, gateway_bed
+from support.fleet.on_kubernetes import SYSTEM, new_signing
 
 
 @pytest.fixture
-def credentials():
-    return SimpleNamespace(authority=Authority.new(time.time()))
+async def world():
+    async with fleet_world() as made:
+        yield made
 
 
 @contextlib.asynccontextmanager
-async def handing_over(credentials, folder):
-    task = asyncio.create_task(handed_over(credentials, folder, time.time))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+async def asking(world, folder):
+    link = FleetLink(f"localhost:{world.port}", folder / "ca.crt")
+    yield Identity(link, folder)
+    await link.close()
 
 
-async def test_the_gateway_waits_for_the_fleets_file_and_only_its_owner_reads_it(tmp_path, credentials):
-    identity = Identity(tmp_path, "127.0.0.1:1")
-    waiting = asyncio.create_task(identity.wait())
-    await asyncio.sleep(0.3)
-    assert not waiting.done()
-    (tmp_path / IDENTITY_FILE).write_text("{}")
-    await asyncio.sleep(0.3)
-    assert not waiting.done()
-    async with handing_over(credentials, tmp_path):
-        await asyncio.wait_for(waiting, 5)
-    assert (tmp_path / IDENTITY_FILE).stat().st_mode & 0o777 == 0o600
+async def shown(port, **trusted):
+    """The certificate that a port shows to a client that asks for the gateway."""
+    context = ssl.create_default_context(**trusted)
+    context.set_alpn_protocols(["h2"])
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=NAME)
+    der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return x509.load_der_x509_certificate(der)
 
 
-async def test_the_certificate_names_the_gateway_and_neither_the_fleet_nor_a_pod(tmp_path, credentials):
-    async with handing_over(credentials, tmp_path):
-        await Identity(tmp_path, "127.0.0.1:1").wait()
-    made = x509.load_pem_x509_certificate(read_identity(tmp_path).certificate.encode())
-    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert set(names.get_values_for_type(x509.DNSName)) == {GATEWAY, "localhost"}
-    assert credentials.authority.signed(made)
+async def test_the_certificate_has_the_gateways_name_alone_for_thirty_days(tmp_path):
+    async with gateway_bed(tmp_path) as bed:
+        found = await shown(bed.port, cadata=bed.world.signing.authority.pem.decode())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert list(names) == [x509.DNSName(NAME)]
+    assert 0 < found.not_valid_after_utc.timestamp() - time.time() <= CERTIFICATE_SECONDS
+    assert not found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
-async def test_another_authority_reaches_the_gateway_and_gives_it_another_channel(tmp_path, credentials, monkeypatch):
-    monkeypatch.setattr(certificates, "LOOK_SECONDS", 0.05)
-    identity = Identity(tmp_path, "127.0.0.1:1")
-    async with handing_over(credentials, tmp_path):
-        await identity.wait()
-        first = identity.stub()
-        assert identity.stub() is first
-        credentials.authority = Authority.new(time.time())
-        async with asyncio.timeout(5):
-            while identity.stub() is first:
+@pytest.mark.parametrize("missing", ["right", "token"])
+async def test_an_account_without_the_right_gets_no_certificate(world, tmp_path, monkeypatch, missing):
+    """Control: with both it gets one."""
+    monkeypatch.setattr(reviews, "ALLOWED", 0.0)
+    folder = as_the_gateway(world, tmp_path)
+    async with asking(world, folder) as one:
+        await one._signed()
+        if missing == "right":
+            world.kube.allowed.discard(("gateway", "create/gateway", SYSTEM, ""))
+            # Rights of a caller are others.
+            world.kube.allowed |= {("gateway", "create/connect", SYSTEM, ""), ("gateway", "create", SYSTEM, "")}
+        else:
+            (folder / "token").write_text("another")
+        with pytest.raises(FleetError, match=r"may not create codesandboxes/gateway|invalid bearer token"):
+            await one._signed()
+
+
+async def test_it_waits_for_its_files_and_for_the_fleet(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(identity, "BACKOFF", identity.Backoff(0.05, 0.1))
+    async with asking(world, tmp_path) as one:
+        waiting = asyncio.create_task(one.obtain())
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        as_the_gateway(world, tmp_path)
+        await asyncio.wait_for(waiting, 10)
+
+
+async def test_another_authority_leads_to_another_certificate(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(identity, "LOOK_SECONDS", 0.05)
+    folder = as_the_gateway(world, tmp_path)
+    async with asking(world, folder) as one:
+        await one.obtain()
+        first = one._configuration()
+        renewing = asyncio.create_task(one.run())
+        await asyncio.sleep(0.3)
+        assert one._configuration() is first
+        world.signing._material = (await new_signing()).material
+        (folder / "ca.crt").write_bytes(world.signing.authority.pem)
+        async with asyncio.timeout(20):
+            while one._configuration() is first:
                 await asyncio.sleep(0.05)
-    assert identity._read().authority.encode() == credentials.authority.pem
-    await identity.close()
-
-
-async def test_a_file_that_is_lost_or_broken_later_leaves_the_last_certificate(tmp_path, credentials):
-    identity = Identity(tmp_path, "127.0.0.1:1")
-    async with handing_over(credentials, tmp_path):
-        await identity.wait()
-    known = identity._read()
-    (tmp_path / IDENTITY_FILE).write_text('{"key": "x"}')
-    assert identity._read() is known
-    (tmp_path / IDENTITY_FILE).unlink()
-    assert identity._read() is known
-
-
-async def test_a_fleet_without_a_gateway_hands_nothing_over(tmp_path, credentials):
-    async with handing_over(credentials, None):
-        await asyncio.sleep(0.1)
-    assert list(tmp_path.iterdir()) == []
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)

@@ -105,6 +105,9 @@ JSON = st.recursive(
 @example("labels", {"app": 1})
 @example("labels", {"app": "\ud800"})
 @example("envs", {"A": "\ud800"})
+@example("mounts", {"/app": ""})
+@example("mounts", {"/app": 1})
+@example("mounts", {"/etc": ""})
 @example("limits", {"processes": "many"})
 @example("limits", {"max_timeout": math.nan})
 @example("contract", "whatever")
@@ -134,7 +137,9 @@ def test_what_a_caller_may_claim_can_be_read_back():
         lease=math.inf,
         object_uid="u-1",
         traceparent="x" * 5000,
+        mounts={"/app": "", "/logs": "out/logs"},
     )
     record = record_of(claim, 1, 1.0)
     assert record.traceparent == ""
+    assert claim_of(record, "team/fast").mounts == claim.mounts
     assert read_record(record_text(record)) == record

@@ -53,6 +53,14 @@ def test_the_object_of_any_valid_claim_is_accepted_and_its_next_pod_has_the_same
     assert wanted.limits.default_timeout <= wanted.limits.max_timeout
 
 
+def test_the_next_pod_of_a_claim_has_its_mounts():
+    record = replace(a_record(Limits()), mounts={"/app": "", "/logs": "out/logs"})
+    made = code_sandbox("team", "pod", "uid", record, template="python", pool="", memory_reserve=0)
+    assert made["spec"]["mounts"] == [{"path": "/app"}, {"path": "/logs", "folder": "out/logs"}]
+    assert effective(TEMPLATE, parse(made).spec, SETTINGS).mounts == record.mounts
+    assert "mounts" not in an_object(Limits())
+
+
 @given(LIMITS)
 def test_what_is_written_is_within_the_schemas_bounds(limits):
     properties = SCHEMAS["CodeSandbox"]["properties"]["spec"]["properties"]["executionLimits"]["properties"]

@@ -60,9 +60,14 @@ LOWERED = [
     ("egress to the same", {"egress": opens(NET, dns=True)}, lambda r: r.own_egress, False),
     ("egress to less", {"egress": opens((NET, 443))}, lambda r: (r.egress, r.own_egress), (opens((NET, 443)), True)),
     ("variables", {"envs": {"A": "2", "B": "3"}}, lambda r: r.envs, {"A": "2", "B": "3"}),
+    ("mounts", {"mounts": {"/app": "mine", "/logs": ""}}, lambda r: r.mounts, {"/app": "mine", "/data": "", "/logs": ""}),
 ]  # fmt: skip
 GENEROUS = a_template(
-    max_lifetime=3600.0, contracts=(AUTONOMOUS, REVIEWED), egress=opens(NET, dns=True), envs={"A": "1"}
+    max_lifetime=3600.0,
+    contracts=(AUTONOMOUS, REVIEWED),
+    egress=opens(NET, dns=True),
+    envs={"A": "1"},
+    mounts={"/app": "", "/data": ""},
 )
 
 
@@ -107,6 +112,7 @@ RAISED = [
     ({"egress": opens("203.0.113.300")}, "InvalidSpec", "cannot read '203.0.113.300' as a network: '203.0.113.300' does not appear to be an IPv4 or IPv6 network"),
     ({"egress": opens("fe80::%1/64")}, "InvalidSpec", "cannot read 'fe80::%1/64' as a network"),
     ({"envs": {"A": "\0"}}, "InvalidSpec", "cannot set the environment: environment variable 'A' is no name, or its value has a NUL byte"),
+    ({"mounts": {"/etc": ""}}, "InvalidSpec", "cannot mount /etc: /etc belongs to the system"),
     ({"envs": {"A": "x" * (96 << 10)}}, "InvalidSpec", "cannot set the environment: 98313 bytes as JSON are more than 98304"),
     ({"resources": Resources(memory=255 * MIB)}, "InvalidSpec", "cannot run with resources.limits.memory of 255 MiB: the executor and its runtime need 256 MiB before anything else runs"),
     ({"resources": Resources(ephemeral_storage=100 * MIB)}, "InvalidSpec", "cannot run with resources.limits.ephemeral-storage of 100 MiB: the executor and its runtime need 128 MiB before anything else runs"),

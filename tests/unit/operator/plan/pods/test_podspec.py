@@ -333,5 +333,20 @@ def test_the_executor_accepts_the_templates_packages() -> None:
     assert (config.packages, config.packages_timeout) == (["a>=1; python_version>'3'"], 60)
 
 
+def test_the_executor_accepts_the_mounts_of_template_and_sandbox() -> None:
+    manifest = {
+        "apiVersion": "sandfleet.io/v1alpha1",
+        "kind": "SandboxTemplate",
+        "metadata": {"name": "python", "namespace": "team"},
+        "spec": {"image": a_template().image, "mounts": [{"path": "/app"}, {"path": "/logs", "folder": "out/logs"}]},
+    }
+    template = sandbox_template(manifest).spec
+    config = ExecutorConfig.parse({**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u"})
+    assert config.mounts == {"/app": "", "/logs": "out/logs"}
+    more = effective(template, a_spec(mounts={"/app": "mine"}), SETTINGS)
+    assert told(a_pod(wanted=more))["mounts"] == {"/app": "mine", "/logs": "out/logs"}
+    assert "mounts" not in told(a_pod())
+
+
 def test_a_template_without_packages_configures_none() -> None:
     assert not {"packages", "packages_timeout"} & told(a_pod()).keys()

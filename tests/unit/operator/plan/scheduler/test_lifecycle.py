@@ -6,7 +6,18 @@ import pytest
 from sandfleet_operator.api.errors import Code, Problem
 from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.plan.scheduler import lifecycle
-from sandfleet_operator.plan.scheduler.actions import Bind, DropWorkspace, Gone, Lost, SessionBegun, Start, Stop
+from sandfleet_operator.plan.scheduler.actions import (
+    Bind,
+    DropWorkspace,
+    Gone,
+    Lost,
+    Resume,
+    SessionBegun,
+    SessionResumed,
+    Start,
+    Stop,
+    Suspend,
+)
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from support.fleet.builders import NOW, a_claim, a_sandbox, a_waiting
@@ -21,6 +32,9 @@ WARM = a_sandbox(State.WARM)
 BINDING = a_sandbox(State.CLAIMED, bound=False)
 SESSION = a_sandbox(State.CLAIMED)
 BACKING_OFF = a_sandbox(State.RECOVERING)
+SUSPENDING = a_sandbox(State.SUSPENDING)
+SUSPENDED = a_sandbox(State.SUSPENDED)
+RESUMING = a_sandbox(State.RESUMING)
 REPLACING = a_sandbox(State.RECOVERING, running=True, replace_at=None)
 ENDED = a_sandbox(State.ENDED, ended_reason="Released")
 EVERY = {
@@ -31,6 +45,9 @@ EVERY = {
     "session": SESSION,
     "backing off": BACKING_OFF,
     "replacing": REPLACING,
+    "suspending": SUSPENDING,
+    "suspended": SUSPENDED,
+    "resuming": RESUMING,
     "ended": ENDED,
 }
 
@@ -42,6 +59,11 @@ EVENTS = {
     "crashed": lambda s: lifecycle.exited(s, Exit(signal="SIGKILL"), NOW, POLICY),
     "replaced": lambda s: lifecycle.replaced(s, "u2", NOW),
     "ended": lambda s: lifecycle.ended(s, "Released"),
+    "suspend": lambda s: lifecycle.suspending(s, NOW + 60),
+    "suspended by another": lambda s: lifecycle.suspended(s, NOW + 60, running=True),
+    "resume": lambda s: lifecycle.resuming(s, "u2", NOW),
+    "resumed by another": lambda s: lifecycle.resuming(s, s.sandbox_uid, NOW, asked=False),
+    "undone": lifecycle.undone,
 }
 
 # state → event → (next state or "gone" or "impossible", kinds of actions, kind of outcome)
@@ -51,27 +73,34 @@ TABLE = {
         "unfit": ("Ended", [Stop], Lost),
         "crashed": ("gone", [DropWorkspace, Gone], Lost),
         "ended": ("Ended", [Stop], None),
+        "undone": ("Ended", [Stop], None),
     },
     "dedicated": {
         "ready": ("Claimed", [Bind], None),
         "unfit": ("Ended", [Stop], Lost),
         "crashed": ("gone", [DropWorkspace, Gone], Lost),
         "ended": ("Ended", [Stop], None),
+        "undone": ("Ended", [Stop], None),
     },
     "warm": {
         "assigned": ("Claimed", [Bind], None),
         "crashed": ("gone", [DropWorkspace, Gone], Lost),
         "ended": ("Ended", [Stop], None),
+        "undone": ("Ended", [Stop], None),
     },
     "binding": {
         "bound": ("Claimed", [], SessionBegun),
         "unfit": ("Ended", [Stop], Lost),
         "crashed": ("gone", [DropWorkspace, Gone], Lost),
         "ended": ("Ended", [Stop], None),
+        "undone": ("Ended", [Stop], None),
     },
     "session": {
         "crashed": ("Recovering", [], None),
         "ended": ("Ended", [Stop], None),
+        "undone": ("Ended", [Stop], None),
+        "suspend": ("Suspending", [Suspend], None),
+        "suspended by another": ("Suspending", [], None),
     },
     "backing off": {
         "ready": ("Recovering", [], None),
@@ -80,6 +109,8 @@ TABLE = {
         "crashed": ("Recovering", [], None),
         "replaced": ("Recovering", [Start], None),
         "ended": ("gone", [DropWorkspace, Gone], None),
+        "undone": ("gone", [DropWorkspace, Gone], None),
+        "suspended by another": ("Suspending", [], None),
     },
     "replacing": {
         "ready": ("Recovering", [Bind], None),
@@ -87,6 +118,37 @@ TABLE = {
         "unfit": ("Recovering", [Stop], None),
         "crashed": ("Recovering", [], None),
         "ended": ("Ended", [Stop], None),
+        "undone": ("Ended", [Stop], None),
+        "suspended by another": ("Suspending", [], None),
+    },
+    "suspending": {
+        "ready": ("Suspending", [], None),
+        "bound": ("Suspending", [], None),
+        "unfit": ("Suspending", [], None),
+        "crashed": ("Suspended", [], None),
+        "ended": ("Ended", [Stop], None),
+        "undone": ("Suspending", [], None),
+        "resumed by another": ("Resuming", [], None),
+    },
+    "suspended": {
+        "ready": ("Suspended", [], None),
+        "bound": ("Suspended", [], None),
+        "unfit": ("Suspended", [], None),
+        "crashed": ("Suspended", [], None),
+        "ended": ("gone", [DropWorkspace, Gone], None),
+        "undone": ("Suspended", [], None),
+        "resume": ("Resuming", [Resume], None),
+        "resumed by another": ("Resuming", [], None),
+    },
+    "resuming": {
+        "ready": ("Resuming", [Bind], None),
+        "bound": ("Claimed", [], SessionResumed),
+        "unfit": ("Suspending", [Suspend], Lost),
+        "crashed": ("Suspended", [], Lost),
+        "ended": ("Ended", [Stop], None),
+        # The session is not lost with a caller who leaves.
+        "undone": ("Suspending", [Suspend], None),
+        "suspended by another": ("Suspending", [], Lost),
     },
     "ended": {
         "ready": ("Ended", [], None),
@@ -94,6 +156,7 @@ TABLE = {
         "unfit": ("Ended", [], None),
         "crashed": ("gone", [DropWorkspace, Gone], None),
         "ended": ("Ended", [], None),
+        "undone": ("Ended", [], None),
     },
 }
 CELLS = [(state, event, TABLE[state].get(event, "impossible")) for state in EVERY for event in EVENTS]
@@ -131,6 +194,22 @@ def test_the_lease_begins_with_the_binding():
 @pytest.mark.parametrize(("asked", "warm"), [(NOW - 9, True), (NOW - 9.5, False)])
 def test_a_sandbox_is_warm_for_those_who_came_after_it_was_ready(asked, warm):
     assert lifecycle.assigned(WARM, a_waiting(asked=asked), NOW).sandbox.warm is warm
+
+
+def test_a_suspended_session_has_no_lease_and_a_resumed_one_a_whole_one():
+    asleep = lifecycle.suspending(replace(SESSION, crashes=3, claim=a_claim(lease=7.0)), NOW + 60).sandbox
+    assert (asleep.lease_expires, asleep.suspended_until, asleep.crashes) == (None, NOW + 60, 0)
+    gone = lifecycle.exited(asleep, Exit(code=0), NOW, POLICY).sandbox
+    assert (gone.running, gone.restarts) == (False, 0)
+    again = lifecycle.ready(lifecycle.resuming(gone, "u2", NOW).sandbox, NOW + 5).sandbox
+    assert (again.sandbox_uid, again.workspace_id, again.lease_expires) == ("u2", "w1", NOW + 12)
+    assert lifecycle.bound(again).sandbox.suspended_until is None
+    assert lifecycle.exited(again, Exit(code=1), NOW, POLICY).sandbox.lease_expires is None
+
+
+def test_on_kubernetes_a_resumed_pod_that_ends_is_replaced_by_the_operator():
+    step = lifecycle.exited(RESUMING, Exit(code=1), NOW, FleetLimits(recovers=False))
+    assert (step.sandbox, step.outcome) == (RESUMING, None)
 
 
 def test_a_replacement_is_a_new_incarnation_on_the_same_workspace():

@@ -12,8 +12,8 @@ from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue
 from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
 from sandfleet_operator.plan.scheduler.recent import Recent
-from sandfleet_operator.plan.scheduler.recovery import EndSession, Replace, after_exit
 from sandfleet_operator.plan.scheduler.refill import Refill, Room, Supply, refill, surplus
+from sandfleet_operator.plan.scheduler.sessions.recovery import EndSession, Replace, after_exit
 from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from support.fleet.builders import NOW, a_claim, a_sandbox, a_waiting
 

@@ -357,6 +357,10 @@ def test_a_claim_that_can_never_be_served_is_refused_at_once():
     assert refusal(scheduler, a_claim(workspace_id="../../etc")) == (Code.INVALID_ARGUMENT, "InvalidId")
     gvisor = a_claim(min_isolation=Isolation.GVISOR)
     assert refusal(scheduler, gvisor) == (Code.FAILED_PRECONDITION, "IsolationUnavailable")
+    with pytest.raises(
+        FleetError, match="'python' has the isolation 'namespace', and the claim asks for 'gvisor' at least"
+    ):
+        scheduler.ask(gvisor, NOW)
     scheduler.ask(a_claim("first"), NOW)
     assert refusal(scheduler, a_claim("second")) == (Code.RESOURCE_EXHAUSTED, "QueueFull")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.values import Exit, State
-from sandfleet_operator.plan.scheduler.actions import Answer, Bind, DropWorkspace, Start, Stop
+from sandfleet_operator.plan.scheduler.actions import Answer, Bind, DropWorkspace, Resume, Start, Stop, Suspend
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from support.fleet.builders import NOW, a_claim, a_pool
@@ -42,7 +42,8 @@ class FleetInAnyWorld(RuleBasedStateMachine):
         # What callers saw.
         self.holder_of, self.sandbox_of, self.failed = {}, {}, set()
         self.asked, self.left = set(), set()
-        self.released = set()
+        # Sessions that a caller waits for to be resumed: sandbox → request.
+        self.resuming = {}
 
     @initialize(warm=st.integers(0, 3), most=st.integers(1, 5), starting=st.integers(1, 3))
     def begin(self, warm, most, starting):
@@ -52,6 +53,8 @@ class FleetInAnyWorld(RuleBasedStateMachine):
             max_starting=starting,
             max_waiting=6,
             recovery_delays=(0.0, 0.5),
+            longest_suspension=60.0,
+            max_suspended=3,
         )
         self.pool = a_pool(target_warm=min(warm, most))
         self.scheduler = Scheduler([self.pool], policy, new_id=lambda _: f"id{next(numbers)}")
@@ -59,7 +62,7 @@ class FleetInAnyWorld(RuleBasedStateMachine):
     def carry_out(self, actions):
         for action in actions:
             match action:
-                case Start(sandbox):
+                case Start(sandbox) | Resume(sandbox):
                     assert sandbox.sandbox_uid not in self.processes
                     assert sandbox.workspace_id not in self.processes.values(), "two processes on one workspace"
                     assert sandbox.workspace_id not in self.dropped, "a start on a dropped workspace"
@@ -68,7 +71,7 @@ class FleetInAnyWorld(RuleBasedStateMachine):
                 case Bind(sandbox):
                     assert sandbox.sandbox_uid in self.processes
                     self.binding[sandbox.sandbox_uid] = sandbox
-                case Stop(sandbox):
+                case Stop(sandbox) | Suspend(sandbox):
                     self.stopping[sandbox.sandbox_uid] = sandbox
                 case DropWorkspace(workspace_id):
                     assert workspace_id not in self.processes.values(), "a workspace dropped under a process"
@@ -77,6 +80,11 @@ class FleetInAnyWorld(RuleBasedStateMachine):
                     self.answered(key.request_id, result)
 
     def answered(self, request, result):
+        resumed = next((one for one, who in self.resuming.items() if who == request), None)
+        if resumed is not None:
+            del self.resuming[resumed]
+            assert isinstance(result, Problem) or result.sandbox_id == resumed, "another session than was resumed"
+            return
         assert request in self.asked
         if isinstance(result, Problem):
             assert request not in self.sandbox_of, "a claim failed after it was bound"
@@ -109,6 +117,35 @@ class FleetInAnyWorld(RuleBasedStateMachine):
     def caller_releases(self, data):
         sandbox = data.draw(st.sampled_from(sorted(self.holder_of)))
         self.carry_out(self.scheduler.release(sandbox, self.now))
+
+    @precondition(lambda self: self.sandbox_of)
+    @rule(data=st.data(), seconds=st.sampled_from([None, 5.0]))
+    def caller_suspends(self, data, seconds):
+        sandbox = data.draw(st.sampled_from(sorted(self.holder_of)))
+        suspensions = self.scheduler.suspensions
+        try:
+            suspensions.check_room(sandbox)
+        except FleetError as error:
+            assert error.problem.reason == "TooManySuspended"
+        else:
+            self.carry_out(suspensions.suspend(sandbox, seconds, self.now))
+
+    @precondition(lambda self: self.sandbox_of)
+    @rule(data=st.data())
+    def caller_resumes(self, data):
+        sandbox = self.scheduler.inventory.get(data.draw(st.sampled_from(sorted(self.holder_of))))
+        if sandbox is None or sandbox.state in {State.ENDED, State.CLAIMED, State.RECOVERING}:
+            return
+        request = sandbox.claim.key.request_id
+        if request not in self.asked - set(self.sandbox_of):
+            self.resuming[sandbox.sandbox_id] = request
+            self.carry_out(self.scheduler.suspensions.resume(sandbox, 20.0, self.now))
+
+    @precondition(lambda self: self.resuming)
+    @rule(data=st.data())
+    def caller_stops_waiting_for_a_resume(self, data):
+        sandbox = data.draw(st.sampled_from(sorted(self.resuming)))
+        self.carry_out(self.scheduler.leave(a_claim(self.resuming.pop(sandbox)).key, self.now))
 
     @precondition(lambda self: self.starting)
     @rule(data=st.data(), fit=FIT)
@@ -157,9 +194,8 @@ class FleetInAnyWorld(RuleBasedStateMachine):
         for uid in self.processes:
             known = inventory.of_incarnation(uid)
             assert known is not None, "an unknown process"
-            assert known.state is not State.ENDED or uid in self.stopping, (
-                "an unwanted process that is not being stopped"
-            )
+            unwanted = known.state in {State.ENDED, State.SUSPENDING}
+            assert not unwanted or uid in self.stopping, "an unwanted process that is not being stopped"
         for one in inventory.all():
             assert one.running == (one.sandbox_uid in self.processes)
 
@@ -168,9 +204,20 @@ class FleetInAnyWorld(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         inventory, policy = self.scheduler.inventory, self.scheduler.limits
-        assert len(inventory) <= policy.max_sandboxes
+        assert len(inventory) - inventory.count(State.SUSPENDED) <= policy.max_sandboxes
         replacing = [one for one in inventory.in_state(State.RECOVERING) if one.running]
-        assert inventory.count(State.STARTING) + len(replacing) <= policy.max_starting
+        begun = inventory.count(State.STARTING) + inventory.count(State.RESUMING)
+        assert begun + len(replacing) <= policy.max_starting
+        assert inventory.count(State.SUSPENDED) + inventory.count(State.SUSPENDING) <= policy.max_suspended
+
+    @invariant()
+    def a_suspended_session_keeps_its_workspace_and_has_an_end(self):
+        if not hasattr(self, "scheduler"):
+            return
+        for one in self.scheduler.inventory.in_state(State.SUSPENDED):
+            assert one.workspace_id not in self.dropped
+            assert one.lease_expires is None
+            assert one.suspended_until is not None
 
     @invariant()
     def every_claim_waits_or_was_answered(self):

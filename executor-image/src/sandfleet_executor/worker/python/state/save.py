@@ -321,7 +321,12 @@ def items(
     yield Item(PLACE_NAME, PLACE, place, "")
     modules, values = [], []
     for name, value in list(namespace.items()):
-        if type(name) is not str or name.startswith("__") or name in unpicklable.HISTORY or own.get(name, own) is value:
+        if (
+            type(name) is not str
+            or name.startswith("__")
+            or unpicklable.is_history(name)
+            or own.get(name, own) is value
+        ):
             continue
         kind, module = _type_name(value), _importable(value)
         if module:

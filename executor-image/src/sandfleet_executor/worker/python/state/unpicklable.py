@@ -1,6 +1,7 @@
 """Values that can never be saved, with the reason in words for people: pickle's own message often names only a part."""
 
 import io
+import re
 import socket
 import sqlite3
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 HISTORY = frozenset(
     {"In", "Out", "_", "__", "___", "_i", "_ii", "_iii", "_ih", "_oh", "_dh", "get_ipython", "exit", "quit", "open"}
 )
+_NUMBERED = re.compile(r"_\d+")
 REASONS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (
         (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType),
@@ -35,6 +37,11 @@ REASONS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((types.FrameType, types.TracebackType), "a frame belongs to its process"),
     (types.ModuleType, "the module cannot be imported by its name"),
 )
+
+
+def is_history(name: str) -> bool:
+    """Whether the name is one of IPython's own, `_3` too."""
+    return name in HISTORY or _NUMBERED.fullmatch(name) is not None
 
 
 def why_unpicklable(value: object, namespace: Mapping[str, Any]) -> str:

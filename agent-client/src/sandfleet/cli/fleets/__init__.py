@@ -1,0 +1,1 @@
+"""Commands about fleets: serve one, simulate one, list its pools."""

@@ -1,0 +1,1 @@
+"""Suspended sessions: what is kept of one, and what callers are told."""

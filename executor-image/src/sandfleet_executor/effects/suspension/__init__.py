@@ -1,0 +1,1 @@
+"""Suspends a session, and brings back what was kept."""

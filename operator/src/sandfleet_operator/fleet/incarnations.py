@@ -1,0 +1,121 @@
+"""What the scheduler asks of incarnations, carried out one by one; how it went is an event for the scheduler."""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from sandfleet_api.executor.v1 import session_pb2
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.values import Sandbox, State
+from sandfleet_operator.executors.tokens import Token
+from sandfleet_operator.fleet.backend import Backend, TakenError
+from sandfleet_operator.fleet.priority_gate import PriorityGate
+from sandfleet_operator.plan.scheduler.actions import Action, Bind, DropWorkspace, Gone, Resume, Start, Stop, Suspend
+from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+
+# Claims are written down behind their answers, and let others be answered first for so many seconds.
+RECORD_PATIENCE = 1.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class Executors(Protocol):
+    """The executors as the loop needs them: sandfleet_operator.executors.client.Executors."""
+
+    async def connect(self, sandbox: Sandbox, address: str) -> None: ...
+    async def open(self, sandbox: Sandbox, lease: float) -> None: ...
+    async def lease_left(self, sandbox: Sandbox) -> float | None: ...
+    async def answers(self, sandbox: Sandbox) -> bool: ...
+    async def suspend(self, sandbox: Sandbox, *, force: bool) -> session_pb2.Suspension: ...
+    async def resume(self, sandbox: Sandbox) -> session_pb2.Resumption | None: ...
+    async def close(self, sandbox: Sandbox) -> None: ...
+    async def forget(self, sandbox_uid: str) -> None: ...
+    async def forget_all(self) -> None: ...
+    def address(self, sandbox: Sandbox) -> str: ...
+    def caller_token(self, sandbox: Sandbox, lifetime: float) -> Token: ...
+
+
+class Incarnations:
+    """`do` carries out what the scheduler decides."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        backend: Backend,
+        executors: Executors,
+        do: Callable[[list[Action]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._scheduler = scheduler
+        self._backend = backend
+        self._executors = executors
+        self._do = do
+        self._clock = clock
+        self._gate = PriorityGate(RECORD_PATIENCE)
+
+    async def carry_out(self, action: Action) -> None:
+        match action:
+            case Start(sandbox):
+                await self._backend.start(sandbox)
+            case Bind(sandbox):
+                await self._bind(sandbox)
+            case Stop(sandbox):
+                await self._stop(sandbox)
+            case Suspend(sandbox):
+                await self._suspend(sandbox)
+            case Resume(sandbox):
+                await self._backend.resume(sandbox)
+            case DropWorkspace(workspace_id):
+                await self._backend.drop_workspace(workspace_id)
+            case Gone(sandbox):
+                _LOG.debug("sandbox %s is gone: %s", sandbox.sandbox_id, sandbox.ended_reason)
+                await self._backend.gone(sandbox)
+
+    async def connect(self, sandbox_uid: str, address: str) -> None:
+        sandbox = self._scheduler.inventory.of_incarnation(sandbox_uid)
+        if sandbox is None:
+            return
+        try:
+            await self._executors.connect(sandbox, address)
+        except FleetError as error:
+            self._do(self._scheduler.unfit(sandbox_uid, error.problem, self._clock()))
+        else:
+            self._do(self._scheduler.ready(sandbox_uid, self._clock()))
+
+    async def _bind(self, sandbox: Sandbox) -> None:
+        assert sandbox.lease_expires is not None
+        try:
+            async with self._gate.interactive():
+                if not sandbox.bound:
+                    await self._backend.claim(sandbox)
+                await self._executors.open(sandbox, max(1.0, sandbox.lease_expires - self._clock()))
+            if sandbox.state is State.RESUMING:
+                # Its variables come back, which may take long.
+                await self._executors.resume(sandbox)
+        except TakenError:
+            self._do(self._scheduler.taken(sandbox.sandbox_uid, self._clock()))
+        except FleetError as error:
+            self._do(self._scheduler.unfit(sandbox.sandbox_uid, error.problem, self._clock()))
+        else:
+            self._do(self._scheduler.bound(sandbox.sandbox_uid, self._clock()))
+            async with self._gate.background():
+                await self._record(sandbox.sandbox_uid)
+
+    async def _record(self, sandbox_uid: str) -> None:
+        """Behind the answer; what was undone meanwhile has nothing to be remembered by."""
+        sandbox = self._scheduler.inventory.of_incarnation(sandbox_uid)
+        if sandbox is not None and sandbox.bound and sandbox.state is not State.ENDED:
+            await self._backend.record(sandbox)
+
+    async def _stop(self, sandbox: Sandbox) -> None:
+        if sandbox.bound:
+            await self._executors.close(sandbox)
+        await self._backend.stop(sandbox.sandbox_uid)
+
+    async def _suspend(self, sandbox: Sandbox) -> None:
+        """Where a caller has asked, its executor has kept what it could, and says so again at once."""
+        with suppress(FleetError):
+            await self._executors.suspend(sandbox, force=True)
+        await self._backend.suspend(sandbox)

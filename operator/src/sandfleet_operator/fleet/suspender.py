@@ -1,0 +1,86 @@
+"""Suspends sessions for callers, and says what has come back of them."""
+
+import asyncio
+from collections.abc import Callable
+
+from sandfleet_api.executor.v1 import session_pb2
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.values import ASLEEP, Sandbox, State
+from sandfleet_operator.fleet.backend import Backend
+from sandfleet_operator.fleet.driver import RELEASE_TIMEOUT, FleetDriver
+from sandfleet_operator.fleet.incarnations import Executors
+from sandfleet_operator.plan.scheduler.recent import Recent
+
+# Suspended sessions of which it is remembered what was kept.
+REMEMBERED = 256
+
+
+class Suspender:
+    def __init__(self, fleet: FleetDriver, backend: Backend, executors: Executors, clock: Callable[[], float]) -> None:
+        self._fleet = fleet
+        self._backend = backend
+        self._executors = executors
+        self._clock = clock
+        self._kept: Recent[str, session_pb2.Suspension] = Recent(REMEMBERED)
+        self._tasks: set[asyncio.Task[Sandbox]] = set()
+
+    def session(self, sandbox_id: str) -> Sandbox:
+        """Raises FleetError with NOT_FOUND."""
+        return self._fleet.scheduler.session(sandbox_id, self._clock())
+
+    def is_asleep(self, sandbox_id: str) -> bool:
+        sandbox = self._fleet.scheduler.inventory.get(sandbox_id)
+        return sandbox is not None and sandbox.state in ASLEEP
+
+    async def suspend(
+        self, sandbox_id: str, *, force: bool, seconds: float | None
+    ) -> tuple[Sandbox, session_pb2.Suspension | None]:
+        """Suspends the session, for `seconds` at most, and returns when its process has ended. Raises FleetError.
+
+        What has begun goes on if the caller leaves: a session is never left halfway.
+        """
+        self._fleet.check_serving("suspend the sandbox")
+        task = asyncio.create_task(self._suspend(sandbox_id, force=force, seconds=seconds))
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        sandbox = await asyncio.shield(task)
+        return sandbox, self._kept.get(sandbox_id)
+
+    async def resumption(self, sandbox: Sandbox) -> session_pb2.Resumption | None:
+        """What has come back; None where nothing was kept, or its executor cannot say."""
+        try:
+            return await self._executors.resume(sandbox)
+        except FleetError:
+            return None
+
+    async def _suspend(self, sandbox_id: str, *, force: bool, seconds: float | None) -> Sandbox:
+        suspensions = self._fleet.scheduler.suspensions
+        if self.session(sandbox_id).state not in ASLEEP:
+            suspensions.check_room(sandbox_id)
+            sandbox = await self._fleet.get(sandbox_id, reachable=False)
+            await self._backend.record(sandbox)
+            self._kept.put(sandbox_id, await self._executors.suspend(sandbox, force=force))
+            self._fleet.do(suspensions.suspend(sandbox_id, seconds, self._clock()))
+        return await self._ended(sandbox_id)
+
+    async def _ended(self, sandbox_id: str) -> Sandbox:
+        """The session, once its process has ended."""
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT):
+                while (sandbox := self.session(sandbox_id)).state is State.SUSPENDING:
+                    await self._fleet.change(sandbox_id)
+        except TimeoutError:
+            why = f"cannot suspend sandbox {sandbox_id!r}: its executor has not ended within {RELEASE_TIMEOUT:g} s"
+            raise ClaimReason.STILL_ENDING.error(why, sandbox_id) from None
+        if sandbox.state is not State.SUSPENDED:
+            why = f"cannot suspend sandbox {sandbox_id!r}: its executor was lost or it was resumed meanwhile"
+            raise ClaimReason.RECOVERING.error(why, sandbox_id)
+        return sandbox
+
+    def _finished(self, task: asyncio.Task[Sandbox]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Its caller may have left: what went wrong is told nevertheless to those who ask again.
+            task.exception()

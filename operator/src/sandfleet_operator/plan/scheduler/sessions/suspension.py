@@ -1,0 +1,99 @@
+"""Suspending sessions and resuming them: the events of their callers, of other writers, and of time."""
+
+import math
+from dataclasses import replace
+
+from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
+from sandfleet_operator.api.values import ASLEEP, Claim, Sandbox, State
+from sandfleet_operator.plan.scheduler import lifecycle
+from sandfleet_operator.plan.scheduler.actions import Action, Answer
+from sandfleet_operator.plan.scheduler.cycle import SchedulingCycle
+from sandfleet_operator.plan.scheduler.inventory import Inventory
+from sandfleet_operator.plan.scheduler.lifecycle import Step
+from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
+from sandfleet_operator.plan.scheduler.queues.quota import Verdict, vector
+from sandfleet_operator.plan.scheduler.queues.weights import ONE_SANDBOX
+from sandfleet_operator.plan.scheduler.transitions import Transitions
+
+
+class Suspensions:
+    """Each event is a method that returns what to do about it, as the scheduler's own."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        queues: PoolQueues,
+        cycle: SchedulingCycle,
+        transitions: Transitions,
+        limits: FleetLimits,
+    ) -> None:
+        self._inventory = inventory
+        self._queues = queues
+        self._cycle = cycle
+        self._transitions = transitions
+        self._limits = limits
+
+    def check_room(self, sandbox_id: str) -> None:
+        """Raises FleetError where no further session may be suspended."""
+        if sum(self._inventory.count(state) for state in ASLEEP) >= self._limits.max_suspended:
+            why = f"cannot suspend the sandbox: {self._limits.max_suspended} sessions are suspended"
+            raise SuspendReason.TOO_MANY_SUSPENDED.error(why, sandbox_id)
+
+    def suspend(self, sandbox_id: str, seconds: float | None, now: float) -> list[Action]:
+        """The executor keeps the session, which is to end: for `seconds` at most; None means the longest."""
+        sandbox = self._inventory.get(sandbox_id)
+        if sandbox is None or sandbox.state is not State.CLAIMED:
+            return []
+        return self._apply(sandbox, lifecycle.suspending(sandbox, self._end(sandbox, seconds, now)), now)
+
+    def suspended(self, sandbox_id: str, until: float | None, now: float, *, running: bool) -> list[Action]:
+        """Another writer has suspended the session, or an earlier leader has. `until` as it stands there."""
+        sandbox = self._inventory.get(sandbox_id)
+        if sandbox is None or not sandbox.bound or sandbox.state in {*ASLEEP, State.ENDED}:
+            return []
+        longest = self._end(sandbox, None, now)
+        end = longest if longest is None or until is None else min(until, longest)
+        return self._apply(sandbox, lifecycle.suspended(sandbox, end, running=running), now)
+
+    def resumed(self, sandbox_id: str, now: float) -> list[Action]:
+        """Another writer has resumed the session: its next incarnation is on its way."""
+        sandbox = self._inventory.get(sandbox_id)
+        if sandbox is None or sandbox.state not in ASLEEP:
+            return []
+        return self._apply(sandbox, lifecycle.resuming(sandbox, sandbox.sandbox_uid, now, asked=False), now)
+
+    def resume(self, sandbox: Sandbox, max_wait: float, now: float) -> list[Action]:
+        """A caller takes the session on, perhaps again. It waits in its pool's queue for a place."""
+        claim = sandbox.claim
+        assert claim is not None
+        if sandbox.state not in {*ASLEEP, State.RESUMING}:
+            return [Answer(claim.key, sandbox)]
+        if sandbox.state is State.RESUMING or claim.key in self._inventory.waiting:
+            return []
+        state, quota = self._queues.get(claim.pool), self._quota(claim)
+        if sandbox.state is State.SUSPENDED and quota.admits and (state is None or state.pool.closed):
+            # A session keeps what it was made of, also without its pool.
+            return self._cycle.resume(sandbox, now)
+        if state is None:
+            why = "cannot resume the sandbox: its pool is gone, and it is still ending or its queue has no quota for it"
+            raise ClaimReason.SANDBOX_LIMIT.error(why, sandbox.sandbox_id)
+        # A gang is bound as one; its sandboxes are suspended and resumed one by one.
+        wanted = replace(claim, workspace_id=sandbox.workspace_id, max_wait=max_wait, gang=None)
+        self._queues.arrive(wanted, now, resumes=sandbox.sandbox_id)
+        return self._cycle.run(claim.pool, now)
+
+    def _quota(self, claim: Claim) -> Verdict:
+        amount = vector(claim.amount) if claim.amount is not None else ONE_SANDBOX
+        return self._inventory.ledger.judge(claim.queue, amount)
+
+    def _end(self, sandbox: Sandbox, seconds: float | None, now: float) -> float | None:
+        """When a suspension that begins now is over. What ends with its object has no lease that could rest."""
+        assert sandbox.claim is not None
+        if math.isinf(sandbox.claim.lease):
+            return None
+        longest = self._limits.longest_suspension
+        return now + (longest if seconds is None else min(seconds, longest))
+
+    def _apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
+        return [*self._transitions.apply(sandbox, step, now), *self._cycle.run(sandbox.pool, now)]

@@ -1,0 +1,132 @@
+"""`python -m sandfleet_operator.simulation OPTIONS`, for `sandfleet simulate`: OPTIONS are a JSON object."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.table import at, decode, number
+from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, FIRST_COME_FIRST_SERVED, PRIORITY
+from sandfleet_operator.simulation.draw import draw
+from sandfleet_operator.simulation.fit import fit
+from sandfleet_operator.simulation.load import Load, read_load, sessions
+from sandfleet_operator.simulation.measures import Measures, measure
+from sandfleet_operator.simulation.replay import Played, replay
+
+OK, FAILED, USAGE = 0, 1, 2
+POLICIES = {"fair": FAIR, "fifo": FIRST_COME_FIRST_SERVED, "priority": PRIORITY}
+LOADS = files("sandfleet_operator.simulation") / "loads"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line asks for: agent-client/src/sandfleet/cli/fleets/simulate.py."""
+
+    load: Annotated[str, at("load")] = "office-day"
+    names_only: Annotated[bool, at("list")] = False
+    policies: Annotated[tuple[str, ...], at("policies")] = tuple(POLICIES)
+    # Empty: no picture.
+    draw: Annotated[str, at("draw")] = ""
+    # Seconds; None: the load is played as it is.
+    fit: Annotated[float | None, at("fit", number)] = None
+    as_json: Annotated[bool, at("json")] = False
+
+
+def main(words: list[str]) -> int:
+    options = decode(Options, json.loads(words[0]), "")
+    if options.names_only:
+        print("\n".join(shipped()))
+        return OK
+    try:
+        load = read_load(yaml.safe_load(text_of(options.load)))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return _refuse(f"cannot read {options.load}: {error}")
+    except FleetError as error:
+        return _refuse(error.problem.message)
+    return _compare(load, options) if options.fit is None else _fit(load, options, options.fit)
+
+
+def shipped() -> list[str]:
+    """Names of the loads that come with the program."""
+    return sorted(one.name.removesuffix(".yaml") for one in LOADS.iterdir() if one.name.endswith(".yaml"))
+
+
+def text_of(load: str) -> str:
+    """Of a shipped load by its name, else of a file. Raises OSError, UnicodeDecodeError."""
+    return (LOADS / f"{load}.yaml").read_text("utf-8") if load in shipped() else Path(load).read_text("utf-8")
+
+
+def _compare(load: Load, options: Options) -> int:
+    drawn, played = sessions(load), dict[str, Played]()
+    begun = time.monotonic()
+    for name in options.policies:
+        _tell(f"simulating {len(drawn)} sessions under {name}")
+        played[name] = replay(load, drawn, POLICIES[name])
+    spent = time.monotonic() - begun
+    if options.draw:
+        try:
+            draw(Path(options.draw), Path(options.load).stem, load, played)
+        except ImportError:
+            return _refuse("cannot draw: matplotlib is missing; install it beside sandfleet")
+        except (OSError, ValueError) as error:
+            return _refuse(f"cannot draw {options.draw}: {error}")
+    found = {name: measure(one) for name, one in played.items()}
+    if options.as_json:
+        print(json.dumps({name: asdict(one) for name, one in found.items()}))
+    else:
+        print(table(found))
+        _tell(f"{sum(one.events for one in played.values()) / max(spent, 1e-9):,.0f} events a second")
+    return OK
+
+
+def _fit(load: Load, options: Options, p99: float) -> int:
+    drawn = sessions(load)
+    _tell(f"looking for the smallest fleet that serves {len(drawn)} sessions within {p99:g} s at p99")
+    found = fit(load, drawn, POLICIES[options.policies[0]], p99)
+    if found is None:
+        print(f"no fleet keeps a p99 wait of {p99:g} s under this load", file=sys.stderr)
+        return FAILED
+    if options.as_json:
+        print(json.dumps(asdict(found)))
+    else:
+        quotas = "".join(f"\nqueue {name}: nominal quota of {many} sandboxes" for name, many in found.quotas.items())
+        print(f"{found.sandboxes} sandboxes, {found.warm} of them warm{quotas}")
+    return OK
+
+
+def table(found: Mapping[str, Measures]) -> str:
+    """For people: one line for each policy and team."""
+    rows: list[tuple[str, ...]] = [
+        ("POLICY", "TEAM", "CLAIMS", "SERVED", "REFUSED", "WAITING", "P50", "P99", "LONGEST", "HELD", "JAIN")
+    ]
+    for policy, one in found.items():
+        jain = "-" if one.jain is None else f"{one.jain:.2f}"
+        for name, team in one.teams.items():
+            waits = ("-" if wait is None else f"{wait:.2f}s" for wait in (team.p50, team.p99, team.longest))
+            counts = (team.claims, team.served, sum(team.refused.values()), team.still_waiting)
+            rows.append((policy, name, *map(str, counts), *waits, f"{team.held:.1f}", jain))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _tell(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"sandfleet: {text}", file=sys.stderr)
+
+
+def _refuse(message: str) -> int:
+    print(f"sandfleet: {message}", file=sys.stderr)
+    return USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,28 @@
+"""The executors of a fleet on this machine, seen from outside."""
+
+import os
+import signal
+from pathlib import Path
+
+from sandfleet._fleets.embedded import Process
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = stat.read_text().rpartition(") ")[2].split()
+        except OSError:
+            continue
+        if int(words[1]) == parent:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def kill_executors(served: Process) -> None:
+    """Kill every executor of the fleet: the children of its only child, their host."""
+    (host,) = children(served.pid)
+    executors = children(host)
+    assert executors
+    for pid in executors:
+        os.kill(pid, signal.SIGKILL)
