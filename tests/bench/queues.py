@@ -1,6 +1,6 @@
 """The scheduler's engine alone: cycles with many waiting claims, floods, fairness, estimates. No fleet, no cluster.
 
-A world of events stands for the fleet: starts take 0.5 s, sessions 10 s on average (exponential), and time is simulated.
+A world of events stands for the fleet: starts take 0.5 s, sessions 10 s on average (exponential); time is simulated.
 What the engine takes is processor time, so that other work on the machine does not count.
 """
 
@@ -227,7 +227,7 @@ def estimates() -> Iterator[Figure]:
             for _ in range(poisson(world.chance, rate)):
                 world.claim(name)
         world.run(world.now + 1.0)
-    errors = world.scheduler.eta_errors(POOL)
+    errors = world.scheduler.standing.eta_errors(POOL)
     yield Figure("error of the estimated wait, p50", errors.p50 * 100, "%", None, "|actual - p50| / actual, at arrival")
     yield Figure("error of the estimated wait, p90", errors.p90 * 100, "%")
     yield Figure("claims served within the estimated p90", errors.within_p90 * 100, "%", None, "90 would be honest")

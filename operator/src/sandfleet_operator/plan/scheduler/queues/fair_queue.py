@@ -38,7 +38,7 @@ PRIORITY = Policy(priority, holders=False)
 
 
 class FairQueue:
-    """`pool` is the name of the pool. A claim on an earlier workspace waits beside the lines: it needs its own start."""
+    """A claim on an earlier workspace waits beside the lines: it needs a start of its own."""
 
     def __init__(self, pool: str, ledger: Ledger, policy: Policy = FAIR) -> None:
         self._pool = pool
