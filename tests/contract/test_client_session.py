@@ -298,6 +298,7 @@ async def test_mounts_are_the_sandboxs_also_in_the_executor_that_replaces_a_kill
         await sandbox.files.write("/app/main.py", "print(open('/home/user/data').read())")
         await sandbox.files.write("home/user/data", "data")
         assert (await sandbox.commands.run("python main.py", cwd="/app")).stdout == "data\n"
+        assert (await sandbox.get_info()).mounts == {"/app": "app", "/home/user": "home/user"}
         kill_executors(served)
         assert await sandbox.health()
         assert (await sandbox.commands.run("python main.py", cwd="/app")).stdout == "data\n"

@@ -29,6 +29,8 @@ IN_A_TERMINAL = {
     "test_run_in_shell_multiple_interactive_and_normal_commands",
     "test_interrupt_pager",
 }
+# Without a terminal Python ends at once: on a busy machine not within the 0.1 s that the test allows.
+BY_TIME = {"test_run_in_shell_interactive_command_timeout"}
 
 
 class SandboxPath(PurePosixPath):
@@ -62,7 +64,8 @@ async def runtime_with_default_session(
     remote_runtime: SandfleetRuntime, request: pytest.FixtureRequest
 ) -> SandfleetRuntime:
     if request.node.originalname in IN_A_TERMINAL:
-        request.applymarker(pytest.mark.xfail(reason="a bash context has no terminal", strict=True))
+        strict = request.node.originalname not in BY_TIME
+        request.applymarker(pytest.mark.xfail(reason="a bash context has no terminal", strict=strict))
     await remote_runtime.create_session(rex.CreateBashSessionRequest())
     return remote_runtime
 

@@ -252,6 +252,11 @@ async def test_a_mount_over_the_interpreter_is_refused(starting):
         assert "belongs to" in said.value.details()
 
 
+async def test_an_executor_tells_its_mounts(mounted):
+    said = {"/app": "app", "/home/user": "home", "/srv/all": ".", "/template": "of template", "/var/log": "logs/inner"}
+    assert (await mounted.open("session")).mounts == said
+
+
 async def test_a_renewal_changes_no_mounts(starting):
     async with starting() as executor:
         await executor.sandbox.run_code("x = 1")

@@ -384,6 +384,7 @@ class Link:
             executor_version=said.executor_version,
             limits=convert.limits(said.limits),
             packages=convert.installation(said.packages) if said.HasField("packages") else None,
+            mounts=dict(sorted(said.mounts.items())[:32]),
         )
 
     async def environment(self) -> Environment:

@@ -276,6 +276,7 @@ def _get(options: argparse.Namespace) -> int:
         "lease ends": table.moment(info.lease_expires),
         **({"suspended": f"until {table.moment(info.suspended_until)}"} if info.suspended_until else {}),
         "workspace": info.workspace_id or "-",
+        "mounts": table.pairs(info.mounts.items()),
         "isolation": f"{info.isolation} ({', '.join(info.separations) or 'nothing said'})",
         "egress": f"{info.egress.state} ({info.egress.message or 'nothing said'})",
         "kernel": info.kernel,

@@ -62,3 +62,5 @@ class SandboxInfo:
     executor_version: str = ""
     limits: Limits = field(default_factory=Limits)
     packages: Installation | None = None
+    # Path → folder below the workspace; "." is all of it.
+    mounts: Mapping[str, str] = field(default_factory=dict)

@@ -239,6 +239,7 @@ def describe(session: Session, namespace: Namespace) -> pb.DescribeResponse:
         lease_remaining=None if remaining is None else convert.duration(remaining),
         executor_version=__version__,
         packages=installation_message(session.packages.status, log=False),
+        mounts=session.mounts.told(),
     )
 
 

@@ -119,6 +119,8 @@ class ExecutorDescription:
     executor_version: str
     # Seconds; None: no lease.
     lease_left: float | None = None
+    # Paths.
+    mounts: frozenset[str] = frozenset()
 
 
 class Credentials(Protocol):
@@ -366,4 +368,5 @@ def _description(said: session_pb2.DescribeResponse) -> ExecutorDescription:
         session_id=said.session_id[:MAX_TEXT],
         executor_version=said.executor_version[:MAX_TEXT],
         lease_left=lease_left(said),
+        mounts=frozenset(said.mounts),
     )

@@ -68,7 +68,7 @@ class PodExecutors:
         claim = sandbox.claim
         assert claim is not None
         try:
-            await self._contacts.open(
+            found = await self._contacts.open(
                 self._executor(sandbox, self._session(sandbox)),
                 lease=None if math.isinf(lease) else lease,
                 idle_timeout=claim.idle_timeout,
@@ -79,6 +79,9 @@ class PodExecutors:
             )
         except ContactError as error:
             raise _failed(error) from error
+        if (missing := claim.mounts.keys() - found.mounts) and not sandbox.bound:
+            why = f"its executor does not know of {min(missing)}, since its image is of an older release"
+            raise ClaimReason.INVALID_CLAIM.error(f"cannot mount folders: {why}", sandbox.sandbox_id)
 
     async def lease_left(self, sandbox: Sandbox) -> float | None:
         """Seconds, by the executor's word; None where it has no lease of this session. Raises FleetError."""

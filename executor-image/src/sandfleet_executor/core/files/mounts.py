@@ -60,6 +60,11 @@ class Mount:
         return cls(names, _names(path, folder, f"folder {folder[:80]!a}: "))
 
     @property
+    def below(self) -> str:
+        """The folder as a wish has it, from the workspace on."""
+        return self._text(self.folder) or WHOLE
+
+    @property
     def target(self) -> str:
         """The absolute path in the session."""
         return "/" + self._text(self.path)

@@ -38,6 +38,10 @@ class Mounts:
         """Of the last namespace, with their descriptors, which stay the owner's."""
         return self._open
 
+    def told(self) -> Mapping[str, str]:
+        """Path → folder, of all that are wished."""
+        return {mount.target: mount.below for mount in mounts.check(self._wished, self._taken)}
+
     async def open(self) -> Mapping[Mount, int]:
         """Opens the folders for a new namespace."""
         found = {mount: await self._try(mount) for mount in mounts.check(self._wished, self._taken)}

@@ -149,7 +149,14 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeResponse(_message.Message):
-    __slots__ = ("sandbox_id", "sandbox_uid", "session_id", "isolation", "separations", "kernel", "languages", "python_version", "limits", "started", "lease_remaining", "executor_version", "packages")
+    __slots__ = ("sandbox_id", "sandbox_uid", "session_id", "isolation", "separations", "kernel", "languages", "python_version", "limits", "started", "lease_remaining", "executor_version", "packages", "mounts")
+    class MountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     SANDBOX_UID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -163,6 +170,7 @@ class DescribeResponse(_message.Message):
     LEASE_REMAINING_FIELD_NUMBER: _ClassVar[int]
     EXECUTOR_VERSION_FIELD_NUMBER: _ClassVar[int]
     PACKAGES_FIELD_NUMBER: _ClassVar[int]
+    MOUNTS_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     sandbox_uid: str
     session_id: str
@@ -176,7 +184,8 @@ class DescribeResponse(_message.Message):
     lease_remaining: _duration_pb2.Duration
     executor_version: str
     packages: Installation
-    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ..., packages: _Optional[_Union[Installation, _Mapping]] = ...) -> None: ...
+    mounts: _containers.ScalarMap[str, str]
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ..., packages: _Optional[_Union[Installation, _Mapping]] = ..., mounts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class GetEnvironmentRequest(_message.Message):
     __slots__ = ()
