@@ -14,6 +14,7 @@ import files
 import footprint
 import languages
 import pods
+import queues
 import reconciler
 import rollback
 import services
@@ -38,6 +39,7 @@ PARTS = {
     "state": state,
     "pods": pods,
     "operator": reconciler,
+    "queues": queues,
     "claims": claims,
     "warm": warm,
     "rollback": rollback,

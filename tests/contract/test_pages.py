@@ -204,8 +204,8 @@ def test_a_faulty_block_is_found(text: str, fault: str) -> None:
 
 
 def test_a_broken_promise_of_a_program_is_found() -> None:
-    program = 'print("a")    # a\nprint(1)  # 2\nx = 3  # not printed\nprint("b c\\nd")  # b…d\n'
-    assert broken_promises(program, "a\n1\nb c\nd\n") == ["2"]
+    program = 'print("a")    # (a)\n# Not printed.\nprint(1)  # 2\nx = 3  # not printed\nprint("b c\\nd")  # b…d\n'
+    assert broken_promises(program, "(a)\n1\nb c\nd\n") == ["2"]
 
 
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")
@@ -215,6 +215,13 @@ PROSE = [*pages(), "ARCHITECTURE.md", "CONTRIBUTING.md"]
 @pytest.mark.parametrize("page", PROSE)
 def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
     assert list(broken_links(page, (ROOT / page).read_text())) == []
+
+
+def test_readme_names_every_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [
+        page for page in pages() if page.startswith("docs/") and "/adr/" not in page and f"({page})" not in readme
+    ] == []
 
 
 def broken_links(page: str, text: str) -> Iterator[str]:

@@ -83,6 +83,6 @@ def blocks(page: str, text: str) -> Iterator[Block]:
 
 def broken_promises(program: str, said: str) -> list[str]:
     """The comments behind a `print` that were not printed; `…` in them stands for any text."""
-    promised = re.findall(r"(?m)^.*\bprint\(.*\)\s+#\s(.*)$", program)
+    promised = re.findall(r"(?m)^.*\bprint\(.*\)[ \t]+#[ \t](.*)$", program)
     patterns = {one: ".*".join(re.escape(part) for part in one.split("…")) for one in promised}
     return [one for one, pattern in patterns.items() if not re.search(pattern, said, re.DOTALL)]

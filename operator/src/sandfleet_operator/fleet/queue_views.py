@@ -48,7 +48,7 @@ class QueueViews:
         return self._explain(request_id, [key for key in keys if key.pool.startswith(prefix)])
 
     def _explain(self, request_id: str, keys: list[RequestKey]) -> Explanation:
-        found = self._scheduler.explain(keys[0], self._clock()) if keys else None
+        found = self._scheduler.standing.explain(keys[0], self._clock()) if keys else None
         if found is None:
             why = f"cannot explain claim {request_id[:80]!r}: there is none of that request id"
             raise ClaimReason.CLAIM_NOT_FOUND.error(why, request_id[:80])

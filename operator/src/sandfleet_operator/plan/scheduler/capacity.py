@@ -55,9 +55,14 @@ class Capacity:
             more = min(more, pool.max_starting - starting)
         self.shares.want(pool.name, starting + max(0, more))
 
+    def most_starts(self, pool: Pool) -> int:
+        """More starts of the pool than this cannot be in progress, for however many claims."""
+        starting = self._inventory.count_of(pool.name, State.STARTING)
+        return starting + min(max(1, self.room(pool)), self.max_starting)
+
     def unmade(self, pool: Pool) -> int:
         """Starts of the pool that the backend has not confirmed yet."""
-        return sum(1 for one in self._inventory.of_pool(pool.name, State.STARTING) if one.unmade)
+        return self._inventory.unmade(pool.name)
 
     def free_slots(self) -> int:
         """Starts that may begin now, of all pools together."""
@@ -80,10 +85,9 @@ class Capacity:
     def supply(self, pool: Pool) -> Supply:
         warm = self._inventory.count_of(pool.name, State.WARM)
         fresh = self._inventory.count_of_revision(pool.name, State.WARM, pool.revision)
-        starting = self._inventory.of_pool(pool.name, State.STARTING)
         return Supply(
             warm=warm,
-            starting=sum(1 for one in starting if one.claim is None),
+            starting=self._inventory.shared_starts(pool.name),
             target_warm=pool.target_warm,
             stale=warm - fresh,
         )
@@ -96,7 +100,7 @@ class Capacity:
         """Starts that the pool needs for claims and for its target, beside those in progress."""
         supply = self.supply(pool)
         spare = max(0, supply.starting - demands.shared)
-        unmet = demands.alone + max(0, demands.shared - supply.starting)
+        unmet = sum(demands.alone.values()) + max(0, demands.shared - supply.starting)
         return unmet + max(0, supply.target_warm - (supply.warm - supply.stale) - spare)
 
     def dispensable(self, pool: Pool, many: int) -> list[Sandbox]:

@@ -78,6 +78,10 @@ class ClaimQueue(Protocol):
         """
         ...
 
+    def stand_back(self) -> None:
+        """No sandbox is warm for its claims now."""
+        ...
+
     def shared(self) -> Iterator[Waiting]:
         """The claims that any sandbox of the pool can serve, in any order."""
         ...
@@ -86,12 +90,12 @@ class ClaimQueue(Protocol):
         """Those of them that their quotas permit, in order of arrival."""
         ...
 
-    def alone_in_order(self) -> Iterator[Waiting]:
-        """The claims that need a start of their own and that their quotas permit, in order of arrival."""
+    def alone_in_order(self, demands: Demands) -> Iterator[Waiting]:
+        """The claims that need a start of their own and that these demands count, in order of arrival."""
         ...
 
-    def demands(self, now: float) -> Demands:
-        """How many claims would be admitted now if there were a sandbox for each."""
+    def demands(self, now: float, most: int) -> Demands:
+        """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
         ...
 
     def position(self, waiting: Waiting) -> int:

@@ -17,8 +17,8 @@ from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
 from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
-from sandfleet_operator.plan.scheduler.queues.weights import arrival, weight_of
-from sandfleet_operator.plan.scheduler.refill import Pool, refill, surplus
+from sandfleet_operator.plan.scheduler.queues.weights import arrival
+from sandfleet_operator.plan.scheduler.refill import Pool, Refill, Room, Supply, refill, surplus
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
@@ -64,8 +64,10 @@ class SchedulingCycle:
 
     def _freed(self) -> list[str]:
         """The pools whose claims may use freed quota: those of the queue that borrows least first."""
-        ledger = self._inventory.ledger
-        return self._queues.places.of(ledger.by_share(ledger.take_freed()))
+        ledger, places = self._inventory.ledger, self._queues.places
+        waiting = places.with_claims(ledger.take_freed())
+        pools = places.of(waiting)
+        return pools if len(pools) <= 1 else places.of(ledger.by_share(waiting))
 
     def _run(self, pool: str, now: float) -> list[Action]:
         if pool == DECLARED:
@@ -86,6 +88,8 @@ class SchedulingCycle:
                 break
             # 5. Admit: bind the claim to the sandbox; its quota is in use from now on.
             actions += self._admit(waiting, sandbox, now)
+        if not self._inventory.count_of(pool, State.WARM):
+            state.queue.stand_back()
         # Then use the free slots: sessions that crashed go before new starts.
         actions += self._replace_crashed(now)
         actions += self._refill(state, now)
@@ -107,6 +111,7 @@ class SchedulingCycle:
     def _nominable(self, state: PoolState, snapshot: Snapshot, now: float) -> Iterator[Sandbox]:
         """The warm sandboxes. Each has to be admitted before the next is taken."""
         if snapshot.closed or not snapshot.warm or (state.trouble and state.trouble.stops_binding(now)):
+            state.queue.stand_back()
             return
         name, revision = state.pool.name, state.pool.revision
         while (sandbox := next(self._inventory.of_pool(name, State.WARM, revision), None)) is not None:
@@ -137,18 +142,16 @@ class SchedulingCycle:
         if pool.closed or now < state.retry_at:
             self._capacity.rest(pool)
             return []
-        demands = state.queue.demands(now)
+        demands = state.queue.demands(now, self._capacity.most_starts(pool))
         self._capacity.want(pool, demands, self._batch(state, demands))
         supply, room = self._capacity.supply(pool), self._capacity.room_to_start(pool)
-        plan = refill(self._startable(state, demands) if room.slots > 0 else (), supply, room)
+        plan = self._plan(state, demands, supply, room)
         actions: list[Action] = []
         for waiting in plan.dedicated:
-            # A start before this one may have used the quota.
-            if self._inventory.ledger.judge(waiting.claim.queue, weight_of(waiting)).admits:
-                actions += self._start(pool, waiting, now)
+            actions += self._start(pool, waiting, now)
         for _ in range(plan.shared):
             actions += self._start(pool, None, now)
-        for sandbox in self._capacity.dispensable(pool, plan.evict or surplus(supply)):
+        for sandbox in self._capacity.dispensable(pool, plan.evict or surplus(supply, demands.lent)):
             step = lifecycle.ended(sandbox, EndReason.NOT_NEEDED.value)
             actions += self._transitions.apply(sandbox, step, now)
         return actions
@@ -162,13 +165,19 @@ class SchedulingCycle:
             state.batches = SlowStart()
         return max(0, state.batches.window - unmade)
 
-    def _startable(self, state: PoolState, demands: Demands) -> Iterator[Waiting]:
-        """The claims that starts are for, in order of arrival where some need a start of their own."""
+    def _plan(self, state: PoolState, demands: Demands, supply: Supply, room: Room) -> Refill:
+        """What to start, for claims in order of arrival where some need a start of their own."""
+        if not room.slots:
+            return refill((), supply, room)
         if not demands.alone:
-            return islice(state.queue.shared(), demands.shared)
+            # Which claim the starts in progress will serve makes no difference.
+            covered = min(demands.shared, supply.starting)
+            waiting = islice(state.queue.shared(), demands.shared - covered)
+            return refill(waiting, replace(supply, starting=supply.starting - covered), room)
+        alone = state.queue.alone_in_order(demands)
+        startable = (one for one in alone if self._may_start(one))
         shared = islice(state.queue.shared_in_order(), demands.shared)
-        alone = (one for one in state.queue.alone_in_order() if self._may_start(one))
-        return merge(shared, alone, key=arrival)
+        return refill(merge(shared, startable, key=arrival), supply, room)
 
     def _may_start(self, waiting: Waiting) -> bool:
         if waiting.resumes:

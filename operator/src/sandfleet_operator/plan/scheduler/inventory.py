@@ -1,5 +1,6 @@
 """All sandboxes and waiting claims at one moment, indexed for the decisions. It decides nothing."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
@@ -22,6 +23,9 @@ class Inventory:
         # Workspaces of released sessions that no sandbox has.
         self.kept_workspaces: set[str] = set()
         self._changed: set[str] = set()
+        # Pool → starts for no claim in particular, and starts that the backend has not confirmed yet.
+        self._shared_starts: Counter[str] = Counter()
+        self._unmade: Counter[str] = Counter()
         # What sandboxes and others use of the quotas of queues.
         self.ledger = Ledger()
 
@@ -39,6 +43,7 @@ class Inventory:
         self._forget(sandbox.sandbox_id)
         self._sandboxes[sandbox.sandbox_id] = sandbox
         self._by_state[sandbox.state][sandbox.sandbox_id] = None
+        self._count_start(sandbox, 1)
         revisions = self._by_pool.setdefault((sandbox.pool, sandbox.state), {})
         revisions.setdefault(sandbox.revision, {})[sandbox.sandbox_id] = None
         self._by_uid[sandbox.sandbox_uid] = sandbox.sandbox_id
@@ -90,6 +95,14 @@ class Inventory:
     def count_of_revision(self, pool: str, state: State, revision: str) -> int:
         return len(self._by_pool.get((pool, state), {}).get(revision, ()))
 
+    def shared_starts(self, pool: str) -> int:
+        """Sandboxes of the pool that are being started for no claim in particular."""
+        return self._shared_starts[pool]
+
+    def unmade(self, pool: str) -> int:
+        """Starts of the pool that the backend has not confirmed yet."""
+        return self._unmade[pool]
+
     def has_workspace(self, workspace_id: str) -> Sandbox | None:
         return self._sandboxes.get(self._by_workspace.get(workspace_id, ""))
 
@@ -108,12 +121,18 @@ class Inventory:
         if old is None:
             return
         del self._by_state[old.state][sandbox_id]
+        self._count_start(old, -1)
         self._forget_place(old)
         del self._by_uid[old.sandbox_uid]
         if self._by_workspace.get(old.workspace_id) == sandbox_id:
             del self._by_workspace[old.workspace_id]
         if old.claim is not None and self._by_claim.get(old.claim.key) == sandbox_id:
             del self._by_claim[old.claim.key]
+
+    def _count_start(self, sandbox: Sandbox, by: int) -> None:
+        if sandbox.state is State.STARTING:
+            self._shared_starts[sandbox.pool] += by if sandbox.claim is None else 0
+            self._unmade[sandbox.pool] += by if sandbox.unmade else 0
 
     def _forget_place(self, old: Sandbox) -> None:
         revisions = self._by_pool[old.pool, old.state]

@@ -74,10 +74,10 @@ class PoolQueues:
         return list(self._states.values())
 
     def open(self, pool: Pool) -> None:
-        self._states[pool.name] = PoolState(pool, FairQueue(self._inventory.ledger, self._policy))
+        self._states[pool.name] = PoolState(pool, FairQueue(pool.name, self._inventory.ledger, self._policy))
 
     def close(self, pool: str) -> None:
-        del self._states[pool]
+        self._states.pop(pool).queue.stand_back()
 
     def put(self, waiting: Waiting) -> None:
         """Records the claim. It is in the queue only while no sandbox is on its way to it."""

@@ -78,9 +78,12 @@ def _in_the_way(left: Sequence[Waiting | None], supply: Supply, room: Room) -> i
     return max(0, min(max(own, replaced), supply.warm) - room.ending)
 
 
-def surplus(supply: Supply) -> int:
-    """Warm sandboxes above the target, when no waiting claim could have them. Stale ones stay until others are warm."""
-    return max(0, supply.warm - supply.target_warm)
+def surplus(supply: Supply, kept: int = 0) -> int:
+    """Warm sandboxes above the target, when no waiting claim could have them. Stale ones stay until others are warm.
+
+    `kept` is the number of claims that only wait for quota that others have borrowed.
+    """
+    return max(0, supply.warm - supply.target_warm - kept)
 
 
 def _unmet(waiting: Iterable[Waiting], starting: int, most: int) -> tuple[list[Waiting], int]:

@@ -47,14 +47,14 @@ class Scheduler:
         self.capacity = Capacity(self.inventory, limits)
         self._queues = PoolQueues(self.inventory, policy, pools)
         self._transitions = Transitions(self.inventory, self._queues, limits)
-        self._standings = Standings(self.inventory, self._queues, self.capacity)
+        self.standing = Standings(self.inventory, self._queues, self.capacity)
         self._deadlines = Deadlines(
             limits,
             self.inventory,
             queues=self._queues,
             capacity=self.capacity,
             transitions=self._transitions,
-            standings=self._standings,
+            standings=self.standing,
         )
         declared = DeclaredSandboxes(self.inventory.ledger, self._queues.places, policy)
         self._cycle = SchedulingCycle(
@@ -134,7 +134,7 @@ class Scheduler:
         claim = self._admissible(claim)
         self._queues.arrive(claim, now)
         actions = self._cycle.run(claim.pool, now)
-        self._standings.arrived(claim.key, now)
+        self.standing.arrived(claim.key, now)
         return actions
 
     def _admissible(self, claim: Claim) -> Claim:
@@ -303,25 +303,21 @@ class Scheduler:
     def standings(self, now: float, only: RequestKey | None = None) -> dict[RequestKey, Queued]:
         """The standing of each waiting claim, or of one of them."""
         if only is None:
-            return self._standings.all(now)
-        found = self._standings.of(only, now)
+            return self.standing.all(now)
+        found = self.standing.of(only, now)
         return {} if found is None else {only: found}
-
-    def explain(self, key: RequestKey, now: float) -> Explanation | None:
-        """Why the claim waits, what stands before it and what would let it in; None if it is not known."""
-        return self._standings.explain(key, now)
 
     def expect(self, claim: Claim, now: float) -> Explanation:
         """What would become of this claim."""
         try:
-            return self._standings.expect(self._admissible(claim), now)
+            return self.standing.expect(self._admissible(claim), now)
         except FleetError as error:
             problem = error.problem
             return Explanation(fate=Fate.WOULD_BE_REFUSED, reason=problem.reason, message=problem.message)
 
     def why_not(self, key: RequestKey) -> WhyNot | None:
         """Why the last cycle did not admit the claim; None if it does not wait."""
-        return self._standings.why_not(key)
+        return self.standing.why_not(key)
 
     def _apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
         """The step and its pool's next cycle."""

@@ -112,7 +112,7 @@ def test_lost_starts_back_off_to_a_limit():
 
 
 def test_first_come_is_first_served_also_after_waiting_again():
-    queue = FairQueue(Ledger())
+    queue = FairQueue("python", Ledger())
     for one in (POOL3, POOL1, POOL2):
         queue.add(one)
     assert queue.positions(NOW) == {1: 1, 2: 2, 3: 3}

@@ -30,7 +30,7 @@ def test_a_claim_with_a_start_of_its_own_waits_for_a_cold_start():
 
 
 def test_without_queues_turns_go_by_arrival_and_a_claim_on_an_earlier_workspace_waits_beside():
-    queue = FairQueue(Ledger())
+    queue = FairQueue("python", Ledger())
     first, old, second = a_waiting(1), a_waiting(2, claim=a_claim("old", workspace_id="workspace-old")), a_waiting(3)
     for one in (second, old, first):
         queue.add(one)
@@ -39,7 +39,7 @@ def test_without_queues_turns_go_by_arrival_and_a_claim_on_an_earlier_workspace_
         served.append(one.number)
         queue.discard(one)
     assert served == [1, 3]
-    assert list(queue.alone_in_order()) == [old]
+    assert list(queue.alone_in_order(queue.demands(NOW))) == [old]
 
 
 def test_a_cycle_keeps_why_it_admitted_no_claim_until_the_claim_leaves():

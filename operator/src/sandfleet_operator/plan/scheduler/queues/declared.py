@@ -21,7 +21,7 @@ class DeclaredSandboxes:
         self._ledger = ledger
         self._places = places
         self._arrivals = 0
-        self._queue = FairQueue(ledger, policy)
+        self._queue = FairQueue(DECLARED, ledger, policy)
         self._waiting: dict[str, Waiting] = {}
         self._admitted: dict[str, Claim] = {}
 

@@ -3,14 +3,15 @@
 import bisect
 import heapq
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 
 from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
 from sandfleet_operator.plan.scheduler.queues.fairness import VirtualTime
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger
-from sandfleet_operator.plan.scheduler.queues.line import NO_QUEUE, Line
+from sandfleet_operator.plan.scheduler.queues.line import NO_QUEUE, Line, Refusal
 from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order
 from sandfleet_operator.plan.scheduler.queues.orders.fair import fair
 from sandfleet_operator.plan.scheduler.queues.orders.first_come import first_come
@@ -39,7 +40,8 @@ PRIORITY = Policy(priority, holders=False)
 class FairQueue:
     """A claim on an earlier workspace waits beside the lines: it needs a start of its own."""
 
-    def __init__(self, ledger: Ledger, policy: Policy = FAIR) -> None:
+    def __init__(self, pool: str, ledger: Ledger, policy: Policy = FAIR) -> None:
+        self._pool = pool
         self._ledger = ledger
         self._policy = policy
         self._lines: dict[str, Line] = {}
@@ -113,6 +115,13 @@ class FairQueue:
                 if following is not None:
                     heapq.heappush(heap, following)
 
+    def stand_back(self) -> None:
+        """No sandbox is warm for its claims: none of their queues waits for lent quota to come back here."""
+        for line in self._lines.values():
+            if line.claims_back:
+                line.claims_back = False
+                self._ledger.stand_back(line.queue, self._pool)
+
     def shared(self) -> Iterator[Waiting]:
         """Claims that any sandbox of the pool can serve, in any order."""
         return chain.from_iterable(self._lines.values())
@@ -122,20 +131,25 @@ class FairQueue:
         lines = (line for line in self._lines.values() if self.verdict(next(iter(line))).admits)
         return heapq.merge(*(line.by_arrival() for line in lines), key=arrival)
 
-    def alone_in_order(self) -> Iterator[Waiting]:
-        """Claims that need a start of their own and whose quota permits one, in order of arrival."""
-        admitted = (claims for queue, claims in self._alone.items() if self.verdict(claims[0]).admits)
-        return heapq.merge(*admitted, key=arrival)
+    def alone_in_order(self, demands: Demands) -> Iterator[Waiting]:
+        """The claims that need a start of their own and that these demands count, in order of arrival."""
+        counted = (islice(self._alone[queue], many) for queue, many in demands.alone.items())
+        return heapq.merge(*counted, key=arrival)
 
-    def demands(self, now: float) -> Demands:
-        """How many claims could be admitted now if there were a sandbox for each."""
-        found = self._ledger.demands()
+    def demands(self, now: float, most: int = sys.maxsize) -> Demands:
+        """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
+        found = self._ledger.demands(most)
         for queue, line in self._lines.items():
-            first = line.first(now)
-            assert first is not None, "a line without claims is closed"
-            found.add(queue, weight_of(first), len(line))
+            refusal, first = self._refusal(line), None
+            if refusal is None and (first := line.first(now)) is not None and not self._judge(line, first).admits:
+                refusal = line.refusal
+            if refusal is not None and refusal.verdict is Verdict.LENT:
+                found.add_lent(queue, weight_of(refusal.waiting), len(line))
+            elif refusal is None and first is not None and not found.are_enough:
+                found.add(queue, weight_of(first), len(line))
         for queue, claims in self._alone.items():
-            found.add(queue, weight_of(claims[0]), len(claims), alone=True)
+            if not found.are_enough:
+                found.add(queue, weight_of(claims[0]), len(claims), alone=True)
         return found
 
     def verdict(self, waiting: Waiting) -> Verdict:
@@ -200,6 +214,8 @@ class FairQueue:
 
     def _close(self, line: Line) -> None:
         del self._lines[line.queue]
+        if line.claims_back:
+            self._ledger.stand_back(line.queue, self._pool)
         if line.takes_part:
             self._time.ends(line.queue)
 
@@ -222,16 +238,35 @@ class FairQueue:
 
     def _entry(self, line: Line, now: float) -> Entry | None:
         """Of the line's first claim; None where its quota does not permit it."""
+        refusal = self._refusal(line)
+        if refusal is not None and refusal.verdict is not Verdict.LENT:
+            return None
         waiting = line.first(now)
         if waiting is None:
             return None
-        verdict = self.verdict(waiting)
-        self._take_part(line, verdict is Verdict.WITHIN)
+        verdict = self._judge(line, waiting)
+        if verdict is Verdict.LENT:
+            self._ledger.claim_back(line.queue, self._pool)
+        elif line.claims_back:
+            self._ledger.stand_back(line.queue, self._pool)
+        line.claims_back = verdict is Verdict.LENT
         if not verdict.admits:
             return None
         start, share = self._time.start(line.queue), self._ledger.share(line.queue)
         candidate = Candidate(waiting, line.rank(waiting, now), verdict, start, share)
         return self._policy.order(candidate), line.queue, waiting
+
+    def _judge(self, line: Line, waiting: Waiting) -> Verdict:
+        """Whether the quota permits the line's first claim."""
+        verdict = self.verdict(waiting)
+        line.refusal = None if verdict.admits else Refusal(waiting, verdict, self._ledger.freed(line.queue))
+        self._take_part(line, verdict is Verdict.WITHIN)
+        return verdict
+
+    def _refusal(self, line: Line) -> Refusal | None:
+        """That of the last look, where nothing was freed since, and the line's claims are the same."""
+        refusal = line.refusal
+        return refusal if refusal is not None and refusal.freed == self._ledger.freed(line.queue) else None
 
     def _take_part(self, line: Line, within: bool) -> None:
         """A line that could not be served, or that borrows, has no turns to catch up with."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from sandfleet_operator.api.kinds.queue import QueueSpec, StopPolicy
 from sandfleet_operator.plan.scheduler.queues.quota import (
+    INFINITE,
     NOTHING,
     UNBOUNDED,
     Terms,
@@ -28,6 +29,11 @@ class Cohort:
     members: set[str] = field(default_factory=set)
     capacity: Vector = NOTHING
     drawn: Vector = NOTHING
+    # Queues within their nominal quota, and the pools at which sandboxes are warm for them: they only lack what others
+    # have borrowed. While there is one, none borrows more, so that what is released comes back to them.
+    owners: set[tuple[str, str]] = field(default_factory=set)
+    # A number that is new whenever its queues may have become able to admit more.
+    freed: int = 0
 
     @property
     def free(self) -> Vector:
@@ -53,21 +59,35 @@ class Account:
 class Demands:
     """Counts the claims that quotas would admit now, each queue's with what the queues before have left."""
 
-    def __init__(self, accounts: Mapping[str, Account]) -> None:
+    def __init__(self, accounts: Mapping[str, Account], most: int) -> None:
+        """More than `most` need not be counted."""
         self._accounts = accounts
+        self._most = most
         self._usage: dict[str, Vector] = {}
         self._free: dict[int, Vector] = {}
         self.shared = 0
-        self.alone = 0
+        # Queue → how many of its claims that need a start of their own.
+        self.alone: dict[str, int] = {}
+        # Claims within the nominal quota of their queues, which others have borrowed.
+        self.lent = 0
+
+    @property
+    def are_enough(self) -> bool:
+        return self.shared + sum(self.alone.values()) >= self._most
 
     def add(self, queue: str, amount: Vector, many: int, *, alone: bool = False) -> None:
         """Up to `many` claims of this amount; `alone`: each needs a start of its own."""
         account = self._accounts.get(queue)
         found = many if account is None else self._permitted(account, amount, many)
-        if alone:
-            self.alone += found
-        else:
+        if not alone:
             self.shared += found
+        elif found:
+            self.alone[queue] = found
+
+    def add_lent(self, queue: str, amount: Vector, many: int) -> None:
+        """Up to `many` claims whose queue has lent its quota."""
+        account = self._accounts[queue]
+        self.lent += min(many, how_many(account.terms, account.usage, INFINITE, amount, borrowing=False))
 
     def _permitted(self, account: Account, amount: Vector, many: int) -> int:
         if account.is_held:
@@ -88,13 +108,14 @@ class Ledger:
         self._accounts: dict[str, Account] = {}
         self._cohorts: dict[str, Cohort] = {}
         self._freed: set[str] = set()
+        self._frees = 0
 
     def put(self, name: str, spec: QueueSpec) -> None:
         account = self._accounts.setdefault(name, Account(name))
         self._leave_cohort(account)
         account.spec, account.terms = spec, terms_of(spec)
         self._join_cohort(account)
-        self._freed |= account.cohort.members
+        self._free(account.cohort)
 
     def remove(self, name: str) -> None:
         """The quota that it lent is gone, and what it used is charged to no cohort any more."""
@@ -119,9 +140,20 @@ class Ledger:
     def discharge(self, queue: str, amount: Vector) -> None:
         account = self._accounts[queue]
         self._use(account, minus(NOTHING, amount))
-        self._freed |= account.cohort.members
+        self._free(account.cohort)
         if account.spec is None and account.usage == NOTHING:
             del self._accounts[queue]
+
+    def claim_back(self, queue: str, pool: str) -> None:
+        """A warm sandbox of the pool waits for the queue's lent quota to come back."""
+        self._accounts[queue].cohort.owners.add((queue, pool))
+
+    def stand_back(self, queue: str, pool: str) -> None:
+        """None does any more."""
+        account = self._accounts.get(queue)
+        if account is not None and (queue, pool) in account.cohort.owners:
+            account.cohort.owners.discard((queue, pool))
+            self._free(account.cohort)
 
     def take_freed(self) -> set[str]:
         """The queues that may admit more than at the last call."""
@@ -136,11 +168,17 @@ class Ledger:
             return Verdict.WITHIN
         if account.is_held:
             return Verdict.HELD
-        return judge(account.terms, account.usage, account.cohort.free, amount)
+        found = judge(account.terms, account.usage, account.cohort.free, amount)
+        return Verdict.EXHAUSTED if found is Verdict.BORROWS and account.cohort.owners else found
 
-    def demands(self) -> "Demands":
-        """For counting what might be admitted."""
-        return Demands(self._accounts)
+    def demands(self, most: int) -> Demands:
+        """For counting what might be admitted, up to `most` claims."""
+        return Demands(self._accounts, most)
+
+    def freed(self, queue: str) -> int:
+        """What was refused stays refused while this is the same."""
+        account = self._accounts.get(queue)
+        return account.cohort.freed if account else 0
 
     def usage(self, queue: str) -> Vector:
         account = self._accounts.get(queue)
@@ -163,6 +201,11 @@ class Ledger:
         """The queue that borrows least first."""
         return sorted(queues, key=lambda one: (self.share(one), one))
 
+    def _free(self, cohort: Cohort) -> None:
+        self._frees += 1
+        cohort.freed = self._frees
+        self._freed |= cohort.members
+
     def _use(self, account: Account, amount: Vector) -> None:
         cohort = account.cohort
         before = drawn(account.terms, account.usage)
@@ -174,7 +217,8 @@ class Ledger:
         cohort.members.discard(account.name)
         cohort.capacity = minus(cohort.capacity, account.terms.lendable)
         cohort.drawn = minus(cohort.drawn, drawn(account.terms, account.usage))
-        self._freed |= cohort.members
+        cohort.owners = {one for one in cohort.owners if one[0] != account.name}
+        self._free(cohort)
         if spec is not None and spec.cohort and not cohort.members:
             del self._cohorts[spec.cohort]
 

@@ -2,13 +2,22 @@
 
 import heapq
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from sandfleet_operator.api.kinds.queue import QueueSpec
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
+from sandfleet_operator.plan.scheduler.queues.quota import Verdict
 from sandfleet_operator.plan.scheduler.queues.turns import HolderTurns
 from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost
 
 NO_QUEUE = QueueSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    waiting: Waiting
+    verdict: Verdict
+    freed: int
 
 
 class Line:
@@ -23,6 +32,10 @@ class Line:
         self._classes: dict[int, HolderTurns] = {}
         # Whether its claims were within the nominal quota at the last look: only then it takes part in fair turns.
         self.takes_part = False
+        # Whether a warm sandbox waits for its lent quota to come back.
+        self.claims_back = False
+        # Why its first claim was refused at the last look, which holds while the ledger has freed nothing since.
+        self.refusal: Refusal | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self._classes.values()))
@@ -37,10 +50,12 @@ class Line:
         return self._spec.weight
 
     def add(self, waiting: Waiting) -> None:
+        self.refusal = None
         self._classes.setdefault(self._rank(waiting), HolderTurns()).add(self._holder(waiting), waiting)
 
     def discard(self, waiting: Waiting) -> bool:
         """Whether it was there."""
+        self.refusal = None
         turns = self._classes.get(self._rank(waiting))
         return turns is not None and turns.discard(self._holder(waiting), waiting)
 

@@ -110,18 +110,25 @@ def drawn(terms: Terms, usage: Vector) -> Vector:
 
 def judge(terms: Terms, usage: Vector, free: Vector, amount: Vector) -> Verdict:
     """Whether `amount` may come to `usage`. `free` is what is left of the cohort's capacity, below 0 after an edit."""
-    after = plus(usage, amount)
-    if not is_within(after, terms.most):
-        return Verdict.REACHED
-    within = is_within(after, terms.nominal)
-    if _covers(free, minus(drawn(terms, after), drawn(terms, usage))):
+    within = covered = True
+    each = zip(usage, amount, terms.most, terms.nominal, terms.guaranteed, free, strict=True)
+    for used, more, most, nominal, guaranteed, left in each:
+        after = used + more
+        if more and after > most:
+            return Verdict.REACHED
+        if after > nominal:
+            within = False
+        # What it draws more of the cohort's capacity.
+        if more and after > guaranteed and after - max(used, guaranteed) > left:
+            covered = False
+    if covered:
         return Verdict.WITHIN if within else Verdict.BORROWS
     return Verdict.LENT if within else Verdict.EXHAUSTED
 
 
-def how_many(terms: Terms, usage: Vector, free: Vector, amount: Vector) -> int:
+def how_many(terms: Terms, usage: Vector, free: Vector, amount: Vector, *, borrowing: bool = True) -> int:
     """How many times `amount` may come to `usage`."""
-    guaranteed, most = above(terms.guaranteed, usage), minus(terms.most, usage)
+    guaranteed, most = above(terms.guaranteed, usage), minus(terms.most if borrowing else terms.nominal, usage)
     least = math.inf
     for resource, one in enumerate(amount):
         if one > 0:
@@ -138,10 +145,6 @@ def dominant_share(terms: Terms, usage: Vector, capacity: Vector) -> float:
     borrowed = above(usage, terms.nominal)
     shares = (part / whole if whole > 0 else math.inf for part, whole in zip(borrowed, capacity, strict=True) if part)
     return max(shares, default=0.0) / terms.weight
-
-
-def _covers(free: Vector, more: Vector) -> bool:
-    return all(one <= 0 or one <= left for one, left in zip(more, free, strict=True))
 
 
 def _lendable(nominal: float, lending: float) -> float:

@@ -10,7 +10,7 @@ from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import Eta, Queued, Waiting, WhyNot, why_not
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
-from sandfleet_operator.plan.scheduler.queues.estimates import Base
+from sandfleet_operator.plan.scheduler.queues.estimates import Base, EtaErrors
 from sandfleet_operator.plan.scheduler.queues.explain import missing, sentence, why_quota
 from sandfleet_operator.plan.scheduler.queues.outlook import Outlook, QuotaWait, base
 from sandfleet_operator.plan.scheduler.queues.quota import NOTHING, Verdict, amount_of
@@ -123,6 +123,12 @@ class Standings:
             ahead=state.queue.ahead(queue, position),
             missing=amount_of(lacks) if lacks != NOTHING else None,
         )
+
+    def eta_errors(self, pool: str) -> EtaErrors:
+        """How the last estimates of waits at the pool turned out."""
+        state = self._queues.get(pool)
+        assert state is not None, "the pool was asked for by its name"
+        return state.estimates.errors()
 
     def arrived(self, key: RequestKey, now: float) -> None:
         """The claim waits from now on: what it is told is remembered, to learn from how it turns out."""

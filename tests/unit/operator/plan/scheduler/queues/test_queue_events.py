@@ -101,6 +101,48 @@ def test_a_cohort_lends_what_is_unused_and_gives_it_back_to_its_owner_first():
     assert release(scheduler, "a3") == ["a5"]
 
 
+def test_a_release_at_one_pool_serves_a_claim_of_the_same_cohort_at_another():
+    spec = of_sandboxes(1, cohort="all")
+    scheduler = a_fleet(a=spec, b=spec)
+    scheduler.set_pool(replace(a_pool(), name="other"), NOW)
+    fill(scheduler)
+    assert ask(scheduler, "a", "a1", "a2") == ["a1", "a2"]
+    claim = a_claim(queue="b", pool="other")
+    assert bind_all(scheduler, scheduler.ask(replace(claim, key=RequestKey("bob", "b1", "other")), NOW)) == []
+    assert release(scheduler, "a1") == ["b1"]
+
+
+def test_an_owner_gets_a_large_sandbox_back_although_small_ones_are_asked_for_all_the_time():
+    scheduler = a_fleet(
+        warm=8,
+        owner=QueueSpec(nominal=Quota(cpu=2000), cohort="all"),
+        borrower=QueueSpec(nominal=Quota(cpu=0), cohort="all"),
+    )
+    small = replace(a_pool().template, amount=Amount(sandboxes=1, cpu=1000))
+    large = replace(a_pool(), name="large", template=replace(small, name="large", amount=Amount(sandboxes=1, cpu=2000)))
+    scheduler.set_pool(a_pool(target_warm=4, template=small), NOW)
+    scheduler.set_pool(large, NOW)
+    fill(scheduler)
+    assert ask(scheduler, "borrower", "r1", "r2", "r3") == ["r1", "r2"]
+    claim = replace(a_claim(queue="owner", pool="large"), key=RequestKey("bob", "big", "large"))
+    assert bind_all(scheduler, scheduler.ask(claim, NOW)) == []
+    assert release(scheduler, "r1") == []
+    assert why(scheduler, "r3").reason == "CohortExhausted"
+    assert release(scheduler, "r2") == ["big"]
+
+
+def test_an_owner_keeps_the_sandbox_that_was_started_for_it_until_its_quota_comes_back():
+    scheduler = a_fleet(warm=2, owner=of_sandboxes(1, cohort="all"), borrower=of_sandboxes(0, cohort="all"))
+    assert ask(scheduler, "borrower", "r1") == ["r1"]
+    scheduler.set_pool(replace(a_pool(target_warm=1), name="other"), NOW)
+    fill(scheduler)
+    claim = replace(a_claim(queue="owner", pool="other"), key=RequestKey("bob", "own", "other"))
+    assert bind_all(scheduler, scheduler.ask(claim, NOW)) == []
+    scheduler.set_pool(replace(a_pool(target_warm=0), name="other"), NOW)
+    assert scheduler.inventory.count_of("other", State.WARM) == 1
+    assert release(scheduler, "r1") == ["own"]
+
+
 def test_lending_and_borrowing_limits_hold():
     lends = of_sandboxes(4, cohort="all", lending=Quota(sandboxes=1))
     borrows = of_sandboxes(1, cohort="all", borrowing=Quota(sandboxes=3))
@@ -138,6 +180,44 @@ def test_a_claim_on_an_earlier_workspace_takes_its_quota_when_its_start_begins()
     starts = [of_kind(scheduler.ask(a_claim(one, queue="team", workspace_id=one), NOW), Start) for one in ("w1", "w2")]
     assert [len(one) for one in starts] == [1, 0]
     assert scheduler.queues.summary("team", NOW).admitted == 1
+
+
+def test_claims_on_earlier_workspaces_that_are_let_go_at_once_take_no_more_than_the_quota():
+    scheduler = a_fleet(warm=0, team=of_sandboxes(1, stop=StopPolicy.HOLD))
+    scheduler.inventory.kept_workspaces |= {"w1", "w2"}
+    scheduler.set_pool(a_pool(target_warm=0, most=0), NOW)
+    for one in ("w1", "w2"):
+        assert scheduler.ask(a_claim(one, queue="team", workspace_id=one), NOW) == []
+    assert scheduler.ask(a_claim("new"), NOW) == []
+    assert scheduler.queues.put("team", of_sandboxes(1), NOW) == []
+    starts = of_kind(scheduler.set_pool(a_pool(target_warm=0), NOW), Start)
+    assert [one.sandbox.claim and one.sandbox.claim.key.request_id for one in starts] == ["w1", None]
+
+
+def test_a_queue_that_leaves_its_cohort_takes_what_it_had_borrowed_with_it():
+    spec = of_sandboxes(2, cohort="all")
+    scheduler = a_fleet(warm=8, a=spec, b=spec, c=of_sandboxes(1, cohort="all"))
+    assert ask(scheduler, "a", "a1", "a2", "a3", "a4") == ["a1", "a2", "a3", "a4"]
+    assert ask(scheduler, "b", "b1", "b2") == ["b1"]
+    assert bind_all(scheduler, scheduler.queues.put("a", of_sandboxes(2), NOW)) == ["b2"]
+
+
+def test_a_borrower_goes_on_when_the_owner_no_longer_asks():
+    scheduler = a_fleet(
+        warm=4,
+        owner=QueueSpec(nominal=Quota(cpu=2000), cohort="all"),
+        borrower=QueueSpec(nominal=Quota(cpu=0), cohort="all"),
+    )
+    template = replace(a_pool().template, amount=Amount(sandboxes=1, cpu=1000))
+    large = replace(template, name="large", amount=Amount(sandboxes=1, cpu=2000))
+    scheduler.set_pool(a_pool(target_warm=4, template=template), NOW)
+    scheduler.set_pool(replace(a_pool(), name="large", template=large), NOW)
+    fill(scheduler)
+    assert ask(scheduler, "borrower", "r1") == ["r1"]
+    claim = replace(a_claim(queue="owner", pool="large"), key=RequestKey("bob", "big", "large"))
+    assert scheduler.ask(claim, NOW) == []
+    assert ask(scheduler, "borrower", "r2") == []
+    assert bind_all(scheduler, scheduler.leave(claim.key, NOW)) == ["r2"]
 
 
 def test_a_held_queue_admits_nothing_and_a_drained_one_ends_its_sessions():
