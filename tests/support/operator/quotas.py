@@ -101,7 +101,8 @@ class Books:
     def check_usage(self):
         """What the scheduler counts is what its sandboxes and declared ones add up to."""
         counted = {name: dict.fromkeys(RESOURCES, 0) for name in self.specs}
-        sandboxes = [one for one in self.scheduler.inventory.all() if one.state is not State.ENDED and one.claim]
+        # A sandbox whose session is over counts until its process is gone.
+        sandboxes = [one for one in self.scheduler.inventory.all() if one.state is not State.SUSPENDED and one.claim]
         amounts = [(one.claim.queue, one.claim.amount) for one in sandboxes if one.claim.amount]
         for queue, amount in [*amounts, *self.declared]:
             for resource in RESOURCES if queue in counted else ():

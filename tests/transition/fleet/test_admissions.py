@@ -392,8 +392,8 @@ async def test_a_template_that_grows_after_the_admission_needs_another_one(world
     await world.kube.merge(Ref(SANDBOX_TEMPLATE, TEAM, "python"), {"spec": large})
     await come(world, "Ending", "one")
     await obeys(world, "one")
-    await come(world, "Pending", "one")
-    assert said(world, "one")["reason"] == "QuotaTooSmall"
+    await world.until(lambda: said(world, "one").get("reason") == "QuotaTooSmall")
+    assert state(world, "one") == "Pending"
 
 
 async def test_a_pod_keeps_the_admission_through_an_edit_of_its_template(world):

@@ -222,6 +222,10 @@ class Story:
     async def queue(self, namespace: str, quota: int, stop: str) -> None:
         """Makes the default queue, or edits it."""
         spec = {"nominalQuota": {"sandboxes": quota}, "stopPolicy": stop}
+        if stop == "HoldAndDrain":
+            for session in self.world.sessions.values():
+                if session.request and session.ref.namespace == namespace:
+                    session.over = session.over or "drained"
         if "default" in self.world.there(SANDBOX_QUEUE, namespace):
             await self.world.user.merge(Ref(SANDBOX_QUEUE, namespace, "default"), {"spec": spec})
         else:
