@@ -1,4 +1,4 @@
-"""SandboxQueues on a real cluster: kubectl, a real operator and a real fleet, and quotas that the watch of others proves."""
+"""SandboxQueues on a real cluster: kubectl, operator and fleet, and quotas that the watch of a bystander proves."""
 
 import json
 import secrets
