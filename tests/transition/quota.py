@@ -46,7 +46,7 @@ def most_counted(cluster: MemoryCluster) -> dict[str, int]:
 
 
 def overdrafts(cluster: MemoryCluster) -> list[str]:
-    """What was done against queues: one that counts above the nominal quota of that moment, a pod without an admission.
+    """What broke a queue: one that counts above the nominal quota of that moment, or a pod without an admission.
 
     Of queues without a cohort. A sandbox that had a pod before it had a queue counts without being admitted.
     """

@@ -51,7 +51,7 @@ FINDS = [pytest.param(one, id=one.point) for one in MUTANTS]
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("guarded", [False, True])
-def test_the_quota_holds_and_nobody_is_forgotten(scenario, guarded):
+def test_the_quota_holds_and_each_that_waits_gets_in(scenario, guarded):
     assert faults(scenario, guarded=guarded) == []
 
 
