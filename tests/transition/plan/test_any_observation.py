@@ -304,7 +304,7 @@ def the_egress_targets_are_bounded(seen):
     assert not seen.sandbox.meta.deleting or not made.actions
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(SEEN)
 def test_every_plan_keeps_the_invariants(seen):
     # To draw an observation costs more than all of them.

@@ -15,6 +15,12 @@ from sandfleet.values.sandbox import Isolation
 
 
 @pytest.fixture(autouse=True)
+def no_fleet() -> None:
+    """Other tests of this process may have begun its fleet."""
+    embedded.stop()
+
+
+@pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("SANDFLEET_")]:
         monkeypatch.delenv(name)

@@ -49,7 +49,18 @@ PAIRS = [
     (AsyncPtyHandle, PtyHandle),
 ]
 # What the async classes use among themselves, with protobuf in it.
-INNER = {"access", "relay", "renew", "open_claim", "open_resumed", "list_within", "get_within", "spans", "begin"}
+INNER = {
+    "access",
+    "check_gateway",
+    "relay",
+    "renew",
+    "open_claim",
+    "open_resumed",
+    "list_within",
+    "get_within",
+    "spans",
+    "begin",
+}
 
 
 def public(cls: type) -> dict[str, object]:
