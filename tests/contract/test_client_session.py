@@ -199,7 +199,7 @@ async def test_a_killed_sandbox_has_ended_for_everybody(fleet: AsyncFleet) -> No
 
 
 async def test_a_lease_that_is_not_renewed_ends_the_sandbox(fleet: AsyncFleet) -> None:
-    sandbox = await AsyncSandbox.create(fleet=fleet, timeout=1.0, keep_alive=False)
+    sandbox = await AsyncSandbox.create(fleet=fleet, timeout=4.0, keep_alive=False)
     cut_off = await sandbox.run_code("import time; time.sleep(60)")
     assert (cut_off.outcome, cut_off.blame, cut_off.reason) == (Outcome.INTERRUPTED, Blame.POLICY, "LeaseExpired")
     with pytest.raises(SandboxEnded) as ended:
