@@ -12,6 +12,7 @@ import commands
 import figures
 import files
 import footprint
+import gateway
 import languages
 import pods
 import queues
@@ -31,6 +32,7 @@ PARTS = {
     "commands": commands,
     "files": files,
     "tunnel": tunnels,
+    "gateway": gateway,
     "pty": terminals,
     "footprint": footprint,
     "services": services,
