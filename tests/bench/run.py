@@ -14,6 +14,7 @@ import files
 import footprint
 import languages
 import pods
+import preload
 import queues
 import reconciler
 import rollback
@@ -34,6 +35,7 @@ PARTS = {
     "pty": terminals,
     "footprint": footprint,
     "services": services,
+    "preload": preload,
     "sessions": sessions,
     "streams": streams,
     "state": state,
