@@ -15,6 +15,7 @@ import footprint
 import gateway
 import languages
 import pods
+import preload
 import queues
 import reconciler
 import rollback
@@ -36,6 +37,7 @@ PARTS = {
     "pty": terminals,
     "footprint": footprint,
     "services": services,
+    "preload": preload,
     "sessions": sessions,
     "streams": streams,
     "state": state,

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from sandfleet.values.environment import Installation as Installation
     from sandfleet.values.environment import Notice as Notice
     from sandfleet.values.environment import Package as Package
+    from sandfleet.values.environment import PreloadedModule as PreloadedModule
     from sandfleet.values.execution import Blame as Blame
     from sandfleet.values.execution import CommandResult as CommandResult
     from sandfleet.values.execution import Execution as Execution
@@ -157,7 +158,7 @@ _HOMES = {
     "resources.pty": ("AsyncPtyHandle",),
     "sandbox": ("AsyncSandbox",),
     "values.egress": ("EgressInfo", "EgressState"),
-    "values.environment": ("DeclaredPackage", "Environment", "Installation", "Notice", "Package"),
+    "values.environment": ("DeclaredPackage", "Environment", "Installation", "Notice", "Package", "PreloadedModule"),
     "values.execution": ("Blame", "CommandResult", "Execution", "ExecutionError", "Outcome", "Result", "Usage"),
     "values.files": ("FileEvent", "FileEventType", "FileInfo", "Found", "Match", "Progress", "Transfer"),
     "values.fleet": ("Bound", "PoolInfo", "Queued", "SandboxChange"),

@@ -131,6 +131,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     await asyncio.gather(
         session.namespaces.get(), asyncio.to_thread(watcher.scan), asyncio.to_thread(session.states.open)
     )
+    await session.preload.settle(session.namespaces.get, session.namespaces.close)
     if leftovers := watcher.leftovers():
         pins = roots.pin()
         await threads.run_then(pins.close, lambda: files.remove_leftovers(pins, leftovers))

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -41,14 +41,17 @@ class Options:
     pool_size: int | None = None
     max_sandboxes: int | None = None
     isolation: Isolation | None = None
+    # Modules that are in the memory of each context from its start.
+    preload: tuple[str, ...] | None = None
 
-    @classmethod
-    def of(cls, pool_size: int | None, max_sandboxes: int | None, isolation: Isolation | None) -> Self:
-        """Fill in missing arguments from the environment. Raises InvalidArgument."""
-        return cls(
-            pool_size=_number("SANDFLEET_POOL_SIZE") if pool_size is None else pool_size,
-            max_sandboxes=_number("SANDFLEET_MAX_SANDBOXES") if max_sandboxes is None else max_sandboxes,
-            isolation=isolation or isolation_from_environment(),
+    def filled(self) -> Self:
+        """Fill in what is missing from the environment. Raises InvalidArgument."""
+        return replace(
+            self,
+            pool_size=_number("SANDFLEET_POOL_SIZE") if self.pool_size is None else self.pool_size,
+            max_sandboxes=_number("SANDFLEET_MAX_SANDBOXES") if self.max_sandboxes is None else self.max_sandboxes,
+            isolation=self.isolation or isolation_from_environment(),
+            preload=_checked(_words("SANDFLEET_PRELOAD") if self.preload is None else self.preload),
         )
 
     def arguments(self) -> list[str]:
@@ -57,6 +60,7 @@ class Options:
             "--pool-size": self.pool_size,
             "--max-sandboxes": self.max_sandboxes,
             "--isolation": self.isolation.value if self.isolation else None,
+            "--preload": ",".join(self.preload) if self.preload else None,
         }
         return [word for name, value in pairs.items() if value is not None for word in (name, str(value))]
 
@@ -66,6 +70,7 @@ class Options:
             (wish.pool_size, self.pool_size),
             (wish.max_sandboxes, self.max_sandboxes),
             (wish.isolation, self.isolation),
+            (wish.preload, self.preload),
         )
         return all(wished is None or wished == mine for wished, mine in pairs)
 
@@ -77,6 +82,18 @@ def isolation_from_environment() -> Isolation | None:
         return Isolation(text) if text else None
     except ValueError:
         raise InvalidArgument(f"cannot use SANDFLEET_ISOLATION={text!r}: it is namespace or none") from None
+
+
+def _words(name: str) -> tuple[str, ...] | None:
+    text = os.environ.get(name)
+    return tuple(word.strip() for word in text.split(",") if word.strip()) if text else None
+
+
+def _checked(modules: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    for name in modules or ():
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise InvalidArgument(f"cannot preload {name!r}: it is no name of a module", reason="InvalidArgument")
+    return modules
 
 
 def _number(name: str) -> int | None:
@@ -235,7 +252,7 @@ def start_or_join(isolation: Isolation) -> str:
     if (address := running()) is not None:
         return address
     wish = Isolation.NONE if isolation is Isolation.NONE else None
-    return start(Options.of(None, None, wish))
+    return start(Options(isolation=wish).filled())
 
 
 def running() -> str | None:

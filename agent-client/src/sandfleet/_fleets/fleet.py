@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -63,6 +63,7 @@ class AsyncFleet:
         pool_size: int | None = None,
         max_sandboxes: int | None = None,
         isolation: Isolation | Literal["none", "namespace", "gvisor"] | None = None,
+        preload: Sequence[str] | None = None,
         ca_file: str | None = None,
         token_file: str | None = None,
     ) -> Opening[Self]:
@@ -76,6 +77,8 @@ class AsyncFleet:
         pool_size            number of warm sandboxes of this process's own fleet; None means SANDFLEET_POOL_SIZE.
         max_sandboxes        its largest number of sandboxes; None means SANDFLEET_MAX_SANDBOXES.
         isolation            its isolation; None means SANDFLEET_ISOLATION.
+        preload              modules that are in the memory of each of its contexts from their start, as "pandas"; None
+                             means SANDFLEET_PRELOAD. On a cluster the template names them.
 
         A process's own fleet ("embedded") is started at its first use, once a process, and ends with it. Raises
         UnavailableError when the fleet cannot be found or started, InvalidArgument when it runs with other options.
@@ -83,20 +86,18 @@ class AsyncFleet:
         found = address or os.environ.get("SANDFLEET_ADDRESS")
         if ca_file or token_file:
             return Opening(cls._of_named(found or "", ca_file or "", token_file or "", namespace))
-        return Opening(
-            cls._of_address(found, namespace, (pool_size, max_sandboxes, Isolation(isolation) if isolation else None))
-        )
+        modules = None if preload is None else tuple(preload)
+        asked = embedded.Options(pool_size, max_sandboxes, Isolation(isolation) if isolation else None, modules)
+        return Opening(cls._of_address(found, namespace, asked))
 
     @classmethod
-    async def _of_address(
-        cls, found: str | None, namespace: str | None, options: tuple[int | None, int | None, Isolation | None]
-    ) -> Self:
+    async def _of_address(cls, found: str | None, namespace: str | None, asked: embedded.Options) -> Self:
         """Connect to the fleet at an address, else to the environment's, else to this process's own."""
-        chosen = options == (None, None, None) and cluster.is_chosen(asked=namespace is not None)
+        chosen = asked == embedded.Options() and cluster.is_chosen(asked=namespace is not None)
         if found == cluster.KUBERNETES or (not found and chosen):
             return await cls._of_cluster(namespace)
         if not found:
-            found = await asyncio.to_thread(embedded.start, embedded.Options.of(*options))
+            found = await asyncio.to_thread(embedded.start, asked.filled())
         made = cls(found)
         try:
             await made._connection.reach()

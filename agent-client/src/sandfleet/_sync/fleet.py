@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sandfleet._sync.portal import iterate, run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
     from typing import Literal, Self
 
@@ -32,6 +32,7 @@ class Fleet:
         pool_size: int | None = None,
         max_sandboxes: int | None = None,
         isolation: Isolation | Literal["none", "namespace", "gvisor"] | None = None,
+        preload: Sequence[str] | None = None,
         ca_file: str | None = None,
         token_file: str | None = None,
     ) -> Self:
@@ -45,6 +46,8 @@ class Fleet:
         pool_size            number of warm sandboxes of this process's own fleet; None means SANDFLEET_POOL_SIZE.
         max_sandboxes        its largest number of sandboxes; None means SANDFLEET_MAX_SANDBOXES.
         isolation            its isolation; None means SANDFLEET_ISOLATION.
+        preload              modules that are in the memory of each of its contexts from their start, as "pandas"; None
+                             means SANDFLEET_PRELOAD. On a cluster the template names them.
 
         A process's own fleet ("embedded") is started at its first use, once a process, and ends with it. Raises
         UnavailableError when the fleet cannot be found or started, InvalidArgument when it runs with other options.
@@ -59,6 +62,7 @@ class Fleet:
                     pool_size=pool_size,
                     max_sandboxes=max_sandboxes,
                     isolation=isolation,
+                    preload=preload,
                     ca_file=ca_file,
                     token_file=token_file,
                 )

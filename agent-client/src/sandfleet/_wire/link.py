@@ -385,6 +385,7 @@ class Link:
             limits=convert.limits(said.limits),
             packages=convert.installation(said.packages) if said.HasField("packages") else None,
             mounts=dict(sorted(said.mounts.items())[:32]),
+            preload=convert.preloaded(said.preload),
         )
 
     async def environment(self) -> Environment:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandfleet.values.environment import Installation as Installation
     from sandfleet.values.environment import Notice as Notice
     from sandfleet.values.environment import Package as Package
+    from sandfleet.values.environment import PreloadedModule as PreloadedModule
     from sandfleet.values.execution import Blame as Blame
     from sandfleet.values.execution import Cleared as Cleared
     from sandfleet.values.execution import CommandOutput as CommandOutput
@@ -100,6 +101,7 @@ _HOMES = {
         "Installation",
         "Notice",
         "Package",
+        "PreloadedModule",
     ),
     "execution": (
         "Blame",

@@ -38,6 +38,18 @@ class DeclaredPackage:
 
 
 @dataclass(frozen=True, slots=True)
+class PreloadedModule:
+    """A module that the template has loaded ahead of all contexts. `state` is waiting, loaded or failed.
+
+    `problem` says why it failed: contexts run without it.
+    """
+
+    name: str
+    state: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Installation:
     """The installation of the packages that the template declares: waiting, installing, installed or failed.
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from sandfleet.values.egress import EgressInfo
-from sandfleet.values.environment import Installation
+from sandfleet.values.environment import Installation, PreloadedModule
 
 
 class Isolation(StrEnum):
@@ -64,3 +64,5 @@ class SandboxInfo:
     packages: Installation | None = None
     # Path → folder below the workspace; "." is all of it.
     mounts: Mapping[str, str] = field(default_factory=dict)
+    # Modules that are in the memory of each context from its start.
+    preload: tuple[PreloadedModule, ...] = ()

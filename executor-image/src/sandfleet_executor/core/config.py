@@ -9,7 +9,7 @@ from typing import Any, Self
 from sandfleet_executor.core.errors import BadRequest, ConfigError
 from sandfleet_executor.core.files import mounts
 from sandfleet_executor.core.limits import Limits
-from sandfleet_executor.core.packages import installation
+from sandfleet_executor.core.packages import installation, preload
 from sandfleet_executor.core.services import parse
 
 ISOLATIONS = ("namespace", "none")
@@ -81,6 +81,8 @@ class ExecutorConfig:
     packages_timeout: float = 300.0
     # Path in the session → folder of the workspace that is mounted there; "" for the folder of the same path.
     mounts: Mapping[str, str] = field(default_factory=dict)
+    # Modules of the image that each context has in memory from its start.
+    preload: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._check_paths()
@@ -110,6 +112,7 @@ class ExecutorConfig:
             parse.services(list(self.services), self.workspace)
             installation.check(self.packages)
             installation.check_seconds(self.packages_timeout)
+            preload.check(self.preload)
             self._check_mounts()
         except BadRequest as error:
             raise ConfigError(str(error)) from error

@@ -13,7 +13,7 @@ from sandfleet_executor import __version__
 from sandfleet_executor.core import requests
 from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.network import egress_probe as targets
-from sandfleet_executor.core.packages import installation
+from sandfleet_executor.core.packages import installation, preload
 from sandfleet_executor.core.packages.installation import Declared, State, Status
 from sandfleet_executor.core.session.expiry import Lease
 from sandfleet_executor.core.suspension.record import ContextReport
@@ -36,6 +36,12 @@ INSTALL_STATES = {
     State.INSTALLED: pb.INSTALL_STATE_INSTALLED,
     State.FAILED: pb.INSTALL_STATE_FAILED,
     State.NOT_NEEDED: pb.INSTALL_STATE_NOT_NEEDED,
+}
+PRELOAD_STATES = {
+    preload.State.WAITING: pb.PRELOAD_STATE_WAITING,
+    preload.State.LOADING: pb.PRELOAD_STATE_WAITING,
+    preload.State.LOADED: pb.PRELOAD_STATE_LOADED,
+    preload.State.FAILED: pb.PRELOAD_STATE_FAILED,
 }
 ORIGINS = {"image": pb.PACKAGE_ORIGIN_IMAGE, "workspace": pb.PACKAGE_ORIGIN_WORKSPACE}
 
@@ -240,6 +246,10 @@ def describe(session: Session, namespace: Namespace) -> pb.DescribeResponse:
         executor_version=__version__,
         packages=installation_message(session.packages.status, log=False),
         mounts=session.mounts.told(),
+        preload=[
+            pb.PreloadedModule(module=each.name, state=PRELOAD_STATES[each.state], problem=each.problem)
+            for each in session.preload.status.modules
+        ],
     )
 
 

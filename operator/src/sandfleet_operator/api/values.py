@@ -49,6 +49,8 @@ class Template:
     name: str = "python"
     isolation: Isolation = Isolation.NAMESPACE
     limits: Limits = TEMPLATE_LIMITS
+    # Modules that each context has in memory from its start; on Kubernetes the pod's configuration has them.
+    preload: tuple[str, ...] = ()
     lease: float = 300.0
     # What one sandbox of it counts against the quota of a queue.
     amount: Amount = Amount(sandboxes=1)

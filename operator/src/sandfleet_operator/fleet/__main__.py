@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kinds.preload import check
 from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.fleet.local.serve import Options, serve_local
 
@@ -23,6 +25,7 @@ def main() -> int:
             pool_size=arguments.pool_size,
             max_sandboxes=arguments.max_sandboxes,
             isolation=Isolation[arguments.isolation.upper()],
+            preload=arguments.preload,
         )
     )
 
@@ -46,7 +49,19 @@ def _parser() -> argparse.ArgumentParser:
         "--max-sandboxes", type=_number(1, MAX_SANDBOXES), default=128, help="warm and claimed ones together"
     )
     serve.add_argument("--isolation", choices=["namespace", "none"], default="namespace")
+    serve.add_argument(
+        "--preload", type=_modules, default=(), help="modules that each context has in memory, with commas between them"
+    )
     return parser
+
+
+def _modules(text: str) -> tuple[str, ...]:
+    modules = tuple(text.split(","))
+    try:
+        check(modules)
+    except FleetError as error:
+        raise argparse.ArgumentTypeError(error.problem.message) from None
+    return modules
 
 
 def _number(least: int, most: int) -> Callable[[str], int]:

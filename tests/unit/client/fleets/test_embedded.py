@@ -31,9 +31,18 @@ def test_arguments_come_before_the_environment_and_that_before_the_defaults(monk
     monkeypatch.setenv("SANDFLEET_POOL_SIZE", "4")
     monkeypatch.setenv("SANDFLEET_MAX_SANDBOXES", "9")
     monkeypatch.setenv("SANDFLEET_ISOLATION", "none")
-    assert Options.of(7, None, None) == Options(7, 9, Isolation.NONE)
-    assert Options.of(7, None, None).arguments() == ["--pool-size", "7", "--max-sandboxes", "9", "--isolation", "none"]
+    assert Options(7).filled() == Options(7, 9, Isolation.NONE)
+    assert Options(7).filled().arguments() == ["--pool-size", "7", "--max-sandboxes", "9", "--isolation", "none"]
     assert Options().arguments() == []
+
+
+def test_modules_to_preload_come_from_the_caller_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDFLEET_PRELOAD", "numpy, matplotlib.pyplot")
+    assert Options().filled().arguments() == ["--preload", "numpy,matplotlib.pyplot"]
+    assert Options(preload=("pandas",)).filled().arguments() == ["--preload", "pandas"]
+    assert Options(preload=()).filled().arguments() == []
+    with pytest.raises(InvalidArgument, match="cannot preload 'os; evil': it is no name of a module"):
+        Options(preload=("os; evil",)).filled()
 
 
 @pytest.mark.parametrize(
@@ -43,7 +52,7 @@ def test_arguments_come_before_the_environment_and_that_before_the_defaults(monk
 def test_an_environment_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(InvalidArgument, match=f"{name}='{value}'"):
-        Options.of(None, None, None)
+        Options().filled()
 
 
 def test_a_running_fleet_serves_callers_without_other_options() -> None:
@@ -51,6 +60,7 @@ def test_a_running_fleet_serves_callers_without_other_options() -> None:
     assert running.agree_with(Options())
     assert running.agree_with(Options(pool_size=2))
     assert not running.agree_with(Options(pool_size=3))
+    assert not running.agree_with(Options(preload=("pandas",)))
 
 
 def test_state_lives_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

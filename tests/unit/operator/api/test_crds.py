@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[4]
 # Only Kubernetes itself may describe it.
 DESCRIBED_ELSEWHERE = {"metadata"}
 NEVER_THE_OWNERS = {
+    "preload",
     "rollback",
     "runtimeClassName",
     "envFrom",

@@ -12,7 +12,7 @@ from sandfleet._wire import api
 from sandfleet._wire.convert.enums import numbers_of, values_of, words_of
 from sandfleet.errors import InvalidArgument
 from sandfleet.values.egress import EgressInfo, EgressState
-from sandfleet.values.environment import DeclaredPackage, Environment, Installation, Notice, Package
+from sandfleet.values.environment import DeclaredPackage, Environment, Installation, Notice, Package, PreloadedModule
 from sandfleet.values.rollback import Rollback
 
 _NAMES_LIMIT = 100_000
@@ -20,6 +20,7 @@ _MESSAGE_LIMIT = 4096
 _LOST_LIMIT = 16
 _TEXT_LIMIT = 1_024
 _ID_LIMIT = 256
+_MODULES_LIMIT = 64
 _MAX_PACKAGES = 5000
 _MAX_DECLARED = 64
 _MAX_LANGUAGES = 64
@@ -210,6 +211,15 @@ def installation(message: api.session.Installation) -> Installation:
     """Read the installation of the template's packages."""
     state = words_of(api.session.InstallState).get(message.state, "unknown")
     return Installation(state, message.reason, message.message[:_MESSAGE_LIMIT], message.log[: 4 * _MESSAGE_LIMIT])
+
+
+def preloaded(messages: Iterable[api.session.PreloadedModule]) -> tuple[PreloadedModule, ...]:
+    """Read the modules that were loaded ahead."""
+    words = words_of(api.session.PreloadState)
+    return tuple(
+        PreloadedModule(each.module[:_TEXT_LIMIT], words.get(each.state, "unknown"), each.problem[:_MESSAGE_LIMIT])
+        for each in list(messages)[:_MODULES_LIMIT]
+    )
 
 
 def notices(started: api.common.ExecutionStarted) -> tuple[Notice, ...]:

@@ -17,13 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-sandboxes", type=int, metavar="N", help="largest number of sandboxes at the same time")
     parser.add_argument("--isolation", type=Isolation, choices=[Isolation.NONE, Isolation.NAMESPACE], metavar="LEVEL",
                         help="namespace (default), or none: user code runs as a plain process here")  # fmt: skip
+    parser.add_argument("--preload", metavar="MODULE,…", type=lambda text: tuple(text.split(",")),
+                        help="modules that each sandbox has in memory from its start, as pandas")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the address as a JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM; return 3 when the fleet ends by itself."""
     end_at_sigterm()
-    fleet = Process(Options.of(options.pool_size, options.max_sandboxes, options.isolation))
+    asked = Options(options.pool_size, options.max_sandboxes, options.isolation, options.preload)
+    fleet = Process(asked.filled())
     try:
         print(json.dumps({"address": fleet.address}) if options.json else _welcome(fleet.address), flush=True)
         code = fleet.wait()

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.files.mounts import Mount
@@ -9,18 +11,20 @@ from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.namespace.namespace import Namespace
 
 
+@dataclass(frozen=True)
+class Making:
+    """What is asked for each namespace anew, since it may have changed, and who hears of it."""
+
+    config: Callable[[], ExecutorConfig]
+    # The open folders to mount.
+    folders: Callable[[], Awaitable[Mapping[Mount, int]]]
+    # Hears of modules that a namespace loads ahead, and of its end.
+    told: Callable[[Mapping[str, Any]], None]
+
+
 class NamespaceKeeper:
-    def __init__(
-        self,
-        config: Callable[[], ExecutorConfig],
-        cgroup: str | None,
-        *,
-        counts_writes: bool,
-        folders: Callable[[], Awaitable[Mapping[Mount, int]]],
-    ) -> None:
-        """`config` and the open `folders` to mount are asked for each namespace: both may have changed."""
-        self._config = config
-        self._folders = folders
+    def __init__(self, making: Making, cgroup: str | None, *, counts_writes: bool) -> None:
+        self._sources = making
         self._cgroup = cgroup
         self._counts_writes = counts_writes
         self._namespace: Namespace | None = None
@@ -36,7 +40,11 @@ class NamespaceKeeper:
         async with self._making:
             if self._namespace is None or self._namespace.ended:
                 self._namespace = await Namespace.start(
-                    self._config(), self._cgroup, counts_writes=self._counts_writes, folders=await self._folders()
+                    self._sources.config(),
+                    self._cgroup,
+                    counts_writes=self._counts_writes,
+                    folders=await self._sources.folders(),
+                    told=self._sources.told,
                 )
             return self._namespace
 
@@ -58,7 +66,7 @@ class NamespaceKeeper:
     def system_fd(self) -> int | None:
         """A descriptor of the namespace's /; None while there is none, and where user code shares the executor's."""
         living = self._living
-        return living.system_fd if living and self._config().isolation == "namespace" else None
+        return living.system_fd if living and self._sources.config().isolation == "namespace" else None
 
     async def unlinked(self) -> int:
         """Bytes in files of the workspace that only open descriptors hold."""
@@ -73,7 +81,7 @@ class NamespaceKeeper:
 
     def separations(self, namespace: Namespace) -> list[str]:
         """What user code is separated by."""
-        config = self._config()
+        config = self._sources.config()
         if config.isolation == "none":
             return []
         found = ["pid", "mount", "ipc", "uts"]

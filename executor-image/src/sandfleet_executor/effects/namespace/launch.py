@@ -77,6 +77,7 @@ def spawner_options(
     return {
         "control_fd": control_fd,
         "memory_bytes": config.limits.memory_bytes,
+        "preload": list(config.preload),
         "rlimits": config.limits.rlimits,
         "workspace": bwrap.WORKSPACE if contained else config.workspace,
         "mounts": [mount.target for mount in mounts],

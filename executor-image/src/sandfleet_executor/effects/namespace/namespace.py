@@ -12,6 +12,7 @@ from typing import Any
 
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.files.mounts import Mount
+from sandfleet_executor.core.packages import preload
 from sandfleet_executor.effects.namespace.channel import FrameChannel, take_descriptor
 from sandfleet_executor.effects.namespace.children import Children, Exit, NamespaceError, Sample
 from sandfleet_executor.effects.namespace.launch import launch, plan
@@ -60,6 +61,8 @@ class Namespace:
         self._said_busy = False
         self._busy_timer = asyncio.get_running_loop().call_later(0, lambda: None)
         self._channel: FrameChannel
+        self._told: Callable[[Mapping[str, Any]], None] | None = None
+        self._first_seconds = START_SECONDS
         self.children = Children(self)
         self.hello: Hello
         # Pids of what waits to be needed, beside the spares.
@@ -75,8 +78,11 @@ class Namespace:
         *,
         counts_writes: bool = False,
         folders: Mapping[Mount, int] | None = None,
+        told: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> "Namespace":
-        """`folders` are the open folders of the mounts. Raises NamespaceError when the spawner does not answer."""
+        """`folders` are the open folders of the mounts. `told` hears what the spawner says of the modules that it loads
+        ahead, and {"event": "ended"}. Raises NamespaceError when the spawner does not answer.
+        """
         folders = folders or {}
         ours, theirs = socket.socketpair()
         try:
@@ -91,6 +97,9 @@ class Namespace:
         finally:
             theirs.close()
         self = cls(process)
+        self._told = told
+        # Until the first context is forked the spawner imports.
+        self._first_seconds = START_SECONDS + (preload.SECONDS if config.preload else 0)
         try:
             async with asyncio.timeout(START_SECONDS):
                 await self._greet(ours)
@@ -106,8 +115,7 @@ class Namespace:
 
     async def prepare(self, kind: str, control: int) -> int:
         """The pid (in the namespace) of a new child, which has the socket `control`. Raises NamespaceError."""
-        # The first context may find the spawner importing.
-        answer = await self._ask({"op": "prepare", "kind": kind}, (control,), START_SECONDS)
+        answer = await self._ask({"op": "prepare", "kind": kind}, (control,), self._first_seconds)
         if answer["event"] != "forked":
             raise NamespaceError(str(answer.get("message", "cannot start a process")))
         return int(answer["pid"])
@@ -120,9 +128,8 @@ class Namespace:
         """
         ours, theirs = socket.socketpair()
         try:
-            # Early in a session the spawner imports.
             request = {"op": "connect", "port": port, "seconds": seconds}
-            answer = await self._ask(request, (theirs.fileno(),), START_SECONDS)
+            answer = await self._ask(request, (theirs.fileno(),), self._first_seconds)
             return answer if answer["event"] != "connected" else connection(take_descriptor(ours))
         except (FrameError, OSError) as error:
             raise NamespaceError(f"cannot connect: {error}") from error
@@ -289,6 +296,9 @@ class Namespace:
                 for pid, (rss, processes, cpu, written) in header["trees"].items():
                     if on_sample := self._samples.get(int(pid)):
                         on_sample(Sample(int(rss), int(processes), float(cpu), int(written)))
+            case "preloading" | "preloaded":
+                if self._told:
+                    self._told(header)
             case _:
                 answer = self._answers.get(header["id"])
                 if answer and not answer.done():
@@ -312,6 +322,8 @@ class Namespace:
         if self.ended:
             return
         self.ended = True
+        if self._told:
+            self._told({"event": "ended"})
         self._channel.close()
         self.children.close()
         os.close(self.tmp_fd)

@@ -30,7 +30,7 @@ from sandfleet_executor.effects.executions.meter import Ledger, SessionServices
 from sandfleet_executor.effects.executions.registry import Executions
 from sandfleet_executor.effects.files.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.files.threads import FileThreads
-from sandfleet_executor.effects.namespace.keeper import NamespaceKeeper
+from sandfleet_executor.effects.namespace.keeper import Making, NamespaceKeeper
 from sandfleet_executor.effects.namespace.launch import session_environment, this_host
 from sandfleet_executor.effects.namespace.namespace import Namespace
 from sandfleet_executor.effects.services.manager import Services, ServiceSession
@@ -38,6 +38,7 @@ from sandfleet_executor.effects.session import disk
 from sandfleet_executor.effects.session.mounts import Mounts
 from sandfleet_executor.effects.session.notices import Notices
 from sandfleet_executor.effects.session.packages import Packages
+from sandfleet_executor.effects.session.preload import Preload
 
 # The memory that a copy of a context takes at least: under gVisor, where forks are dear, and elsewhere.
 LEAST_FORK_BYTES = FORK_BYTES if "gvisor" in os.uname().release else 4 << 20
@@ -85,14 +86,14 @@ class Session:
         now = time.monotonic()
         self.tenancy = Tenancy(Lease(now + config.lease if config.lease else None, config.idle_timeout), now)
         self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
-        self.namespaces = NamespaceKeeper(
-            self._config_now, cgroup, counts_writes=self.ledger.counts_writes, folders=self.mounts.open
-        )
+        self.preload = Preload(config.preload)
+        making = Making(self._config_now, self.mounts.open, self.preload.heard)
+        self.namespaces = NamespaceKeeper(making, cgroup, counts_writes=self.ledger.counts_writes)
         self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self.namespaces.unlinked)
         self.packages = Packages(config.packages, config.packages_timeout, self._install)
         # For the executor's own programs: they do not wait for packages.
         self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
-        self._notices = Notices(self.mounts.notices, self.packages.notices)
+        self._notices = Notices(self.mounts.notices, self.packages.notices, self.preload.notices)
         self._services = replace(self._own_programs, settled=self.packages.settled, notices=self._notices.take)
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
@@ -100,7 +101,7 @@ class Session:
         self.services = Services(served, parse.services(list(config.services), self.workdir))
 
     def _config_now(self) -> ExecutorConfig:
-        return replace(self.config, limits=self.limits)
+        return replace(self.config, limits=self.limits, preload=self.preload.status.wanted)
 
     def _context_services(self) -> ContextServices:
         return ContextServices(

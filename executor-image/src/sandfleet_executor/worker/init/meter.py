@@ -25,6 +25,8 @@ class Meter:
         self._tmp_directories: list[str] = options["tmp_directories"]
         # Whether the kernel tells what processes write to the workspace.
         self._counts_writes: bool = options["counts_writes"]
+        # Whether contexts share much more than the interpreter.
+        self._shares = bool(options["preload"])
         self._children = children
         self._send = send
         self._kill = kill
@@ -136,6 +138,8 @@ class Meter:
 
     def _measure(self) -> dict[str, Any]:
         processes = tree.scan()
+        if self._shares:
+            processes = tree.proportional(processes)
         own = processes.get(os.getpid())
         children = {pid: tree.measure(processes, pid) for pid in self._children}
         tmp = machine.tmp_used(self._tmp_directories)

@@ -20,6 +20,7 @@ Events:
   {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]]}  fd: /tmp, /
   {"event":"exited","pid","code","signal","memory":bool,"written"}
   {"event":"sample","trees":{pid:[rss, processes, cpu, written]}}
+  {"event":"preloading","module"} · {"event":"preloaded","module","problem"} (preload.py)
 """
 
 import contextlib
@@ -33,7 +34,7 @@ from typing import Any, NoReturn
 
 from .. import languages
 from ..base import frames, linux, tree
-from . import child, connect, meter, ports
+from . import child, connect, meter, ports, preload
 
 # A Python context's address space is limited to this much above the memory limit: a second line, for one huge
 # allocation.
@@ -63,6 +64,7 @@ class Spawner:
         self._written: dict[int, int] = {}
         self._poller = select.poll()
         self._connections = connect.Connections(self._poller, self._send)
+        self._preload = preload.Preload(options["preload"], int(options["memory_bytes"]) // 2, send=self._send)
         self._meter = meter.Meter(options, self._children, self._send, self._kill)
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
@@ -155,6 +157,10 @@ class Spawner:
             # Not at the start: the executor need not wait for IPython, and supervisors that are forked before stay
             # small.
             languages.preimport()
+            if self._preload.due:
+                self._preload.load()
+                # A module may have taken the place of the descriptor, too.
+                signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         try:
             pid = os.fork()
         except OSError as error:

@@ -37,6 +37,9 @@ def preimport() -> None:
     if _shells:
         return
     shell = Shell()
+    shell.become_singleton()
+    # Before modules that are loaded ahead may add theirs.
+    shell.adopt_callbacks()
     _warm_up(shell)
     _shells.append(shell)
     gc.collect()
@@ -49,6 +52,7 @@ def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
     code = EXIT_BROKEN
     try:
         preimport()
+        copies.seed_anew()
         ContextLoop(control, _shells[0], int(options.get("memory_bytes", 0))).serve()
         code = EXIT_CLOSED
     except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
@@ -94,7 +98,6 @@ class ContextLoop:
         self._history = History(shell, memory_bytes // 2)
         self._looks = looks.Looks(shell)
         shell.publish, shell.clear = self._publish, self._clear
-        shell.adopt_callbacks()
         os.register_at_fork(after_in_child=self._close_control)
         self._user.adopt()
         self._variables = variables.Variables(shell.user_ns)

@@ -190,6 +190,15 @@ def thaw(copy: Copy) -> None:
     linux.become_subreaper()
 
 
+def seed_anew() -> None:
+    """In a new context: of modules that were loaded ahead it has the state of random numbers, as all contexts do.
+
+    Python seeds its own generator in each fork.
+    """
+    if numpy := sys.modules.get("numpy.random"):
+        numpy.seed()
+
+
 def reseed(name: str) -> None:
     """Seeds random numbers from the name: other numbers than in sibling copies, and the same in each run."""
     digest = sha256(name.encode()).digest()

@@ -107,6 +107,11 @@ class Shell(InteractiveShell):
         self.display_formatter = Formatter(parent=self)
         self.configurables.append(self.display_formatter)
 
+    def become_singleton(self) -> None:
+        """Makes it what `get_ipython` finds."""
+        for each in type(self)._walk_mro():  # noqa: SLF001 how traitlets makes an instance the singleton
+            each._instance = self  # noqa: SLF001
+
     def adopt_callbacks(self) -> None:
         """Remembers what runs after a cell before any code has registered more."""
         self._own_callbacks = self._callbacks()

@@ -38,8 +38,7 @@ class UserProcess:
     def adopt(self) -> None:
         """Makes the process the user's: IPython's singleton, __main__, paths, hooks."""
         shell = self.shell
-        for each in type(shell)._walk_mro():  # noqa: SLF001 how traitlets makes an instance the singleton
-            each._instance = shell  # noqa: SLF001
+        shell.become_singleton()
         sys.modules["__main__"] = shell.user_module
         sys.argv = [""]
         # Byte code is matched by second and size: an edited module of the user's could be taken for its old version.

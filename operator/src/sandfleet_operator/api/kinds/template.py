@@ -158,6 +158,8 @@ class TemplateSpec:
     packages_timeout: Annotated[
         float, at("packagesTimeoutSeconds", whole), ToExecutor("packages_timeout", "packages")
     ] = float(DEFAULT_SECONDS)
+    # Modules of the image that each context has in memory from its start.
+    preload: Annotated[tuple[str, ...], at("preload"), ToExecutor("preload", "preload")] = ()
     egress: Annotated[Egress, at("egress")] = Egress()
     network_closure: Annotated[NetworkClosure, at("networkClosure")] = NetworkClosure.REPORTED
     contracts: Annotated[tuple[Contract, ...], at("contracts")] = (Contract.AUTONOMOUS,)

@@ -134,6 +134,7 @@ class LocalBackend:
             "isolation": template.isolation.name.lower(),
             "user_id": self._user_ids.of(sandbox.workspace_id) if self._user_ids is not None and separate else None,
             "limits": in_numbers(template.limits),
+            "preload": list(template.preload),
             # Of a session that goes on in another executor: there, what stands in a folder's place ends nothing.
             "mounts": dict(sandbox.claim.mounts) if sandbox.claim and sandbox.bound else {},
             "lease": None,

@@ -62,6 +62,8 @@ class Options:
     # Seconds that a session may stay suspended.
     suspend_timeout: float = 3600.0
     isolation: Isolation = Isolation.NAMESPACE
+    # Modules that are in the memory of each context from its start.
+    preload: tuple[str, ...] = ()
     host_command: Sequence[str] = HOST_COMMAND
 
 
@@ -111,7 +113,11 @@ async def _serve(directory: OwnerDir, options: Options) -> None:
 def _assemble(
     directory: OwnerDir, options: Options, user_ids: UserIds | None
 ) -> tuple[FleetDriver, Suspender, FileSigner, Template]:
-    template = Template(isolation=options.isolation, amount=Amount(sandboxes=1, memory=TEMPLATE_LIMITS.memory_bytes))
+    template = Template(
+        isolation=options.isolation,
+        preload=options.preload,
+        amount=Amount(sandboxes=1, memory=TEMPLATE_LIMITS.memory_bytes),
+    )
     templates = {template.name: template}
     pool = Pool(name=template.name, template=template, target_warm=min(options.pool_size, options.max_sandboxes))
     policy = FleetLimits(

@@ -10,6 +10,7 @@ from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.packages import check as check_packages
+from sandfleet_operator.api.kinds.preload import check as check_preload
 from sandfleet_operator.api.kinds.sandbox import SandboxSpec
 from sandfleet_operator.api.kinds.services import check as check_services
 from sandfleet_operator.api.kinds.template import (
@@ -184,6 +185,7 @@ def _check_template(template: TemplateSpec, settings: Settings) -> None:
         check_egress(template.egress)
         check_services(template.services)
         check_packages(template.packages, template.packages_timeout)
+        check_preload(template.preload)
         check_mounts(template.mounts)
         check_placement(template)
     except FleetError as error:

@@ -20,6 +20,13 @@ class Isolation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ISOLATION_NAMESPACE: _ClassVar[Isolation]
     ISOLATION_GVISOR: _ClassVar[Isolation]
 
+class PreloadState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PRELOAD_STATE_UNSPECIFIED: _ClassVar[PreloadState]
+    PRELOAD_STATE_WAITING: _ClassVar[PreloadState]
+    PRELOAD_STATE_LOADED: _ClassVar[PreloadState]
+    PRELOAD_STATE_FAILED: _ClassVar[PreloadState]
+
 class InstallState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     INSTALL_STATE_UNSPECIFIED: _ClassVar[InstallState]
@@ -38,6 +45,10 @@ ISOLATION_UNSPECIFIED: Isolation
 ISOLATION_NONE: Isolation
 ISOLATION_NAMESPACE: Isolation
 ISOLATION_GVISOR: Isolation
+PRELOAD_STATE_UNSPECIFIED: PreloadState
+PRELOAD_STATE_WAITING: PreloadState
+PRELOAD_STATE_LOADED: PreloadState
+PRELOAD_STATE_FAILED: PreloadState
 INSTALL_STATE_UNSPECIFIED: InstallState
 INSTALL_STATE_WAITING: InstallState
 INSTALL_STATE_INSTALLING: InstallState
@@ -149,7 +160,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeResponse(_message.Message):
-    __slots__ = ("sandbox_id", "sandbox_uid", "session_id", "isolation", "separations", "kernel", "languages", "python_version", "limits", "started", "lease_remaining", "executor_version", "packages", "mounts")
+    __slots__ = ("sandbox_id", "sandbox_uid", "session_id", "isolation", "separations", "kernel", "languages", "python_version", "limits", "started", "lease_remaining", "executor_version", "packages", "mounts", "preload")
     class MountsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +182,7 @@ class DescribeResponse(_message.Message):
     EXECUTOR_VERSION_FIELD_NUMBER: _ClassVar[int]
     PACKAGES_FIELD_NUMBER: _ClassVar[int]
     MOUNTS_FIELD_NUMBER: _ClassVar[int]
+    PRELOAD_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     sandbox_uid: str
     session_id: str
@@ -185,7 +197,18 @@ class DescribeResponse(_message.Message):
     executor_version: str
     packages: Installation
     mounts: _containers.ScalarMap[str, str]
-    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ..., packages: _Optional[_Union[Installation, _Mapping]] = ..., mounts: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    preload: _containers.RepeatedCompositeFieldContainer[PreloadedModule]
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., session_id: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, str]] = ..., separations: _Optional[_Iterable[str]] = ..., kernel: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., python_version: _Optional[str] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., executor_version: _Optional[str] = ..., packages: _Optional[_Union[Installation, _Mapping]] = ..., mounts: _Optional[_Mapping[str, str]] = ..., preload: _Optional[_Iterable[_Union[PreloadedModule, _Mapping]]] = ...) -> None: ...
+
+class PreloadedModule(_message.Message):
+    __slots__ = ("module", "state", "problem")
+    MODULE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    module: str
+    state: PreloadState
+    problem: str
+    def __init__(self, module: _Optional[str] = ..., state: _Optional[_Union[PreloadState, str]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class GetEnvironmentRequest(_message.Message):
     __slots__ = ()

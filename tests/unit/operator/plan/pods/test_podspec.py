@@ -96,6 +96,18 @@ def test_the_executor_accepts_its_configuration() -> None:
     assert (config.lease, config.limits.memory_bytes) == (60.0, 2 * GIB - 192 * MIB)
 
 
+def test_modules_to_preload_are_in_the_executor_s_configuration_where_the_template_names_some() -> None:
+    template = sandbox_template(an_object("SandboxTemplate", {"image": IMAGE, "preload": ["pandas", "a.b"]})).spec
+    assert ExecutorConfig.parse({**told(a_pod(wanted=wanted(template))), "sandbox_uid": "u1"}).preload == [
+        "pandas",
+        "a.b",
+    ]
+    assert "preload" not in told(a_pod())
+    refused = wanted(replace(template, preload=("a b",)))
+    assert isinstance(refused, Refusal)
+    assert "'a b' is no name of a module" in refused.message
+
+
 def test_a_template_without_a_longest_timeout_gives_an_executor_without_one() -> None:
     template = sandbox_template(
         an_object("SandboxTemplate", {"image": IMAGE, "executionLimits": {"maxTimeoutSeconds": 0}})
