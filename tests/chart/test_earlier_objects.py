@@ -64,6 +64,7 @@ NEWER = (
     "spec.topologySpreadConstraints",
     "spec.podAnnotations",
     "spec.mounts",
+    "spec.preload",
     "spec.inline.mounts",
 )
 
