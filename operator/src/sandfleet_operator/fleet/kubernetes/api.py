@@ -12,16 +12,17 @@ from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.api.kube import CODE_SANDBOX, Conflict, NotFound, Ref
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
-from sandfleet_operator.api.values import Claim, Sandbox, Template
+from sandfleet_operator.api.values import ASLEEP, Claim, Sandbox, Template
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.reviews import Caller, Reviews
 from sandfleet_operator.executors.contact import Credentials
 from sandfleet_operator.executors.tokens import CALLER_SCOPES
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
+from sandfleet_operator.fleet.driver import suspended
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
@@ -107,7 +108,7 @@ class KubernetesFleetApi:
         return replace(claim, max_wait=max(0.0, claim.max_wait - (loop.time() - began)))
 
     async def bound(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Bound:
-        self._kubernetes.note_session(sandbox)
+        self._check_awake(sandbox, self._kubernetes.note_session(sandbox))
         present = await self._kubernetes.fleet.get(sandbox.sandbox_id, reachable=False)
         message = self._session_message(present)
         access = self._session_access(caller, present)
@@ -120,7 +121,9 @@ class KubernetesFleetApi:
         await self._reviews.authorize(caller, "delete", namespace, name)
         self.check_serving("release")
         known = self._session(request.sandbox_id)
-        if known is not None:
+        if known is not None and known.state in ASLEEP and request.unless_suspended:
+            released = False
+        elif known is not None:
             released = await self._kubernetes.fleet.release(known.sandbox_id)
         else:
             # kubectl made it, or its claim is over.
@@ -135,14 +138,51 @@ class KubernetesFleetApi:
         except (NotFound, Conflict):
             return False
 
-    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:  # noqa: ARG002 - it is refused
-        raise ClaimReason.UNIMPLEMENTED.error("cannot suspend a sandbox of a cluster: this release does not do it yet")
+    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:
+        known = await self._claimed(caller, request.sandbox_id, doing="suspend")
+        seconds = convert.suspension_seconds(request)
+        if known.state not in ASLEEP:
+            self._check_volume(await self._kubernetes.fleet.get(known.sandbox_id, reachable=False), request.sandbox_id)
+        suspender = self._kubernetes.suspender
+        sandbox, kept = await suspender.suspend(known.sandbox_id, force=request.force, seconds=seconds)
+        return fleet_pb2.SuspendResponse(sandbox=self._session_message(sandbox), suspension=kept)
 
-    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:  # noqa: ARG002 - it is refused
-        raise ClaimReason.UNIMPLEMENTED.error("cannot resume a sandbox of a cluster: this release does not do it yet")
+    def _check_volume(self, sandbox: Sandbox, sandbox_id: str) -> None:
+        """Raises FleetError where the workspace is a directory of the pod."""
+        pod = self._kubernetes.pod_of(sandbox)
+        if pod is not None and not pod.workspace_claim:
+            why = f"the workspace of template {sandbox.template!r} is a directory of the pod, and ends with it"
+            how = "use a template without workspace.ephemeral, or copy the files out and release the sandbox"
+            raise ClaimReason.WORKSPACE_EPHEMERAL.error(f"cannot suspend {sandbox_id}: {why}; {how}", sandbox_id)
+
+    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:
+        known = await self._claimed(caller, request.sandbox_id, doing="resume")
+        return self._kubernetes.fleet.resume(known.sandbox_id, convert.max_wait(request, doing="resume"))
 
     async def resumed(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.ResumeResponse:
-        return fleet_pb2.ResumeResponse(bound=await self.bound(caller, sandbox))
+        bound = await self.bound(caller, sandbox)
+        back = await self._kubernetes.suspender.resumption(sandbox.sandbox_id)
+        return fleet_pb2.ResumeResponse(bound=bound, resumption=back)
+
+    async def _claimed(self, caller: Caller, sandbox_id: str, *, doing: str) -> Sandbox:
+        """The session of a claim, for a caller who may run code in it. Raises FleetError."""
+        namespace, name = feed.parse_id(sandbox_id, doing=doing)
+        await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
+        self.check_serving(doing)
+        known = self._session(sandbox_id)
+        if known is None:
+            # NOT_FOUND where it has ended.
+            await self._read(namespace, name)
+            why = (
+                f"cannot {doing} {sandbox_id}: the fleet has not claimed it; set spec.operatingMode of the CodeSandbox"
+            )
+            raise SuspendReason.NOT_CLAIMED.error(why, sandbox_id)
+        return known
+
+    def _check_awake(self, known: Sandbox, sandbox_id: str) -> None:
+        """Raises FleetError, with the id that the caller knows."""
+        if known.state in ASLEEP:
+            raise suspended(sandbox_id)
 
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:
         namespace, name = feed.parse_id(request.sandbox_id, doing="renew the lease")
@@ -156,6 +196,7 @@ class KubernetesFleetApi:
             # NOT_FOUND where it has ended.
             await self._read(namespace, name)
             raise _no_lease(request.sandbox_id)
+        self._check_awake(known, request.sandbox_id)
         sandbox = await self._kubernetes.fleet.renew(known.sandbox_id, lease)
         access = self._session_access(caller, sandbox)
         return fleet_pb2.RenewResponse(sandbox=self._session_message(sandbox), access=access)
@@ -169,6 +210,9 @@ class KubernetesFleetApi:
         known = self._session(request.sandbox_id)
         if known is not None:
             # Without the API server, so that it also works before the CodeSandbox is written.
+            if known.state in ASLEEP and not request.with_access:
+                return fleet_pb2.GetResponse(sandbox=self._session_message(known))
+            self._check_awake(known, request.sandbox_id)
             present = await self._kubernetes.fleet.get(known.sandbox_id, reachable=False)
             access = self._session_access(caller, present) if request.with_access else None
             return fleet_pb2.GetResponse(sandbox=self._session_message(present), access=access)
@@ -262,7 +306,9 @@ class KubernetesFleetApi:
         message = convert.sandbox_message(sandbox)
         message.sandbox_id = f"{namespace}/{object_of(sandbox.claim)}"
         message.sandbox_uid = pod.uid if pod else ""
-        message.workspace_id = pod.workspace_claim if pod else volume_of_workspace(sandbox.claim.workspace_id)
+        written = None if pod else self._kubernetes.object_of(message.sandbox_id)
+        kept = written.status.workspace_claim if written else volume_of_workspace(sandbox.claim.workspace_id)
+        message.workspace_id = pod.workspace_claim if pod else kept
         message.pool = "" if pool.startswith(COLD) else pool
         if (known := self._kubernetes.egresses.of(message.sandbox_id)) is not None:
             message.egress.MergeFrom(feed.egress_message(known))

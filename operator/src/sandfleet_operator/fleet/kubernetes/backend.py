@@ -300,9 +300,14 @@ class KubernetesBackend:
     async def suspend(self, sandbox: Sandbox) -> None:
         """The operator ends the pod of a CodeSandbox that is suspended."""
         await self.modes.suspend(sandbox)
-        if sandbox.sandbox_uid not in self._runs:
-            # No pod of it is known, so none will be seen to end.
+        if not self.has_pod(sandbox):
+            # None will be seen to end.
             self._events.put_nowait(Exited(sandbox.sandbox_uid, Exit(code=0)))
+
+    def has_pod(self, sandbox: Sandbox) -> bool:
+        """Whether its incarnation is there, as far as the watches show."""
+        namespace, _, name = sandbox.sandbox_uid.partition("/")
+        return self._store.get(Ref(POD, namespace, name)) is not None
 
     async def resume(self, sandbox: Sandbox) -> None:
         """The operator starts the pod, and its status says when it is Ready."""
