@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason, ServiceReason
+from sandfleet_operator.api.conditions import ConditionType, GrantReason, PoolReason, Reason, ServiceReason
 from sandfleet_operator.api.reasons import CallReason, ClaimReason, EndReason, GatewayReason, QueueReason, SuspendReason
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -176,8 +176,9 @@ def crds_page() -> str:
 
 def conditions_page() -> str:
     types = [(f"`{one.value}`", one.meaning) for one in ConditionType]
-    reasons, of_pools, of_services = (
-        [(f"`{one.value}`", one.meaning, one.remedy) for one in words] for words in (Reason, PoolReason, ServiceReason)
+    reasons, of_pools, of_queues, of_services = (
+        [(f"`{one.value}`", one.meaning, one.remedy) for one in words]
+        for words in (Reason, PoolReason, GrantReason, ServiceReason)
     )
     lines = [
         "# Conditions and reasons",
@@ -207,6 +208,12 @@ def conditions_page() -> str:
         "target number of warm sandboxes. [howto/runbook.md](../howto/runbook.md) says how to examine each reason.",
         "",
         *table(("reason", "what it means", "what to do"), of_pools),
+        "## Queues",
+        "",
+        "`kubectl get sbq` shows the reason of a queue's only condition, `Active`, which is `True` while the queue admits what",
+        "its quota permits.",
+        "",
+        *table(("reason", "what it means", "what to do"), of_queues),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -246,7 +253,7 @@ def reasons_page() -> str:
         "## Why the gateway refuses or ends a connection",
         "",
         "It also repeats the fleet's reasons above, and says `ExecutorUnreachable` itself",
-        "([adr/0028](../adr/0028-connections-through-a-gateway.md)).",
+        "([howto/laptop.md](../howto/laptop.md)).",
         "",
         *of_gateway,
         "## Why a claim waits",

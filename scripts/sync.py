@@ -41,7 +41,18 @@ MODULES = {
 }
 HOME = {name: module for module, (_, names) in MODULES.items() for name in names}
 # Calls of the async classes among themselves, with protobuf in them.
-INTERNAL = {"access", "relay", "renew", "open_claim", "open_resumed", "list_within", "get_within", "spans", "begin"}
+INTERNAL = {
+    "access",
+    "begin",
+    "check_gateway",
+    "get_within",
+    "list_within",
+    "open_claim",
+    "open_resumed",
+    "relay",
+    "renew",
+    "spans",
+}
 CALLBACKS = {"OnText", "OnResult", "OnProgress", "OnQueued"}
 # Classes whose objects are passed to calls, with the attribute that has the async object.
 UNWRAPPED = {"AsyncFleet": "as_async"}

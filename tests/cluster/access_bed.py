@@ -29,8 +29,12 @@ IMAGES = ["localhost/sandfleet-executor:*"]
 LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
 RULES = [
     {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "verbs": [*READS, *WRITES]},
-    {"apiGroups": ["sandfleet.io"], "resources": ["sandboxtemplates", "sandboxpools"], "verbs": READS},
-    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/status", "sandboxpools/status"], "verbs": ["patch"]},
+    {"apiGroups": ["sandfleet.io"], "resources": ["sandboxtemplates", "sandboxpools", "sandboxqueues"], "verbs": READS},
+    {
+        "apiGroups": ["sandfleet.io"],
+        "resources": ["codesandboxes/status", "sandboxpools/status", "sandboxqueues/status"],
+        "verbs": ["patch"],
+    },
     {"apiGroups": [""], "resources": ["pods"], "verbs": [*READS, *WRITES]},
     {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "create", "patch"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},

@@ -51,10 +51,19 @@ class Bed:
             "apply", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         )
 
-    def pod_of(self, component: str) -> dict:
-        labels = f"app.kubernetes.io/component={component},app.kubernetes.io/instance={self.release.name}"
-        said = self.cluster.kubectl("get", "pods", "-n", self.release.namespace, "-l", labels, "-o", "json")
-        return json.loads(said)["items"][0]
+    def gateway(self) -> dict:
+        """Its pod, once it is ready."""
+        labels = f"app.kubernetes.io/component=gateway,app.kubernetes.io/instance={self.release.name}"
+        found: list[dict] = []
+
+        def ready() -> bool:
+            said = self.cluster.kubectl("get", "pods", "-n", self.release.namespace, "-l", labels, "-o", "json")
+            live = [one for one in json.loads(said)["items"] if "deletionTimestamp" not in one["metadata"]]
+            found[:] = [one for one in live if has_condition(one, "Ready")]
+            return bool(found)
+
+        self.cluster.api.wait("the gateway", ready, 60)
+        return found[0]
 
     def ready(self) -> None:
         api = self.cluster.api
@@ -175,7 +184,7 @@ async def test_the_gateway_may_be_replaced_in_the_middle(bed: Bed, outside: None
         running = asyncio.ensure_future(one.run_code(code, on_stdout=heard.append))
         while not heard:
             await asyncio.sleep(0.1)
-        name = bed.pod_of("gateway")["metadata"]["name"]
+        name = (await asyncio.to_thread(bed.gateway))["metadata"]["name"]
         await asyncio.to_thread(bed.cluster.kubectl, "delete", "pod", name, "-n", bed.release.namespace, "--wait=false")
         execution = await running
         assert execution.outcome == "ok"
@@ -184,11 +193,13 @@ async def test_the_gateway_may_be_replaced_in_the_middle(bed: Bed, outside: None
 
 def test_no_pod_reaches_the_gateways_port(bed: Bed, new_namespace) -> None:
     """Control: the pod itself does, by its loopback, and others its health."""
-    pod = bed.pod_of("gateway")
+    pod = bed.gateway()
     address, namespace = pod["status"]["podIP"], new_namespace()
-    prober = bed.cluster.run_pod(probe_pod(namespace, "prober", ["serve", str(CONTROL_PORT)]))
-    seen = Probe(prober["status"]["podIP"]).dial([f"tcp:{address}:8444", f"tcp:{address}:8081"])
-    assert seen == {f"tcp:{address}:8444": False, f"tcp:{address}:8081": True}
+    probe = Probe(bed.cluster.run_pod(probe_pod(namespace, "prober", ["serve", str(CONTROL_PORT)]))["status"]["podIP"])
+    health, tunnels = f"tcp:{address}:8081", f"tcp:{address}:8444"
+    # The network learns of a new pod a moment later.
+    bed.cluster.api.wait("the way to the gateway's pod", lambda: probe.dial([health])[health], 30)
+    assert probe.dial([tunnels, health]) == {tunnels: False, health: True}
 
 
 async def test_a_right_that_is_taken_ends_an_open_connection(bed: Bed, outside: None) -> None:

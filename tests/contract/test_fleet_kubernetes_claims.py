@@ -355,3 +355,49 @@ async def test_of_a_sandbox_that_no_claim_serves_nothing_is_said(world):
     allow(world, "team/one", "get")
     found = await world.stub.Get(fleet_pb2.GetRequest(sandbox_id="team/one"), metadata=ALICE)
     assert not found.sandbox.HasField("egress")
+
+
+# Which queues the namespace has, what the claim names, what the caller may do → the refusal; nothing: it is bound.
+CLASSES = [{"name": "high", "restricted": True}, {"name": "low"}]
+USE, PRIORITIZE = ("queue claim", "team", "default"), ("queue prioritize", "team", "default")
+QUEUED = {
+    "without a queue no review": ((), {}, [], ("", "")),
+    "the default queue without the right": (("default",), {}, [], ("PERMISSION_DENIED", "alice may not claim sandboxqueues.sandfleet.io default in namespace team")),
+    "the default queue": (("default",), {}, [USE], ("", "")),
+    "another queue": (("default", "other"), {"queue": "other"}, [USE], ("PERMISSION_DENIED", "may not claim sandboxqueues.sandfleet.io other")),
+    "a free class": (("default",), {"priority": "low"}, [USE], ("", "")),
+    "a restricted class": (("default",), {"priority": "high"}, [USE], ("PERMISSION_DENIED", "cannot claim: priority class 'high' of queue team/default is restricted")),
+    "a restricted class by right": (("default",), {"priority": "high"}, [USE, PRIORITIZE], ("", "")),
+    "a queue that is not there": ((), {"queue": "default"}, [USE], ("NOT_FOUND", "there is no queue 'team/default'")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUEUED)
+async def test_who_may_claim_in_a_queue_and_with_a_restricted_class(world, name):
+    queues, asked, rights, (code, said) = QUEUED[name]
+    for queue in queues:
+        spec = {"nominalQuota": {"sandboxes": 2}, "priorityClasses": CLASSES}
+        meta = {"namespace": "team", "name": queue}
+        await world.cluster.add({"apiVersion": "sandfleet.io/v1alpha1", "kind": "SandboxQueue", "metadata": meta, "spec": spec})  # fmt: skip
+    await world.cluster.until(lambda: len(world.running.scheduler.queues.names) == len(queues))
+    world.kube.allowed |= {("alice", *right) for right in rights}
+    if code:
+        found = await refusal(world.stub.Claim(request(**asked), metadata=ALICE, timeout=10))
+        assert (found[0], said in found[1]) == (code, True), found
+    else:
+        assert (await claimed(world, request(**asked))).sandbox.pool == "fast"
+    on_queues = [one for one in world.kube.reviews if "sandboxqueues" in str(one)]
+    assert bool(on_queues) == bool(queues or asked)
+
+
+async def test_the_object_of_a_claim_names_its_queue_and_class(world):
+    meta = {"namespace": "team", "name": "default"}
+    spec = {"nominalQuota": {"sandboxes": 2}, "priorityClasses": [{"name": "low"}]}
+    await world.cluster.add({"apiVersion": "sandfleet.io/v1alpha1", "kind": "SandboxQueue", "metadata": meta, "spec": spec})  # fmt: skip
+    await world.cluster.until(lambda: world.running.scheduler.queues.names)
+    world.kube.allowed |= {("alice", *USE)}
+    bound = await claimed(world, request(priority="low"))
+    await world.cluster.until(world.cluster.objects)
+    (made,) = world.cluster.objects()
+    assert bound.sandbox.sandbox_id == f"team/{made['metadata']['name']}"
+    assert (made["spec"]["queueRef"], made["spec"]["priorityClass"]) == ({"name": "default"}, "low")

@@ -7,13 +7,24 @@ from sandfleet_operator.api.times import time_text
 from transition.workspace_scenarios import CLAIM, SANDBOX, begin
 from transition.world import NAME, NAMESPACE, World
 
+# More than any template asks for.
+AMOUNT = {"cpu": "100", "memory": "1Ti"}
+
 
 async def make_queue(world: World, name: str = "default") -> None:
     await world.make(SANDBOX_QUEUE, name, spec={"nominalQuota": {"sandboxes": 1}})
 
 
 async def decide(world: World, state: str, name: str = NAME, queue: str = "default", **why: Any) -> None:
-    said = {"queue": queue, "state": state, "time": time_text(world.clock()), "reason": None, "message": None, **why}
+    said = {
+        "queue": queue,
+        "state": state,
+        "time": time_text(world.clock()),
+        **AMOUNT,
+        "reason": None,
+        "message": None,
+        **why,
+    }
     await world.user.merge(Ref(CODE_SANDBOX, NAMESPACE, name), {"status": {"admission": said}}, "status")
 
 

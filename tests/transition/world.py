@@ -283,7 +283,8 @@ def _timeless(obj: Json) -> Json:
 def _plain(value: Any) -> Any:
     """The object without times, addresses and counters of the operator's restarts."""
     # What binds names a pod that may be gone, by its UID.
-    dropped = {"lastTransitionTime", "time", "fencing", "address", "podIP", "binding", names.BOUND_POD, names.CLAIM}
+    times = {"lastTransitionTime", "time", "observedAdmissionTime"}
+    dropped = {*times, "fencing", "address", "podIP", "binding", names.BOUND_POD, names.CLAIM}
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items() if name not in dropped}
     if isinstance(value, list):

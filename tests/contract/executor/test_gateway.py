@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 import time
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 import pytest_asyncio
 from contract.executor.harness import until
 from contract.executor.plane import Plane, isolation, whom
-from sandfleet._fleets import cluster, relay
+from sandfleet._fleets import cluster, port_forward, relay
 from sandfleet._fleets.cluster import Place
 from sandfleet._fleets.fleet import AsyncFleet
+from sandfleet.cli import main
 from sandfleet.errors import AccessDenied, LimitReached, UnavailableError
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet_operator.cluster import reviews
@@ -204,6 +206,45 @@ async def test_the_gateway_is_used_only_where_the_executors_address_does_not_ans
         assert (await sandbox.run_code("1 + 1")).text == "2"
         assert len(bed.tunnels) == (0 if reachable else 1)
         await sandbox.close()
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "gateway", "said"),
+    [
+        (True, True, ["kubectl port-forward to pod/fleet-0", "kubectl port-forward\n", "team/one answers through"]),
+        (False, True, ["answers at 127", "whose own address does not answer", "team/one answers at 127"]),
+        (False, False, ["answers at 127", "none is used", "team/one answers at 127"]),
+    ],
+)
+async def test_the_doctor_says_which_way_is_used(bed, executor, monkeypatch, capsys, forwarded, gateway, said):
+    bed.world.kube.allowed.add(("alice", "list", "team", ""))
+    where = place(bed, forwarded=forwarded, **({} if gateway else {"gateway": None}))
+    monkeypatch.setattr(cluster, "find", lambda _: where)
+    monkeypatch.setattr(port_forward, "target_of", lambda _: "pod/fleet-0")
+    assert await asyncio.to_thread(main, ["doctor", "--cluster", "--sandbox", "team/one"]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[:2] for line in shown.splitlines()] == [
+        ["ok", "fleet"],
+        ["ok", "account"],
+        ["ok", "gateway"],
+        ["ok", "sandbox"],
+    ]
+    assert all(one in shown for one in said), shown
+
+
+async def test_the_doctor_stops_at_what_does_not_answer(bed, executor, monkeypatch, capsys):
+    monkeypatch.setattr(cluster, "find", lambda _: place(bed))
+    assert await asyncio.to_thread(main, ["doctor", "--cluster", "-n", "team"]) == 3
+    assert "MISSING account              cannot list sandboxes: alice may not list" in capsys.readouterr().out
+    bed.world.kube.allowed.add(("alice", "list", "team", ""))
+    await bed.server.stop(0)
+    assert await asyncio.to_thread(main, ["doctor", "--cluster", "-n", "team", "--json"]) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert [(one["name"], one["ok"]) for one in said["checks"]] == [
+        ("fleet", True),
+        ("account", True),
+        ("gateway", False),
+    ]
 
 
 async def test_the_client_knows_the_gateways_name():

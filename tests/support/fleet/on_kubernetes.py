@@ -39,8 +39,10 @@ class Kube(MemoryKube):
             assert spec["audiences"] == ["sandfleet"]
             return self.tokens.get(spec["token"], {"authenticated": False, "error": "invalid bearer token"})
         asked = spec["resourceAttributes"]
-        assert (asked["group"], asked["resource"]) == ("sandfleet.io", "codesandboxes")
-        what = "/".join(part for part in (asked["verb"], asked.get("subresource")) if part)
+        assert asked["group"] == "sandfleet.io"
+        assert asked["resource"] in {"codesandboxes", "sandboxqueues"}
+        kind = "queue " if asked["resource"] == "sandboxqueues" else ""
+        what = kind + "/".join(part for part in (asked["verb"], asked.get("subresource")) if part)
         who = (spec["user"], what, asked.get("namespace", ""), asked.get("name", ""))
         return {"allowed": who in self.allowed}
 

@@ -38,7 +38,16 @@ class Surroundings(Protocol):
 
     def fault(self, process: "Process", write: Write) -> Before | After | None: ...
     def went_wrong(self, what: str) -> None: ...
-    async def authorize(self, caller: Caller, verb: str, namespace: str, name: str, subresource: str = "") -> None: ...
+    async def authorize(
+        self,
+        caller: Caller,
+        verb: str,
+        namespace: str,
+        name: str,
+        subresource: str = "",
+        *,
+        kind: kube.Kind = kube.CODE_SANDBOX,
+    ) -> None: ...
 
 
 class GoneError(Exception):

@@ -26,7 +26,7 @@ from transition.builders import (
 
 TEAM = frozenset({"team"})
 DEFAULT = frozenset({"team", "default"})
-ADMITTED = AdmissionStatus(queue="team", state=AdmissionState.ADMITTED, time=NOW)
+ADMITTED = AdmissionStatus(queue="team", state=AdmissionState.ADMITTED, time=NOW, cpu="100", memory="1Ti")
 PENDING = AdmissionStatus(queue="team", time=NOW, message="1 more sandbox of quota, or 40 s")
 
 

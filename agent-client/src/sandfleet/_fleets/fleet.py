@@ -228,6 +228,10 @@ class AsyncFleet:
         """Return the way to a sandbox's executor if its own address cannot be reached from here."""
         return self._relays.to(sandbox_id, access)
 
+    async def check_gateway(self) -> None:
+        """Ask the gateway, and the fleet behind it. Raises SandfleetError unless both answer."""
+        await self._relays.check()
+
     async def renew(self, sandbox_id: str, lease: float | None) -> tuple[api.fleet.Sandbox, api.fleet.Access]:
         """Renew the lease for so many seconds (None: as at the claim), and get a new token. Raises SandboxEnded."""
         request = api.fleet.RenewRequest(sandbox_id=sandbox_id, lease=convert.seconds(lease))

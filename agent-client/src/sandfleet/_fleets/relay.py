@@ -21,7 +21,7 @@ from sandfleet._wire import api
 from sandfleet._wire.channel import open_channel
 from sandfleet._wire.pipe import Listener, Pipe, connect
 from sandfleet._wire.status import detail, to_fleet_error
-from sandfleet.errors import SandfleetError, UnavailableError
+from sandfleet.errors import InvalidArgument, SandfleetError, UnavailableError
 
 if TYPE_CHECKING:
     from sandfleet._fleets.connection import FleetConnection
@@ -88,6 +88,12 @@ class Relays:
                 reason="GatewaySilent",
                 retryable=True,
             ) from error
+
+    async def check(self) -> None:
+        """Raise SandfleetError unless the gateway answers, and the fleet behind it."""
+        with suppress(InvalidArgument):
+            # No sandbox has this id: the fleet refuses it, which is an answer.
+            await self.open("-")
 
     async def token(self) -> str:
         """Return the caller's token of now. Raises UnavailableError."""

@@ -81,6 +81,11 @@ class Connection:
         self.channel = open_channel(relay.address if relay else access.address, ca=access.ca_pem, name=uid)
 
     @property
+    def is_relayed(self) -> bool:
+        """Whether it leads another way than to the executor's own address."""
+        return self._relay is not None
+
+    @property
     def refusal(self) -> SandfleetError | None:
         """Why the way to the executor is closed, if it is known."""
         return self._relay.refusal if self._relay else None
@@ -170,6 +175,11 @@ class Link:
     def uid(self) -> str:
         """The uid of the executor's current incarnation."""
         return self._connection.uid
+
+    @property
+    def is_relayed(self) -> bool:
+        """Whether another way than the executor's own address is used."""
+        return self._connection.is_relayed
 
     @property
     def state(self) -> str:

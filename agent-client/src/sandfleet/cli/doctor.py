@@ -1,4 +1,4 @@
-"""`sandfleet doctor`: what isolation is available on this machine, and why."""
+"""`sandfleet doctor`: what isolation is available on this machine, or how a cluster is reached, and why."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from sandfleet.cli import FAILED, OK
+from sandfleet.cli.checks import Check, show
 from sandfleet.values.sandbox import Isolation
 
 _PROBE_TIMEOUT = 20.0
@@ -31,31 +33,25 @@ _NAMESPACE = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of one check. `needed` checks decide whether sandboxes can run in a namespace."""
-
-    name: str
-    ok: bool
-    detail: str
-    needed: bool = False
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--cluster", action="store_true", help="check the way to a cluster's fleet instead")
+    parser.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandboxes, with --cluster")
+    parser.add_argument("--sandbox", metavar="ID", help="also the way to this sandbox (NAMESPACE/NAME), with --cluster")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the checks and report; return 0 if sandboxes can be isolated on this machine, else 1."""
+    """Run the checks and report; return 0 if sandboxes can be isolated on this machine, or be reached, else 1."""
+    if options.cluster:
+        return int(import_module("sandfleet.cli.fleets.way").run(options))
     checks = examine()
     level = verdict(checks)
     if options.json:
         ready = level is not Isolation.NONE
         print(json.dumps({"isolation": level, "ok": ready, "checks": [asdict(check) for check in checks]}))
     else:
-        for check in checks:
-            print(f"{_mark(check)} {check.name:<20} {check.detail}")
+        show(checks)
         print(f"\n{_VERDICTS[level]}")
     return FAILED if level is Isolation.NONE else OK
 
@@ -166,11 +162,3 @@ def _try(command: list[str]) -> tuple[bool, str]:
         return False, str(error)
     said = (done.stdout or done.stderr).strip().rpartition("\n")[2]
     return done.returncode == 0, said or f"exit code {done.returncode}"
-
-
-def _mark(check: Check) -> str:
-    word = "ok" if check.ok else "MISSING" if check.needed else "no"
-    if not sys.stdout.isatty() or "NO_COLOR" in os.environ:
-        return f"{word:<7}"
-    colour = 32 if check.ok else 31 if check.needed else 33
-    return f"\033[{colour}m{word:<7}\033[0m"

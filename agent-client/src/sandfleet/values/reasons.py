@@ -36,7 +36,7 @@ class ClaimReason(StrEnum):
     TOKEN_INVALID = "TokenInvalid"
     """The API server does not accept the token."""
     FORBIDDEN = "Forbidden"
-    """RBAC does not allow the caller this verb on CodeSandboxes."""
+    """RBAC does not allow the caller this verb on CodeSandboxes, or on the SandboxQueue."""
     REVIEW_FAILED = "ReviewFailed"
     """The API server could not say who calls, or what the caller may do."""
     POOL_NOT_FOUND = "PoolNotFound"

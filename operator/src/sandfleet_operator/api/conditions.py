@@ -1,4 +1,6 @@
-"""The conditions of a CodeSandbox and a SandboxPool, and their reasons. docs/reference/conditions.md is made from this.
+"""The conditions of CodeSandboxes, SandboxPools and SandboxQueues, and their reasons.
+
+docs/reference/conditions.md is made from this.
 
 While Ready is not True, it repeats the reason of the condition that prevents it: one column of `kubectl get csb` then
 says what is wrong.
@@ -144,6 +146,37 @@ class PoolReason(Word):
     )
 
 
+class GrantReason(Word):
+    """Reasons of a SandboxQueue's condition Active. It is True while the queue admits what its quota permits."""
+
+    ADMITTING = "Admitting", "Claims that come are admitted at once.", "No action is needed."
+    QUOTA_REACHED = (
+        "QuotaReached",
+        "The queue uses all of its quota and of its borrowing limit, and claims wait.",
+        "Wait, release sandboxes, or raise nominalQuota or borrowingLimit. `kubectl get csb -n TEAM` shows what runs.",
+    )
+    COHORT_EXHAUSTED = (
+        "CohortExhausted",
+        "The cohort has nothing left to lend, and claims wait.",
+        "Wait: borrowed quota returns as sandboxes end. If it lasts, raise a quota of the cohort, or lower the borrowingLimit of those that borrow.",
+    )
+    HELD = (
+        "Held",
+        "stopPolicy is Hold: claims wait, and what is admitted goes on.",
+        "Set stopPolicy to None to admit again.",
+    )
+    DRAINING = (
+        "Draining",
+        "stopPolicy is HoldAndDrain: claims wait, and what is admitted ends.",
+        "Set stopPolicy to None to admit again.",
+    )
+    UNREADABLE = (
+        "Unreadable",
+        "The fleet cannot read the queue: a newer release or a person wrote it. The message names the field. The queue admits nothing; what is admitted goes on.",
+        "Upgrade the fleet to the release that wrote the queue, or correct the field.",
+    )
+
+
 class ServiceReason(Word):
     """Reasons of the Events about a sandbox's declared services."""
 
@@ -255,6 +288,36 @@ class Reason(Word):
         "WaitingForAdmission",
         "The sandbox waits in its queue and gets no pod before the fleet has admitted it. The message is the fleet's.",
         "Wait, or delete sandboxes of the queue. `kubectl get sbq` shows how full the queue is. If the message does not change, check that the fleet runs and has a leader.",
+    )
+    QUOTA_REACHED = (
+        "QuotaReached",
+        "The queue uses all of its quota and of its borrowing limit; the message has the numbers.",
+        "Wait until a sandbox of the queue ends, delete or suspend one, or have the quota raised.",
+    )
+    COHORT_EXHAUSTED = (
+        "CohortExhausted",
+        "The queue's cohort has nothing left that the queue could use: other queues use it.",
+        "Wait. Quota that others have borrowed returns to its owner as their sandboxes end.",
+    )
+    QUOTA_TOO_SMALL = (
+        "QuotaTooSmall",
+        "The sandbox requests more than its queue may ever use.",
+        "Use a template with lower requests or lower resources.limits, or have the quota raised.",
+    )
+    QUEUE_HELD = (
+        "QueueHeld",
+        "The queue admits nothing now: its stopPolicy says so, or the fleet cannot read the queue.",
+        "Wait, or ask the platform team. `kubectl describe sbq NAME` has the reason.",
+    )
+    QUEUE_DRAINED = (
+        "QueueDrained",
+        "The queue's stopPolicy is HoldAndDrain: the pod ends and the workspace is kept.",
+        "Wait until the platform team sets stopPolicy to None. The sandbox then gets a new pod on the same workspace.",
+    )
+    PRIORITY_NOT_FOUND = (
+        "PriorityNotFound",
+        "The queue has no priority class with the name in spec.priorityClass.",
+        "Create the sandbox again with one of the queue's priorityClasses, or have the class added to the queue.",
     )
     QUEUE_NOT_FOUND = (
         "QueueNotFound",

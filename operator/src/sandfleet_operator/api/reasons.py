@@ -124,7 +124,7 @@ class ClaimReason(CallReason):
     FORBIDDEN = (
         "Forbidden",
         Code.PERMISSION_DENIED,
-        "RBAC does not allow the caller this verb on CodeSandboxes.",
+        "RBAC does not allow the caller this verb on CodeSandboxes, or on the SandboxQueue.",
         "Bind a role that allows it; the message names verb, resource and namespace.",
     )
     REVIEW_FAILED = (

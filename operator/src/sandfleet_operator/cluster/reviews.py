@@ -77,12 +77,14 @@ class Reviews:
             raise _unknown(f"its token is not for the audience {AUDIENCE}")
         return _caller(status.get("user") or {})
 
-    async def authorize(self, caller: Caller, verb: str, namespace: str, name: str, subresource: str = "") -> None:
-        """Checks a verb on CodeSandboxes or a subresource. Raises FleetError unless the caller may use it.
+    async def authorize(
+        self, caller: Caller, verb: str, namespace: str, name: str, subresource: str = "", *, kind: Kind = CODE_SANDBOX
+    ) -> None:
+        """Checks a verb on a kind or a subresource of it. Raises FleetError unless the caller may use it.
 
         Without a name it asks for all of the namespace, without a namespace for all namespaces.
         """
-        attributes = {"group": CODE_SANDBOX.group, "resource": CODE_SANDBOX.plural, "verb": verb}
+        attributes = {"group": kind.group, "resource": kind.plural, "verb": verb}
         attributes |= {
             key: value
             for key, value in (("namespace", namespace), ("name", name), ("subresource", subresource))
@@ -102,9 +104,8 @@ class Reviews:
         status = (await self._ask(_review_of(ACCESS_REVIEW, spec))).get("status", {})
         if status.get("allowed") is not True or status.get("denied"):
             where = f"in namespace {namespace}" if namespace else "in all namespaces"
-            kind = f"{CODE_SANDBOX.plural}{f'/{subresource}' if subresource else ''}.{CODE_SANDBOX.group}"
-            what = f"{verb} {kind}{f' {name}' if name else ''} {where}"
-            why = f"{caller.username} may not {what}; a RoleBinding can allow it"
+            what = f"{kind.plural}{f'/{subresource}' if subresource else ''}.{kind.group}{f' {name}' if name else ''}"
+            why = f"{caller.username} may not {verb} {what} {where}; a RoleBinding can allow it"
             raise ClaimReason.FORBIDDEN.error(f"cannot {verb} sandboxes: {why}")
         self._allowed[asked] = now + ALLOWED
         while len(self._allowed) > MAX_REMEMBERED:

@@ -55,9 +55,9 @@ class Store:
         meta = obj["metadata"]
         place = self._objects.setdefault(kind, {}).setdefault(meta.get("namespace", ""), {})
         known = place.get(meta["name"])
-        if known is not None and _version(known) >= _version(obj):
+        if known is not None and version_of(known) >= version_of(obj):
             return False
-        if self._buried.get(meta.get("uid", ""), -1) >= _version(obj):
+        if self._buried.get(meta.get("uid", ""), -1) >= version_of(obj):
             return False
         slim = {name: value for name, value in meta.items() if name not in DROPPED}
         place[meta["name"]] = {**obj, "metadata": slim}
@@ -80,7 +80,7 @@ class Store:
         """
         meta = obj["metadata"]
         uid = meta.get("uid", "")
-        self._buried[uid] = sys.maxsize if for_good else max(_version(obj), self._buried.get(uid, 0))
+        self._buried[uid] = sys.maxsize if for_good else max(version_of(obj), self._buried.get(uid, 0))
         while len(self._buried) > MAX_BURIED:
             self._buried.popitem(last=False)
         places = self._objects.get(kind, {})
@@ -105,14 +105,14 @@ class Store:
             obj
             for obj in self.all(kind, namespace)
             if (obj["metadata"].get("namespace", ""), obj["metadata"]["name"]) not in seen
-            and _version(obj) <= int(version or 0)
+            and version_of(obj) <= int(version or 0)
         ]
         for obj in gone:
             self.remove(kind, obj)
         return gone + [obj for obj in objects if self.put(kind, obj)]
 
 
-def _version(obj: Json) -> int:
+def version_of(obj: Json) -> int:
     """The resource version as a number. Kubernetes guarantees since 1.35 that it grows; it grew before, too."""
     text = obj["metadata"].get("resourceVersion", "")
     return int(text) if text.isdecimal() else 0

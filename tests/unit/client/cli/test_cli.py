@@ -14,7 +14,7 @@ from sandfleet import Sandbox
 from sandfleet._fleets import embedded
 from sandfleet._sync import portal
 from sandfleet.cli import doctor, main, sentence, table
-from sandfleet.cli.doctor import Check
+from sandfleet.cli.checks import Check
 from sandfleet.cli.sandboxes import program
 from sandfleet.testing import Breaks, Event, FakeFleet, finished, output, result
 from sandfleet.values.sandbox import Isolation

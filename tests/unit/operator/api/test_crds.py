@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from sandfleet_api.executor.v1 import service_pb2
-from sandfleet_operator.api.conditions import ConditionType, PoolReason, Reason, ServiceReason
+from sandfleet_operator.api.conditions import ConditionType, GrantReason, PoolReason, Reason, ServiceReason
 from sandfleet_operator.api.kinds.pool import PoolStatus, pool_status_json
-from sandfleet_operator.api.kinds.queue import Preemption, StopPolicy
+from sandfleet_operator.api.kinds.queue import Preemption, QueueStatus, StopPolicy
 from sandfleet_operator.api.kinds.sandbox import AdmissionState, OperatingMode, ServiceState
 from sandfleet_operator.api.kinds.template import Contract, Retention
 from sandfleet_operator.api.limits import BOUNDS, Limits
 from sandfleet_operator.api.selectors import parse_selector
-from sandfleet_operator.api.table import table
+from sandfleet_operator.api.table import encode, table
 from sandfleet_operator.executors.service_list import MAX_PORTS, STATES
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import warm_selector
@@ -142,6 +142,14 @@ def test_the_status_of_a_pool_has_the_fields_of_its_schema(status: PoolStatus):
     assert written["hitRate"] in {None, 0.988}
 
 
+@pytest.mark.parametrize("status", [QueueStatus(), QueueStatus(used="50%", share="0%", oldest=1.0, pending=3)])
+def test_the_status_of_a_queue_has_the_fields_of_its_schema(status: QueueStatus):
+    schema = SCHEMAS["SandboxQueue"]["properties"]["status"]["properties"]
+    written = encode(status)
+    assert set(written) == set(schema)
+    assert set(written["usage"]) == set(schema["usage"]["properties"])
+
+
 def test_an_autoscaler_finds_the_replicas_and_the_pods_of_a_pool():
     version = CRDS["SandboxPool"]["spec"]["versions"][0]
     assert version["subresources"]["scale"] == {
@@ -210,16 +218,17 @@ def test_conditions_have_one_shape_and_the_reasons_fit_it(kind: str):
     assert len(ConditionType) <= conditions["maxItems"]
 
 
-@pytest.mark.parametrize("reason", [*Reason, *PoolReason, *ServiceReason])
-def test_a_reason_has_a_meaning_and_a_remedy(reason: Reason | PoolReason | ServiceReason):
+@pytest.mark.parametrize("reason", [*Reason, *PoolReason, *ServiceReason, *GrantReason])
+def test_a_reason_has_a_meaning_and_a_remedy(reason: Reason | PoolReason | ServiceReason | GrantReason):
     assert reason.name == re.sub(r"(?<=[a-z])(?=[A-Z])", "_", reason.value).upper()
     assert reason.meaning.endswith(".")
     assert reason.remedy.endswith(".")
 
 
-def test_the_runbook_has_an_entry_for_each_reason_of_a_pool_and_of_services():
+def test_the_runbook_has_an_entry_for_each_reason_of_a_pool_of_a_queue_and_of_services():
     text = (ROOT / "docs/howto/runbook.md").read_text()
-    assert [one.value for one in (*PoolReason, *ServiceReason) if f"### {one.value}\n" not in text] == []
+    reasons = (*PoolReason, *ServiceReason, *GrantReason)
+    assert [one.value for one in reasons if f"### {one.value}\n" not in text] == []
 
 
 def test_the_reference_is_up_to_date():

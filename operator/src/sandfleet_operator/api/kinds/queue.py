@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated
 
-from sandfleet_operator.api.kinds.meta import Meta, meta_of, part
+from sandfleet_operator.api.kinds.meta import Condition, Meta, meta_of, part
 from sandfleet_operator.api.quantities import parse_quantity
-from sandfleet_operator.api.table import at, decode, in_bytes, unreadable, whole
+from sandfleet_operator.api.table import at, decode, in_bytes, moment, unreadable, whole
 
 # Name of the queue that the claims of its namespace use where they name none.
 DEFAULT_QUEUE = "default"
@@ -74,6 +74,35 @@ class QueueSpec:
     max_length: Annotated[int | None, at("maxLength")] = None
     stop: Annotated[StopPolicy, at("stopPolicy")] = StopPolicy.NONE
     preemption: Annotated[Preemption, at("preemption")] = Preemption.NEVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageStatus:
+    """What the admitted sandboxes have of each part of the quota; CPU and memory as quantities."""
+
+    sandboxes: Annotated[int, at("sandboxes")] = 0
+    cpu: Annotated[str, at("cpu")] = "0"
+    memory: Annotated[str, at("memory")] = "0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatus:
+    """Status of a SandboxQueue; the fleet is its only writer."""
+
+    conditions: Annotated[tuple[Condition, ...], at("conditions")] = ()
+    observed_generation: Annotated[int, at("observedGeneration")] = 0
+    # Claims and CodeSandboxes that wait.
+    pending: Annotated[int, at("pending")] = 0
+    admitted: Annotated[int, at("admitted")] = 0
+    # Sandboxes above the nominal quota.
+    borrowed: Annotated[int, at("borrowed")] = 0
+    usage: Annotated[UsageStatus, at("usage")] = UsageStatus()
+    # Of the nominal quota, and of what the cohort lends: percentages.
+    used: Annotated[str, at("used", empty="null")] = ""
+    share: Annotated[str, at("share", empty="null")] = ""
+    admissions: Annotated[int, at("admissionsPerMinute")] = 0
+    # Seconds since the epoch; None: nothing waits.
+    oldest: Annotated[float | None, at("oldestPendingTime", moment, empty="null")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,9 +111,10 @@ class BindingStatus:
 class AdmissionState(Enum):
     """What the fleet has decided for a CodeSandbox that it has looked at."""
 
-    ADMITTED = "Admitted"
-    # A pod that it has ends.
     PENDING = "Pending"
+    ADMITTED = "Admitted"
+    # Its pod is to end. It counts against the quota until the operator says that the pod is gone.
+    ENDING = "Ending"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,9 @@ class AdmissionStatus:
     state: Annotated[AdmissionState, at("state")] = AdmissionState.PENDING
     # When it was admitted, or since when it waits.
     time: Annotated[float, at("time", moment)] = 0.0
+    # What its pod may request, as quantities.
+    cpu: Annotated[str, at("cpu", empty="null")] = ""
+    memory: Annotated[str, at("memory", empty="null")] = ""
     # Why it waits; null where it does not, so that a merge patch removes an older value.
     reason: Annotated[str, at("reason", empty="null")] = ""
     message: Annotated[str, at("message", empty="null")] = ""
@@ -160,6 +164,8 @@ class SandboxStatus:
     services_ready: Annotated[str, at("servicesReady", empty="null")] = ""
     binding: Annotated[BindingStatus | None, at("binding", empty="left out")] = None
     admission: Annotated[AdmissionStatus | None, at("admission", empty="left out")] = None
+    # The `time` of the admission that the rest of this status follows; None: of none.
+    observed_admission: Annotated[float | None, at("observedAdmissionTime", moment, empty="null")] = None
     # The fencing number of the leader that wrote this.
     fencing: Annotated[int, at("fencing")] = 0
 

@@ -11,7 +11,7 @@ from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kinds.template import Retention
-from sandfleet_operator.api.kube import CODE_SANDBOX, Conflict, NotFound, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Conflict, NotFound, Ref
 from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
@@ -67,6 +67,7 @@ class KubernetesFleetApi:
         self.check_serving("claim")
         recipe = self._kubernetes.resolve(namespace, request.pool, request.template)
         claim = self._requested(caller, request, recipe, traceparent)
+        await self._may_wait(caller, claim)
         if claim.workspace_id and not self._kubernetes.scheduler.knows(claim.key):
             claim = await self._on_free_workspace(namespace, claim)
             self.check_serving("claim")
@@ -98,6 +99,24 @@ class KubernetesFleetApi:
             contract=request.contract or AUTONOMOUS,
             egress=request.egress != fleet_pb2.EGRESS_NONE,
         )
+
+    async def _may_wait(self, caller: Caller, claim: Claim) -> None:
+        """Whether the caller may use the claim's queue and its priority class. Raises FleetError."""
+        if not claim.queue:
+            return
+        namespace, _, name = claim.queue.partition("/")
+        await self._reviews.authorize(caller, "claim", namespace, name, kind=SANDBOX_QUEUE)
+        spec = self._kubernetes.scheduler.queues.spec(claim.queue)
+        if spec is not None and any(one.restricted and one.name == claim.priority for one in spec.priority_classes):
+            try:
+                await self._reviews.authorize(caller, "prioritize", namespace, name, kind=SANDBOX_QUEUE)
+            except FleetError as error:
+                if error.problem.reason != ClaimReason.FORBIDDEN.value:
+                    raise
+                why = f"priority class {claim.priority!r} of queue {claim.queue} is restricted"
+                message = f"cannot claim: {why}, and {caller.username} may not prioritize on sandboxqueues {name}"
+                raise ClaimReason.PRIORITY_FORBIDDEN.error(message, claim.priority) from error
+        self.check_serving("claim")
 
     async def _on_free_workspace(self, namespace: str, claim: Claim) -> Claim:
         """The claim once its workspace is free, with what is left of its wait. Raises FleetError."""

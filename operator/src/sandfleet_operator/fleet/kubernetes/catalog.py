@@ -1,6 +1,5 @@
 """What there is to claim: pools and templates as the objects say it. It reads values and writes nothing."""
 
-import math
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from sandfleet_operator.api.conditions import PoolReason
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta, referred
 from sandfleet_operator.api.kinds.pool import PoolSpec, SandboxPool, sandbox_pool
-from sandfleet_operator.api.kinds.sandbox import SandboxSpec
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, SandboxSpec
 from sandfleet_operator.api.kinds.template import Egress, NetworkClosure, SandboxTemplate, sandbox_template
 from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_POOL, SANDBOX_TEMPLATE, Json, Ref
 from sandfleet_operator.api.reasons import ClaimReason
@@ -20,7 +19,7 @@ from sandfleet_operator.api.values import Amount, Isolation, Template
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import allows_nothing
-from sandfleet_operator.plan.pods.merge import Effective, Refusal, effective
+from sandfleet_operator.plan.pods.merge import Effective, Refusal, amount_of, effective
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.pods.openings import listed, openers
 from sandfleet_operator.plan.pods.podspec import spec_hash
@@ -240,6 +239,15 @@ class Catalog:
         found = self.recipe(pool_name(namespace, "", template))
         return found.wanted.egress if found and found.wanted else Egress()
 
+    def amount_of(self, sandbox: CodeSandbox) -> Amount | None:
+        """What its pod would count against a quota; None where its template is missing or refuses it."""
+        template = self._template(sandbox.meta.namespace, sandbox.spec.template)
+        if sandbox.spec.template and not isinstance(template, SandboxTemplate):
+            return None
+        of = template.spec if isinstance(template, SandboxTemplate) else None
+        wanted = effective(of, sandbox.spec, self._settings)
+        return amount_of(wanted) if isinstance(wanted, Effective) else None
+
     def _template(self, namespace: str, name: str) -> SandboxTemplate | FleetError | None:
         """The error where it cannot be read."""
         obj = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, name))
@@ -247,11 +255,6 @@ class Catalog:
             return sandbox_template(obj) if obj else None
         except FleetError as error:
             return error
-
-
-def amount_of(wanted: Effective) -> Amount:
-    """What one such sandbox counts against the quota of a queue: what its container requests."""
-    return Amount(sandboxes=1, cpu=math.ceil(wanted.requests.cpu * 1000), memory=wanted.requests.memory)
 
 
 def _unreadable(obj: Mapping[str, Any], error: FleetError) -> Recipe | None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
@@ -23,14 +24,17 @@ _LOG = logging.getLogger(__name__)
 
 
 class DeclaredClaims:
-    def __init__(self, fleet: FleetDriver) -> None:
+    """`queue_of` gives the scheduler's name of the queue in which an object waits."""
+
+    def __init__(self, fleet: FleetDriver, queue_of: Callable[[CodeSandbox], str]) -> None:
         self._fleet = fleet
+        self._queue_of = queue_of
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def ask(self, name: str, sandbox: CodeSandbox) -> None:
         """Claims a sandbox for the CodeSandbox, unless it waits already."""
         if name not in self._tasks:
-            self._tasks[name] = asyncio.create_task(self._ask(name, claim_of(sandbox)))
+            self._tasks[name] = asyncio.create_task(self._ask(name, sandbox))
 
     def drop(self, name: str) -> None:
         """The CodeSandbox is gone or has expired."""
@@ -42,11 +46,12 @@ class DeclaredClaims:
         for name in list(self._tasks):
             self.drop(name)
 
-    async def _ask(self, name: str, claim: Claim) -> None:
+    async def _ask(self, name: str, sandbox: CodeSandbox) -> None:
         failures = 0
         while True:
             try:
-                await self._bound(claim)
+                # Its queue may have come or gone since the last time.
+                await self._bound(claim_of(sandbox, self._queue_of(sandbox)))
             except FleetError as error:
                 _LOG.info("CodeSandbox %s waits: %s", name, error)
                 failures += 1
@@ -64,7 +69,7 @@ class DeclaredClaims:
             watch.leave()
 
 
-def claim_of(sandbox: CodeSandbox) -> Claim:
+def claim_of(sandbox: CodeSandbox, queue: str) -> Claim:
     """What it asks for. Its sandbox ends with it, not with a lease."""
     spec, meta = sandbox.spec, sandbox.meta
     pool = f"{meta.namespace}/{spec.pool}"
@@ -85,4 +90,6 @@ def claim_of(sandbox: CodeSandbox) -> Claim:
         contract=spec.contract.value if spec.contract else "autonomous",
         # The operator opens a list of its own; the label of the template's list would open more until then.
         egress=spec.egress is None,
+        queue=queue,
+        priority=spec.priority,
     )

@@ -13,6 +13,7 @@ from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NODE,
     POD,
+    SANDBOX_QUEUE,
     SANDBOX_TEMPLATE,
     Json,
     Kind,
@@ -32,6 +33,7 @@ from sandfleet_operator.fleet.kubernetes.egress import EgressChecks, ProbingExec
 from sandfleet_operator.fleet.kubernetes.feed import SandboxFeed
 from sandfleet_operator.fleet.kubernetes.observer import Observer, Reflectors
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
+from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.fleet.renewals import Renewals
@@ -80,9 +82,29 @@ class KubernetesFleet:
         store = self._store = Store()
         self.catalog, self.feed = Catalog(store, settings), SandboxFeed(store, self._described)
         self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
-        self._backend = KubernetesBackend(
-            kube,
-            store,
+        self._backend = self._made_backend(settings, listens, wall_clock)
+        self.scheduler, self.executors = Scheduler([], _limits(settings), new_id=new_name), executors(store)
+        self._renewals = Renewals(self.scheduler.inventory.get, self._write_lease, clock)
+        self.fleet = FleetDriver(
+            self.scheduler, self._backend, self.executors, clock, self._renewals.renewed, admitted=self._admitted
+        )
+        self._queues = Queues(
+            kube, store, self._writer, self.fleet, self.catalog, leading=leading, clock=clock, wall_clock=wall_clock
+        )
+        self.egresses = EgressChecks(
+            self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
+        )
+        self._observer = self._made_observer(clock)
+        self._reflectors = Reflectors(kube, store, self._saw, settings.watch_namespaces)
+        statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
+        self._upkeep = Upkeep(kube, store, self.catalog, self.fleet, facts=self._facts, statuses=statuses, clock=clock)
+
+    def _made_backend(
+        self, settings: Settings, listens: Callable[[Pod], bool], wall_clock: Callable[[], float]
+    ) -> KubernetesBackend:
+        return KubernetesBackend(
+            self._kube,
+            self._store,
             self.catalog,
             self._writer,
             settings=settings,
@@ -92,18 +114,18 @@ class KubernetesFleet:
             lost=self._pod_lost,
             unbound=self._sandbox_unbound,
         )
-        self.scheduler, self.executors = Scheduler([], _limits(settings), new_id=new_name), executors(store)
-        self._renewals = Renewals(self.scheduler.inventory.get, self._write_lease, clock)
-        self.fleet = FleetDriver(self.scheduler, self._backend, self.executors, clock, self._renewals.renewed)
-        self.egresses = EgressChecks(
-            self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
+
+    def _made_observer(self, clock: Callable[[], float]) -> Observer:
+        return Observer(
+            self._store,
+            self._writer,
+            self._backend,
+            self.fleet,
+            catalog=self.catalog,
+            egresses=self.egresses,
+            queue_of=self._queues.queue_of,
+            clock=clock,
         )
-        self._observer = Observer(
-            store, self._writer, self._backend, self.fleet, catalog=self.catalog, egresses=self.egresses, clock=clock
-        )
-        self._reflectors = Reflectors(kube, store, self._saw, settings.watch_namespaces)
-        statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
-        self._upkeep = Upkeep(kube, store, self.catalog, self.fleet, facts=self._facts, statuses=statuses, clock=clock)
 
     @property
     def serving(self) -> bool:
@@ -144,22 +166,27 @@ class KubernetesFleet:
         term = self._observer.term = LeaderTerm(fencing, served, serving=False)
         self.fleet.begin()
         await self._upkeep.begin()
+        self._queues.begin()
         await self._observer.take_over()
+        self._queues.take_over()
         annotations = {"metadata": {"annotations": {SERVED: str(fencing)}}}
         await self._kube.merge(self._lease, annotations)
         # Claims that turned up meanwhile; later ones are too late.
         await self._observer.unrecorded.settled()
         self._observer.term = replace(term, serving=True)
+        self._queues.open()
         self._upkeep.open()
         _LOG.info("serving %d sandboxes", len(self.scheduler.inventory))
         async with asyncio.TaskGroup() as group:
             group.create_task(self.fleet.run())
             group.create_task(self._upkeep.run())
+            group.create_task(self._queues.run())
 
     async def close(self) -> None:
         self.egresses.close()
         self._renewals.close()
         await self._observer.close()
+        await self._queues.close()
         await self.fleet.close()
 
     # What the watches show.
@@ -176,12 +203,19 @@ class KubernetesFleet:
             self._observer.pod(obj, gone=gone)
         elif kind == CODE_SANDBOX:
             self._observer.sandbox(obj, gone=gone)
+            self._queues.saw_sandbox(obj, gone=gone)
+        elif kind == SANDBOX_QUEUE:
+            self._queues.saw_queue(obj, gone=gone)
         elif kind == NODE:
             self._upkeep.count_nodes()
         else:
             self._upkeep.look_soon()
             if kind == SANDBOX_TEMPLATE:
                 self.egresses.look_again()
+                self._queues.saw_template(obj)
+
+    def _admitted(self, name: str) -> None:
+        self._queues.admitted(name)
 
     def _pod_lost(self, ref: Ref) -> None:
         self._observer.lost(ref)

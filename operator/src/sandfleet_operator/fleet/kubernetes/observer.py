@@ -15,6 +15,7 @@ from sandfleet_operator.api.kube import (
     NODE,
     POD,
     SANDBOX_POOL,
+    SANDBOX_QUEUE,
     SANDBOX_TEMPLATE,
     Json,
     Kind,
@@ -49,6 +50,7 @@ WATCHED: dict[Kind, str] = {
     NETWORK_POLICY: "",
     SANDBOX_TEMPLATE: "",
     SANDBOX_POOL: "",
+    SANDBOX_QUEUE: "",
     NODE: "",
     CODE_SANDBOX: "",
     POD: SANDBOX_SELECTOR,
@@ -103,6 +105,7 @@ class Observer:
         *,
         catalog: Catalog,
         egresses: EgressChecks,
+        queue_of: Callable[[CodeSandbox], str],
         clock: Callable[[], float],
     ) -> None:
         self._store = store
@@ -119,7 +122,7 @@ class Observer:
         # UID of a CodeSandbox → the claimed pod that it owns.
         self._owned: dict[str, str] = {}
         self.unrecorded = UnrecordedClaims(store, writer, take=self._complete, left=self.look_at_sandbox)
-        self._declared = DeclaredClaims(driver)
+        self._declared = DeclaredClaims(driver, queue_of)
         self._background = BackgroundTasks()
 
     async def take_over(self) -> None:

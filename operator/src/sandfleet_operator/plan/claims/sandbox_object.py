@@ -35,6 +35,7 @@ def code_sandbox(
     spec: Json = {"templateRef": {"name": template}, "contract": record.contract.capitalize()}
     if pool:
         spec["poolRef"] = {"name": pool}
+    spec |= _queue(record)
     if record.envs:
         spec["env"] = [{"name": name, "value": value} for name, value in sorted(record.envs.items())]
     if record.mounts:
@@ -61,6 +62,11 @@ def code_sandbox(
         "annotations": bound_annotations(pod, pod_uid, record),
     }
     return {"apiVersion": API_VERSION, "kind": "CodeSandbox", "metadata": metadata, "spec": spec}
+
+
+def _queue(record: Record) -> Json:
+    queue = {"queueRef": {"name": record.queue.rpartition("/")[2]}} if record.queue else {}
+    return {**queue, **({"priorityClass": record.priority} if record.priority else {})}
 
 
 def _workspace(record: Record) -> Json:

@@ -26,6 +26,7 @@ from sandfleet_operator.api.quantities import MIB
 from sandfleet_operator.api.settings import Settings, image_allowed
 from sandfleet_operator.api.table import in_bytes, table
 from sandfleet_operator.api.validate import check_envs
+from sandfleet_operator.api.values import Amount
 from sandfleet_operator.plan.pods.egress import check as check_egress
 from sandfleet_operator.plan.pods.egress import first_outside
 from sandfleet_operator.plan.pods.placement import check as check_placement
@@ -79,6 +80,12 @@ class Effective(TemplateSpec):
     @property
     def retention(self) -> Retention:
         return self.workspace.retention or Retention.DELETE
+
+
+def amount_of(wanted: Effective) -> Amount:
+    """What a sandbox of it counts against the quota of a queue: what its pod requests."""
+    # Through millionths, as Kubernetes rounds up: 0.1 + 0.2 cores are 300m.
+    return Amount(sandboxes=1, cpu=math.ceil(round(wanted.requests.cpu * 10**6) / 1000), memory=wanted.requests.memory)
 
 
 class _RefusedError(Exception):

@@ -1,18 +1,46 @@
-"""Whether the queue of a CodeSandbox lets it have a pod.
+"""Whether the queue of a CodeSandbox lets it have a pod, and whether the sandbox counts against the queue's quota.
 
 The fleet decides, and writes its decision into `status.admission`. The operator makes no pod against it, and says it as
-the condition Admitted (docs/adr/0029-the-fleet-admits-the-operator-says-so.md).
+the condition Admitted (docs/adr/0029-the-fleet-admits-the-operator-says-so.md). Both read it here.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
-from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
-from sandfleet_operator.api.kinds.sandbox import AdmissionState, AdmissionStatus, CodeSandbox
+from sandfleet_operator.api.kinds.sandbox import AdmissionState, AdmissionStatus, CodeSandbox, OperatingMode
+from sandfleet_operator.api.quantities import bytes_text, cores_text, parse_bytes, parse_cores
+from sandfleet_operator.api.values import Amount
+from sandfleet_operator.plan.pods.merge import Effective, amount_of
+from sandfleet_operator.plan.sandbox.binding import claims_own, has_begun, settled_binding
 from sandfleet_operator.plan.sandbox.dependencies import is_own
 from sandfleet_operator.plan.sandbox.observed import Observed
-from sandfleet_operator.plan.sandbox.status import Finding
+from sandfleet_operator.plan.sandbox.status import Finding, condition, holds
+
+# What the fleet may say of a sandbox that waits or ends. Any other word is shown as WaitingForAdmission.
+REASONS = {
+    one.value: one
+    for one in (
+        Reason.QUEUE_NOT_FOUND,
+        Reason.QUEUE_HELD,
+        Reason.QUEUE_DRAINED,
+        Reason.QUOTA_REACHED,
+        Reason.QUOTA_TOO_SMALL,
+        Reason.COHORT_EXHAUSTED,
+        Reason.PRIORITY_NOT_FOUND,
+        Reason.SUSPENDED,
+    )
+}
+
+
+def queue_of(sandbox: CodeSandbox, queues: Collection[str]) -> str:
+    """Name of the queue that has to admit the sandbox; empty: none. `queues` are those of its namespace."""
+    return sandbox.spec.queue or (DEFAULT_QUEUE if DEFAULT_QUEUE in queues else "")
+
+
+# What the operator does.
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +50,6 @@ class Admission:
     admitted: bool
     finding: Finding
     ends: bool = False
-
-
-def queue_of(sandbox: CodeSandbox, queues: Collection[str]) -> str:
-    """Name of the queue that has to admit the sandbox; empty: none. `queues` are those of its namespace."""
-    return sandbox.spec.queue or (DEFAULT_QUEUE if DEFAULT_QUEUE in queues else "")
 
 
 def admission_of(seen: Observed) -> Admission | None:
@@ -42,13 +65,12 @@ def admission_of(seen: Observed) -> Admission | None:
     if queue not in seen.queues:
         why = f"there is no SandboxQueue {queue!r} in namespace {seen.sandbox.meta.namespace}"
         return Admission(False, Finding(Reason.QUEUE_NOT_FOUND, f"cannot wait for a pod: {why}"), ends=said is not None)
-    if said is None:
-        return Admission(False, Finding(Reason.WAITING_FOR_ADMISSION, f"queue {queue} has not looked at it yet"))
-    return Admission(False, _waits(said), ends=True)
-
-
-def _waits(said: AdmissionStatus) -> Finding:
-    return Finding(Reason.WAITING_FOR_ADMISSION, said.message)
+    if said is not None:
+        return Admission(
+            False, Finding(REASONS.get(said.reason, Reason.WAITING_FOR_ADMISSION), said.message), ends=True
+        )
+    what = "its claim waits in queue" if is_of_claim(seen.sandbox) else "it has not been looked at yet by queue"
+    return Admission(False, Finding(Reason.WAITING_FOR_ADMISSION, f"{what} {queue}"))
 
 
 def ended_by_queue(seen: Observed) -> Finding | None:
@@ -57,9 +79,101 @@ def ended_by_queue(seen: Observed) -> Finding | None:
     return found.finding if found is not None and found.ends else None
 
 
-def held_by_queue(seen: Observed) -> Finding | None:
+def held_by_queue(seen: Observed, wanted: Effective) -> Finding | None:
     """Why no pod may be created yet; None if one may. A pod from before the queue goes on."""
     found = admission_of(seen)
-    if found is None or found.admitted or (seen.pod is not None and is_own(seen.pod, seen)):
+    if found is None or (seen.pod is not None and is_own(seen.pod, seen)):
         return None
-    return found.finding
+    if not found.admitted:
+        return found.finding
+    if needs_more(seen.sandbox, amount_of(wanted)):
+        why = "its template has changed, and its pod would request more than the queue has admitted"
+        return Finding(Reason.WAITING_FOR_ADMISSION, why)
+    return None
+
+
+def needs_more(sandbox: CodeSandbox, wanted: Amount | None) -> bool:
+    """Whether its first pod would request more than was admitted. Later ones are made from the same template."""
+    said, status = sandbox.status.admission, sandbox.status
+    if said is None or wanted is None or status.template_revision or status.pod_uid:
+        return False
+    admitted = admitted_amount(said)
+    return wanted.cpu > admitted.cpu or wanted.memory > admitted.memory
+
+
+# What the fleet reads and writes.
+
+
+# In these states it counts against the quota.
+COUNTED = {AdmissionState.ADMITTED, AdmissionState.ENDING}
+
+
+class Standing(Enum):
+    """What a CodeSandbox is to its queue."""
+
+    # It neither waits nor counts, or its claim does both.
+    ASIDE = "aside"
+    # It wants a pod and needs an admission.
+    WAITS = "waits"
+    # It counts against the quota: it is admitted, or its pod may still be there.
+    COUNTS = "counts"
+    # It counts until the fleet has written that it does not: its pod is gone.
+    LEAVES = "leaves"
+
+
+def is_of_claim(sandbox: CodeSandbox) -> bool:
+    """Whether a claim of the fleet counts for it: one that has bound it, that made it, or that waits at its pool.
+
+    Annotations say so only of an object that has nothing yet: their owner can write them.
+    """
+    if settled_binding(sandbox) is not None:
+        return True
+    if has_begun(sandbox.status) or _state(sandbox) in COUNTED:
+        return False
+    at_pool = bool(sandbox.spec.pool) and not sandbox.spec.workspace.claim_name
+    return at_pool or claims_own(sandbox) is not None
+
+
+def _state(sandbox: CodeSandbox) -> AdmissionState | None:
+    said = sandbox.status.admission
+    return said.state if said is not None else None
+
+
+def standing(sandbox: CodeSandbox, *, has_pod: bool) -> Standing:
+    """`has_pod`: a pod of the operator's making is there."""
+    status, state = sandbox.status, _state(sandbox)
+    pod = has_pod or bool(status.pod_uid)
+    counts = state in COUNTED or (state is None and pod)
+    if is_of_claim(sandbox):
+        return Standing.ASIDE
+    if sandbox.meta.deleting or holds(status, ConditionType.EXPIRED):
+        return Standing.COUNTS if counts and pod else Standing.ASIDE
+    if state is AdmissionState.ENDING:
+        return Standing.LEAVES if not pod and _has_obeyed(sandbox) else Standing.COUNTS
+    if sandbox.spec.operating_mode is OperatingMode.SUSPENDED:
+        gone = not pod and _is_suspended(sandbox)
+        return (Standing.LEAVES if gone else Standing.COUNTS) if counts else Standing.ASIDE
+    return Standing.COUNTS if counts else Standing.WAITS
+
+
+def _has_obeyed(sandbox: CodeSandbox) -> bool:
+    """Whether the operator has acted on what the fleet has decided: no round from before it can make a pod."""
+    said = sandbox.status.admission
+    return said is not None and sandbox.status.observed_admission == said.time
+
+
+def _is_suspended(sandbox: CodeSandbox) -> bool:
+    """Whether the operator says so of the spec as it is now, and not of an earlier time that it was suspended."""
+    one = condition(sandbox.status, ConditionType.SUSPENDED)
+    return one is not None and one.status == "True" and one.observed_generation == sandbox.meta.generation
+
+
+def admitted_amount(said: AdmissionStatus) -> Amount:
+    """Raises FleetError."""
+    cpu = parse_cores(said.cpu or 0, "status.admission.cpu")
+    memory = parse_bytes(said.memory or 0, "status.admission.memory")
+    return Amount(sandboxes=1, cpu=round(cpu * 1000), memory=memory)
+
+
+def with_amount(said: AdmissionStatus, amount: Amount) -> AdmissionStatus:
+    return replace(said, cpu=cores_text(amount.cpu / 1000), memory=bytes_text(amount.memory))

@@ -45,7 +45,8 @@ def plan(seen: Observed, now: float, settings: Settings) -> Plan:
 
 
 def _with_admitted(seen: Observed, status: SandboxStatus, now: float) -> SandboxStatus:
-    found = admission_of(seen)
+    said, found = seen.sandbox.status.admission, admission_of(seen)
+    status = replace(status, observed_admission=said.time if said else None)
     if found is None:
         return status
     return with_admission(status, found.admitted, found.finding, seen.sandbox.status, now)
@@ -71,8 +72,6 @@ def _plan_round(seen: Observed, now: float, settings: Settings) -> Plan:
         return _plan_without_pod(seen, status, now, held=ended)
     if end is not None:
         return _record_end(seen, end, now, settings)
-    if (held := held_by_queue(seen)) is not None:
-        return _plan_without_pod(seen, status, now, held=held)
     if status.crashes > settings.recovery.max_crashes:
         return _plan_without_pod(seen, status, now, broken=_too_many_crashes(status))
     return _plan_to_run(seen, now, settings)
@@ -119,8 +118,7 @@ def _plan_without_pod(
     """Delete the pod and keep the workspace."""
     pod, meta = seen.pod, seen.sandbox.meta
     gone = pod is None or not dependencies.is_own(pod, seen)
-    if gone:
-        status = restarts.forget_pod(status)
+    status = _naming(None if gone else pod, status, is_held=held is not None)
     kept: tuple[SandboxAction, ...] = ()
     if expired is None or expired.reason is not Reason.CLAIM_OVER:
         # Record the warm pod's workspace, so that a sandbox that never ran under its own name keeps it.
@@ -147,6 +145,13 @@ def _plan_without_pod(
     )
 
 
+def _naming(pod: Pod | None, status: SandboxStatus, *, is_held: bool) -> SandboxStatus:
+    if pod is None:
+        return restarts.forget_pod(status)
+    # The quota of a held sandbox is free when its status names no pod.
+    return replace(status, pod=pod.name, pod_uid=pod.uid) if is_held else status
+
+
 def _delete(pod: Pod | None, seen: Observed) -> tuple[SandboxAction, ...]:
     if pod is None or pod.deleting or not dependencies.is_own(pod, seen):
         return ()
@@ -170,6 +175,8 @@ def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
     wanted = _wanted(seen, settings)
     if isinstance(wanted, Refusal):
         return _plan_refused(seen, wanted, now, settings)
+    if (held := held_by_queue(seen, wanted)) is not None:
+        return _plan_without_pod(seen, seen.sandbox.status, now, held=held)
     policies = dependencies.policies(seen, wanted, settings)
     volume = dependencies.volume(seen, wanted)
     lifetime = lifetime_left(seen, now, settings)

@@ -20,4 +20,4 @@ def test_no_longest_timeout_is_the_template_s_in_its_claim(said, limits):
         "CodeSandbox", {"templateRef": {"name": "python"}, "poolRef": {"name": "fast"}, "executionLimits": said}
     )
     made["metadata"]["uid"] = "u1"
-    assert claim_of(code_sandbox(made)).limits == limits
+    assert claim_of(code_sandbox(made), "").limits == limits

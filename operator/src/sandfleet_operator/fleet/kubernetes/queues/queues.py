@@ -1,0 +1,105 @@
+"""All that a fleet has to do with SandboxQueues."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox
+from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Json
+from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.kubernetes.catalog import Catalog, key_of
+from sandfleet_operator.fleet.kubernetes.queues.admissions import Admissions
+from sandfleet_operator.fleet.kubernetes.queues.grants import Grants
+from sandfleet_operator.fleet.kubernetes.queues.status import QueueLevel, QueueStatuses
+from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.plan.sandbox.admission import queue_of
+
+# Seconds.
+LOOK_EVERY = 1.0
+
+
+class Queues:
+    """`leading` gives the fencing number, None when leadership may be over; `clock` is the scheduler's."""
+
+    def __init__(
+        self,
+        kube: KubeApi,
+        store: Store,
+        writer: Writer,
+        driver: FleetDriver,
+        catalog: Catalog,
+        *,
+        leading: Callable[[], int | None],
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._driver = driver
+        self._clock = clock
+        self._grants = Grants(store, driver, look=self._look_in, clock=clock)
+        self._admissions = Admissions(
+            kube, store, writer, driver, catalog, grants=self._grants, clock=clock, wall_clock=wall_clock
+        )
+        self._statuses = QueueStatuses(kube, leading, wall_clock)
+
+    # Its life.
+
+    def begin(self) -> None:
+        """Claims can wait in the queues from now on."""
+        self._grants.begin()
+
+    def take_over(self) -> None:
+        """Counts what earlier leaders have admitted."""
+        for obj in list(self._store.all(CODE_SANDBOX)):
+            self._store.intake.take(CODE_SANDBOX, obj, partial(self.saw_sandbox, obj))
+
+    def open(self) -> None:
+        """Everything is counted: queues admit from now on."""
+        self._grants.open()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            self._admissions.look_at_news()
+            await self._statuses.write(list(self._levels()))
+
+    async def close(self) -> None:
+        await self._admissions.close()
+
+    # What the watches show, and what the scheduler decides.
+
+    def saw_queue(self, obj: Json, *, gone: bool) -> None:
+        self._grants.saw(obj, gone=gone)
+
+    def saw_sandbox(self, obj: Json, *, gone: bool = False) -> None:
+        self._admissions.look(obj, gone=gone)
+
+    def saw_template(self, obj: Json) -> None:
+        """What its sandboxes count may have changed."""
+        self._admissions.look_in(obj["metadata"]["namespace"], obj["metadata"]["name"])
+
+    def _look_in(self, namespace: str) -> None:
+        self._admissions.look_in(namespace)
+
+    def admitted(self, name: str) -> None:
+        """The scheduler has admitted this CodeSandbox."""
+        self._admissions.admitted(name)
+
+    # Queries.
+
+    def queue_of(self, sandbox: CodeSandbox) -> str:
+        """The scheduler's name of the queue in which it waits; empty: none."""
+        namespace = sandbox.meta.namespace
+        name = queue_of(sandbox, self._grants.names(namespace))
+        return f"{namespace}/{name}" if name else ""
+
+    def _levels(self) -> Iterator[QueueLevel]:
+        queues, now = self._driver.scheduler.queues, self._clock()
+        for obj in self._store.all(SANDBOX_QUEUE):
+            name = key_of(obj)
+            if (spec := queues.spec(name)) is not None:
+                problem, rate = self._grants.problems.get(name, ""), queues.admission_rate(name, now)
+                yield QueueLevel(obj=obj, spec=spec, summary=queues.summary(name, now), problem=problem, rate=rate)
