@@ -126,6 +126,10 @@ class KubernetesBackend:
         self._runs[key] = run
         return run
 
+    def forget(self, key: str) -> None:
+        """A session sleeps without a pod."""
+        self._runs.pop(key, None)
+
     def is_taken(self, key: str, obj: Json) -> bool:
         """Whether another fleet has changed a pod that this fleet has not touched; then this fleet forgets it."""
         run = self._runs.get(key)

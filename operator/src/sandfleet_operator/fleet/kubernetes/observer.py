@@ -343,6 +343,8 @@ class Observer:
             until = suspended_until(sandbox, self._scheduler.limits.longest_suspension)
             running, restarts = self._backend.has_pod(known), sandbox.status.restarts
             seen = replace(known, restarts=restarts) if known.state is State.RECOVERING else known
+            if not running:
+                self._backend.forget(known.sandbox_uid)
             self._driver.do(suspensions.suspended(seen, until, self._clock(), running=running))
         else:
             self._driver.do(suspensions.resumed(known.sandbox_id, self._clock()))
