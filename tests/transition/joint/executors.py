@@ -141,17 +141,15 @@ class Executors:
         pod, session = self.by_uid(uid), self.sessions.get(uid)
         if pod is None or session is None or session.lease_ends != ends or pod[1]["status"]["phase"] != "Running":
             return
-        self.cluster.edit(pod[0], lambda obj: ended(obj, ExitCode.LEASE))
+        self.cluster.edit(pod[0], lambda obj: ended(obj, int(ExitCode.LEASE)))
 
     def by_uid(self, uid: str) -> tuple[Ref, Json] | None:
         pods = ((ref, pod) for ref, pod in self.cluster.objects.items() if ref.kind == POD)
         return next((found for found in pods if found[1]["metadata"]["uid"] == uid), None)
 
-    def memory(self, pod: Ref | None) -> set[str]:
+    def memory(self, pod: Ref) -> set[str]:
         """What the pod's users have in memory."""
-        found = self.cluster.objects.get(pod) if pod else None
-        known = self.sessions.get(found["metadata"]["uid"]) if found else None
-        return set(known.variables) if known else set()
+        return set(self.sessions[self.cluster.objects[pod]["metadata"]["uid"]].variables)
 
     # What the holder of a token does.
 

@@ -273,22 +273,28 @@ class World:
         await self.ask(lambda leader: leader.api.release(Caller(session.user), request))
 
     async def suspend(self, session: Session, seconds: float = 3600.0) -> None:
-        """Raises FleetError."""
+        """Of one that sleeps nothing changes. Raises FleetError."""
         request = fleet_pb2.SuspendRequest(sandbox_id=f"{session.ref.namespace}/{session.ref.name}", force=True)
         request.timeout.CopyFrom(duration(seconds))
-        session.kept = self.executors.memory(self.pod_of(session.ref))
+        if (pod := self.pod_of(session.ref)) is not None:
+            session.kept = self.executors.memory(pod)
+        began, sleeps = self.now(), self.pod_of(session.ref) is None
+        if not (sleeps or math.isinf(session.lease)):
+            # It may be suspended by a fleet that ends before it answers.
+            session.until = min(session.until, began + seconds)
         found = await self.ask(lambda leader: leader.api.suspend(Caller(session.user), request))
         if found.sandbox.state != fleet_pb2.SANDBOX_STATE_SUSPENDED:
             self.went_wrong(f"{session.ref} is not suspended: {found.sandbox}")
-        if not math.isinf(session.lease):
-            session.until = self.now() + seconds
+        if not (sleeps or math.isinf(session.lease)):
+            session.until = began + seconds
 
     async def resume(self, session: Session, wait: float = 60.0) -> None:
         """Resumes it, and runs code. Raises FleetError."""
         request = fleet_pb2.ResumeRequest(sandbox_id=f"{session.ref.namespace}/{session.ref.name}")
         request.max_wait.CopyFrom(duration(wait))
+        began = self.now()
         found = await self.ask(lambda leader: self._resumed(leader, session.user, request), wait + PATIENCE)
-        session.until = self.now() + session.lease
+        session.until = began + session.lease
         back = {context.context_id for context in found.resumption.contexts}
         if session.kept is not None and back != session.kept:
             self.went_wrong(f"{session.ref} came back with the variables of {sorted(back)}, not {sorted(session.kept)}")

@@ -306,12 +306,14 @@ class KubernetesBackend:
         await self.modes.suspend(sandbox)
         if not self.has_pod(sandbox):
             # None will be seen to end.
+            self.forget(sandbox.sandbox_uid)
             self._events.put_nowait(Exited(sandbox.sandbox_uid, Exit(code=0)))
 
     def has_pod(self, sandbox: Sandbox) -> bool:
-        """Whether its incarnation is there, as far as the watches show."""
-        namespace, _, name = sandbox.sandbox_uid.partition("/")
-        return self._store.get(Ref(POD, namespace, name)) is not None
+        """Whether the end of its incarnation is still to be reported."""
+        run = self._runs.get(sandbox.sandbox_uid)
+        found = self._store.get(run.ref) if run else None
+        return run is not None and found is not None and found["metadata"]["uid"] == run.uid
 
     async def resume(self, sandbox: Sandbox) -> None:
         """The operator starts the pod, and its status says when it is Ready."""
