@@ -107,9 +107,9 @@ class Executors:
         return Session(executor.session_id, variables=kept, resumption=back)
 
     def _volume(self, pod: Json) -> str:
-        """The uid of its volume claim."""
+        """The uid of its volume claim, or its own where its workspace is a directory of the pod."""
         ref = Ref(PERSISTENT_VOLUME_CLAIM, pod["metadata"]["namespace"], claim_of(pod))
-        return str(self.cluster.objects[ref]["metadata"]["uid"])
+        return str(self.cluster.objects.get(ref, pod)["metadata"]["uid"])
 
     def _description(self, executor: Executor, isolation: Isolation) -> ExecutorDescription:
         known = self.sessions.get(executor.pod_uid)

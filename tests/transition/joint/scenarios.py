@@ -68,6 +68,7 @@ async def a_suspended_day(world: World) -> None:
     for session in sessions:
         await world.suspend(session)
         assert await world.state_of(session) == fleet_pb2.SANDBOX_STATE_SUSPENDED
+    world.end_leader()
     # Longer than their leases.
     await asyncio.sleep(600)
     for session in sessions:
