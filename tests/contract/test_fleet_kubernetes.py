@@ -20,7 +20,7 @@ from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 from sandfleet_operator.api.kube import CODE_SANDBOX, Ref
-from sandfleet_operator.fleet.kubernetes.api import TOKEN_LIFETIME
+from sandfleet_operator.fleet.kubernetes.sessions.shown import TOKEN_LIFETIME
 from sandfleet_operator.fleet.kubernetes.serve import CERTIFICATE_SECONDS, Options, PortCertificate
 from support.fleet.gateway import fleet_world
 from support.fleet.on_kubernetes import POD_UID, SYSTEM, new_signing
