@@ -11,8 +11,9 @@ from typing import Any
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.quantities import parse_bytes, parse_cores
+from sandfleet_operator.api.table import as_type
 from sandfleet_operator.api.values import Amount
-from sandfleet_operator.plan.claims.record import read_record
+from sandfleet_operator.plan.claims.record import NAME, read_record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import CONTAINER, PodState
 from sandfleet_operator.plan.sandbox.binding import Binding
@@ -43,7 +44,7 @@ def remains_of(pod: Pod, obj: Mapping[str, Any]) -> Remains | None:
     record = read_record(pod.annotations.get(names.CLAIM, ""))
     if record is None:
         name = pod.annotations.get(names.QUEUE, "")
-        return Remains(f"{namespace}/{name}", _requested(obj)) if name else None
+        return Remains(f"{namespace}/{name}", _requested(obj)) if NAME.fullmatch(name) else None
     # A session counts until its end begins, as the scheduler counts it. Without an owner it waits for its CodeSandbox.
     if pod.deleting or not pod.owner or record.amount is None or not record.queue.startswith(f"{namespace}/"):
         return None
@@ -52,8 +53,11 @@ def remains_of(pod: Pod, obj: Mapping[str, Any]) -> Remains | None:
 
 def _requested(obj: Mapping[str, Any]) -> Amount:
     try:
-        container: Mapping[str, Any] = next((one for one in obj["spec"]["containers"] if one["name"] == CONTAINER), {})
-        requests = (container.get("resources") or {}).get("requests") or {}
+        spec = as_type(obj.get("spec"), dict, "spec")
+        containers = [as_type(one, dict, "container") for one in as_type(spec.get("containers"), list, "containers")]
+        mine = next((one for one in containers if one.get("name") == CONTAINER), {})
+        resources = as_type(mine.get("resources"), dict, "resources")
+        requests = as_type(resources.get("requests"), dict, "requests")
         cpu = parse_cores(requests.get("cpu", 0), "cpu")
         return Amount(sandboxes=1, cpu=round(cpu * 1000), memory=parse_bytes(requests.get("memory", 0), "memory"))
     except FleetError:
