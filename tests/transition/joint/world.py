@@ -358,7 +358,7 @@ class World:
     async def end(self) -> None:
         """Calm, and then nothing: every promise is kept, and what users delete leaves nothing behind."""
         self.faults.clear()
-        self.nodes.silent, self.operator.held = False, False
+        self.nodes.silent, self.nodes.keeps_orphans, self.operator.held = False, False, False
         for slot in self.fleets:
             slot.held = False
         await self.until(lambda: self.leader, "served")
@@ -409,6 +409,7 @@ class World:
             "runs": list(leader.fleet._backend._runs),
             "sessions": list(leader.fleet._observer._sessions),
             "admissions": list(leader.fleet._queues._admissions._known),
+            "orphans": list(leader.fleet._queues._orphans._known),
             "pools": [pool.name for pool in leader.fleet.scheduler.pools],
         }
         return [*found, *(f"{what}: {items}" for what, items in memory.items() if items)]

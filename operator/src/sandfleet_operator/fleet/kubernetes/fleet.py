@@ -198,6 +198,7 @@ class KubernetesFleet:
             return
         if kind == POD:
             self._observer.pod(obj, gone=gone)
+            self._queues.saw_pod(obj, gone=gone)
         elif kind == CODE_SANDBOX:
             self._observer.sandbox(obj, gone=gone)
             self._queues.saw_sandbox(obj, gone=gone)
