@@ -113,7 +113,14 @@ def served(obj: Json) -> Json:
     said = obj.get("status") or {}
     (container,) = POD_STATUS["containerStatuses"]
     containers = [{**container, **one} for one in said.get("containerStatuses") or [{}]]
-    status = {"podIP": "10.20.30.40", "hostIP": "10.0.0.1", "phase": "Running", "startTime": SINCE, **said, **POD_STATUS}
+    status = {
+        "podIP": "10.20.30.40",
+        "hostIP": "10.0.0.1",
+        "phase": "Running",
+        "startTime": SINCE,
+        **said,
+        **POD_STATUS,
+    }
     return {**obj, "metadata": meta, "spec": spec, "status": {**status, "containerStatuses": containers}}
 
 
@@ -168,7 +175,13 @@ def managed(obj: Json) -> list[Json]:
 
     parts = {name: obj[name] for name in ("metadata", "spec", "status") if name in obj}
     return [
-        {"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": tree({name: part}), "manager": f"m-{name}", "time": SINCE}
+        {
+            "apiVersion": "v1",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": tree({name: part}),
+            "manager": f"m-{name}",
+            "time": SINCE,
+        }
         for name, part in parts.items()
     ]
 
@@ -218,7 +231,14 @@ def status(pod: Json) -> Json:
     return {
         "address": "10.20.30.40:50051",
         "conditions": [
-            {"lastTransitionTime": SINCE, "message": "", "observedGeneration": 1, "reason": why, "status": "True", "type": what}
+            {
+                "lastTransitionTime": SINCE,
+                "message": "",
+                "observedGeneration": 1,
+                "reason": why,
+                "status": "True",
+                "type": what,
+            }
             for what, why in READY[:-1]
         ],
         "fencing": 1,
@@ -255,6 +275,3 @@ def operators(sandboxes: int) -> tuple[Crowd, float]:
         else:
             crowd.add(kind, served(one) if kind != kube.EVENT else one)
     return crowd, now
-
-
-

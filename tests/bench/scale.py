@@ -101,15 +101,25 @@ async def _fleet(measured: Measured) -> None:
     before = _settled_memory()
     following = asyncio.create_task(fleet.follow())
     await measured.longest("fleet's first list", fleet.numbers_seen())
-    measured.say("fleet's memory for 1,000 pods, first list", (_settled_memory() - before) / MIB / _thousands(), "MiB", "≤ 8; with half as many CodeSandboxes")
+    measured.say(
+        "fleet's memory for 1,000 pods, first list",
+        (_settled_memory() - before) / MIB / _thousands(),
+        "MiB",
+        "≤ 8; with half as many CodeSandboxes",
+    )
     leading = asyncio.create_task(fleet.lead(2))
     await measured.longest("fleet's takeover", _until(lambda: fleet.serving))
     await asyncio.sleep(1)
-    measured.say("fleet's memory for 1,000 pods, serving", (_settled_memory() - before) / MIB / _thousands(), "MiB", "≤ 8; with half as many CodeSandboxes")
+    measured.say(
+        "fleet's memory for 1,000 pods, serving",
+        (_settled_memory() - before) / MIB / _thousands(),
+        "MiB",
+        "≤ 8; with half as many CodeSandboxes",
+    )
     total = await measured.longest("fleet at rest", asyncio.sleep(REST))
     measured.say("fleet at rest: processor time", total / REST * 1e3, "ms/s")
     await _callers(measured, fleet, served)
-    await measured.longest("fleet's resync", fleet._reflectors.refresh())  # noqa: SLF001 - a 410 does the same
+    await measured.longest("fleet's resync", fleet._reflectors.refresh())
     measured.say("fleet's memory at its peak", _peak() / MIB, "MiB", "the chart's limit is 1,024")
     for task in (leading, following):
         task.cancel()
@@ -157,7 +167,9 @@ async def _callers(measured: Measured, fleet: KubernetesFleet, served: crowd.Cro
 
     # The change itself, as an API server would send it.
     total = await measured.longest(f"{CHANGES} changes to {WATCHERS} watchers", changes())
-    measured.say(f"{CHANGES} changes to {WATCHERS} watchers: processor time", total * 1e3, "ms", "gRPC's own part is not in it")
+    measured.say(
+        f"{CHANGES} changes to {WATCHERS} watchers: processor time", total * 1e3, "ms", "gRPC's own part is not in it"
+    )
 
 
 class _Allowed:
@@ -186,7 +198,12 @@ async def _operator(measured: Measured) -> None:
     )
     before = _settled_memory()
     await measured.longest("operator's first list", operator.resync())
-    measured.say("operator's memory for 1,000 pods", (_settled_memory() - before) / MIB / (SCALE / 1000), "MiB", "≤ 8; with as many CodeSandboxes and volume claims")
+    measured.say(
+        "operator's memory for 1,000 pods",
+        (_settled_memory() - before) / MIB / (SCALE / 1000),
+        "MiB",
+        "≤ 8; with as many CodeSandboxes and volume claims",
+    )
     working = asyncio.create_task(operator.queue.run())
     await measured.longest("operator's first look at each", _until(lambda: not len(operator.queue)))
     await asyncio.sleep(0.5)
@@ -195,7 +212,7 @@ async def _operator(measured: Measured) -> None:
 
     async def look() -> None:
         for one in operator.store.all(CODE_SANDBOX):
-            operator._wake(CODE_SANDBOX, one)  # noqa: SLF001 - as an event of it does
+            operator._wake(CODE_SANDBOX, one)
         await _until(lambda: not len(operator.queue))
 
     total = await measured.longest("operator's look at each, at rest", look())

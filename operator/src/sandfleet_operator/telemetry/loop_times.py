@@ -1,7 +1,7 @@
 """How long an event loop works at a stretch: until it asks the system for news again, nothing else is served.
 
-    times = LoopTimes()
-    with asyncio.Runner(loop_factory=times.new_loop) as runner: ...
+times = LoopTimes()
+with asyncio.Runner(loop_factory=times.new_loop) as runner: ...
 """
 
 import asyncio
