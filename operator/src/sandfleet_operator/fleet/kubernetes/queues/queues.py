@@ -11,6 +11,7 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, key_of
 from sandfleet_operator.fleet.kubernetes.queues.admissions import Admissions
+from sandfleet_operator.fleet.kubernetes.queues.departures import Departures
 from sandfleet_operator.fleet.kubernetes.queues.grants import Grants
 from sandfleet_operator.fleet.kubernetes.queues.status import QueueLevel, QueueStatuses
 from sandfleet_operator.fleet.kubernetes.writer import Writer
@@ -42,6 +43,7 @@ class Queues:
         self._admissions = Admissions(
             kube, store, writer, driver, catalog, grants=self._grants, clock=clock, wall_clock=wall_clock
         )
+        self.departures = Departures(store, driver, clock=clock)
         self._statuses = QueueStatuses(kube, leading, wall_clock)
 
     # Its life.
@@ -54,6 +56,7 @@ class Queues:
         """Counts what earlier leaders have admitted."""
         for obj in list(self._store.all(CODE_SANDBOX)):
             self._store.intake.take(CODE_SANDBOX, obj, partial(self.saw_sandbox, obj))
+        self.departures.take_over()
 
     def open(self) -> None:
         """Everything is counted: queues admit from now on."""
