@@ -1,6 +1,6 @@
 """A control plane of its own for proofs from its audit log: etcd, API server, controllers, scheduler, pretended nodes.
 
-Processes of this machine on loopback ports: it needs no namespaces, carries no real pod, and no other test writes to it.
+These are processes of this machine on loopback ports: no pod really runs, and no other test writes to the API server.
 """
 
 from __future__ import annotations

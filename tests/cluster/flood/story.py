@@ -1,4 +1,4 @@
-"""The story of a flood: one team alone, then beside another that floods, then through changes, and first come first served."""
+"""The story of a flood: a team alone, beside another that floods, through changes, and first come, first served."""
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ class KubernetesBackend:
 
     `lost` is called with a pod that another fleet has; its events were taken for this fleet's own until then.
     `unbound` is called with a CodeSandbox that is to be looked at again: a declared one that named no pod before its
-    pod was gone, and one whose operating mode was written. `goes` is called with a pod whose session is over, before the
-    scheduler hears of that.
+    pod was gone, and one whose operating mode was written.
+    `goes` is called with a pod whose session is over, before the scheduler hears of that.
     """
 
     def __init__(
