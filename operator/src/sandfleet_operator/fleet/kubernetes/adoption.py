@@ -125,7 +125,7 @@ def session(
 ) -> Sandbox:
     """A claim goes on, with the end of its lease as last written down; where there is none, the lease begins anew.
 
-    Only the executor knows the last renewal. It is asked before the session ends. `answered`: all of its gang was bound.
+    Only the executor knows the last renewal. It is asked before the session ends. `answered`: its caller may have it.
     """
     claim = claim_of(record, pool)
     return Sandbox(

@@ -65,7 +65,7 @@ class Gangs:
         yield from self.owed
 
     def add(self, waiting: Waiting) -> Waiting | None:
-        """The claim has no sandbox: it came, or has lost its sandbox. The entry of its gang, if that is complete now."""
+        """The claim has no sandbox: it came, or lost its own. The entry of its gang, if that is complete now."""
         gang = self._joined(waiting.claim)
         if gang.admitted:
             self._owe(waiting)
@@ -116,7 +116,7 @@ class Gangs:
     # After a change of leader.
 
     def adopt(self, claim: Claim, sandbox_id: str, now: float) -> list[str]:
-        """An earlier leader has bound this sandbox, and may not have answered. All of its gang's, once all are found."""
+        """An earlier leader has bound it, and may not have answered. All sandboxes of its gang, once they are found."""
         assert claim.gang is not None
         gang = self._gangs.setdefault(_key(claim), Gang(claim.gang.size, found=now))
         gang.bound[claim.key] = sandbox_id
