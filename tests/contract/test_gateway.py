@@ -55,7 +55,7 @@ async def test_bytes_go_both_ways_and_both_ends_end_by_themselves(bed):
     await bed.executor()
     tunnel = await bed.tunnel()
     assert tunnel.uid == "uid-of-one"
-    assert await tunnel.echoes(b"x" * 300_000 + b"\n")
+    assert await tunnel.echoes(b"x" * 200_000 + b"\n")
     await tunnel.end()
     assert (await tunnel.read()).WhichOneof("message") == "end"
     assert await tunnel.read() is None
@@ -74,7 +74,7 @@ async def test_a_client_that_goes_away_resets_the_executors_connection(bed):
     ("message", "code"),
     [
         ({"open": pb.TunnelOpen(sandbox_id="team/two")}, "INVALID_ARGUMENT"),
-        ({"data": bytes((1 << 20) + 1)}, "INVALID_ARGUMENT"),
+        ({"data": bytes((256 << 10) + 1)}, "INVALID_ARGUMENT"),
         ({"data": bytes(2 << 20)}, "RESOURCE_EXHAUSTED"),
     ],
 )
@@ -295,6 +295,24 @@ async def test_a_client_that_does_not_read_loses_the_connection_with_its_right_a
     await until(lambda: executor.resets == 1)
 
 
+async def test_a_client_that_sends_more_than_its_executor_reads_is_held_up(bed):
+    with socket.socket() as silent:
+        # So that the kernels hold little.
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        await bed.world.add("one", status=False)
+        await bed.world.say("one", address="{}:{}".format(*silent.getsockname()), podUID="uid-of-one")
+        tunnel, sent = await bed.tunnel(), 0
+        with contextlib.suppress(TimeoutError):
+            while sent < 64 << 20:
+                async with asyncio.timeout(3):
+                    await tunnel.say(data=bytes(256 << 10))
+                sent += 256 << 10
+    # What gRPC's windows hold.
+    assert sent < 5 << 20
+
+
 async def test_ended_tunnels_that_their_client_does_not_read_count_until_it_does(tmp_path):
     async with gateway_bed(tmp_path, per_caller=2) as bed:
         bed.allow()
@@ -319,15 +337,20 @@ async def test_the_process_serves_beside_a_fleet_and_ends_its_tunnels_at_sigterm
     executor = await bed.executor()
     bed.port = free_port()
     command = ["-m", "sandfleet_operator", "gateway", "--credentials", str(bed.folder), "--port", str(bed.port)]
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, "--fleet", f"localhost:{bed.world.port}")
+    command += ["--fleet", f"localhost:{bed.world.port}"]
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=asyncio.subprocess.PIPE)
     try:
         tunnel = bed.begin(wait=True)
         await tunnel.say(open=pb.TunnelOpen(sandbox_id="team/one"))
         assert (await tunnel.read()).opened.sandbox_uid == "uid-of-one"
         assert await tunnel.echoes()
         process.terminate()
+        assert await tunnel.refused() == ("UNAVAILABLE", "NotServing")
         assert await asyncio.wait_for(process.wait(), 15) == 0
         await until(lambda: executor.resets == 1)
+        assert (await process.stderr.read()).decode().splitlines() == [
+            f"sandfleet gateway: listening on port {bed.port}"
+        ]
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

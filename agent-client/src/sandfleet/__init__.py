@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from sandfleet.values.options import ContextOptions as ContextOptions
     from sandfleet.values.options import CreateOptions as CreateOptions
     from sandfleet.values.options import ListenOptions as ListenOptions
+    from sandfleet.values.options import LookOptions as LookOptions
     from sandfleet.values.options import RunOptions as RunOptions
     from sandfleet.values.rollback import OnFailure as OnFailure
     from sandfleet.values.rollback import Rollback as Rollback
@@ -160,7 +161,7 @@ _HOMES = {
     "values.execution": ("Blame", "CommandResult", "Execution", "ExecutionError", "Outcome", "Result", "Usage"),
     "values.files": ("FileEvent", "FileEventType", "FileInfo", "Found", "Match", "Progress", "Transfer"),
     "values.fleet": ("Bound", "PoolInfo", "Queued", "SandboxChange"),
-    "values.options": ("CodeOptions", "ContextOptions", "CreateOptions", "ListenOptions", "RunOptions"),
+    "values.options": ("CodeOptions", "ContextOptions", "CreateOptions", "ListenOptions", "LookOptions", "RunOptions"),
     "values.rollback": ("OnFailure", "Rollback"),
     "values.sandbox": ("Isolation", "Limits", "SandboxInfo"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),

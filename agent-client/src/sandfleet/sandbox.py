@@ -15,6 +15,7 @@ from sandfleet.values.options import (
     ContextOptions,
     CreateOptions,
     ListenOptions,
+    LookOptions,
     ResumeOptions,
 )
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from sandfleet.resources.services import AsyncServices
     from sandfleet.resources.variables import AsyncStates
     from sandfleet.values.environment import Environment
-    from sandfleet.values.execution import Context, Execution
+    from sandfleet.values.execution import Completion, Context, Execution, Inspection
     from sandfleet.values.fleet import Bound
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Resumption, Suspension
@@ -140,9 +141,7 @@ class _RunsCode:
         AlreadyExistsError (another execution has the id), InvalidArgument, LimitReached. After that, a failure of the
         platform is the outcome `lost`. Cancelling the call interrupts the code.
         """
-        from sandfleet.resources.contexts import Cell, Listeners
-
-        return await self._interpreter.run(Cell.of(code, options), Listeners.of(options))
+        return await self._interpreter.run(code, options)
 
     @checked
     async def attach(self, execution_id: str, **listeners: Unpack[ListenOptions]) -> Execution:
@@ -153,9 +152,7 @@ class _RunsCode:
 
         Raises NotFoundError when no cell has the id, or its output is no longer stored, SandboxEnded, UnavailableError.
         """
-        from sandfleet.resources.contexts import Listeners
-
-        return await self._interpreter.attach(execution_id, Listeners(**listeners))
+        return await self._interpreter.attach(execution_id, listeners)
 
     @checked
     async def create_context(self, context_id: str | None = None, **options: Unpack[ContextOptions]) -> Context:
@@ -177,6 +174,16 @@ class _RunsCode:
         AlreadyExistsError, InvalidArgument, LimitReached.
         """
         return await self._interpreter.fork(context, count, context_ids)
+
+    @checked
+    async def complete(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Completion:
+        """Complete code at a position, in characters (None: its end). `LookOptions` says what it takes and raises."""
+        return await self._interpreter.complete(code, cursor_pos, options)
+
+    @checked
+    async def inspect(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Inspection:
+        """Describe the object at a position of code; false where there is none. Otherwise as `complete`."""
+        return await self._interpreter.inspect(code, cursor_pos, options)
 
     async def list_contexts(self) -> tuple[Context, ...]:
         """List the contexts, the default one first if no cell has used it yet."""

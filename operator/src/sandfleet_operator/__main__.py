@@ -108,8 +108,8 @@ def _gateway_parser() -> argparse.ArgumentParser:
     parser.add_argument("--fleet", default="", help="HOST:PORT (default: the Service of the pod's namespace)")
     parser.add_argument("--port", type=int, default=8444, help="where to serve, on 127.0.0.1 (default: 8444)")
     parser.add_argument("--health-port", type=int, default=0, help="of the probes (default: none)")
-    parser.add_argument("--max-tunnels", type=int, default=2000, help="of all callers together (default: 2000)")
-    parser.add_argument("--max-tunnels-per-caller", type=int, default=500, help="of one caller (default: 500)")
+    parser.add_argument("--max-tunnels", type=int, default=1000, help="of all callers together (default: 1000)")
+    parser.add_argument("--max-tunnels-per-caller", type=int, default=250, help="of one caller (default: 250)")
     return parser
 
 

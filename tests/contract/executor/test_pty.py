@@ -49,6 +49,21 @@ async def test_the_shell_without_a_command_is_bash_and_its_end_is_the_end(sandbo
     assert not await handle.kill()
 
 
+async def test_the_shell_has_a_prompt_and_the_user_s_own_settings_come_after_it(fresh):
+    handle = await fresh.sandbox.pty.create(term="dumb")
+    screen = Screen(handle)
+    await screen.until(rb"sandbox:~\$ ")
+    await screen.type("mkdir d; cd d\r")
+    await screen.until(rb"sandbox:~/d\$ ")
+    await screen.type("exit\r")
+    await handle.wait()
+    # Its history is nothing that the workspace has.
+    assert [each.name for each in await fresh.sandbox.files.list(".")] == ["d"]
+    await fresh.sandbox.files.write(".bashrc", "PS1='mine> '")
+    for options, prompt in (({}, rb"mine> "), ({"envs": {"HOME": "/tmp", "PS1": "given> "}}, rb"given> ")):
+        await Screen(await fresh.sandbox.pty.create(**options)).until(prompt)
+
+
 async def test_a_resize_is_seen_and_told(sandbox):
     code = (
         "import os, signal\n"

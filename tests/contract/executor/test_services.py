@@ -123,6 +123,17 @@ async def test_what_it_writes_is_read_followed_and_taken_up_where_it_was_left(se
     await again.aclose()
 
 
+async def test_a_python_service_s_log_has_what_it_prints_at_once(sandbox, services):
+    code = "print('said'); open('said', 'w'); import time; time.sleep(3600)"
+    await services.start("web", ["python3", "-c", code])
+    await until(lambda: logs_hold(services, "said"))
+    # Control: with a buffer it would come much later.
+    await sandbox.files.remove("said")
+    await services.start("buffered", ["python3", "-c", code], envs={"PYTHONUNBUFFERED": ""})
+    await until(lambda: sandbox.files.exists("said"))
+    assert await services.logs("buffered") == ""
+
+
 async def test_its_log_is_a_file_of_the_workspace_that_no_execution_reports_as_its_change(sandbox, services):
     await services.start("web", f"echo hello; {SLEEP}")
     path = (await one(services, "web")).log_path

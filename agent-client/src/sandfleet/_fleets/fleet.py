@@ -246,9 +246,7 @@ class AsyncFleet:
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)) as span:
             bound = await claim.claim(self._connection, request, on_queued)
             span.set("sandfleet.sandbox.id", bound.sandbox.sandbox_id)
-        await self._relays.look(bound.access)
-        link = Link(self, bound.sandbox, bound.access, rpc_timeout=rpc_timeout)
-        return link, convert.bound(bound)
+        return await self._link(bound, rpc_timeout), convert.bound(bound)
 
     async def open_resumed(
         self, sandbox_id: str, *, max_wait: float, rpc_timeout: float, on_queued: OnQueued | None = None
@@ -257,9 +255,12 @@ class AsyncFleet:
         request = api.fleet.ResumeRequest(sandbox_id=sandbox_id, max_wait=convert.seconds(max_wait))
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
             answer = await claim.resume(self._connection, request, on_queued)
-        bound = answer.bound
-        link = Link(self, bound.sandbox, bound.access, rpc_timeout=rpc_timeout)
-        return link, convert.bound(bound), suspensions.resumption(answer)
+        link = await self._link(answer.bound, rpc_timeout)
+        return link, convert.bound(answer.bound), suspensions.resumption(answer)
+
+    async def _link(self, bound: api.fleet.Bound, rpc_timeout: float) -> Link:
+        await self._relays.look(bound.access)
+        return Link(self, bound.sandbox, bound.access, rpc_timeout=rpc_timeout)
 
     def _in(self, namespace: str | None) -> str:
         return self._namespace if namespace is None else namespace

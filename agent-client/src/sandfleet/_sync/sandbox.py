@@ -23,9 +23,16 @@ if TYPE_CHECKING:
     from sandfleet.resources.ports import OnError
     from sandfleet.sandbox import AsyncSandbox
     from sandfleet.values.environment import Environment
-    from sandfleet.values.execution import Context, Execution
+    from sandfleet.values.execution import Completion, Context, Execution, Inspection
     from sandfleet.values.fleet import Bound
-    from sandfleet.values.options import CodeOptions, ContextOptions, CreateOptions, ListenOptions, ResumeOptions
+    from sandfleet.values.options import (
+        CodeOptions,
+        ContextOptions,
+        CreateOptions,
+        ListenOptions,
+        LookOptions,
+        ResumeOptions,
+    )
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Resumption, Suspension
     from sandfleet.values.usage import Health, SandboxUsage
@@ -352,6 +359,14 @@ class Sandbox:
         AlreadyExistsError, InvalidArgument, LimitReached.
         """
         return run(self._async.fork_context(context, count, context_ids=context_ids))
+
+    def complete(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Completion:
+        """Complete code at a position, in characters (None: its end). `LookOptions` says what it takes and raises."""
+        return run(self._async.complete(code, cursor_pos, **options))
+
+    def inspect(self, code: str, cursor_pos: int | None = None, **options: Unpack[LookOptions]) -> Inspection:
+        """Describe the object at a position of code; false where there is none. Otherwise as `complete`."""
+        return run(self._async.inspect(code, cursor_pos, **options))
 
     def list_contexts(self) -> tuple[Context, ...]:
         """List the contexts, the default one first if no cell has used it yet."""

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,6 +19,8 @@ from sandfleet.cli.checks import Check, show
 from sandfleet.values.sandbox import Isolation
 
 _PROBE_TIMEOUT = 20.0
+# 1 on Ubuntu since 23.10.
+_RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 # What the session namespace is made of, less what it has inside.
 _NAMESPACE = [
     "--unshare-pid",
@@ -109,7 +112,15 @@ def _namespace() -> Check:
     # Root needs no user namespace; other users get the other namespaces only inside one.
     extra = [] if os.geteuid() == 0 else ["--unshare-user"]
     ok, said = _try(["bwrap", *extra, *_NAMESPACE, "true"])
-    return Check("session namespace", ok, "made one" if ok else f"cannot make one: {said}", needed=True)
+    return Check("session namespace", ok, "made one" if ok else f"cannot make one: {said}{_advice()}", needed=True)
+
+
+def _advice() -> str:
+    """Say what forbids namespaces to ordinary users, where this machine tells."""
+    with suppress(OSError):
+        if os.geteuid() and _RESTRICTED.read_text().strip() == "1":
+            return " (AppArmor forbids user namespaces here; docs/howto/debug.md says how to allow them to bubblewrap)"
+    return ""
 
 
 def _network() -> Check:

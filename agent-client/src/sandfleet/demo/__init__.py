@@ -51,7 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Run the demo. Returns 0 when every session was solved, 1 when one was not, 2 when it could not start."""
+    """Run the demo. Returns 0 when every session was solved, 1 when one was not. Raises SandfleetError, OSError."""
     if args.name:
         return load(args.name).main(as_json=args.json)
     # Late: the command line's help does not need any of it.

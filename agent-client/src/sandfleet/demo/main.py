@@ -6,8 +6,9 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from sandfleet._fleets.fleet import AsyncFleet
@@ -17,9 +18,8 @@ from sandfleet.demo.progress import Plain, Progress, Silent, Table
 from sandfleet.demo.session import Plan, Report, Setting, check_inputs, plans, work
 from sandfleet.demo.shows.stage import Stage
 from sandfleet.demo.summary import lines, summarize
-from sandfleet.demo.task import InputMissing
 from sandfleet.demo.walk import Walk, shown_first
-from sandfleet.errors import SandfleetError
+from sandfleet.errors import InvalidArgument
 from sandfleet.observe.tracing import write_spans_to
 
 _SCRIPTED = "scripted: written moves that branch on the real output, no model"
@@ -29,19 +29,21 @@ _FRAME = 0.1
 def main(args: Namespace) -> int:
     """The demo, from parsed arguments to the exit code."""
     with ExitStack() as stack:
-        try:
-            check_inputs()
-            setting, policy = _setting(args)
-            if args.trace:
-                stack.enter_context(write_spans_to(args.trace))
-            began = time.monotonic()
-            reports = asyncio.run(_run(args, setting, f"policy {policy}"))
-        except (InputMissing, SandfleetError, OSError, ImportError) as error:
-            print(error, file=sys.stderr)
-            return 2
+        check_inputs()
+        setting, policy = _setting(args)
+        if args.trace:
+            stack.enter_context(_spans(args.trace))
+        began = time.monotonic()
+        reports = asyncio.run(_run(args, setting, f"policy {policy}"))
     summary = summarize(policy, reports, time.monotonic() - began)
     print(json.dumps(summary.as_json(), indent=2) if args.json else "\n".join(["", *lines(summary)]))
     return 0 if summary.failed == 0 else 1
+
+
+def _spans(path: str) -> AbstractContextManager[None]:
+    if find_spec("opentelemetry.sdk") is None:
+        raise InvalidArgument("cannot write spans: their SDK is not installed (pip install 'sandfleet[otel]')")
+    return write_spans_to(path)
 
 
 def _setting(args: Namespace) -> tuple[Setting, str]:
@@ -54,7 +56,7 @@ def _setting(args: Namespace) -> tuple[Setting, str]:
     if kind == "openai" and model:
         policy = OpenAIPolicy(model)
         return Setting(policy=policy, output=output), policy.summary
-    raise SandfleetError(f'cannot use the policy {args.policy!r}: it is "scripted" or "openai:MODEL"')
+    raise InvalidArgument(f'cannot use the policy {args.policy!r}: it is "scripted" or "openai:MODEL"')
 
 
 def _progress(args: Namespace) -> Progress:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sandfleet.codeact import Action, Conversation, RunCode
 from sandfleet.codeact.policies.scripted import Maker, Move, When
+from sandfleet.errors import SandfleetError
 from sandfleet.sandbox import AsyncSandbox
 
 # Checks an answer (its values as text) and what is in the sandbox; says what is wrong, "" when nothing is.
@@ -40,7 +41,7 @@ class Fix:
     intent: str
 
 
-class InputMissing(Exception):
+class InputMissing(SandfleetError):
     """A package whose data the demo works on is not installed."""
 
 
@@ -48,7 +49,10 @@ def package_file(package: str, path: str) -> bytes:
     """The bytes of a file that a package brings along, without importing the package. Raises InputMissing."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        raise InputMissing(f"cannot run the demo: the package {package} is not installed, whose {path} is its input")
+        raise InputMissing(
+            f"cannot run the demo: the package {package} is not installed, whose {path} is its input; its agents need"
+            " `pip install matplotlib numpy pandas`, while `sandfleet demo rollback` and the other shows need nothing"
+        )
     file = Path(spec.origin).parent / path
     try:
         return file.read_bytes()

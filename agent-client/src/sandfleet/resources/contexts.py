@@ -19,11 +19,14 @@ from sandfleet._wire.link import Link
 from sandfleet._wire.stream import CELLS, EVERYTHING, ExecutionStream
 from sandfleet.errors import AlreadyExistsError, InvalidArgument, NotFoundError, SandfleetError
 from sandfleet.observe import tracing
+from sandfleet.resources import looks
 from sandfleet.values.execution import (
     Cleared,
     CommandOutput,
+    Completion,
     Context,
     Execution,
+    Inspection,
     Logs,
     OnClear,
     OnResult,
@@ -31,7 +34,7 @@ from sandfleet.values.execution import (
     Outcome,
     Stream,
 )
-from sandfleet.values.options import CodeOptions, ContextOptions, ListenOptions
+from sandfleet.values.options import CodeOptions, ContextOptions, ListenOptions, LookOptions
 from sandfleet.values.rollback import OnFailure
 from sandfleet.values.variables import Autosave, StateRestored, brought_back
 
@@ -130,8 +133,9 @@ class Interpreter:
         # The last known cell of each context.
         self._cells: dict[str, int] = {}
 
-    async def run(self, cell: Cell, listeners: Listeners) -> Execution:
+    async def run(self, code: str, options: CodeOptions) -> Execution:
         """Run one cell."""
+        cell, listeners = Cell.of(code, options), Listeners.of(options)
         name, attributes = tracing.tool("run_code", cell.execution_id, self._link.sandbox_id, self._link.uid)
         with tracing.call(name, attributes) as span:
             stream = await self._open(cell)
@@ -146,8 +150,9 @@ class Interpreter:
             span.conclude(execution.outcome, execution.reason, stream.collector.spans)
             return execution
 
-    async def attach(self, execution_id: str, listeners: Listeners) -> Execution:
+    async def attach(self, execution_id: str, options: ListenOptions) -> Execution:
         """Follow a cell that this or another client started."""
+        listeners = Listeners.of(options)
         name, attributes = tracing.tool("attach", execution_id, self._link.sandbox_id, self._link.uid)
         with tracing.call(name, attributes) as span:
             stream = ExecutionStream(self._link, EventCollector(execution_id), None, CELLS)
@@ -290,6 +295,14 @@ class Interpreter:
         answer = await self._link.unary(lambda c: c.interpreter.ForkContext, request)
         return tuple(convert.context(message) for message in answer.contexts[:count])
 
+    async def complete(self, code: str, cursor_pos: int | None, options: LookOptions) -> Completion:
+        """Complete code."""
+        return await looks.complete(self._link, _of(options), code, cursor_pos, options)
+
+    async def inspect(self, code: str, cursor_pos: int | None, options: LookOptions) -> Inspection:
+        """Describe an object."""
+        return await looks.inspect(self._link, _of(options), code, cursor_pos, options)
+
     async def contexts(self) -> tuple[Context, ...]:
         """List the contexts."""
         request = api.interpreter.ListContextsRequest()
@@ -337,6 +350,10 @@ def _but_variables(lost: tuple[str, ...], saved_at: int, last_cell: int) -> tupl
     """Return what is lost although the variables of a cell were restored."""
     since = (f"variables since cell {saved_at}",) if saved_at < last_cell else ()
     return (*since, *(word for word in lost if word != "variables"))
+
+
+def _of(options: LookOptions) -> str:
+    return context_name(options.get("context") or DEFAULT_CONTEXT)
 
 
 def context_name(context: str | Context) -> str:

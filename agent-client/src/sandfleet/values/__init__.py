@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from sandfleet.values.execution import Cleared as Cleared
     from sandfleet.values.execution import CommandOutput as CommandOutput
     from sandfleet.values.execution import CommandResult as CommandResult
+    from sandfleet.values.execution import Completion as Completion
     from sandfleet.values.execution import Context as Context
     from sandfleet.values.execution import Execution as Execution
     from sandfleet.values.execution import ExecutionError as ExecutionError
     from sandfleet.values.execution import FileChanges as FileChanges
     from sandfleet.values.execution import Frame as Frame
     from sandfleet.values.execution import Gap as Gap
+    from sandfleet.values.execution import Inspection as Inspection
     from sandfleet.values.execution import Logs as Logs
     from sandfleet.values.execution import MimeParts as MimeParts
     from sandfleet.values.execution import OnClear as OnClear
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from sandfleet.values.options import ContextOptions as ContextOptions
     from sandfleet.values.options import CreateOptions as CreateOptions
     from sandfleet.values.options import ListenOptions as ListenOptions
+    from sandfleet.values.options import LookOptions as LookOptions
     from sandfleet.values.options import RunOptions as RunOptions
     from sandfleet.values.rollback import OnFailure as OnFailure
     from sandfleet.values.rollback import Rollback as Rollback
@@ -103,12 +106,14 @@ _HOMES = {
         "Cleared",
         "CommandOutput",
         "CommandResult",
+        "Completion",
         "Context",
         "Execution",
         "ExecutionError",
         "FileChanges",
         "Frame",
         "Gap",
+        "Inspection",
         "Logs",
         "MimeParts",
         "OnClear",
@@ -146,6 +151,7 @@ _HOMES = {
         "ContextOptions",
         "CreateOptions",
         "ListenOptions",
+        "LookOptions",
         "DEFAULT_LEASE",
         "DEFAULT_MAX_WAIT",
         "DEFAULT_RPC_TIMEOUT",

@@ -321,6 +321,39 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
+class Completion:
+    """What may stand between the characters `cursor_start` and `cursor_end` of the code.
+
+    `omitted` counts matches that were left out: there were too many, or they were too long.
+    """
+
+    matches: tuple[str, ...]
+    cursor_start: int
+    cursor_end: int
+    omitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The object at a position: `text` has its signature, its documentation, and its source if it was asked for.
+
+    `parts` maps MIME types to text. An inspection is false where there is no object.
+    """
+
+    found: bool
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The plain text; "" if nothing was found."""
+        return self.parts.get("text/plain", "")
+
+    def __bool__(self) -> bool:
+        """Say whether there is an object."""
+        return self.found
+
+
+@dataclass(frozen=True, slots=True)
 class CommandResult:
     """A command that ended. `exit_code` is 128+n when signal n ended it, 127 not found, 126 not executable.
 

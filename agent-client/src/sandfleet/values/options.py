@@ -161,6 +161,23 @@ class ContextOptions(TypedDict, total=False):
     autosave: bool | Autosave | None
 
 
+class LookOptions(TypedDict, total=False):
+    """Options of `complete` and `inspect`. Nothing in the context changes: a fork of it answers.
+
+    context       the context to ask; None means the default one of Python.
+    detail_level  of `inspect`: 0 for signature and documentation, 1 for the source too.
+    timeout       seconds, at most 10; None means 2.
+
+    They raise PreconditionFailed (reasons ContextBusy: a cell runs or waits; LanguageCannot: it is no Python context),
+    NotFoundError, InvalidArgument, LimitReached (too many at once), and SandboxError with the reason NoAnswer when it
+    takes too long.
+    """
+
+    context: str | Context | None
+    detail_level: int
+    timeout: float | None
+
+
 class RunOptions(TypedDict, total=False):
     """Options of `commands.run`.
 

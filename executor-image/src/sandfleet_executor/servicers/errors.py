@@ -18,6 +18,7 @@ import grpc
 import grpc.aio
 from sandfleet_api.executor.v1 import common_pb2
 
+from sandfleet_executor.core.contexts.frames import BadFrame
 from sandfleet_executor.core.errors import (
     BadRequest,
     BusyError,
@@ -36,6 +37,7 @@ from sandfleet_executor.core.services.spec import CycleError, UnknownServiceErro
 from sandfleet_executor.core.suspension.record import InUseError, NotSavedError
 from sandfleet_executor.effects.contexts import state_store
 from sandfleet_executor.effects.contexts.copies import NotCopiedError
+from sandfleet_executor.effects.contexts.looks import CannotLookError, ContextBusyError, NoAnswerError
 from sandfleet_executor.effects.executions.execution import AheadError
 from sandfleet_executor.effects.executions.registry import ForgottenError, OtherRequestError, UnknownExecutionError
 from sandfleet_executor.effects.executions.store.recorder import TooManyReadersError
@@ -243,6 +245,10 @@ FAILURES: tuple[tuple[type[Exception], Code, str, bool], ...] = (
     (state_store.BrokenOffError, Code.ABORTED, "BrokenOff", True),
     (state_store.NoStateDirError, Code.FAILED_PRECONDITION, "NoStateDirectory", False),
     (state_store.NothingToSaveError, Code.FAILED_PRECONDITION, "NothingToSave", False),
+    (ContextBusyError, Code.FAILED_PRECONDITION, "ContextBusy", True),
+    (CannotLookError, Code.FAILED_PRECONDITION, "LanguageCannot", False),
+    (NoAnswerError, Code.ABORTED, "NoAnswer", True),
+    (BadFrame, Code.ABORTED, "NoAnswer", True),
     (BadManifest, Code.FAILED_PRECONDITION, "EnvironmentUnreadable", False),
     (NamespaceError, Code.UNAVAILABLE, "SessionUnavailable", True),
 )

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from sandfleet_api.executor.v1 import common_pb2, interpreter_pb2_grpc
 from sandfleet_api.executor.v1 import interpreter_pb2 as pb
-from sandfleet_api.executor.v1 import interpreter_pb2_grpc
 
 from sandfleet_executor.core import requests
+from sandfleet_executor.core.contexts import looks
 from sandfleet_executor.core.contexts.states import check_bounds, check_seconds
+from sandfleet_executor.core.errors import BusyError
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.executions.records import CELL
 from sandfleet_executor.core.requests import DEFAULT_CONTEXT
@@ -21,14 +23,19 @@ from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.convert import contexts
 from sandfleet_executor.servicers.errors import typed_failures
+from sandfleet_executor.worker.base.frames import Frame
 from sandfleet_executor.worker.languages import LANGUAGES
 
 INTERRUPT_GRACE = 2.0
+# Completions and inspections at once: each is a process for a moment.
+MAX_LOOKS = 8
 
 
 class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
     def __init__(self, session: Session) -> None:
         self._session = session
+        # Completions and inspections under way.
+        self._looking = 0
 
     async def CreateContext(self, request: pb.CreateContextRequest, context: Any) -> pb.CreateContextResponse:
         with typed_failures(request.context_id):
@@ -106,6 +113,33 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
         await self._session.delete_context(request.context_id or DEFAULT_CONTEXT)
         return pb.DeleteContextResponse()
 
+    async def Complete(self, request: pb.CompleteRequest, context: Any) -> pb.CompleteResponse:
+        with typed_failures(request.context_id):
+            asked = looks.check(looks.COMPLETE, request.code, cursor_of(request), convert.seconds(request, "timeout"))
+            found = looks.completion((await self._look(request.context_id, asked)).header, asked)
+        return pb.CompleteResponse(
+            matches=found.matches, cursor_start=found.start, cursor_end=found.end, omitted=found.omitted
+        )
+
+    async def Inspect(self, request: pb.InspectRequest, context: Any) -> pb.InspectResponse:
+        with typed_failures(request.context_id):
+            seconds = convert.seconds(request, "timeout")
+            asked = looks.check(looks.INSPECT, request.code, cursor_of(request), seconds, request.detail_level)
+            answer = await self._look(request.context_id, asked)
+            found = looks.inspection(answer.header, answer.payload)
+        shown = [common_pb2.MimePart(mime_type="text/plain", data=found.text.encode())] if found.found else []
+        return pb.InspectResponse(found=found.found, parts=shown)
+
+    async def _look(self, context_id: str, asked: looks.Look) -> Frame:
+        if self._looking >= MAX_LOOKS:
+            raise BusyError(f"cannot {asked.kind}: {MAX_LOOKS} requests are being answered")
+        self._looking += 1
+        try:
+            self._session.touch()
+            return await self._session.contexts.find_or_default(context_id or DEFAULT_CONTEXT).looks.look(asked)
+        finally:
+            self._looking -= 1
+
     async def SaveState(self, request: pb.SaveStateRequest, context: Any) -> pb.SaveStateResponse:
         with typed_failures(request.name):
             found = self._session.contexts.find(request.context_id or DEFAULT_CONTEXT)
@@ -132,6 +166,11 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
         return pb.DeleteStateResponse()
 
 
+def cursor_of(request: pb.CompleteRequest | pb.InspectRequest) -> int | None:
+    """Characters before the cursor; None is the end of the code."""
+    return request.cursor_pos if request.HasField("cursor_pos") else None
+
+
 def describe(context: Context) -> pb.Context:
     state = pb.CONTEXT_STATE_IDLE
     if not context.alive:
@@ -140,7 +179,7 @@ def describe(context: Context) -> pb.Context:
         state = pb.CONTEXT_STATE_BUSY
     return pb.Context(
         context_id=context.id,
-        language=context.language,
+        language=context.spec.language,
         state=state,
         generation=context.generation,
         executions=context.executions,

@@ -28,6 +28,8 @@ class Language(NamedTuple):
     bounded: bool = False
     # Whether its contexts can be copied and their variables saved.
     kept: bool = False
+    # Whether its contexts complete and inspect code.
+    looks: bool = False
     # Whether its module has `preimport()`, which the spawner calls once before it forks contexts.
     preimported: bool = False
     # Prints its version.
@@ -39,6 +41,7 @@ LANGUAGES = {
         "python.context",
         bounded=True,
         kept=True,
+        looks=True,
         preimported=True,
         version=(sys.executable, "-IBSc", "import platform; print(platform.python_version())"),
     ),

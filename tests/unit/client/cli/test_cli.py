@@ -268,7 +268,12 @@ def test_the_doctor_tries_a_namespace_and_reports_bubblewraps_error(
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
     assert main(["doctor"]) == 1
-    assert "MISSING session namespace    cannot make one: No permissions" in capsys.readouterr().out
+    assert "MISSING session namespace    cannot make one: No permissions\n" in capsys.readouterr().out
+    (tmp_path / "restricted").write_text("1\n")
+    monkeypatch.setattr(doctor, "_RESTRICTED", tmp_path / "restricted")
+    monkeypatch.setattr(doctor.os, "geteuid", lambda: 1000)
+    assert main(["doctor"]) == 1
+    assert "cannot make one: No permissions (AppArmor forbids user namespaces here; " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,20 @@
 import argparse
 import io
 import json
+import sys
+from importlib.util import find_spec
 
 import pytest
-from sandfleet import demo
+from sandfleet import cli, demo
 from sandfleet.codeact import AgentRun, End, FinalAnswer, RunCode, Step, Verdict
 from sandfleet.codeact.evidence import Evidence
 from sandfleet.demo import main as demo_main
+from sandfleet.demo import task
 from sandfleet.demo.progress import Plain, Table, clip, told
 from sandfleet.demo.session import AGENTS, Plan, Report
+from sandfleet.demo.shows import fork
 from sandfleet.demo.summary import lines, percentile, summarize
+from sandfleet.errors import UnavailableError
 from sandfleet.values.execution import Blame, ExecutionError, Outcome
 
 
@@ -113,18 +118,60 @@ def test_counts_are_checked(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("policy", ["gpt", "openai", "openai:", "scripted:x"])
-def test_an_unknown_policy_is_refused(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.run(parse("--policy", policy)) == 2
-    assert "cannot use the policy" in capsys.readouterr().err
+def test_an_unknown_policy_is_wrong_usage(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--policy", policy]) == 2
+    assert "sandfleet: cannot use the policy" in capsys.readouterr().err
 
 
-def test_a_model_without_key_and_endpoint_is_refused(
+def test_a_model_without_key_and_endpoint_is_refused_also_for_programs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    assert demo.run(parse("--policy", "openai:tiny")) == 2
-    assert "OPENAI_API_KEY" in capsys.readouterr().err
+    assert cli.main(["demo", "--policy", "openai:tiny", "--json"]) == 3
+    assert "OPENAI_API_KEY" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "missing", "code", "said"),
+    [
+        (["demo"], "matplotlib", 3, "`pip install matplotlib numpy pandas`"),
+        (["demo", "--trace", "spans.jsonl"], "opentelemetry.sdk", 2, "pip install 'sandfleet[otel]'"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_with_how_to_get_it(
+    words: list[str],
+    missing: str,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for module in (task, demo_main):
+        monkeypatch.setattr(module, "find_spec", lambda name: None if name == missing else find_spec(name))
+    assert cli.main(words) == code
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "said"),
+    [
+        (UnavailableError("cannot start a fleet: no reason"), 3, "sandfleet: cannot start a fleet: no reason\n"),
+        (OSError(28, "No space left on device"), 1, "sandfleet: cannot go on: No space left on device\n"),
+        # Its reader, `head` say, has gone.
+        (BrokenPipeError(32, "Broken pipe"), 1, ""),
+    ],
+)
+def test_a_show_that_fails_ends_as_other_commands_do(
+    failure: Exception, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fails(_stage: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(fork, "_run", fails)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    assert cli.main(["demo", "fork"]) == code
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(("reports", "code"), [([SOLVED], 0), ([SOLVED, FAILED], 1)])

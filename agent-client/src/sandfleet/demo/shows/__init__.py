@@ -25,7 +25,7 @@ class Show(Protocol):
     """A module of this folder."""
 
     def main(self, *, as_json: bool) -> int:
-        """Run the show: 0 when it went as it should, 1 when not, 2 when it could not start."""
+        """Run the show: 0 when it went as it should, 1 when not. Raises SandfleetError, OSError."""
 
 
 def load(name: str) -> Show:

@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict, dataclass
 
 from sandfleet.demo.shows.stage import Stage, print_json
-from sandfleet.errors import SandfleetError
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Context
 
@@ -42,11 +41,7 @@ class Round:
 
 def main(*, as_json: bool) -> int:
     stage = Stage.on(sys.stdout, as_json=as_json)
-    try:
-        load_seconds, first, rounds = asyncio.run(_run(stage))
-    except (SandfleetError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 2
+    load_seconds, first, rounds = asyncio.run(_run(stage))
     last = min(rounds[-1].losses)
     if as_json:
         print_json(

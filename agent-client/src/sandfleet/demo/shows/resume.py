@@ -64,12 +64,8 @@ class Told:
 
 
 def main(*, as_json: bool) -> int:
-    """Run the show. Returns 0 when nothing was lost or run twice, 1 otherwise, 2 when it could not start."""
-    try:
-        told = asyncio.run(_Show(quiet=as_json).run())
-    except (SandfleetError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 2
+    """Run the show. Returns 0 when nothing was lost or run twice, 1 otherwise."""
+    told = asyncio.run(_Show(quiet=as_json).run())
     if as_json:
         print(json.dumps({**asdict(told), "well": told.well}, indent=2))
     return 0 if told.well else 1

@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict, dataclass
 
 from sandfleet.demo.shows.stage import Stage, print_json
-from sandfleet.errors import SandfleetError
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Execution
 from sandfleet.values.sandbox import Limits
@@ -43,11 +42,7 @@ class Seen:
 
 def main(*, as_json: bool) -> int:
     stage = Stage.on(sys.stdout, as_json=as_json)
-    try:
-        kept, lost = asyncio.run(_run(stage))
-    except (SandfleetError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 2
+    kept, lost = asyncio.run(_run(stage))
     went_well = all(each.rolled_back and "rows" in each.after for each in kept) and not lost.rolled_back
     if as_json:
         print_json({"ok": went_well, "with": [asdict(each) for each in kept], "without": asdict(lost)})

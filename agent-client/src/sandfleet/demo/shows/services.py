@@ -11,7 +11,7 @@ from sandfleet.cli import table
 from sandfleet.demo.shows import guestbook
 from sandfleet.demo.shows.stage import Stage, print_json
 from sandfleet.demo.shows.trails import Trails
-from sandfleet.errors import SandboxEnded, SandfleetError, ServiceNotReadyError
+from sandfleet.errors import SandboxEnded, ServiceNotReadyError
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.services import Service, ServiceSpec, tcp
 from sandfleet.values.services import http as page
@@ -73,11 +73,7 @@ class Told:
 def main(*, as_json: bool) -> int:
     stage = Stage.on(sys.stdout, as_json=as_json)
     began = time.monotonic()
-    try:
-        told = asyncio.run(_run(stage))
-    except (SandfleetError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 2
+    told = asyncio.run(_run(stage))
     told.seconds = round(time.monotonic() - began, 2)
     if as_json:
         print_json({"ok": told.well, **asdict(told)})

@@ -51,6 +51,22 @@ FIXED = (
     "PYTHONHASHSEED",
     "TZ",
 )
+# Read by each interactive bash before the user's own ~/.bashrc, on Debian and what comes from it.
+BASHRC = r"""[ -z "${PS1-}" ] && return
+shopt -s checkwinsize
+HISTCONTROL=ignoreboth
+# Not in the workspace, where it would count as a change.
+HISTFILE=/tmp/.bash_history
+if [ "$TERM" != dumb ]; then
+    alias ls='ls --color=auto' grep='grep --color=auto'
+fi
+# Unless the caller has set a prompt.
+if [ "$PS1" = '\s-\v\$ ' ]; then
+    PS1='sandbox:\w\$ '
+    [ "$TERM" != dumb ] && PS1='\[\e[1;32m\]sandbox\[\e[0m\]:\[\e[1;34m\]\w\[\e[0m\]\$ '
+fi
+true
+"""
 PYTHON_PATH = "PYTHONPATH"
 HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"
 
@@ -89,6 +105,7 @@ def data_files() -> tuple[Data, ...]:
         Data("/etc/passwd", USERS.format(id=INNER_ID)),
         Data("/etc/group", GROUP.format(id=INNER_ID)),
         Data("/etc/hosts", HOSTS),
+        Data("/etc/bash.bashrc", BASHRC),
         Data("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
     )
 

@@ -23,6 +23,7 @@ from sandfleet_executor.effects.contexts.interpreter_slot import (
     InterpreterSlot,
     kill,
 )
+from sandfleet_executor.effects.contexts.looks import Looks
 from sandfleet_executor.effects.contexts.queue import CellQueue, CellRequest
 from sandfleet_executor.effects.contexts.state_store import NAMED, NothingToSaveError, StateError
 from sandfleet_executor.effects.contexts.state_transfer import Restored
@@ -47,6 +48,7 @@ class Context:
         held = Held(spec.id, self._queue.lock, lambda: self._slot.living, lambda: self._slot.cells.of_state)
         place = Place(services.states, services.memory_bytes, services.session.namespace)
         self.variables = Variables(held, place, spec.persistence.autosave if spec.can_be_kept else None)
+        self.looks = Looks(spec, self._queue, self.start)
         # The parts of the state that the next cell does not find any more.
         self._lost: tuple[str, ...] = ()
         # Whether to start from an earlier executor's save; what came of it, and what the next cell is told of it.
@@ -62,10 +64,6 @@ class Context:
     @property
     def id(self) -> str:
         return self.spec.id
-
-    @property
-    def language(self) -> str:
-        return self.spec.language
 
     @property
     def generation(self) -> int:
@@ -179,7 +177,9 @@ class Context:
 
     def _check_kept(self, verb: str) -> None:
         if not self.spec.can_be_kept:
-            raise NothingToSaveError(f"cannot {verb} context {self.id}: variables of {self.language} cannot be saved")
+            raise NothingToSaveError(
+                f"cannot {verb} context {self.id}: variables of {self.spec.language} cannot be saved"
+            )
 
     async def _bring_back(self, interpreter: Interpreter, *, first: bool) -> None:
         """Restores what it begins from, or the newest save. `first`: an earlier executor's, whose numbers go on."""

@@ -165,9 +165,9 @@ class Interpreter:
         """In the namespace."""
         return self._child.pid
 
-    def tell(self, request: dict[str, Any], fd: int) -> None:
+    def tell(self, request: dict[str, Any], fd: int, payload: bytes = b"") -> None:
         """Asks for what answers on the descriptor, and not here."""
-        self._child.channel.send(request, fds=(fd,))
+        self._child.channel.send(request, payload, fds=(fd,))
 
     def interrupt(self) -> None:
         self._namespace.signal(self._child.pid, signal.SIGINT)

@@ -35,6 +35,11 @@ class CellQueue:
         self.running: Execution | None = None
         self._waiting: dict[str, Execution] = {}
 
+    @property
+    def empty(self) -> bool:
+        """Whether no cell runs or waits."""
+        return self.running is None and not self._waiting
+
     def find(self, execution_id: str) -> Execution | None:
         """The execution of that id, running or waiting; without an id the running one."""
         if self.running and execution_id in {"", self.running.id}:

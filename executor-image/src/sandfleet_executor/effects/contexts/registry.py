@@ -53,7 +53,7 @@ class Contexts:
         found = self._contexts.get(context_id)
         if found is None:
             return self._default().language if context_id == DEFAULT_CONTEXT else None
-        return found.language
+        return found.spec.language
 
     async def create(self, spec: ContextSpec) -> Context:
         """A context whose interpreter runs.

@@ -28,6 +28,8 @@ PAUSE_GROWTH = 1.5
 START_SECONDS = 10.0
 # At the end of the sandbox, for all of them together, before everything is killed.
 CLOSE_SECONDS = 1.0
+# A log shows what a Python program prints when it prints it.
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 
 
 class UnknownNameError(LookupError):
@@ -249,7 +251,8 @@ class Services:
         """One run of its program, from its start to its end."""
         spec = self._services[name].spec
         program = self._programs[name] = Program(self._log(name).write, spec.stop_signal)
-        start = Start(spec.payload, spec.shell, spec.cwd, self._session.environment(dict(spec.envs)))
+        envs = {**UNBUFFERED, **self._session.environment(dict(spec.envs))}
+        start = Start(spec.payload, spec.shell, spec.cwd, envs)
         try:
             namespace = await self._session.namespace()
             await program.start(namespace, start, lasting=True)

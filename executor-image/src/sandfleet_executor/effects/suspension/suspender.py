@@ -162,9 +162,9 @@ class Suspender:
         return kept, report
 
     async def _save(self, context: Context, give_up: float) -> ContextReport:
-        report = ContextReport(context.id, context.language)
+        report = ContextReport(context.id, context.spec.language)
         if not context.spec.can_be_kept:
-            why = f"variables of {context.language} cannot be saved"
+            why = f"variables of {context.spec.language} cannot be saved"
             return replace(report, reason=NOT_SUPPORTED, message=why)
         left = max(1.0, give_up - asyncio.get_running_loop().time())
         try:

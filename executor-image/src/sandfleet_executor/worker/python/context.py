@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 from ..base import frames, linux, process
-from . import cells, copies, display, errors
+from . import cells, copies, display, errors, looks
 from .history import History
 from .outbox import MAX_RESULTS, Outbox
 from .shell import Shell
@@ -92,8 +92,9 @@ class ContextLoop:
         self._runner = cells.Runner(shell.user_ns)
         self._reporter = errors.Reporter((self._user.workspace, *FOLDERS), (self._user.packages,))
         self._history = History(shell, memory_bytes // 2)
-        self._own_callbacks = self._callbacks()
+        self._looks = looks.Looks(shell)
         shell.publish, shell.clear = self._publish, self._clear
+        shell.adopt_callbacks()
         os.register_at_fork(after_in_child=self._close_control)
         self._user.adopt()
         self._variables = variables.Variables(shell.user_ns)
@@ -112,6 +113,8 @@ class ContextLoop:
                     self._variables.save(frame.header, fds[0])
                 case "restore":
                     self._restore(frame.header, fds[0])
+                case "complete" | "inspect":
+                    self._looks.look(frame.header, frame.payload.decode("utf-8", "surrogatepass"), fds[0])
                 case "copy":
                     self._copy(int(frame.header["most_bytes"]), fds)
                 case "release" if self._copies is not None:
@@ -165,6 +168,7 @@ class ContextLoop:
         self._meter = process.Meter()
         self._runner.forget_loop()
         self._variables.forget_watchers()
+        self._looks.forget()
         if name := request.get("seed"):
             copies.reseed(name)
         frames.send(self._control, {"event": "begun"})
@@ -261,18 +265,14 @@ class ContextLoop:
 
     def _publish(self, shown: display.Shown) -> None:
         if _getpid() == self._pid:
-            self._outbox.show(shown, last=shown.main and self._callbacks() == self._own_callbacks)
+            # A library may show figures between the result of a cell and its end.
+            self._outbox.show(shown, last=shown.main and not self._user.shell.has_new_callbacks())
         else:
             print(shown.bundle.get(display.PLAIN, ""))
 
     def _clear(self, *, wait: bool) -> None:
         if _getpid() == self._pid:
             self._outbox.clear(wait=wait)
-
-    def _callbacks(self) -> list[object]:
-        """What runs between the result of a cell and its end: a library may show figures there."""
-        callbacks = self._user.shell.events.callbacks
-        return [*callbacks["post_execute"], *callbacks["post_run_cell"]]
 
     def _finish(self, error: dict[str, Any] | None, usage: process.Usage) -> None:
         if left_out := self._outbox.left_out:

@@ -81,6 +81,7 @@ class Shell(InteractiveShell):
         config.HistoryManager.hist_file = ":memory:"
         super().__init__(config=config, user_module=ModuleType("__main__"), cache_size=0, colors="nocolor")
         self._shown: BaseException | None = None
+        self._own_callbacks: list[object] = []
         self.publish: display.Publish = _publish_nothing
         self.clear: Callable[..., None] = _clear_nothing
         # Instead of a database in the profile's folder: %cd keeps its history here.
@@ -105,6 +106,17 @@ class Shell(InteractiveShell):
     def init_display_formatter(self) -> None:
         self.display_formatter = Formatter(parent=self)
         self.configurables.append(self.display_formatter)
+
+    def adopt_callbacks(self) -> None:
+        """Remembers what runs after a cell before any code has registered more."""
+        self._own_callbacks = self._callbacks()
+
+    def has_new_callbacks(self) -> bool:
+        """Whether code has registered something that runs after a cell."""
+        return self._callbacks() != self._own_callbacks
+
+    def _callbacks(self) -> list[object]:
+        return [*self.events.callbacks["post_execute"], *self.events.callbacks["post_run_cell"]]
 
     def show_value(self, value: Any, *, main: bool = False) -> None:
         """Publishes a value, unless it displays itself."""

@@ -19,12 +19,16 @@ from sandfleet_operator.telemetry.probes import Probes, Standing
 PORT = 8444
 # Only the pod's own network namespace reaches it, as the kubelet's port-forward does.
 HOST = "127.0.0.1"
+AHEAD_BYTES = 512 << 10
 # Seconds that tunnels have to end.
 STOP_GRACE = 5.0
 SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_DATA_BYTES + 1024),
     ("grpc.max_metadata_size", 16 << 10),
+    # What a client may send ahead of an executor that does not read, for each tunnel. gRPC would let it grow to 13 MB.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", AHEAD_BYTES),
     # Of one client; the bounds of tunnels are lower.
     ("grpc.max_concurrent_streams", 5000),
     # A client that went away without a word, as a laptop that sleeps, is found out.
@@ -82,12 +86,14 @@ async def _listen(fleet: FleetLink, options: Options, listening: asyncio.Event) 
     """Serves until it is cancelled."""
     identity = Identity(fleet, options.credentials)
     await identity.obtain()
-    server, port = await listen(Tunnels(FleetRoutes(fleet), options.bounds), identity.server_credentials(), options)
+    tunnels = Tunnels(FleetRoutes(fleet), options.bounds)
+    server, port = await listen(tunnels, identity.server_credentials(), options)
     _LOG.info("listening on port %d", port)
     listening.set()
     try:
         await identity.run()
     finally:
+        tunnels.stop()
         await server.stop(STOP_GRACE)
 
 

@@ -14,7 +14,7 @@ from sandfleet_operator.fleet import calls
 from sandfleet_operator.fleet.calls import Context
 from sandfleet_operator.fleet.gateway.tunnels import Tunnel, Tunnels
 
-MAX_DATA_BYTES = 1 << 20
+MAX_DATA_BYTES = 256 << 10
 # Seconds that a client may take to name the sandbox.
 OPEN_SECONDS = 5.0
 

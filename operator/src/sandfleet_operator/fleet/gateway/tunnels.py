@@ -14,7 +14,7 @@ from sandfleet_operator.api.reasons import ClaimReason, GatewayReason
 from sandfleet_operator.fleet.gateway.routes import Route, Routes
 
 # What is read at once. A tunnel holds one such piece each way and no more: the rest waits in the kernels of both ends.
-PIECE_BYTES = 256 << 10
+PIECE_BYTES = 128 << 10
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -23,8 +23,8 @@ class Bounds:
     """Numbers of tunnels; the rest in seconds."""
 
     # Those that are being opened count too.
-    total: int = 2000
-    per_caller: int = 500
+    total: int = 1000
+    per_caller: int = 250
     connect: float = 10.0
     # Between two questions whether the caller may still be connected to this pod.
     check_every: float = 15.0
@@ -92,6 +92,7 @@ class Tunnels:
         self.bounds = bounds
         self._chance = chance
         self._open = 0
+        self._stopping = asyncio.Event()
         self._of_caller: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -100,6 +101,7 @@ class Tunnels:
     @contextlib.asynccontextmanager
     async def open(self, sandbox_id: str, token: str) -> AsyncIterator[Tunnel]:
         """A connection to the sandbox's executor, for a caller who may run code in it. Raises FleetError."""
+        self._check_not_stopping()
         if self._open >= self.bounds.total:
             raise _too_many(f"all callers together have {self._open}")
         self._open += 1
@@ -149,7 +151,7 @@ class Tunnels:
         clock = asyncio.get_running_loop().time
         allowed = clock()
         while True:
-            await asyncio.sleep(self.bounds.check_every * (0.5 + 0.5 * self._chance()))
+            await self._pause(self.bounds.check_every * (0.5 + 0.5 * self._chance()))
             try:
                 route = await self.routes.find(tunnel.sandbox_id, tunnel.token)
             except FleetError as error:
@@ -159,6 +161,21 @@ class Tunnels:
                 continue
             check_same(tunnel, route)
             allowed = clock()
+
+    async def _pause(self, seconds: float) -> None:
+        """Raises FleetError when all tunnels end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        self._check_not_stopping()
+
+    def _check_not_stopping(self) -> None:
+        if self._stopping.is_set():
+            raise ClaimReason.NOT_SERVING.error("cannot carry the connection: the gateway stops")
+
+    def stop(self) -> None:
+        """Ends all tunnels, and opens no more."""
+        self._stopping.set()
 
 
 def check_same(tunnel: Tunnel, route: Route) -> None:

@@ -252,6 +252,52 @@ class DeleteContextResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class CompleteRequest(_message.Message):
+    __slots__ = ("context_id", "code", "cursor_pos", "timeout")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_POS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    code: str
+    cursor_pos: int
+    timeout: _duration_pb2.Duration
+    def __init__(self, context_id: _Optional[str] = ..., code: _Optional[str] = ..., cursor_pos: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class CompleteResponse(_message.Message):
+    __slots__ = ("matches", "cursor_start", "cursor_end", "omitted")
+    MATCHES_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_START_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_END_FIELD_NUMBER: _ClassVar[int]
+    OMITTED_FIELD_NUMBER: _ClassVar[int]
+    matches: _containers.RepeatedScalarFieldContainer[str]
+    cursor_start: int
+    cursor_end: int
+    omitted: int
+    def __init__(self, matches: _Optional[_Iterable[str]] = ..., cursor_start: _Optional[int] = ..., cursor_end: _Optional[int] = ..., omitted: _Optional[int] = ...) -> None: ...
+
+class InspectRequest(_message.Message):
+    __slots__ = ("context_id", "code", "cursor_pos", "detail_level", "timeout")
+    CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_POS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    context_id: str
+    code: str
+    cursor_pos: int
+    detail_level: int
+    timeout: _duration_pb2.Duration
+    def __init__(self, context_id: _Optional[str] = ..., code: _Optional[str] = ..., cursor_pos: _Optional[int] = ..., detail_level: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class InspectResponse(_message.Message):
+    __slots__ = ("found", "parts")
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    found: bool
+    parts: _containers.RepeatedCompositeFieldContainer[_common_pb2.MimePart]
+    def __init__(self, found: _Optional[bool] = ..., parts: _Optional[_Iterable[_Union[_common_pb2.MimePart, _Mapping]]] = ...) -> None: ...
+
 class SaveStateRequest(_message.Message):
     __slots__ = ("context_id", "name", "max_bytes", "max_variable_bytes", "timeout")
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]

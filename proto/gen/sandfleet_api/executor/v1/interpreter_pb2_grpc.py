@@ -80,6 +80,16 @@ class InterpreterServiceStub:
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextResponse.FromString,
                 _registered_method=True)
+        self.Complete = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/Complete',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.CompleteRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.CompleteResponse.FromString,
+                _registered_method=True)
+        self.Inspect = channel.unary_unary(
+                '/sandfleet_api.executor.v1.InterpreterService/Inspect',
+                request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectResponse.FromString,
+                _registered_method=True)
         self.SaveState = channel.unary_unary(
                 '/sandfleet_api.executor.v1.InterpreterService/SaveState',
                 request_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.SaveStateRequest.SerializeToString,
@@ -194,6 +204,26 @@ class InterpreterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Complete(self, request, context):
+        """Completes code at a position, from what the context has. Nothing in the context changes: a copy that ends at once finds it.
+        ABORTED              there was no answer in time (NoAnswer). To be retried.
+        FAILED_PRECONDITION  a cell of the context runs or waits (ContextBusy): to be retried after it. The context's language has no
+        completion (LanguageCannot): not to be retried.
+        INVALID_ARGUMENT     malformed position or timeout. Not to be retried.
+        NOT_FOUND            no such context. Not to be retried. (The context "default" is made at its first use.)
+        RESOURCE_EXHAUSTED   as many requests as allowed are being answered (TooMany). To be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Inspect(self, request, context):
+        """Describes the object at a position in code: signature, documentation, source. Otherwise as Complete.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SaveState(self, request, context):
         """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. The
         answer lists each variable that cannot be saved, with the reason; this is not a failure. The context goes on meanwhile.
@@ -278,6 +308,16 @@ def add_InterpreterServiceServicer_to_server(servicer, server):
                     servicer.DeleteContext,
                     request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextRequest.FromString,
                     response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextResponse.SerializeToString,
+            ),
+            'Complete': grpc.unary_unary_rpc_method_handler(
+                    servicer.Complete,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.CompleteRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.CompleteResponse.SerializeToString,
+            ),
+            'Inspect': grpc.unary_unary_rpc_method_handler(
+                    servicer.Inspect,
+                    request_deserializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectRequest.FromString,
+                    response_serializer=sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectResponse.SerializeToString,
             ),
             'SaveState': grpc.unary_unary_rpc_method_handler(
                     servicer.SaveState,
@@ -522,6 +562,60 @@ class InterpreterService:
             '/sandfleet_api.executor.v1.InterpreterService/DeleteContext',
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextRequest.SerializeToString,
             sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.DeleteContextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Complete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/Complete',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.CompleteRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.CompleteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Inspect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.executor.v1.InterpreterService/Inspect',
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectRequest.SerializeToString,
+            sandfleet__api_dot_executor_dot_v1_dot_interpreter__pb2.InspectResponse.FromString,
             options,
             channel_credentials,
             insecure,

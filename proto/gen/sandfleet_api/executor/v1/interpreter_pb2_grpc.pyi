@@ -88,6 +88,17 @@ class InterpreterServiceStub:
     """
     DeleteContext: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteContextRequest, _interpreter_pb2.DeleteContextResponse]
     """Ends a context with all its processes. Deleting one that is not there is no error."""
+    Complete: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.CompleteRequest, _interpreter_pb2.CompleteResponse]
+    """Completes code at a position, from what the context has. Nothing in the context changes: a copy that ends at once finds it.
+      ABORTED              there was no answer in time (NoAnswer). To be retried.
+      FAILED_PRECONDITION  a cell of the context runs or waits (ContextBusy): to be retried after it. The context's language has no
+                           completion (LanguageCannot): not to be retried.
+      INVALID_ARGUMENT     malformed position or timeout. Not to be retried.
+      NOT_FOUND            no such context. Not to be retried. (The context "default" is made at its first use.)
+      RESOURCE_EXHAUSTED   as many requests as allowed are being answered (TooMany). To be retried.
+    """
+    Inspect: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.InspectRequest, _interpreter_pb2.InspectResponse]
+    """Describes the object at a position in code: signature, documentation, source. Otherwise as Complete."""
     SaveState: _grpc.UnaryUnaryMultiCallable[_interpreter_pb2.SaveStateRequest, _interpreter_pb2.SaveStateResponse]
     """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. The
     answer lists each variable that cannot be saved, with the reason; this is not a failure. The context goes on meanwhile.
@@ -175,6 +186,17 @@ class InterpreterServiceAsyncStub(InterpreterServiceStub):
     """
     DeleteContext: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.DeleteContextRequest, _interpreter_pb2.DeleteContextResponse]  # type: ignore[assignment]
     """Ends a context with all its processes. Deleting one that is not there is no error."""
+    Complete: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.CompleteRequest, _interpreter_pb2.CompleteResponse]  # type: ignore[assignment]
+    """Completes code at a position, from what the context has. Nothing in the context changes: a copy that ends at once finds it.
+      ABORTED              there was no answer in time (NoAnswer). To be retried.
+      FAILED_PRECONDITION  a cell of the context runs or waits (ContextBusy): to be retried after it. The context's language has no
+                           completion (LanguageCannot): not to be retried.
+      INVALID_ARGUMENT     malformed position or timeout. Not to be retried.
+      NOT_FOUND            no such context. Not to be retried. (The context "default" is made at its first use.)
+      RESOURCE_EXHAUSTED   as many requests as allowed are being answered (TooMany). To be retried.
+    """
+    Inspect: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.InspectRequest, _interpreter_pb2.InspectResponse]  # type: ignore[assignment]
+    """Describes the object at a position in code: signature, documentation, source. Otherwise as Complete."""
     SaveState: _aio.UnaryUnaryMultiCallable[_interpreter_pb2.SaveStateRequest, _interpreter_pb2.SaveStateResponse]  # type: ignore[assignment]
     """Saves the variables of a context, between two of its cells, into a file of the executor's that outlives it. The
     answer lists each variable that cannot be saved, with the reason; this is not a failure. The context goes on meanwhile.
@@ -307,6 +329,29 @@ class InterpreterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_interpreter_pb2.DeleteContextResponse, _abc.Awaitable[_interpreter_pb2.DeleteContextResponse]]:
         """Ends a context with all its processes. Deleting one that is not there is no error."""
+
+    @_abc_1.abstractmethod
+    def Complete(
+        self,
+        request: _interpreter_pb2.CompleteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.CompleteResponse, _abc.Awaitable[_interpreter_pb2.CompleteResponse]]:
+        """Completes code at a position, from what the context has. Nothing in the context changes: a copy that ends at once finds it.
+          ABORTED              there was no answer in time (NoAnswer). To be retried.
+          FAILED_PRECONDITION  a cell of the context runs or waits (ContextBusy): to be retried after it. The context's language has no
+                               completion (LanguageCannot): not to be retried.
+          INVALID_ARGUMENT     malformed position or timeout. Not to be retried.
+          NOT_FOUND            no such context. Not to be retried. (The context "default" is made at its first use.)
+          RESOURCE_EXHAUSTED   as many requests as allowed are being answered (TooMany). To be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def Inspect(
+        self,
+        request: _interpreter_pb2.InspectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_interpreter_pb2.InspectResponse, _abc.Awaitable[_interpreter_pb2.InspectResponse]]:
+        """Describes the object at a position in code: signature, documentation, source. Otherwise as Complete."""
 
     @_abc_1.abstractmethod
     def SaveState(

@@ -61,7 +61,7 @@ class GatewayServiceServicer:
         cancels, resets the connection. The gateway asks the fleet again every 15 s; the connection ends with the caller's right
         (`create` on codesandboxes/connect), with its token unless the client has sent a newer one, and with the sandbox's pod. Where
         the fleet does not answer, it ends after two minutes.
-        INVALID_ARGUMENT     the first message opens nothing, or more than 1 MiB in a message. Not to be retried.
+        INVALID_ARGUMENT     the first message opens nothing, or more than 256 KiB in a message. Not to be retried.
         NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
         FAILED_PRECONDITION  the sandbox is not ready. To be retried if the detail says so.
         RESOURCE_EXHAUSTED   the caller, or all callers together, have as many tunnels as allowed (reason TooManyTunnels). To be

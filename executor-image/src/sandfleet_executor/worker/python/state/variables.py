@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-import signal
 import socket
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from ...base import packets, process
+from ...base.helpers import Helpers
 from .. import fork_safety
 from . import pickles, restore, save
 
@@ -25,13 +24,13 @@ class Variables:
         self._own = dict(namespace)
         self._environment = dict(os.environ)
         self._path = list(sys.path)
-        # Processes that save: pid → the time at which it is killed.
-        self._watchers: dict[int, float] = {}
+        # Processes that save.
+        self._watchers = Helpers()
         pickles.use(namespace)
 
     def save(self, header: Mapping[str, Any], descriptor: int) -> None:
         """Starts a process that saves the variables, and returns at once."""
-        self._reap_watchers()
+        self._watchers.reap()
         bounds = save.Bounds(**header["bounds"])
         with socket.socket(fileno=process.private_copy(descriptor)) as sock:
             os.close(descriptor)
@@ -42,7 +41,7 @@ class Variables:
                 with contextlib.suppress(OSError):
                     sock.sendall(packets.encode({"event": "refused", "message": pickles.describe(error)}))
             else:
-                self._watchers[pid] = time.monotonic() + bounds.seconds + GRACE_SECONDS
+                self._watchers.add(pid, bounds.seconds + GRACE_SECONDS)
 
     def restore(self, header: Mapping[str, Any], descriptor: int) -> None:
         """Blocks until all is restored, or an interrupt comes, or the executor has gone."""
@@ -54,17 +53,4 @@ class Variables:
 
     def forget_watchers(self) -> None:
         """In a copy of the context: the watchers are the context's children."""
-        self._watchers.clear()
-
-    def _reap_watchers(self) -> None:
-        """Reaps those that have ended, and kills late ones: they hang in code of the user's that runs after forks."""
-        for pid, until in list(self._watchers.items()):
-            with contextlib.suppress(ProcessLookupError):
-                if time.monotonic() > until:
-                    os.kill(pid, signal.SIGKILL)
-            try:
-                ended, _ = os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                ended = pid
-            if ended:
-                del self._watchers[pid]
+        self._watchers.forget()

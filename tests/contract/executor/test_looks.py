@@ -1,0 +1,141 @@
+"""Completion and inspection: from what a context has, without changing it or holding it up."""
+
+import asyncio
+
+import pytest
+from contract.executor.harness import until
+from sandfleet.errors import InvalidArgument, LimitReached, NotFoundError, PreconditionFailed, SandboxError
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+HAS = """
+import os, json
+table = {"alpha": 1, "beta": 2}
+class Own:
+    '''What it is.'''
+    def method(self, first, second=2): return first
+own = Own()
+"""
+# Completing on it takes for ever, and changes what a fork of the context has.
+SLOW = """
+looked = 0
+class Slow:
+    def __dir__(self):
+        global looked
+        looked += 1
+        import signal, time
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        while True: time.sleep(1)
+slow = Slow()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "cursor", "matches", "span"),
+    [
+        ("own.me", None, {".method"}, (3, 6)),
+        ("os.path.joi", None, {".join"}, (7, 11)),
+        ("table['al", None, {"alpha"}, (7, 9)),
+        ("é = 1; own.me + 1", 13, {".method"}, (10, 13)),
+        ("%tim", None, {"%time", "%%time", "%timeit", "%%timeit"}, (0, 4)),
+        ("import jso", None, {"json"}, (7, 10)),
+        ("nothing.at_all", None, set(), None),
+    ],
+)
+async def test_code_is_completed_from_what_the_context_has(sandbox, code, cursor, matches, span):
+    await sandbox.run_code(HAS)
+    found = await sandbox.complete(code, cursor)
+    assert matches <= set(found.matches)
+    assert span in (None, (found.cursor_start, found.cursor_end))
+    assert bool(found.matches) == bool(matches)
+
+
+async def test_an_object_is_described_with_its_source_where_that_is_asked_for(sandbox):
+    await sandbox.run_code(HAS)
+    found = await sandbox.inspect("own.method(1)", 6)
+    assert found
+    assert "Signature: own.method(first, second=2)" in found.text
+    assert "What it is." in (await sandbox.inspect("own")).text
+    assert "return first" not in found.text
+    assert "return first" in (await sandbox.inspect("own.method", detail_level=1)).text
+    nothing = await sandbox.inspect("nothing_of_this_name")
+    assert (bool(nothing), nothing.text) == (False, "")
+
+
+async def test_a_context_that_has_not_begun_can_be_asked(fresh):
+    assert ".upper" in (await fresh.sandbox.complete("'text'.up")).matches
+
+
+async def test_each_context_has_its_own(sandbox, context):
+    await sandbox.run_code("only_here = 1", context=context)
+    assert (await sandbox.complete("only_he", context=context)).matches == ("only_here",)
+    assert (await sandbox.complete("only_he")).matches == ()
+    with pytest.raises(NotFoundError):
+        await sandbox.complete("x", context="no-such-context")
+
+
+async def test_looking_changes_nothing_and_ends_in_time(sandbox, context):
+    await sandbox.run_code(SLOW, context=context)
+    before = (await sandbox.usage()).processes
+    with pytest.raises(SandboxError, match="no answer within 1 s") as raised:
+        await sandbox.complete("slow.", context=context, timeout=1)
+    assert (raised.value.reason, raised.value.retryable) == ("NoAnswer", True)
+    # A cell need not wait for what still runs, and the next look ends it.
+    assert (await sandbox.run_code("looked", context=context)).text == "0"
+    await asyncio.sleep(1.5)
+    assert (await sandbox.complete("looke", context=context)).matches == ("looked",)
+    await until(lambda: no_more(sandbox, before))
+
+
+async def no_more(sandbox, before):
+    return (await sandbox.usage()).processes <= before
+
+
+async def test_code_that_looking_runs_prints_nothing_and_may_crash(sandbox, context):
+    code = "class Bad:\n    def __dir__(self):\n        print('seen'); import os; os.abort()\nbad = Bad()"
+    await sandbox.run_code(code, context=context)
+    with pytest.raises(SandboxError, match="no answer"):
+        await sandbox.complete("bad.", context=context)
+    execution = await sandbox.run_code("type(bad).__name__", context=context)
+    assert (execution.text, execution.logs.stdout, execution.lost) == ("'Bad'", "", ())
+
+
+async def test_a_context_whose_cell_runs_is_busy(sandbox, context):
+    running = asyncio.create_task(sandbox.run_code("open('begun', 'w')\nwhile True: pass", context=context))
+    await until(lambda: sandbox.files.exists("begun"))
+    with pytest.raises(PreconditionFailed, match="is busy") as raised:
+        await sandbox.complete("x", context=context)
+    assert (raised.value.reason, raised.value.retryable) == ("ContextBusy", True)
+    # Another context is not.
+    assert await sandbox.inspect("print")
+    await sandbox.interrupt(context)
+    await running
+    assert await sandbox.inspect("print", context=context)
+
+
+async def test_a_context_of_bash_cannot(sandbox):
+    made = await sandbox.create_context(language="bash")
+    with pytest.raises(PreconditionFailed, match="contexts of bash cannot") as raised:
+        await sandbox.inspect("ls", context=made)
+    assert raised.value.reason == "LanguageCannot"
+    await sandbox.delete_context(made)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"cursor_pos": 2}, {"cursor_pos": -1}, {"timeout": 11.0}, {"timeout": 0.0}],
+    ids=["behind the code", "before it", "too long", "no time"],
+)
+async def test_what_cannot_be_is_refused(sandbox, options):
+    with pytest.raises(InvalidArgument):
+        await sandbox.complete("x", **options)
+
+
+async def test_too_many_at_once_are_refused(sandbox, context):
+    await sandbox.run_code(SLOW, context=context)
+    asked = [asyncio.create_task(sandbox.complete("slow.", context=context, timeout=2)) for _ in range(20)]
+    ended = await asyncio.gather(*asked, return_exceptions=True)
+    refused = [each for each in ended if isinstance(each, LimitReached)]
+    assert len(refused) == 12
+    assert {each.reason for each in refused} == {"TooMany"}
+    assert {each.reason for each in ended} == {"TooMany", "NoAnswer"}
