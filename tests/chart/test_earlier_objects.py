@@ -63,6 +63,8 @@ NEWER = (
     "spec.affinity",
     "spec.topologySpreadConstraints",
     "spec.podAnnotations",
+    "spec.mounts",
+    "spec.inline.mounts",
 )
 
 

@@ -19,7 +19,7 @@ from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.template import Contract, Retention
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.table import as_type, at, decode, number, unreadable
-from sandfleet_operator.api.validate import MAX_LEASE, check_envs, check_labels, trace_parent
+from sandfleet_operator.api.validate import MAX_LEASE, check_envs, check_id, check_labels, trace_parent
 from sandfleet_operator.api.values import Amount, Claim, Gang, RequestKey
 
 # Of what this release writes. It is not written as long as it is the first one.
@@ -43,6 +43,12 @@ def _text(value: object, path: str) -> str:
     if len(text) > MAX_TEXT:
         raise unreadable(path, f"it is longer than {MAX_TEXT} characters")
     _check_unicode(text, path)
+    return text
+
+
+def _request(value: object, path: str) -> str:
+    text = as_type(value, str, path)
+    check_id(text, "request id", doing="read a claim")
     return text
 
 
@@ -132,7 +138,7 @@ class Record:
 
     # Name of the CodeSandbox.
     object: Annotated[str, at("object", _name, required=True)]
-    request: Annotated[str, at("request", _text, required=True)]
+    request: Annotated[str, at("request", _request, required=True)]
     holder: Annotated[str, at("holder", _text, required=True)]
     # The number of the fleet that bound it; a higher one took over later.
     fencing: Annotated[int, at("fencing", _fencing, required=True)]
