@@ -31,6 +31,8 @@ class Waiting:
     resumes: str = ""
     # Of its last turn, so that it has its place again; None before it.
     start: StartTags | None = None
+    # The sandbox that was lost on its way to this claim of a gang, and still uses the quota that the claim is to have.
+    follows: str = ""
     # Claims that it stands for: those of a gang are in their queue as one.
     many: int = 1
 

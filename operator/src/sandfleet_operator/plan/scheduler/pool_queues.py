@@ -115,12 +115,21 @@ class PoolQueues:
         if sandbox.claim is not None:
             self.traffic.released(sandbox.claim.queue, now)
 
+    def gone(self, sandbox: Sandbox) -> None:
+        """Its process is gone, and its quota is free."""
+        state = self._states.get(sandbox.pool)
+        if state is not None:
+            state.queue.gangs.gone(sandbox.sandbox_id)
+
     def requeue(self, key: RequestKey, *, failures: int) -> Waiting | None:
         """The claim's sandbox was lost: it waits again, with `failures` more. None if it does not wait."""
         waiting = self._inventory.waiting.get(key)
         if waiting is None:
             return None
-        waiting = replace(waiting, sandbox_id="", failures=waiting.failures + failures)
+        lost = self._inventory.get(waiting.sandbox_id)
+        # Of a gang none goes on above the quota that the gang has.
+        follows = waiting.sandbox_id if waiting.claim.gang and lost is not None and lost.state is State.ENDED else ""
+        waiting = replace(waiting, sandbox_id="", follows=follows, failures=waiting.failures + failures)
         self.put(waiting)
         return waiting
 

@@ -37,6 +37,7 @@ class Transitions:
         after = step.sandbox
         if after is None:
             self._inventory.remove(sandbox.sandbox_id)
+            self._queues.gone(sandbox)
         else:
             self._inventory.put(after)
         gone = next((one.sandbox for one in step.actions if isinstance(one, Gone)), None)

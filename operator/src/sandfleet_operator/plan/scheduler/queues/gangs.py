@@ -45,6 +45,8 @@ class Gangs:
         self._gangs: dict[tuple[str, str], Gang] = {}
         # Admitted claims without a sandbox, in order of arrival.
         self.owed: list[Waiting] = []
+        # Sandbox that was lost → the admitted claim that has its quota when it is gone.
+        self._following: dict[str, Waiting] = {}
 
     def check(self, claim: Claim) -> None:
         """Raises FleetError where the claim does not fit those of its gang that have come."""
@@ -63,10 +65,14 @@ class Gangs:
         for gang in self._gangs.values():
             yield from gang.waiting.values()
         yield from self.owed
+        yield from self._following.values()
 
     def add(self, waiting: Waiting) -> Waiting | None:
         """The claim has no sandbox: it came, or lost its own. The entry of its gang, if that is complete now."""
         gang = self._joined(waiting.claim)
+        if gang.admitted and waiting.follows:
+            self._following[waiting.follows] = waiting
+            return None
         if gang.admitted:
             self._owe(waiting)
             return None
@@ -75,6 +81,10 @@ class Gangs:
 
     def discard(self, waiting: Waiting) -> tuple[bool, Waiting | None]:
         """The claim has a sandbox on its way, or leaves. Whether it was here, and the entry that leaves the line."""
+        following = self._following.get(waiting.follows)
+        if following is not None and following.number == waiting.number:
+            del self._following[waiting.follows]
+            return True, None
         place = bisect.bisect_left(self.owed, arrival(waiting), key=arrival)
         if place < len(self.owed) and self.owed[place].number == waiting.number:
             del self.owed[place]
@@ -86,6 +96,12 @@ class Gangs:
             return False, None
         entry, gang.entry = gang.entry, None
         return True, entry
+
+    def gone(self, sandbox_id: str) -> None:
+        """The sandbox is gone: its quota is that of the claim that follows it."""
+        waiting = self._following.pop(sandbox_id, None)
+        if waiting is not None:
+            self._owe(waiting)
 
     def leave(self, claim: Claim) -> None:
         """The claim is answered, or does not wait any more."""

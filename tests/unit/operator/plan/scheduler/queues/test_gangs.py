@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kinds.queue import PriorityClass, QueueSpec, Quota
-from sandfleet_operator.api.values import Gang, RequestKey, State
+from sandfleet_operator.api.values import Exit, Gang, RequestKey, State
 from sandfleet_operator.plan.scheduler.actions import Bind, Start, Stop
 from sandfleet_operator.plan.scheduler.queues.gangs import GRACE, PATIENCE
 from support.fleet.builders import NOW, a_claim, a_pool, a_sandbox, a_scheduler, answers, of_kind
@@ -27,6 +27,12 @@ def ready(scheduler, actions, now=NOW):
         following = [one for start in starts for one in scheduler.ready(start.sandbox.sandbox_uid, now)]
         starts, found = of_kind(following, Start), found + following
     return found
+
+
+def stopped(scheduler, actions, now=NOW):
+    """What is to be stopped is gone; what follows."""
+    stops = of_kind(actions, Stop)
+    return [one for stop in stops for one in scheduler.exited(stop.sandbox.sandbox_uid, Exit(code=0), now)]
 
 
 def member(number, size=3, gang="g", holder="alice", **changes):
@@ -91,7 +97,12 @@ def test_a_failed_binding_is_replaced_and_the_quota_is_kept_meanwhile():
     scheduler = a_fleet(quota=3)
     first, *others = of_kind(ask(scheduler, member(1), member(2), member(3)), Bind)
     assert bind(scheduler, others) == {}
-    again = scheduler.unfit(first.sandbox.sandbox_uid, UNFIT, NOW)
+    scheduler.ask(a_claim("behind", queue="team"), NOW)
+    stops = scheduler.unfit(first.sandbox.sandbox_uid, UNFIT, NOW)
+    # What was lost uses its quota until it is gone, and its claim has it then.
+    assert of_kind(stops, Bind) == []
+    assert scheduler.queues.summary("team", NOW).admitted == 3
+    again = stopped(scheduler, stops)
     assert scheduler.queues.summary("team", NOW).admitted == 3
     assert sorted(bind(scheduler, again)) == ["g1", "g2", "g3"]
 
@@ -107,6 +118,8 @@ def test_when_one_claim_is_left_all_are_undone_whatever_is_bound(bound):
         "g3": "GangBroken",
     }
     assert len(of_kind(actions, Stop)) == 3
+    assert scheduler.queues.summary("team", NOW).admitted == 3
+    stopped(scheduler, actions)
     assert scheduler.queues.summary("team", NOW).admitted == 0
     assert not scheduler.inventory.waiting
     # The same requests may come again.
@@ -120,6 +133,7 @@ def test_at_its_deadline_everything_of_a_gang_is_released():
     actions = scheduler.tick(NOW + 6)
     assert {problem.reason for problem in answers(actions).values()} == {"NotBoundInTime"}
     assert len(answers(actions)) == 3
+    stopped(scheduler, actions)
     assert scheduler.queues.summary("team", NOW + 6).admitted == 0
 
 
