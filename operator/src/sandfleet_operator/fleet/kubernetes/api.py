@@ -12,7 +12,7 @@ from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Conflict, NotFound, Ref
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
 from sandfleet_operator.api.values import Claim, Sandbox, Template
@@ -114,7 +114,7 @@ class KubernetesFleetApi:
                     raise
                 why = f"priority class {claim.priority!r} of queue {claim.queue} is restricted"
                 message = f"cannot claim: {why}, and {caller.username} may not prioritize on sandboxqueues {name}"
-                raise ClaimReason.PRIORITY_FORBIDDEN.error(message, claim.priority) from error
+                raise AdmissionReason.PRIORITY_FORBIDDEN.error(message, claim.priority) from error
         self.check_serving("claim")
 
     async def _on_free_workspace(self, namespace: str, claim: Claim) -> Claim:
