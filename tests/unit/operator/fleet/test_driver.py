@@ -166,7 +166,7 @@ async def a_service(directory, **policy):
     executors = world.executors = WorldsExecutors(world)
     fleet = FleetDriver(scheduler, world, executors, SteadyClock())
     server = grpc.aio.server()
-    suspender = Suspender(fleet, world, executors, SteadyClock())
+    suspender = Suspender(fleet, world, executors)
     add_FleetServiceServicer_to_server(FleetServicer(LocalFleetApi(fleet, suspender, TEMPLATE, "uid:7")), server)
     server.add_insecure_port(f"unix:{directory}/s")
     await server.start()

@@ -102,6 +102,10 @@ class QueueEvents:
         self._declared.add(key, queue, amount, priority, asked, admitted=admitted)
         return self._cycle.run(DECLARED, now)
 
+    def rename(self, key: str, new: str) -> bool:
+        """What was admitted under `key` counts under `new` from now on; False if it was not admitted."""
+        return self._declared.rename(key, new)
+
     def withdraw(self, key: str, now: float) -> list[Action]:
         """The declared sandbox is no more, or is suspended: its quota is free."""
         self._declared.withdraw(key)
