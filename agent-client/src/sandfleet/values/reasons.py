@@ -109,7 +109,7 @@ class AdmissionReason(StrEnum):
     PRIORITY_FORBIDDEN = "PriorityForbidden"
     """RBAC does not allow the caller the priority class, which is restricted."""
     QUOTA_TOO_SMALL = "QuotaTooSmall"
-    """One sandbox of the template requests more than the queue may use at all."""
+    """One sandbox of the template requests more than the queue may use at all, also with all that its cohort lends."""
     INVALID_GANG = "InvalidGang"
     """The claim does not fit its gang: queue, priority, size or number of claims differ, or it names a workspace."""
     GANG_TOO_LARGE = "GangTooLarge"
@@ -117,7 +117,7 @@ class AdmissionReason(StrEnum):
     GANG_BROKEN = "GangBroken"
     """Another claim of the gang was left or failed, so that all of them are undone."""
     WAIT_TOO_LONG = "WaitTooLong"
-    """Claims of the queue wait longer than its maxWaitSeconds allows."""
+    """Claims of the queue wait longer than the claim or the queue's maxWaitSeconds allows."""
 
 
 class SuspendReason(StrEnum):

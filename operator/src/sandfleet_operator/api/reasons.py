@@ -30,12 +30,31 @@ class CallReason(Enum):
         """Whether the same request may succeed later without any change."""
         return self.code in RETRYABLE
 
-    def problem(self, message: str, subject: str = "", *, code: Code | None = None, passing: bool = False) -> Problem:
-        """`message` is "cannot X: why". `code` replaces the usual one; `passing`: what is in the way goes by itself."""
-        return Problem(code or self.code, self.value, message, subject, passing=passing)
+    def problem(
+        self,
+        message: str,
+        subject: str = "",
+        *,
+        code: Code | None = None,
+        passing: bool = False,
+        retry_after: float | None = None,
+    ) -> Problem:
+        """`message` is "cannot X: why". `code` replaces the usual one; `passing`: what is in the way goes by itself.
 
-    def error(self, message: str, subject: str = "", *, code: Code | None = None, passing: bool = False) -> FleetError:
-        return FleetError(self.problem(message, subject, code=code, passing=passing))
+        `retry_after`: seconds after which it is worth trying again.
+        """
+        return Problem(code or self.code, self.value, message, subject, passing=passing, retry_after=retry_after)
+
+    def error(
+        self,
+        message: str,
+        subject: str = "",
+        *,
+        code: Code | None = None,
+        passing: bool = False,
+        retry_after: float | None = None,
+    ) -> FleetError:
+        return FleetError(self.problem(message, subject, code=code, passing=passing, retry_after=retry_after))
 
 
 class ClaimReason(CallReason):
@@ -337,7 +356,7 @@ class AdmissionReason(CallReason):
     QUOTA_TOO_SMALL = (
         "QuotaTooSmall",
         Code.FAILED_PRECONDITION,
-        "One sandbox of the template requests more than the queue may use at all.",
+        "One sandbox of the template requests more than the queue may use at all, also with all that its cohort lends.",
         "Claim from a smaller template, or raise the queue's quota or borrowing limit.",
     )
     INVALID_GANG = (
@@ -361,7 +380,7 @@ class AdmissionReason(CallReason):
     WAIT_TOO_LONG = (
         "WaitTooLong",
         Code.RESOURCE_EXHAUSTED,
-        "Claims of the queue wait longer than its maxWaitSeconds allows.",
+        "Claims of the queue wait longer than the claim or the queue's maxWaitSeconds allows.",
         "Come back after the time that the answer says, or raise the queue's quota or its maxWaitSeconds.",
     )
 
