@@ -43,12 +43,6 @@ class ClaimReason(StrEnum):
     """There is no such pool in the namespace, it is of another template, or it was removed."""
     TEMPLATE_NOT_FOUND = "TemplateNotFound"
     """There is no such SandboxTemplate in the namespace."""
-    QUEUE_NOT_FOUND = "QueueNotFound"
-    """There is no such SandboxQueue in the namespace, or it was removed while the claim waited."""
-    PRIORITY_NOT_FOUND = "PriorityNotFound"
-    """The queue has no such priority class."""
-    PRIORITY_FORBIDDEN = "PriorityForbidden"
-    """RBAC does not allow the caller the priority class, which is restricted."""
     WORKSPACE_NOT_FOUND = "WorkspaceNotFound"
     """No released sandbox has left a workspace of this id."""
     CLAIM_NOT_FOUND = "ClaimNotFound"
@@ -73,8 +67,6 @@ class ClaimReason(StrEnum):
     """The session is suspended: its processes have ended, and it is kept."""
     NO_LEASE = "NoLease"
     """The sandbox has no lease to renew: it lives as long as its CodeSandbox."""
-    QUOTA_TOO_SMALL = "QuotaTooSmall"
-    """One sandbox of the template requests more than the queue may use at all."""
     QUEUE_FULL = "QueueFull"
     """As many claims wait as the queue or the fleet lets wait."""
     NAMESPACE_QUEUE_FULL = "NamespaceQueueFull"
@@ -105,6 +97,21 @@ class ClaimReason(StrEnum):
     """The fleet is starting or stopping, or another one leads."""
     API_SERVER_FAILED = "ApiServerFailed"
     """The API server refused or did not answer a request of the fleet."""
+
+
+class AdmissionReason(StrEnum):
+    """Why a queue does not take a claim: the reason of a SandfleetError."""
+
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    """There is no such SandboxQueue in the namespace, or it was removed while the claim waited."""
+    PRIORITY_NOT_FOUND = "PriorityNotFound"
+    """The queue has no such priority class."""
+    PRIORITY_FORBIDDEN = "PriorityForbidden"
+    """RBAC does not allow the caller the priority class, which is restricted."""
+    QUOTA_TOO_SMALL = "QuotaTooSmall"
+    """The claim requests more than its queue may use at all, also with all that its cohort lends."""
+    WAIT_TOO_LONG = "WaitTooLong"
+    """Claims of the queue wait longer than the claim or the queue's maxWaitSeconds allows."""
 
 
 class SuspendReason(StrEnum):

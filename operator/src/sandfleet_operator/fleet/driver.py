@@ -121,6 +121,10 @@ class FleetDriver:
             self.do(self.scheduler.tick(self._clock()))
             await asyncio.sleep(TICK)
 
+    def now(self) -> float:
+        """By the fleet's clock."""
+        return self._clock()
+
     # What callers ask.
 
     def claim(self, claim: Claim) -> ClaimWatch:

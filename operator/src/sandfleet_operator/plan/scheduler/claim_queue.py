@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sandfleet_operator.api.errors import Code, Problem
-from sandfleet_operator.api.reasons import ClaimReason, QueueReason
+from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, QueueReason
 from sandfleet_operator.api.values import Claim
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands
 from sandfleet_operator.plan.scheduler.starts.health import Trouble
@@ -168,10 +168,13 @@ def observed(start_seconds: float | None, sample: float) -> float:
     return sample if start_seconds is None else start_seconds + (sample - start_seconds) / 5
 
 
-def overdue_problem(waiting: Waiting, *, full: bool, closed: str = "", trouble: Trouble | None = None) -> Problem:
-    """Why a claim whose longest wait is over was not served."""
+def overdue_problem(
+    waiting: Waiting, *, full: bool, closed: str = "", trouble: Trouble | None = None, within: float | None = None
+) -> Problem:
+    """Why a claim whose longest wait is over was not served. `within`: the longest that its queue lets it wait."""
     doing = "resume the sandbox" if waiting.resumes else "claim"
-    waited = f"cannot {doing}: no sandbox within {waiting.claim.max_wait:g} s"
+    longest = waiting.claim.max_wait if within is None else within
+    waited = f"cannot {doing}: no sandbox within {longest:g} s"
     if closed:
         return Problem(Code.UNAVAILABLE, closed, f"{waited}: the pool hands out nothing ({closed})")
     if trouble:
@@ -179,4 +182,7 @@ def overdue_problem(waiting: Waiting, *, full: bool, closed: str = "", trouble: 
         return reason.problem(f"{waited}: {trouble.message}")
     if full:
         return ClaimReason.SANDBOX_LIMIT.problem(f"{waited}: the limit of sandboxes is reached")
+    if longest < waiting.claim.max_wait:
+        queue = waiting.claim.queue
+        return AdmissionReason.WAIT_TOO_LONG.problem(f"{waited}, the longest that queue {queue} lets wait", queue)
     return ClaimReason.NOT_BOUND_IN_TIME.problem(f"{waited}: none was ready")

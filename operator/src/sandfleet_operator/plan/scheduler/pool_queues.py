@@ -142,6 +142,12 @@ class PoolQueues:
         states = (self._states[pool] for pool in self.places.of([queue]) if pool != DECLARED)
         return min((found for one in states if (found := one.queue.oldest_in(queue)) is not None), default=None)
 
+    def longest_waits(self) -> dict[str, float]:
+        """Queue → the longest that its claims may wait, in seconds, of those that bound it."""
+        ledger = self._inventory.ledger
+        specs = ((name, ledger.spec(name)) for name in ledger.names())
+        return {name: spec.max_wait for name, spec in specs if spec is not None and spec.max_wait is not None}
+
     def start_timeout(self, pool: str) -> float | None:
         """Of the pool's own; None if it has none."""
         state = self._states.get(pool)

@@ -15,6 +15,7 @@ from sandfleet_operator.plan.scheduler.queues.quota import (
     drawn,
     how_many,
     judge,
+    lesser,
     minus,
     plus,
     terms_of,
@@ -187,6 +188,11 @@ class Ledger:
     def terms(self, queue: str) -> Terms:
         account = self._accounts.get(queue)
         return account.terms if account else UNBOUNDED
+
+    def most_ever(self, queue: str) -> Vector:
+        """What the queue could use if no other queue used anything."""
+        terms, capacity = self.terms(queue), self.cohort(queue).capacity
+        return lesser(terms.most, plus(terms.guaranteed, capacity))
 
     def cohort(self, queue: str) -> Cohort:
         account = self._accounts.get(queue)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.values import Amount, Claim, RequestKey, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import Eta, Queued, Waiting, WhyNot, why_not
@@ -48,6 +49,10 @@ class Explanation:
     message: str = ""
     ahead: Mapping[str, int] = field(default_factory=dict)
     missing: Amount | None = None
+
+
+def would_be_refused(problem: Problem) -> Explanation:
+    return Explanation(fate=Fate.WOULD_BE_REFUSED, reason=problem.reason, message=problem.message)
 
 
 class Standings:
@@ -100,7 +105,7 @@ class Standings:
 
     def expect(self, claim: Claim, now: float) -> Explanation:
         """Of a claim that is not made and that its pool could serve."""
-        waiting = Waiting(claim=claim, number=sys.maxsize, asked=now, deadline=now + claim.max_wait)
+        waiting = _newcomer(claim, now)
         state = self._state(waiting)
         permitted = self._inventory.ledger.judge(claim.queue, weight_of(waiting)).admits
         warm = self._inventory.count_of(claim.pool, State.WARM)
@@ -130,15 +135,31 @@ class Standings:
         assert state is not None, "the pool was asked for by its name"
         return state.estimates.errors()
 
-    def arrived(self, key: RequestKey, now: float) -> None:
-        """The claim waits from now on: what it is told is remembered, to learn from how it turns out."""
+    def arrived(self, key: RequestKey, now: float) -> float | None:
+        """The claim waits from now on: what it is told is remembered, to learn from how it turns out.
+
+        Returns the seconds that it waits at the least, as far as experience says; None where that is not known.
+        """
         waiting = self._waiting(key)
         if waiting is None:
-            return
+            return None
+        state, found = self._state(waiting), self._base(waiting, now)
+        state.estimates.predict(waiting.number, found, now)
+        return state.estimates.surely(found)
+
+    def surely(self, claim: Claim, now: float) -> float | None:
+        """The same of a claim that is not made."""
+        waiting = _newcomer(claim, now)
+        return self._state(waiting).estimates.surely(self._base(waiting, now))
+
+    def first_and_last(self, claim: Claim, now: float) -> tuple[Eta | None, Eta | None]:
+        """When the first claim of its queue may be served, and when this one that is not made; None: not known."""
+        waiting = _newcomer(claim, now)
         state = self._state(waiting)
         view = self._view(waiting, state, self._outlook(state, now), now)
-        _, found = self._why_and_base(waiting, state.queue.position(waiting), view)
-        state.estimates.predict(waiting.number, found, now)
+        bases = (self._why_and_base(waiting, place, view)[1] for place in (1, state.queue.position(waiting)))
+        first, last = map(state.estimates.eta, bases)
+        return first, last
 
     def _starting(self, now: float) -> dict[RequestKey, Queued]:
         """Of the claims for which a sandbox of their own is being started."""
@@ -166,6 +187,11 @@ class Standings:
     def _why_and_base(self, waiting: Waiting, position: int, view: View) -> tuple[WhyNot, Base | None]:
         why = why_not(position, waiting, view.outlook.snapshot, view.quota.why if view.quota else None)
         return why, base(position, position * view.rivals, view.outlook, why, view.quota)
+
+    def _base(self, waiting: Waiting, now: float) -> Base | None:
+        state = self._state(waiting)
+        view = self._view(waiting, state, self._outlook(state, now), now)
+        return self._why_and_base(waiting, state.queue.position(waiting), view)[1]
 
     def _view(self, waiting: Waiting, state: PoolState, outlook: Outlook, now: float) -> View:
         queue = waiting.claim.queue
@@ -198,3 +224,8 @@ class Standings:
             unmade=self._capacity.unmade(state.pool),
             trouble=state.trouble,
         )
+
+
+def _newcomer(claim: Claim, now: float) -> Waiting:
+    """A claim that is not made, behind all that wait."""
+    return Waiting(claim=claim, number=sys.maxsize, asked=now, deadline=now + claim.max_wait)
