@@ -84,6 +84,11 @@ def isolation_from_environment() -> Isolation | None:
         raise InvalidArgument(f"cannot use SANDFLEET_ISOLATION={text!r}: it is namespace or none") from None
 
 
+def default_isolation() -> Isolation:
+    """Return the weakest isolation that a sandbox may have by default; gVisor is stronger. Raises InvalidArgument."""
+    return isolation_from_environment() or Isolation.NAMESPACE
+
+
 def _words(name: str) -> tuple[str, ...] | None:
     text = os.environ.get(name)
     return tuple(word.strip() for word in text.split(",") if word.strip()) if text else None

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from sandfleet._arguments import checked
 from sandfleet._calls import Opening
@@ -16,16 +16,18 @@ from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.relay import Relay, Relays
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
+from sandfleet._wire.convert import queues
 from sandfleet._wire.convert import suspension as suspensions
 from sandfleet._wire.link import Link
 from sandfleet._wire.status import to_fleet_error
-from sandfleet.errors import SandboxEnded
+from sandfleet.errors import InvalidArgument, SandboxEnded
 from sandfleet.observe import tracing
 from sandfleet.values.sandbox import Isolation
 
 if TYPE_CHECKING:
     from sandfleet._fleets.cluster import Place
-    from sandfleet.values.fleet import Bound, OnQueued, PoolInfo, SandboxChange
+    from sandfleet.values.fleet import Bound, Explanation, OnQueued, PoolInfo, QueueInfo, SandboxChange
+    from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Resumption, Suspension
 
@@ -158,6 +160,40 @@ class AsyncFleet:
         request = api.fleet.ListPoolsRequest(namespace=self._in(namespace))
         answer = await self._call("ListPools", request, _RPC_TIMEOUT)
         return tuple(map(convert.pool, answer.pools))
+
+    @checked
+    async def queues(self, *, namespace: str | None = None) -> tuple[QueueInfo, ...]:
+        """List the queues of a namespace, by name: None means the fleet's, "" all of them."""
+        request = api.fleet.ListQueuesRequest(namespace=self._in(namespace))
+        answer = await self._call("ListQueues", request, _RPC_TIMEOUT)
+        return tuple(map(queues.queue, answer.queues))
+
+    @checked
+    async def explain(
+        self,
+        *,
+        sandbox_id: str = "",
+        request_id: str = "",
+        namespace: str | None = None,
+        **options: Unpack[ExplainOptions],
+    ) -> Explanation:
+        """Explain why a claim waits and what would let it in: of a sandbox, or the one of a request id.
+
+        With neither, of a claim that is not made: what would become of it. Its `options` are in `ExplainOptions`:
+        template, pool, queue, priority. Raises InvalidArgument, SandboxEnded, NotFoundError (the caller has no such
+        claim).
+        """
+        where = self._in(namespace)
+        if bool(sandbox_id) + bool(request_id) + bool(options) > 1:
+            why = "name a sandbox_id, a request_id, or a claim that is not made"
+            raise InvalidArgument(f"cannot explain more than one thing at once: {why}", reason="InvalidArgument")
+        if sandbox_id:
+            request = api.fleet.ExplainRequest(sandbox_id=sandbox_id)
+        elif request_id:
+            request = api.fleet.ExplainRequest(request_id=request_id, namespace=where)
+        else:
+            request = api.fleet.ExplainRequest(claim=claim.imagined(options, where))
+        return queues.explanation(await self._call("Explain", request, _RPC_TIMEOUT))
 
     @checked
     async def watch(self, label_selector: str = "", *, namespace: str | None = None) -> AsyncIterator[SandboxChange]:

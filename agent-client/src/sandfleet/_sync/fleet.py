@@ -9,10 +9,11 @@ from sandfleet._sync.portal import iterate, run
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
-    from typing import Literal, Self
+    from typing import Literal, Self, Unpack
 
     from sandfleet._fleets.fleet import AsyncFleet
-    from sandfleet.values.fleet import PoolInfo, SandboxChange
+    from sandfleet.values.fleet import Explanation, PoolInfo, QueueInfo, SandboxChange
+    from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import Isolation, SandboxInfo
     from sandfleet.values.suspension import Suspension
 
@@ -98,6 +99,26 @@ class Fleet:
     def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:
         """List the pools of a namespace, by name: None means the fleet's, "" all of them."""
         return run(self.as_async.pools(namespace=namespace))
+
+    def queues(self, *, namespace: str | None = None) -> tuple[QueueInfo, ...]:
+        """List the queues of a namespace, by name: None means the fleet's, "" all of them."""
+        return run(self.as_async.queues(namespace=namespace))
+
+    def explain(
+        self,
+        *,
+        sandbox_id: str = "",
+        request_id: str = "",
+        namespace: str | None = None,
+        **options: Unpack[ExplainOptions],
+    ) -> Explanation:
+        """Explain why a claim waits and what would let it in: of a sandbox, or the one of a request id.
+
+        With neither, of a claim that is not made: what would become of it. Its `options` are in `ExplainOptions`:
+        template, pool, queue, priority. Raises InvalidArgument, SandboxEnded, NotFoundError (the caller has no such
+        claim).
+        """
+        return run(self.as_async.explain(sandbox_id=sandbox_id, request_id=request_id, namespace=namespace, **options))
 
     def watch(self, label_selector: str = "", *, namespace: str | None = None) -> Iterator[SandboxChange]:
         """Yield changes of sandboxes: first each existing sandbox, then `synced`, then every change, without end.

@@ -130,7 +130,7 @@ def _assemble(
     scheduler = Scheduler([pool], policy, new_id=lambda _: new_id())
     executors, clock = Executors(signer), SteadyClock()
     fleet = FleetDriver(scheduler, backend, executors, clock)
-    return fleet, Suspender(fleet, backend, executors, clock), signer, template
+    return fleet, Suspender(fleet, backend, executors), signer, template
 
 
 @contextlib.contextmanager

@@ -5,16 +5,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
-from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Json
+from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Json, Ref
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, key_of
 from sandfleet_operator.fleet.kubernetes.queues.admissions import Admissions
-from sandfleet_operator.fleet.kubernetes.queues.departures import Departures
 from sandfleet_operator.fleet.kubernetes.queues.grants import Grants
+from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
 from sandfleet_operator.fleet.kubernetes.queues.status import QueueLevel, QueueStatuses
 from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.plan.claims.record import Record
 from sandfleet_operator.plan.sandbox.admission import queue_of
 
 # Seconds.
@@ -40,10 +41,18 @@ class Queues:
         self._driver = driver
         self._clock = clock
         self._grants = Grants(store, driver, look=self._look_in, clock=clock)
+        self._orphans = Orphans(kube, store, driver, clock)
         self._admissions = Admissions(
-            kube, store, writer, driver, catalog, grants=self._grants, clock=clock, wall_clock=wall_clock
+            kube,
+            store,
+            writer,
+            driver,
+            catalog,
+            grants=self._grants,
+            orphans=self._orphans,
+            clock=clock,
+            wall_clock=wall_clock,
         )
-        self.departures = Departures(store, driver, clock=clock)
         self._statuses = QueueStatuses(kube, leading, wall_clock)
 
     # Its life.
@@ -56,7 +65,7 @@ class Queues:
         """Counts what earlier leaders have admitted."""
         for obj in list(self._store.all(CODE_SANDBOX)):
             self._store.intake.take(CODE_SANDBOX, obj, partial(self.saw_sandbox, obj))
-        self.departures.take_over()
+        self._orphans.take_over()
 
     def open(self) -> None:
         """Everything is counted: queues admit from now on."""
@@ -70,6 +79,7 @@ class Queues:
             await self._statuses.write(list(self._levels()))
 
     async def close(self) -> None:
+        self._orphans.close()
         await self._admissions.close()
 
     # What the watches show, and what the scheduler decides.
@@ -79,6 +89,15 @@ class Queues:
 
     def saw_sandbox(self, obj: Json, *, gone: bool = False) -> None:
         self._admissions.look(obj, gone=gone)
+        if gone:
+            self._orphans.sandbox_gone(obj)
+
+    def saw_pod(self, obj: Json, *, gone: bool) -> None:
+        self._orphans.look(obj, gone=gone)
+
+    def pod_goes(self, ref: Ref, uid: str, record: Record) -> None:
+        """Its session is over. To be called before the scheduler hears of that."""
+        self._orphans.session_over(ref, uid, record)
 
     def saw_template(self, obj: Json) -> None:
         """What its sandboxes count may have changed."""
