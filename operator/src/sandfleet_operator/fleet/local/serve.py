@@ -138,7 +138,7 @@ def _assemble(
     fleet = FleetDriver(scheduler, backend, executors, clock)
     for name, spec in queues.items():
         fleet.do(scheduler.queues.put(name, spec, clock()))
-    return fleet, Suspender(fleet, backend, executors, clock), signer, template
+    return fleet, Suspender(fleet, backend, executors), signer, template
 
 
 @contextlib.contextmanager
