@@ -26,7 +26,7 @@ from sandfleet_operator.api.values import Isolation, Sandbox, State
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.reflector import Keep, Reflector, whole
 from sandfleet_operator.cluster.store import Store
-from sandfleet_operator.cluster.tasks import BackgroundTasks
+from sandfleet_operator.cluster.tasks import BackgroundTasks, in_turns
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes import adoption
 from sandfleet_operator.fleet.kubernetes.adoption import Fate, LeaderTerm
@@ -57,6 +57,9 @@ WATCHED: dict[Kind, str] = {
 }
 # What is remembered of an object, where that is less than all of it.
 KEPT: dict[Kind, Keep] = {NETWORK_POLICY: openings.kept}
+
+# Objects that a takeover adopts before others get their turn.
+TURN = 20
 
 _LOG = logging.getLogger(__name__)
 
@@ -117,6 +120,7 @@ class Observer:
         self._egresses = egresses
         self._clock = clock
         self.term: LeaderTerm | None = None
+        self._pods_first = False
         # CodeSandbox → the scheduler's id of the sandbox that serves it.
         self._sessions: dict[str, str] = {}
         # UID of a CodeSandbox → the claimed pod that it owns.
@@ -127,11 +131,18 @@ class Observer:
 
     async def take_over(self) -> None:
         """Adopts everything that the store has."""
-        for obj in list(self._store.all(POD)):
-            self._store.intake.take(POD, obj, partial(self.pod, obj, gone=False))
+        self._pods_first = True
+        await self._take(POD, self.pod)
         await self.unrecorded.settled()
-        for obj in list(self._store.all(CODE_SANDBOX)):
-            self._store.intake.take(CODE_SANDBOX, obj, partial(self.sandbox, obj, gone=False))
+        self._pods_first = False
+        await self._take(CODE_SANDBOX, self.sandbox)
+
+    async def _take(self, kind: Kind, see: Callable[..., None]) -> None:
+        """Each as it is when its turn comes."""
+        async for obj in in_turns(list(self._store.all(kind)), TURN):
+            now = self._store.get_like(kind, obj)
+            if now is not None:
+                self._store.intake.take(kind, now, partial(see, now, gone=False))
 
     async def close(self) -> None:
         self._declared.close()
@@ -257,6 +268,9 @@ class Observer:
         self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
 
     def sandbox(self, obj: Json, *, gone: bool) -> None:
+        if self._pods_first and not gone:
+            # The takeover comes to it once it knows all claims.
+            return
         name = key_of(obj)
         try:
             sandbox = by_metadata(obj) if gone else code_sandbox(obj)

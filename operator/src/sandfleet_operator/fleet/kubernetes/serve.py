@@ -13,6 +13,7 @@ from sandfleet_api.fleet.v1.gateway_pb2_grpc import add_GatewayIdentityServiceSe
 
 from sandfleet_operator.api.kube import LEASE, KubeError, Ref
 from sandfleet_operator.api.settings import Settings
+from sandfleet_operator.cluster import garbage
 from sandfleet_operator.cluster.clock import SteadyClock, wall_clock
 from sandfleet_operator.cluster.kube import connect
 from sandfleet_operator.cluster.kube_api import KubeApi
@@ -108,6 +109,7 @@ Assemble = Callable[[KubeApi, Signing, Settings, Lease], KubernetesFleet]
 def serve(options: Options, assemble: Assemble | None = None) -> int:
     """Serves until SIGTERM or SIGINT; returns an exit code. `assemble` makes a fleet for pods that only pretend."""
     code = 0
+    garbage.shorten()
     try:
         asyncio.run(_serve(options, assemble or assembled))
     except* (KubeError, SigningError, OSError, RuntimeError, LeadershipLostError) as group:
