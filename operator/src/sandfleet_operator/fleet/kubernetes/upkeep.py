@@ -62,7 +62,7 @@ class Upkeep:
         self._sizes = statuses.sizes
         self._statuses = statuses
         self._clock = clock
-        self._unready = _Unready(fleet.scheduler.inventory)
+        self._unready = UnreadyPods(fleet.scheduler.inventory)
         # Pool → what kept its starts from coming about.
         self._troubles: dict[str, Finding] = {}
         self._due = False
@@ -180,7 +180,7 @@ class Upkeep:
             self._fleet.do(self._fleet.scheduler.discard(sandbox_id, EndReason.UNHEALTHY.value, now))
 
 
-class _Unready:
+class UnreadyPods:
     """Warm pods that are not ready, and since when they are both: kept from the watch, since there are thousands."""
 
     def __init__(self, inventory: Inventory) -> None:
