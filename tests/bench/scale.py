@@ -25,7 +25,9 @@ from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
 from sandfleet_operator.api.kube import CODE_SANDBOX
 from sandfleet_operator.cluster import garbage
 from sandfleet_operator.cluster.clock import SteadyClock, wall_clock
+from sandfleet_operator.cluster.reflector import TURN
 from sandfleet_operator.cluster.reviews import Caller
+from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.plan.sandbox.observed import Contact
@@ -214,7 +216,7 @@ async def _operator(measured: Measured) -> None:
     written = served.writes
 
     async def look() -> None:
-        for one in operator.store.all(CODE_SANDBOX):
+        async for one in in_turns(operator.store.all(CODE_SANDBOX), TURN):
             operator._wake(CODE_SANDBOX, one)
         await _until(lambda: not len(operator.queue))
 
