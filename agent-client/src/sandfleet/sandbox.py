@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from sandfleet._fleets.fleet import AsyncFleet
+    from sandfleet._wire import api
     from sandfleet._wire.link import Link
     from sandfleet.resources.commands import AsyncCommands
     from sandfleet.resources.contexts import Interpreter
@@ -45,14 +46,20 @@ Made = TypeVar("Made", bound="AsyncSandbox")
 # What a sandbox needs is imported at its first use: gRPC and protobuf cost more than all the rest of the client.
 
 
-async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, options: CreateOptions) -> Made:
+async def _create(
+    cls: type[Made],
+    template: str,
+    fleet: AsyncFleet | None,
+    options: CreateOptions,
+    gang: api.fleet.Gang | None = None,
+) -> Made:
     from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import claim_request
     from sandfleet._fleets.discovery import default_fleet
     from sandfleet.values.sandbox import Isolation
 
     isolation = Isolation(options.get("isolation") or embedded.default_isolation())
-    request = claim_request(template, options, isolation)
+    request = claim_request(template, options, isolation, gang)
     fleet = fleet or await default_fleet(
         isolation=isolation, pool=options.get("pool", ""), namespace=options.get("namespace")
     )
@@ -64,6 +71,13 @@ async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, opti
         # This process's own fleet ends with it, so the sandbox may live as long as its object.
         link.lease.start(at_once=False)
     return made
+
+
+async def claimed(
+    fleet: AsyncFleet, template: str, options: CreateOptions, gang: api.fleet.Gang | None
+) -> AsyncSandbox:
+    """Claim a sandbox of a fleet, as one of a gang."""
+    return await _create(AsyncSandbox, template, fleet, options, gang)
 
 
 async def _resume(cls: type[Made], sandbox_id: str, fleet: AsyncFleet | None, options: ResumeOptions) -> Made:
