@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from sandfleet import ClaimError, Fleet, InvalidArgument
+from sandfleet import ClaimError, Fleet, InvalidArgument, Sandbox
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
@@ -38,7 +38,7 @@ async def held(fleet: AsyncFleet) -> int:
 
 
 async def test_a_gang_larger_than_the_pool_is_served_whole(fleet: AsyncFleet) -> None:
-    made = await fleet.claim_many(MOST - 1, gang=True, labels={"run": "7"}, timeout=60.0)
+    made = await AsyncSandbox.create_many(MOST - 1, gang=True, fleet=fleet, labels={"run": "7"}, timeout=60.0)
     async with AsyncExitStack() as stack:
         for sandbox in made:
             await stack.enter_async_context(sandbox)
@@ -49,7 +49,7 @@ async def test_a_gang_larger_than_the_pool_is_served_whole(fleet: AsyncFleet) ->
 
 def test_the_sync_client_claims_several(served: Process) -> None:
     with Fleet.connect(served.address) as fleet:
-        for sandbox in fleet.claim_many(2):
+        for sandbox in Sandbox.create_many(2, fleet=fleet):
             with sandbox:
                 assert sandbox.run_code("1 + 1").text == "2"
 
@@ -58,7 +58,9 @@ async def test_a_gang_waits_as_one_and_holds_nothing_until_there_is_room_for_all
     first, second = [await AsyncSandbox.create(fleet=fleet) for _ in range(2)]
     reasons: set[str] = set()
     claim = asyncio.create_task(
-        fleet.claim_many(3, gang=True, max_wait=60.0, on_queued=lambda news: reasons.add(news.reason))
+        AsyncSandbox.create_many(
+            3, gang=True, fleet=fleet, max_wait=60.0, on_queued=lambda news: reasons.add(news.reason)
+        )
     )
     await asyncio.sleep(2)
     assert (claim.done(), await held(fleet)) == (False, 2)
@@ -73,9 +75,9 @@ async def test_a_gang_waits_as_one_and_holds_nothing_until_there_is_room_for_all
 async def test_a_gang_whose_time_is_over_or_that_is_left_holds_nothing(fleet: AsyncFleet) -> None:
     first, second = [await AsyncSandbox.create(fleet=fleet) for _ in range(2)]
     with pytest.raises(ClaimError) as caught:
-        await fleet.claim_many(3, gang=True, max_wait=1.0)
+        await AsyncSandbox.create_many(3, gang=True, fleet=fleet, max_wait=1.0)
     assert caught.value.reason in {"NotBoundInTime", "SandboxLimit"}
-    left = asyncio.create_task(fleet.claim_many(3, gang=True))
+    left = asyncio.create_task(AsyncSandbox.create_many(3, gang=True, fleet=fleet))
     await asyncio.sleep(1)
     left.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -99,6 +101,6 @@ async def test_a_gang_whose_time_is_over_or_that_is_left_holds_nothing(fleet: As
 async def test_a_gang_that_can_never_be_served_is_refused_at_once(fleet, count, options, error, reason) -> None:
     began = time.monotonic()
     with pytest.raises(error) as caught:
-        await fleet.claim_many(count, gang=True, **options)
+        await AsyncSandbox.create_many(count, gang=True, fleet=fleet, **options)
     assert caught.value.reason == reason
     assert time.monotonic() - began < 5

@@ -34,7 +34,6 @@ _MOST = 2**63 - 1
 _HOMES = ("typing", "collections.abc", "sandfleet.values", "sandfleet.values.options")
 _LATE = {
     "AsyncFleet": "sandfleet._fleets.fleet",
-    "AsyncSandbox": "sandfleet.sandbox",
     "Command": "sandfleet.resources.commands",
     "OnError": "sandfleet.resources.ports",
 }

@@ -16,6 +16,7 @@ from sandfleet.values.options import (
     CreateOptions,
     ListenOptions,
     LookOptions,
+    ManyOptions,
     ResumeOptions,
 )
 
@@ -73,11 +74,15 @@ async def _create(
     return made
 
 
-async def claimed(
-    fleet: AsyncFleet, template: str, options: CreateOptions, gang: api.fleet.Gang | None
-) -> AsyncSandbox:
-    """Claim a sandbox of a fleet, as one of a gang."""
-    return await _create(AsyncSandbox, template, fleet, options, gang)
+async def _create_many(
+    template: str, fleet: AsyncFleet | None, count: int, options: ManyOptions
+) -> tuple[AsyncSandbox, ...]:
+    from sandfleet._fleets.many import all_or_none
+
+    async def claim(mine: CreateOptions, together: api.fleet.Gang | None) -> AsyncSandbox:
+        return await _create(AsyncSandbox, template, fleet, mine, together)
+
+    return await all_or_none(claim, count, options)
 
 
 async def _resume(cls: type[Made], sandbox_id: str, fleet: AsyncFleet | None, options: ResumeOptions) -> Made:
@@ -309,7 +314,6 @@ class AsyncSandbox(_RunsCode):
 
         The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
 
-
         template  the sandbox's template; "" means the pool's, or "python" without a pool.
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
                   (if SANDFLEET_FLEET names one, a `pool` or `namespace` is asked for, or this pod has a client's
@@ -320,6 +324,18 @@ class AsyncSandbox(_RunsCode):
         InvalidArgument, UnavailableError when no fleet answers.
         """
         return Opening(_create(cls, template, fleet, options))
+
+    @classmethod
+    @checked
+    async def create_many(
+        cls, count: int, template: str = "", *, fleet: AsyncFleet | None = None, **options: Unpack[ManyOptions]
+    ) -> tuple[AsyncSandbox, ...]:
+        """Claim several sandboxes: all or none. Where one claim fails, the others are undone, and its error is raised.
+
+        As `create`, with the option `gang` of `ManyOptions`. Raises what `create` raises, and ClaimError with the
+        reason GangTooLarge where there can never be so many.
+        """
+        return await _create_many(template, fleet, count, options)
 
     @classmethod
     @checked

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from sandfleet._arguments import checked
 from sandfleet._calls import Opening
-from sandfleet._fleets import claim, cluster, embedded, many, watch
+from sandfleet._fleets import claim, cluster, embedded, watch
 from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.relay import Relay, Relays
 from sandfleet._wire import api
@@ -28,9 +28,8 @@ from sandfleet.values.sandbox import Isolation
 
 if TYPE_CHECKING:
     from sandfleet._fleets.cluster import Place
-    from sandfleet.sandbox import AsyncSandbox
     from sandfleet.values.fleet import Bound, Explanation, OnQueued, PoolInfo, QueueInfo, SandboxChange
-    from sandfleet.values.options import CreateOptions, ExplainOptions
+    from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Resumption, Suspension
 
@@ -164,19 +163,6 @@ class AsyncFleet:
         """Close the connection. Sandboxes, and an embedded fleet, keep running."""
         await self._relays.close()
         await self._connection.close()
-
-    @checked
-    async def claim_many(
-        self, count: int, template: str = "", *, gang: bool = False, **options: Unpack[CreateOptions]
-    ) -> tuple[AsyncSandbox, ...]:
-        """Claim several sandboxes: all or none. Where one claim fails, the others are undone, and its error is raised.
-
-        gang     wait in the queue as one: none takes quota or a sandbox before there is enough for all.
-        options  see `CreateOptions`; each sandbox has its own name and workspace.
-
-        Raises what `Sandbox.create` raises; ClaimError with the reason GangTooLarge where there can never be so many.
-        """
-        return await many.claim_many(self, count, template, options, gang=gang)
 
     @checked
     async def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:

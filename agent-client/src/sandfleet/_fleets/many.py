@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sandfleet._wire import api
 from sandfleet.errors import ClaimError, InvalidArgument
 from sandfleet.values.reasons import AdmissionReason
 
 if TYPE_CHECKING:
-    from sandfleet._fleets.fleet import AsyncFleet
-    from sandfleet.sandbox import AsyncSandbox
-    from sandfleet.values.options import CreateOptions
+    from sandfleet.values.options import CreateOptions, ManyOptions
+
+
+class _Killed(Protocol):
+    async def kill(self) -> bool: ...
+
+
+Made = TypeVar("Made", bound=_Killed)
 
 # Options that no two sandboxes can share.
 _SINGLE = ("name", "workspace_id")
@@ -21,24 +27,24 @@ _SINGLE = ("name", "workspace_id")
 _CAUSE = 1.0
 
 
-async def claim_many(
-    fleet: AsyncFleet, count: int, template: str, options: CreateOptions, *, gang: bool
-) -> tuple[AsyncSandbox, ...]:
-    """Claim `count` sandboxes. Raises the first refusal; what the other claims had is released then."""
-    from sandfleet.sandbox import claimed
-
+async def all_or_none(
+    claim: Callable[[CreateOptions, api.fleet.Gang | None], Coroutine[Any, Any, Made]],
+    count: int,
+    options: ManyOptions,
+) -> tuple[Made, ...]:
+    """Make the claim `count` times. Raises the first refusal; what the other claims had is released then."""
     if count < 1:
         raise InvalidArgument(f"cannot claim {count} sandboxes: claim one at least", reason="InvalidArgument")
     if shared := [name for name in _SINGLE if options.get(name)]:
         why = f"{shared[0]} is an option of a single sandbox"
         raise InvalidArgument(f"cannot claim {count} sandboxes: {why}", reason="InvalidArgument")
     name = options.get("request_id") or os.urandom(16).hex()
-    together = api.fleet.Gang(gang_id=name, size=count) if gang else None
+    together = api.fleet.Gang(gang_id=name, size=count) if options.pop("gang", False) else None
     tasks = []
     for number in range(count):
         mine = options.copy()
         mine["request_id"] = f"{name}-{number}"
-        tasks.append(asyncio.ensure_future(claimed(fleet, template, mine, together)))
+        tasks.append(asyncio.ensure_future(claim(mine, together)))
     are_served = False
     try:
         are_served = await _are_served(tasks)
@@ -51,7 +57,7 @@ async def claim_many(
     return tuple(one.result() for one in tasks)
 
 
-async def _are_served(tasks: list[asyncio.Task[AsyncSandbox]]) -> bool:
+async def _are_served(tasks: list[asyncio.Task[Made]]) -> bool:
     """Wait for all, or for the first failure, with which the others of a gang fail."""
     done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     if left and all(_is_consequence(error) for one in done if (error := one.exception()) is not None):
@@ -59,7 +65,7 @@ async def _are_served(tasks: list[asyncio.Task[AsyncSandbox]]) -> bool:
     return not left and not any(one.exception() for one in done)
 
 
-async def _undo(tasks: list[asyncio.Task[AsyncSandbox]]) -> None:
+async def _undo(tasks: list[asyncio.Task[Made]]) -> None:
     for task in tasks:
         task.cancel()
     found = await asyncio.gather(*tasks, return_exceptions=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandfleet._sync.portal import Relay, iterate, run
+from sandfleet._sync.portal import iterate, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from typing import Literal, Self, Unpack
 
     from sandfleet._fleets.fleet import AsyncFleet
-    from sandfleet._sync.sandbox import Sandbox
     from sandfleet.values.fleet import Explanation, PoolInfo, QueueInfo, SandboxChange
-    from sandfleet.values.options import CreateOptions, ExplainOptions
+    from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import Isolation, SandboxInfo
     from sandfleet.values.suspension import Suspension
 
@@ -100,25 +99,6 @@ class Fleet:
     def close(self) -> None:
         """Close the connection. Sandboxes, and an embedded fleet, keep running."""
         return run(self.as_async.close())
-
-    def claim_many(
-        self, count: int, template: str = "", *, gang: bool = False, **options: Unpack[CreateOptions]
-    ) -> tuple[Sandbox, ...]:
-        """Claim several sandboxes: all or none. Where one claim fails, the others are undone, and its error is raised.
-
-        gang     wait in the queue as one: none takes quota or a sandbox before there is enough for all.
-        options  see `CreateOptions`; each sandbox has its own name and workspace.
-
-        Raises what `Sandbox.create` raises; ClaimError with the reason GangTooLarge where there can never be so many.
-        """
-        from sandfleet._sync.sandbox import Sandbox
-
-        relay = Relay()
-        return tuple(
-            map(
-                Sandbox, run(self.as_async.claim_many(count, template, gang=gang, **relay.wrap_options(options)), relay)
-            )
-        )
 
     def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:
         """List the pools of a namespace, by name: None means the fleet's, "" all of them."""
