@@ -33,7 +33,7 @@ MUTANTS = (
     ),
     Mutant(
         "a part of a gang is answered",
-        scenarios.a_gang_whose_callers_are_gone,
+        scenarios.a_leader_that_ends_at_each_bind,
         ((PoolQueues, "bind", lambda _self, sandbox: [sandbox.sandbox_id]),),
     ),
     Mutant(
