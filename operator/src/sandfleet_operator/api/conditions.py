@@ -412,6 +412,11 @@ class Reason(Word):
 
     # Life of the sandbox.
     EXECUTOR_ANSWERS = "ExecutorAnswers", "The sandbox is ready to run code.", "No action is needed."
+    MODULES_NOT_PRELOADED = (
+        "ModulesNotPreloaded",
+        "The sandbox runs code, but could not import all modules that its template names under preload. The message says which, and why.",
+        "Correct preload of the template, or add the module to its image. Sandboxes that are made afterwards load it ahead.",
+    )
     RUNNING = "Running", "operatingMode is Running.", "No action is needed."
     SUSPENDING = "Suspending", "operatingMode is Suspended, and the pod is ending.", "Wait for Suspended."
     SUSPENDED = (
