@@ -61,7 +61,7 @@ async def test_a_claim_of_a_template_without_a_pool_binds_also_after_its_namespa
 
 def documented(block, namespace):
     """The kubectl commands of a block under "Remove it", for one namespace instead of all."""
-    lines = re.findall(r"```\n(.*?)```", REMOVAL, re.DOTALL)[block].splitlines()
+    lines = re.findall(r"```bash\n(.*?)```", REMOVAL, re.DOTALL)[block].splitlines()
     commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("kubectl ")]
     return [[part.replace("--all-namespaces", f"--namespace={namespace}") for part in one] for one in commands]
 

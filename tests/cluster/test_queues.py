@@ -45,8 +45,7 @@ class Levels:
         self._put(self.admitted, obj, event != "DELETED" and state in {"Admitted", "Ending"}, "admitted")
 
     def saw_pod(self, event, obj, _at):
-        there = event != "DELETED" and "deletionTimestamp" not in obj["metadata"]
-        self._put(self.pods, obj, there, "pods")
+        self._put(self.pods, obj, event != "DELETED", "pods")
 
     def _put(self, level, obj, counts, what):
         (level.add if counts else level.discard)(obj["metadata"]["uid"])

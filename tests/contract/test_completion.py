@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from sandfleet import Fleet, Sandbox
+from sandfleet._fleets import embedded
 
 PATIENCE = 60.0
 # What a user has in the file that the shell reads first.
@@ -69,6 +70,8 @@ def typing_into(command: list[str], environment: dict[str, str], folder: Path) -
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
+    # Tests of other files may have begun a fleet of this process, with other options.
+    embedded.stop()
     with Fleet.connect(pool_size=1) as made:
         yield made
 

@@ -20,8 +20,8 @@ from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 from sandfleet_operator.api.kube import CODE_SANDBOX, Ref
-from sandfleet_operator.fleet.kubernetes.api import TOKEN_LIFETIME
 from sandfleet_operator.fleet.kubernetes.serve import CERTIFICATE_SECONDS, Options, PortCertificate
+from sandfleet_operator.fleet.kubernetes.sessions.shown import TOKEN_LIFETIME
 from support.fleet.gateway import fleet_world
 from support.fleet.on_kubernetes import POD_UID, SYSTEM, new_signing
 from support.kubernetes import world as kubernetes_world

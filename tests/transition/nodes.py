@@ -60,6 +60,8 @@ class Nodes:
         self._cluster = cluster
         # The nodes do nothing and report nothing.
         self.silent = False
+        # The garbage collector is behind.
+        self.keeps_orphans = False
         # What the node or the scheduler says of a pod that cannot start.
         self.holds_up: Callable[[Json], None] = lambda _pod: None
         self._addresses = 0
@@ -74,7 +76,8 @@ class Nodes:
             for ref, obj in list(self._cluster.objects.items()):
                 if ref.kind == POD and not self.silent:
                     self._kubelet(ref, obj)
-            self._cluster.collect()
+            if not self.keeps_orphans:
+                self._cluster.collect()
 
     def _kubelet(self, ref: Ref, pod: Json) -> None:
         if deleting(pod):

@@ -5,7 +5,7 @@ from collections import Counter
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_QUEUE, Json, Ref
 from sandfleet_operator.plan.claims.record import read_record
 from sandfleet_operator.plan.pods import names
-from support.fakes.kube_cluster import MemoryCluster
+from support.fakes.kube_cluster import Change, MemoryCluster
 
 
 def queue_of(ref: Ref, obj: Json) -> str | None:
@@ -22,26 +22,54 @@ def queue_of(ref: Ref, obj: Json) -> str | None:
     return record.queue or None if record else None
 
 
-def counted(objects: dict[Ref, Json]) -> Counter[str]:
-    """Queue → how many sandboxes count against its quota."""
-    found = (queue_of(ref, obj) for ref, obj in objects.items())
-    return Counter(queue for queue in found if queue)
+class Levels:
+    """What counts at one instant after the other. A pod counts for its CodeSandbox when that is gone before it."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Ref, Json] = {}
+        self.level: Counter[str] = Counter()
+        self._now: dict[Ref, str] = {}
+        # UID of a CodeSandbox that is gone → its queue.
+        self._left: dict[str, str] = {}
+
+    def follow(self, change: Change) -> str | None:
+        """The queue against which the changed object counts now, and did not before."""
+        assert change.ref is not None
+        ref, before = change.ref, self._drop(change.ref)
+        if change.after is not None:
+            self.objects[ref] = change.after
+            after = self._put(ref, change.after)
+            return after if after != before else None
+        gone = self.objects.pop(ref, None)
+        if ref.kind == CODE_SANDBOX and gone is not None and before:
+            self._left[gone["metadata"]["uid"]] = before
+            for pod in [one for one in self.objects if one.kind == POD and one.namespace == ref.namespace]:
+                self._drop(pod)
+                self._put(pod, self.objects[pod])
+        return None
+
+    def _put(self, ref: Ref, obj: Json) -> str | None:
+        owners = obj["metadata"].get("ownerReferences") or () if ref.kind == POD else ()
+        orphaned = (self._left[one["uid"]] for one in owners if one["uid"] in self._left)
+        queue = queue_of(ref, obj) or next(orphaned, None)
+        if queue:
+            self._now[ref] = queue
+            self.level[queue] += 1
+        return queue
+
+    def _drop(self, ref: Ref) -> str | None:
+        queue = self._now.pop(ref, None)
+        if queue:
+            self.level[queue] -= 1
+        return queue
 
 
 def most_counted(cluster: MemoryCluster) -> dict[str, int]:
     """Queue → the most that have counted against it at any instant."""
-    now: dict[Ref, str] = {}
-    level: Counter[str] = Counter()
-    most: Counter[str] = Counter()
+    levels, most = Levels(), Counter[str]()
     for change in cluster.changes:
-        if change.ref is None:
-            continue
-        if before := now.pop(change.ref, None):
-            level[before] -= 1
-        if change.after is not None and (queue := queue_of(change.ref, change.after)):
-            now[change.ref] = queue
-            level[queue] += 1
-            most[queue] = max(most[queue], level[queue])
+        if change.ref is not None and (queue := levels.follow(change)):
+            most[queue] = max(most[queue], levels.level[queue])
     return dict(most)
 
 
@@ -50,25 +78,17 @@ def overdrafts(cluster: MemoryCluster) -> list[str]:
 
     Of queues without a cohort. A sandbox that had a pod before it had a queue counts without being admitted.
     """
-    objects: dict[Ref, Json] = {}
-    level: Counter[str] = Counter()
-    found = []
+    levels, found = Levels(), []
     for change in cluster.changes:
         if (ref := change.ref) is None:
             continue
-        old, new = objects.pop(ref, None), change.after
-        before, after = (queue_of(ref, one) if one is not None else None for one in (old, new))
-        if before:
-            level[before] -= 1
-        if new is not None:
-            objects[ref] = new
-        if after:
-            level[after] += 1
-            quota = _quota(objects, after)
+        is_new, new = ref not in levels.objects, change.after
+        if queue := levels.follow(change):
+            quota, number = _quota(levels.objects, queue), levels.level[queue]
             had_pod = ref.kind == CODE_SANDBOX and bool((new or {}).get("status", {}).get("podUID"))
-            if after != before and quota is not None and level[after] > quota and not had_pod:
-                found.append(f"{ref} is number {level[after]} of {quota} in {after}, at {change.version}")
-        if ref.kind == POD and old is None and new is not None and not _may_have_pod(objects, ref, new):
+            if quota is not None and number > quota and not had_pod:
+                found.append(f"{ref} is number {number} of {quota} in {queue}, at {change.version}")
+        if ref.kind == POD and is_new and new is not None and not _may_have_pod(levels.objects, ref, new):
             found.append(f"{ref} was made without an admission, at {change.version}")
     return found
 

@@ -81,12 +81,16 @@ if TYPE_CHECKING:
     from sandfleet.values.files import Progress as Progress
     from sandfleet.values.files import Transfer as Transfer
     from sandfleet.values.fleet import Bound as Bound
+    from sandfleet.values.fleet import Explanation as Explanation
     from sandfleet.values.fleet import PoolInfo as PoolInfo
     from sandfleet.values.fleet import Queued as Queued
+    from sandfleet.values.fleet import QueueInfo as QueueInfo
+    from sandfleet.values.fleet import Quota as Quota
     from sandfleet.values.fleet import SandboxChange as SandboxChange
     from sandfleet.values.options import CodeOptions as CodeOptions
     from sandfleet.values.options import ContextOptions as ContextOptions
     from sandfleet.values.options import CreateOptions as CreateOptions
+    from sandfleet.values.options import ExplainOptions as ExplainOptions
     from sandfleet.values.options import ListenOptions as ListenOptions
     from sandfleet.values.options import LookOptions as LookOptions
     from sandfleet.values.options import RunOptions as RunOptions
@@ -161,8 +165,16 @@ _HOMES = {
     "values.environment": ("DeclaredPackage", "Environment", "Installation", "Notice", "Package", "PreloadedModule"),
     "values.execution": ("Blame", "CommandResult", "Execution", "ExecutionError", "Outcome", "Result", "Usage"),
     "values.files": ("FileEvent", "FileEventType", "FileInfo", "Found", "Match", "Progress", "Transfer"),
-    "values.fleet": ("Bound", "PoolInfo", "Queued", "SandboxChange"),
-    "values.options": ("CodeOptions", "ContextOptions", "CreateOptions", "ListenOptions", "LookOptions", "RunOptions"),
+    "values.fleet": ("Bound", "Explanation", "PoolInfo", "QueueInfo", "Queued", "Quota", "SandboxChange"),
+    "values.options": (
+        "CodeOptions",
+        "ContextOptions",
+        "CreateOptions",
+        "ExplainOptions",
+        "ListenOptions",
+        "LookOptions",
+        "RunOptions",
+    ),
     "values.rollback": ("OnFailure", "Rollback"),
     "values.sandbox": ("Isolation", "Limits", "SandboxInfo"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),

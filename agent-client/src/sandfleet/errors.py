@@ -1,6 +1,6 @@
 """Every error that the client raises, under one root.
 
-SandfleetError                  .reason .retryable .message .subject
+SandfleetError                  .reason .retryable .retry_after .message .subject
 ├── SandboxError                the platform could not do what was asked
 │   ├── UnavailableError        the fleet or the executor is starting, stopping or gone
 │   ├── SandboxEnded            the sandbox has ended, or never existed
@@ -14,7 +14,7 @@ SandfleetError                  .reason .retryable .message .subject
 │   ├── LimitReached            a limit is reached
 │   ├── RpcTimeout              a call over the network got no answer in time (also TimeoutError)
 │   ├── ProtocolError           the other side broke the protocol
-│   └── ClaimError              the fleet gave no sandbox; .reason says why
+│   └── ClaimError              the fleet gave no sandbox; .reason says why, .queued what it waited for
 ├── FileError
 │   ├── FileNotFound            also FileNotFoundError
 │   ├── FileExists              also FileExistsError
@@ -45,6 +45,7 @@ from sandfleet.values.root import SandfleetError
 
 if TYPE_CHECKING:
     from sandfleet.values.files import Transfer
+    from sandfleet.values.fleet import Queued
     from sandfleet.values.services import Service
 
 __all__ = [
@@ -139,7 +140,11 @@ class ClaimError(SandboxError):
     Retryable: SandboxLimit, QuotaExceeded, PoolEmpty, ColdStart, PolicyMissing, StartsFail, ApiServerFailed,
     CreationForbidden. Not retryable: TemplateNotFound, TemplateInvalid, WorkspaceBusy, WorkspaceNotFound,
     WorkspaceEphemeral, IsolationUnavailable, ClaimEnded. The fleet may give other reasons.
+
+    queued  what the claim waited for at last: place, reason and explanation; None if it never waited.
     """
+
+    queued: Queued | None = None
 
 
 class FileError(SandfleetError):

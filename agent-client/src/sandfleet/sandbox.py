@@ -48,10 +48,10 @@ Made = TypeVar("Made", bound="AsyncSandbox")
 async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, options: CreateOptions) -> Made:
     from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import claim_request
-    from sandfleet._fleets.discovery import default_fleet, default_isolation
+    from sandfleet._fleets.discovery import default_fleet
     from sandfleet.values.sandbox import Isolation
 
-    isolation = Isolation(options.get("isolation") or default_isolation())
+    isolation = Isolation(options.get("isolation") or embedded.default_isolation())
     request = claim_request(template, options, isolation)
     fleet = fleet or await default_fleet(
         isolation=isolation, pool=options.get("pool", ""), namespace=options.get("namespace")
@@ -300,7 +300,7 @@ class AsyncSandbox(_RunsCode):
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
                   (if SANDFLEET_FLEET names one, a `pool` or `namespace` is asked for, or this pod has a client's
                   volume), else this process's own. `sandfleet._fleets.discovery.default_fleet` has the rule.
-        options   see `CreateOptions`: pool, namespace, timeout, envs, mounts, labels, limits, max_wait, autosave, …
+        options   see `CreateOptions`: pool, queue, namespace, timeout, envs, mounts, labels, limits, max_wait, …
 
         Raises ClaimError when the fleet has none in time (its reason says why), AccessDenied, AuthenticationError,
         InvalidArgument, UnavailableError when no fleet answers.

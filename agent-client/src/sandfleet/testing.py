@@ -30,11 +30,15 @@ Event = common_pb2.ExecutionEvent
 
 @dataclass(frozen=True)
 class Fails:
-    """The call fails; with a reason, it has the detail of the error contract."""
+    """The call fails; with a reason, it has the detail of the error contract.
+
+    `retry_after`: it may be made again after so many seconds.
+    """
 
     code: grpc.StatusCode
     reason: str = ""
     message: str = ""
+    retry_after: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,9 @@ def finished(outcome: Any = common_pb2.OUTCOME_OK, **fields: Any) -> Event:
     return Event(finished=common_pb2.ExecutionFinished(outcome=outcome, **fields))
 
 
-def queued(position: int, reason: str = "", eta: int | None = None) -> fleet_pb2.ClaimResponse:
+def queued(position: int, reason: str = "", eta: int | None = None, **fields: Any) -> fleet_pb2.ClaimResponse:
     """Make an event of a queued claim; `eta` in seconds."""
-    news = fleet_pb2.Queued(position=position, reason=reason)
+    news = fleet_pb2.Queued(position=position, reason=reason, **fields)
     if eta is not None:
         news.eta.FromSeconds(eta)
     return fleet_pb2.ClaimResponse(queued=news)
@@ -386,5 +390,8 @@ async def _go_wrong(fake: FakeFleet, context: grpc.aio.ServicerContext[Any, Any]
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], fails: Fails) -> None:
     detail = common_pb2.ErrorDetail(reason=fails.reason, message=fails.message)
+    if fails.retry_after is not None:
+        detail.retryable = True
+        detail.retry_after.FromNanoseconds(round(fails.retry_after * 1e9))
     trailing = (("sandfleet-error-bin", detail.SerializeToString()),) if fails.reason else ()
     await context.abort(fails.code, fails.message, trailing)

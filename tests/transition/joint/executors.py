@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_operator.api.kinds.sandbox import ServiceStatus
 from sandfleet_operator.api.kube import PERSISTENT_VOLUME_CLAIM, POD, Json, Ref
 from sandfleet_operator.api.values import ExitCode, Isolation
@@ -31,6 +32,9 @@ class Session:
     session_id: str
     # Of the loop's time; None: without end.
     lease_ends: float | None = None
+    # What its users have in memory.
+    variables: set[str] = field(default_factory=set)
+    resumption: session_pb2.Resumption | None = None
 
 
 @dataclass
@@ -43,6 +47,8 @@ class Executors:
     sessions: dict[str, Session] = field(default_factory=dict)
     # By the uid of the volume claim: the users that have left a file there.
     files: dict[str, set[str]] = field(default_factory=dict)
+    # By the uid of the volume claim: what suspended sessions have left there.
+    kept: dict[str, set[str]] = field(default_factory=dict)
     # By the pod's uid: the first user with a token for it.
     holders: dict[str, str] = field(default_factory=dict)
 
@@ -55,13 +61,15 @@ class Executors:
 
     async def open(self, executor: Executor, *, lease: float | None = None, **_rest: object) -> ExecutorDescription:
         await asyncio.sleep(ANSWER)
-        self._pod(executor)
+        pod = self._pod(executor)
         known = self.sessions.get(executor.pod_uid)
         if known is not None and known.session_id != executor.session_id:
             raise IdentityInvalid(f"cannot open {executor.session_id}: it serves session {known.session_id}")
         loop = asyncio.get_running_loop()
         ends = None if lease is None else loop.time() + lease
-        self.sessions[executor.pod_uid] = Session(executor.session_id, ends)
+        if known is None:
+            known = self.sessions[executor.pod_uid] = self._begun(executor, pod)
+        known.lease_ends = ends
         if ends is not None:
             loop.call_at(ends, self._end, executor.pod_uid, ends)
         return self._description(executor, Isolation.GVISOR)
@@ -71,10 +79,37 @@ class Executors:
         self._pod(executor)
         return tuple(True for _ in targets)
 
+    async def suspend(self, executor: Executor, *, force: bool) -> session_pb2.Suspension:
+        await asyncio.sleep(ANSWER)
+        pod = self._pod(executor)
+        known = self.sessions.get(executor.pod_uid)
+        if known is None:
+            raise Unreachable(f"cannot suspend {executor.pod_uid}: no session has begun")
+        self.kept[self._volume(pod)] = set(known.variables)
+        return session_pb2.Suspension(contexts=_contexts(known.variables))
+
+    async def resume(self, executor: Executor) -> session_pb2.Resumption | None:
+        await asyncio.sleep(ANSWER)
+        self._pod(executor)
+        known = self.sessions.get(executor.pod_uid)
+        return known.resumption if known else None
+
     async def services(self, executor: Executor) -> tuple[ServiceStatus, ...]:
         await asyncio.sleep(ANSWER)
         self._pod(executor)
         return ()
+
+    def _begun(self, executor: Executor, pod: Json) -> Session:
+        kept = self.kept.pop(self._volume(pod), None)
+        if kept is None:
+            return Session(executor.session_id)
+        back = session_pb2.Resumption(contexts=_contexts(kept))
+        return Session(executor.session_id, variables=kept, resumption=back)
+
+    def _volume(self, pod: Json) -> str:
+        """The uid of its volume claim, or its own where its workspace is a directory of the pod."""
+        ref = Ref(PERSISTENT_VOLUME_CLAIM, pod["metadata"]["namespace"], claim_of(pod))
+        return str(self.cluster.objects.get(ref, pod)["metadata"]["uid"])
 
     def _description(self, executor: Executor, isolation: Isolation) -> ExecutorDescription:
         known = self.sessions.get(executor.pod_uid)
@@ -106,11 +141,15 @@ class Executors:
         pod, session = self.by_uid(uid), self.sessions.get(uid)
         if pod is None or session is None or session.lease_ends != ends or pod[1]["status"]["phase"] != "Running":
             return
-        self.cluster.edit(pod[0], lambda obj: ended(obj, ExitCode.LEASE))
+        self.cluster.edit(pod[0], lambda obj: ended(obj, int(ExitCode.LEASE)))
 
     def by_uid(self, uid: str) -> tuple[Ref, Json] | None:
         pods = ((ref, pod) for ref, pod in self.cluster.objects.items() if ref.kind == POD)
         return next((found for found in pods if found[1]["metadata"]["uid"] == uid), None)
+
+    def memory(self, pod: Ref) -> set[str]:
+        """What the pod's users have in memory."""
+        return set(self.sessions[self.cluster.objects[pod]["metadata"]["uid"]].variables)
 
     # What the holder of a token does.
 
@@ -127,10 +166,16 @@ class Executors:
         volume = self.cluster.objects.get(Ref(PERSISTENT_VOLUME_CLAIM, ref.namespace, claim_of(pod)))
         if volume is None:
             return set(), ""
+        if (known := self.sessions.get(uid)) is not None:
+            known.variables.add(user)
         files = self.files.setdefault(volume["metadata"]["uid"], set())
         before = set(files)
         files.add(user)
         return before, volume["metadata"]["uid"]
+
+
+def _contexts(users: set[str]) -> list[session_pb2.KeptContext]:
+    return [session_pb2.KeptContext(context_id=user, variables=1) for user in sorted(users)]
 
 
 @dataclass(frozen=True)

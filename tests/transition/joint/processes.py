@@ -132,7 +132,7 @@ class FleetProcess(Process):
             lambda store: PodExecutors(world.executors, world.credentials, store, SETTINGS.executor_port),  # type: ignore[arg-type]
             lease=Ref(LEASE, SYSTEM, self.name),
             leading=lambda: self.elector.fencing,
-            clock=asyncio.get_running_loop().time,
+            clock=world.clock,
             wall_clock=world.clock,
             listens=has_address,
         )

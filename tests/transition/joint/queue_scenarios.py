@@ -81,6 +81,31 @@ async def leaders_that_end_while_objects_wait(world: World) -> None:
     await asyncio.sleep(5)
 
 
+async def pods_that_outlive_their_objects(world: World) -> None:
+    """The garbage collector is behind: objects and sessions are gone, their pods are not, and the leader ends."""
+    await world.make_pool()
+    await world.make_queue(quota=2)
+    (one,) = await declare(world, "one")
+    await world.until_used(world.sessions[one])
+    session = await world.claim("alice", "r1", pool="fast")
+    await world.until_used(session)
+    await world.until(lambda: world.status(session.ref).get("binding"), "written down")
+    world.nodes.keeps_orphans = True
+    two, three = await declare(world, "two", "three")
+    for ref in (two, three):
+        await waits(world, ref, "QuotaReached")
+    await world.remove(one)
+    await world.remove(session.ref)
+    for _ in range(2):
+        world.end_leader()
+        await world.until(lambda: world.leader, "led again", 300.0)
+        await asyncio.sleep(20)
+        assert [world.condition(ref, "Admitted").get("status") for ref in (two, three)] == ["False", "False"]
+    world.nodes.keeps_orphans = False
+    for ref in (two, three):
+        await is_admitted(world, ref)
+
+
 async def a_pod_that_crashes_keeps_its_place(world: World) -> None:
     await world.make_queue()
     one, two = await declare(world, "one", "two")

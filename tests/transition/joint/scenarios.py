@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
@@ -58,6 +59,24 @@ async def an_ordinary_day(world: World) -> None:
         if not session.over:
             await world.until_used(session)
     await world.release(sessions[1])
+
+
+async def a_suspended_day(world: World) -> None:
+    """Sessions of a pool and of a template sleep, through changes of leader, and go on with what they had."""
+    await world.make_pool(size=1)
+    sessions = [await world.claim("alice", "r1", pool="fast", lease=60), await world.claim("bob", "r2", "team-c")]
+    for session in sessions:
+        await world.suspend(session)
+        assert await world.state_of(session) == fleet_pb2.SANDBOX_STATE_SUSPENDED
+    world.end_leader()
+    # Longer than their leases.
+    await asyncio.sleep(600)
+    for session in sessions:
+        assert world.pod_of(session.ref) is None
+        await world.resume(session)
+        await world.until_used(session)
+    await world.suspend(sessions[0])
+    await world.release(sessions[0])
 
 
 def crash(world: World, number: int, *, done: bool) -> None:

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from hypothesis import strategies as st
 from sandfleet_operator.api import kube
 from sandfleet_operator.api.errors import Code, FleetError
+from sandfleet_operator.api.kinds.sandbox import OperatingMode
 from sandfleet_operator.api.kube import CODE_SANDBOX, NETWORK_POLICY, POD, SANDBOX_POOL, SANDBOX_QUEUE, Ref
 from sandfleet_operator.plan.pods import names
 from support.fakes.kube_memory import After, Before, Write
@@ -48,6 +49,9 @@ STEPS = st.one_of(
     st.tuples(st.just("release"), NUMBERS),
     st.tuples(st.just("renew"), NUMBERS, st.sampled_from(LEASES)),
     st.tuples(st.just("use"), NUMBERS),
+    st.tuples(st.just("suspend"), NUMBERS, st.sampled_from([20.0, 3600.0])),
+    st.tuples(st.just("resume"), NUMBERS, st.sampled_from([0.0, 1.0, 60.0])),
+    st.tuples(st.just("set_mode"), NUMBERS, st.sampled_from(OperatingMode)),
     st.tuples(st.just("remove"), NUMBERS),
     st.tuples(st.just("resize"), st.sampled_from(POOLS), st.integers(0, 2)),
     st.tuples(st.just("lose_pod"), NUMBERS, st.sampled_from(["crash", "evict", "delete"])),
@@ -81,6 +85,8 @@ class Story:
         self._crashes: dict[Ref, int] = {}
         self._declared = 0
         self._away: list[asyncio.Task[None]] = []
+        # Those that are being suspended or resumed.
+        self._changing: set[Ref] = set()
 
     async def run(self, plan: list[tuple[tuple[object, ...], float]]) -> None:
         for namespace, name in POOLS:
@@ -142,7 +148,37 @@ class Story:
         if (session := self._one(number)) is not None:
             self._caller(self._quietly(self.world.use(session)))
 
+    async def suspend(self, number: int, seconds: float) -> None:
+        await self._changes_mode(number, lambda session: self.world.suspend(session, seconds))
+
+    async def resume(self, number: int, wait: float) -> None:
+        await self._changes_mode(number, lambda session: self.world.resume(session, wait))
+
+    async def _changes_mode(self, number: int, work: Callable[[Session], Awaitable[None]]) -> None:
+        session = self._one(number)
+        if session is None or session.over or session.ref in self._changing:
+            return
+        self._changing.add(session.ref)
+
+        async def changed() -> None:
+            try:
+                await self._quietly(work(session))
+            finally:
+                self._changing.discard(session.ref)
+
+        self._caller(changed())
+
     # Tenants.
+
+    async def set_mode(self, number: int, mode: OperatingMode) -> None:
+        """With kubectl. At the same time as a call of its holder, either may win."""
+        session = self._one(number)
+        if session is None or session.over or session.ref not in self.world.cluster.objects:
+            return
+        if session.ref in self._changing:
+            session.over = "suspended and resumed at once"
+        with suppress(kube.NotFound):
+            await self.world.set_mode(session, mode)
 
     async def declare(self, user: str, number: int, place: tuple[str, str]) -> None:
         namespace, pool = place

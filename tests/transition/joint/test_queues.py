@@ -5,8 +5,9 @@ import os
 import pytest
 from sandfleet_operator.api.values import State
 from sandfleet_operator.fleet.kubernetes.queues.admissions import Admissions
+from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
-from sandfleet_operator.plan.sandbox import admission, plan
+from sandfleet_operator.plan.sandbox import admission, plan, pod
 from sandfleet_operator.plan.scheduler import inventory
 from transition.joint import queue_scenarios as scenarios
 from transition.joint.play import faults
@@ -19,6 +20,7 @@ SCENARIOS = (
     scenarios.a_queue_of_two,
     scenarios.an_object_beside_its_new_queue,
     scenarios.leaders_that_end_while_objects_wait,
+    scenarios.pods_that_outlive_their_objects,
     scenarios.a_pod_that_crashes_keeps_its_place,
     scenarios.a_queue_that_is_drained,
     scenarios.queues_that_come_and_go,
@@ -38,6 +40,17 @@ MUTANTS = (
         scenarios.a_queue_of_two,
         ((inventory, "_charge", lambda one: None if one and one.state is State.ENDED else CHARGE(one)),),
     ),
+    Mutant(
+        "quota is free when the object is gone",
+        scenarios.a_queue_of_two,
+        ((Orphans, "leave", lambda *_: None), (Orphans, "sandbox_gone", lambda *_: None)),
+    ),
+    Mutant(
+        "a leader counts no pod whose object is gone",
+        scenarios.pods_that_outlive_their_objects,
+        ((Orphans, "take_over", lambda *_: None),),
+    ),
+    Mutant("pods do not say their queue", scenarios.pods_that_outlive_their_objects, ((pod, "queue_for_pod", lambda *_: ""),)),
     Mutant("a new queue counts nothing", scenarios.queues_that_come_and_go, ((Admissions, "look_in", lambda *_: None),)),
     Mutant("a drained queue ends nothing", scenarios.a_queue_that_is_drained, ((Admissions, "_ends", lambda *_, **__: None),)),
     Mutant(

@@ -16,6 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api import kube
 from sandfleet_operator.api.errors import Code, FleetError
+from sandfleet_operator.api.kinds.sandbox import OperatingMode
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     PERSISTENT_VOLUME_CLAIM,
@@ -65,6 +66,10 @@ class Session:
     over: str = ""
     # The id of its claim.
     request: str = ""
+    # Seconds of its lease.
+    lease: float = math.inf
+    # What was in memory when it was suspended; None: not known.
+    kept: set[str] | None = None
 
 
 class World:
@@ -244,7 +249,7 @@ class World:
         session = self.sessions.get(ref)
         if session is None or session.over:
             # After a change of leader an id that has ended begins anew.
-            session = self.sessions[ref] = Session(user, ref, self.now() + lease, request=request)
+            session = self.sessions[ref] = Session(user, ref, self.now() + lease, request=request, lease=lease)
         elif session.until < self.now():
             session.over, session.volume = "answered while its lease ended", ""
         self._run(session, bound.access.token)
@@ -266,12 +271,76 @@ class World:
         name = f"{session.ref.namespace}/{session.ref.name}"
         request = fleet_pb2.RenewRequest(sandbox_id=name, lease=duration(lease))
         await self.ask(lambda leader: leader.api.renew(Caller(session.user), request))
-        session.until = self.now() + lease
+        session.until, session.lease = self.now() + lease, min(session.lease, lease)
 
     async def release(self, session: Session) -> None:
         session.over = "released"
         request = fleet_pb2.ReleaseRequest(sandbox_id=f"{session.ref.namespace}/{session.ref.name}")
         await self.ask(lambda leader: leader.api.release(Caller(session.user), request))
+
+    async def suspend(self, session: Session, seconds: float = 3600.0) -> None:
+        """Of one that sleeps nothing changes. Raises FleetError."""
+        request = fleet_pb2.SuspendRequest(sandbox_id=f"{session.ref.namespace}/{session.ref.name}", force=True)
+        request.timeout.CopyFrom(duration(seconds))
+        if (pod := self.pod_of(session.ref)) is not None:
+            session.kept = self.executors.memory(pod)
+        began, sleeps = self.now(), self.pod_of(session.ref) is None
+        if not (sleeps or math.isinf(session.lease)):
+            # It may be suspended by a fleet that ends before it answers.
+            session.until = min(session.until, began + seconds)
+        found = await self.ask(lambda leader: leader.api.suspend(Caller(session.user), request))
+        if found.sandbox.state != fleet_pb2.SANDBOX_STATE_SUSPENDED:
+            self.went_wrong(f"{session.ref} is not suspended: {found.sandbox}")
+        if not (sleeps or math.isinf(session.lease)):
+            session.until = began + seconds
+
+    async def resume(self, session: Session, wait: float = 60.0) -> None:
+        """Resumes it, and runs code. Raises FleetError."""
+        request = fleet_pb2.ResumeRequest(sandbox_id=f"{session.ref.namespace}/{session.ref.name}")
+        request.max_wait.CopyFrom(duration(wait))
+        began = self.now()
+        found = await self.ask(lambda leader: self._resumed(leader, session.user, request), wait + PATIENCE)
+        session.until = began + session.lease
+        back = {context.context_id for context in found.resumption.contexts}
+        if session.kept is not None and back != session.kept:
+            self.went_wrong(f"{session.ref} came back with the variables of {sorted(back)}, not {sorted(session.kept)}")
+        session.kept = None
+        self._run(session, found.bound.access.token)
+
+    async def _resumed(self, leader: FleetProcess, user: str, message: fleet_pb2.ResumeRequest) -> Any:
+        """As fleet.servicer does it."""
+        caller = Caller(user)
+        watch = await leader.api.resume(caller, message)
+        try:
+            while isinstance(news := await watch.next(), Queued):
+                leader.api.check_serving("resume")
+            leader.api.check_serving("resume")
+            return await leader.api.resumed(caller, news)
+        finally:
+            watch.leave()
+
+    async def set_mode(self, session: Session, mode: OperatingMode) -> None:
+        """Its owner suspends or resumes it with kubectl. Raises KubeError."""
+        await self.user.merge(session.ref, {"spec": {"operatingMode": mode.value}})
+        session.kept = None
+        if mode is OperatingMode.RUNNING:
+            # Where the fleet saw it sleep, it has a whole lease again.
+            session.until = min(session.until, self.now() + session.lease)
+
+    async def wake(self, session: Session) -> None:
+        """Nothing, where it does not sleep. Raises FleetError."""
+        spec = self.cluster.objects.get(session.ref, {}).get("spec") or {}
+        if spec.get("operatingMode") != OperatingMode.SUSPENDED.value:
+            return
+        if session.request:
+            await self.resume(session)
+        else:
+            await self.set_mode(session, OperatingMode.RUNNING)
+
+    async def state_of(self, session: Session) -> int:
+        """As the fleet shows it. Raises FleetError."""
+        request = fleet_pb2.GetRequest(sandbox_id=f"{session.ref.namespace}/{session.ref.name}")
+        return (await self.ask(lambda leader: leader.api.get(Caller(session.user), request))).sandbox.state
 
     async def use(self, session: Session) -> bool:
         """Gets access again, and runs code. Whether an executor took it. Raises FleetError."""
@@ -327,6 +396,8 @@ class World:
         session = self.sessions.get(ref)
         if session is not None and not self.status(ref).get("binding") and not self.status(ref).get("podUID"):
             session.over = "not written down"
+        if session is not None:
+            session.kept = None
         if (pod := self.pod_of(ref)) is not None:
             self.cluster.edit(pod, change)
 
@@ -358,7 +429,7 @@ class World:
     async def end(self) -> None:
         """Calm, and then nothing: every promise is kept, and what users delete leaves nothing behind."""
         self.faults.clear()
-        self.nodes.silent, self.operator.held = False, False
+        self.nodes.silent, self.nodes.keeps_orphans, self.operator.held = False, False, False
         for slot in self.fleets:
             slot.held = False
         await self.until(lambda: self.leader, "served")
@@ -382,6 +453,7 @@ class World:
     async def _keep_promises(self) -> None:
         for session in list(self.sessions.values()):
             if not session.over and session.until > self.now() + 10:
+                await self.wake(session)
                 await self.until_used(session, within=max(10.0, min(400.0, session.until - self.now())))
                 await self.until(lambda ref=session.ref: ref in self.cluster.objects, f"written down: {session.ref}")
 
@@ -409,6 +481,7 @@ class World:
             "runs": list(leader.fleet._backend._runs),
             "sessions": list(leader.fleet._observer._sessions),
             "admissions": list(leader.fleet._queues._admissions._known),
+            "orphans": list(leader.fleet._queues._orphans._known),
             "pools": [pool.name for pool in leader.fleet.scheduler.pools],
         }
         return [*found, *(f"{what}: {items}" for what, items in memory.items() if items)]

@@ -4,7 +4,17 @@ import inspect
 
 import pytest
 import sandfleet
-from sandfleet import AsyncSandbox, CodeOptions, ContextOptions, CreateOptions, ListenOptions, RunOptions, Sandbox
+from sandfleet import (
+    AsyncSandbox,
+    CodeOptions,
+    ContextOptions,
+    CreateOptions,
+    ExplainOptions,
+    Fleet,
+    ListenOptions,
+    RunOptions,
+    Sandbox,
+)
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet._sync.commands import Commands
 from sandfleet.resources.commands import AsyncCommands
@@ -17,6 +27,8 @@ CALLS = [
     (Sandbox.run_code, CodeOptions),
     (AsyncCommands.run, RunOptions),
     (Commands.run, RunOptions),
+    (AsyncFleet.explain, ExplainOptions),
+    (Fleet.explain, ExplainOptions),
     (AsyncSandbox.create_context, ContextOptions),
     (Sandbox.create_context, ContextOptions),
 ]
@@ -29,7 +41,9 @@ def test_a_call_says_which_options_it_takes(call, options: type) -> None:
     assert getattr(sandfleet, options.__name__) is options
 
 
-@pytest.mark.parametrize("options", [CreateOptions, CodeOptions, ContextOptions, ListenOptions, RunOptions])
+@pytest.mark.parametrize(
+    "options", [CreateOptions, CodeOptions, ContextOptions, ExplainOptions, ListenOptions, RunOptions]
+)
 def test_every_option_is_described(options: type) -> None:
     words = inspect.getdoc(options)
     assert [name for name in options.__annotations__ if name not in words] == []

@@ -8,13 +8,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from sandfleet._fleets.connection import is_broken
+from sandfleet._fleets.embedded import default_isolation
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
+from sandfleet._wire.convert import queues
 from sandfleet._wire.link import receive
-from sandfleet._wire.status import to_claim_error, to_resume_error
+from sandfleet._wire.status import to_claim_error, to_error, to_resume_error
 from sandfleet.errors import ProtocolError
 from sandfleet.values.fleet import FLEET_UNAVAILABLE, OnQueued, Queued
-from sandfleet.values.options import DEFAULT_LEASE, DEFAULT_MAX_WAIT, CreateOptions
+from sandfleet.values.options import DEFAULT_LEASE, DEFAULT_MAX_WAIT, CreateOptions, ExplainOptions
 from sandfleet.values.sandbox import Isolation, Limits
 
 if TYPE_CHECKING:
@@ -55,7 +58,20 @@ def claim_request(template: str, options: CreateOptions, isolation: Isolation) -
         contract=options.get("contract", ""),
         egress=convert.egress_number(options.get("egress")),
         mounts=_mounts(options.get("mounts") or {}),
+        queue=options.get("queue", ""),
+        priority=options.get("priority", ""),
     )
+
+
+def imagined(options: ExplainOptions, namespace: str) -> api.fleet.ClaimRequest:
+    """Build the request of a claim that is not made, to ask what would become of it."""
+    wish = CreateOptions(
+        pool=options.get("pool", ""),
+        queue=options.get("queue", ""),
+        priority=options.get("priority", ""),
+        namespace=namespace,
+    )
+    return claim_request(options.get("template", ""), wish, default_isolation())
 
 
 def _mounts(wished: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
@@ -68,15 +84,17 @@ async def claim(
 ) -> api.fleet.Bound:
     """Claim a sandbox.
 
-    After a broken connection the request is sent again with its request id: it gives the same sandbox.
+    After a broken connection, and after a refusal that says when to come back, the request is sent again with its
+    request id: it gives the same sandbox.
 
     Raises ClaimError, UnavailableError when no fleet answers within the request's `max_wait`, and what `on_queued`
     raises.
     """
+    news = _News(on_queued)
     try:
-        return (await _served(connection, request, lambda stub: stub.Claim, on_queued)).bound
+        return (await _served(connection, request, lambda stub: stub.Claim, news)).bound
     except api.aio.AioRpcError as error:
-        raise to_claim_error(error) from error
+        raise to_claim_error(error, news.last) from error
 
 
 async def resume(
@@ -86,27 +104,46 @@ async def resume(
 
     Raises SandboxEnded, ClaimError, UnavailableError when no fleet answers within the request's `max_wait`.
     """
+    news = _News(on_queued)
     try:
-        return await _served(connection, request, lambda stub: stub.Resume, on_queued)
+        return await _served(connection, request, lambda stub: stub.Resume, news)
     except api.aio.AioRpcError as error:
-        raise to_resume_error(error) from error
+        raise to_resume_error(error, news.last) from error
+
+
+class _News:
+    """What a claim that waits is told; `last` is the fleet's last word."""
+
+    def __init__(self, on_queued: OnQueued | None) -> None:
+        self._on_queued = on_queued
+        self.last: Queued | None = None
+
+    async def tell(self, news: Queued) -> None:
+        if news.position:
+            self.last = news
+        answer = self._on_queued(news) if self._on_queued else None
+        if inspect.isawaitable(answer):
+            await answer
+
+    async def away(self, error: api.aio.AioRpcError) -> None:
+        """Tell that the claim is in no queue now, and why."""
+        if is_broken(error):
+            await self.tell(Queued(0, None, FLEET_UNAVAILABLE))
+            return
+        refusal = to_error(error, "claim a sandbox")
+        await self.tell(Queued(0, refusal.retry_after, refusal.reason, refusal.message))
 
 
 async def _served(
     connection: FleetConnection,
     request: Request,
     method: Callable[[Stub], api.aio.UnaryStreamMultiCallable[Request, Response]],
-    on_queued: OnQueued | None,
+    news: _News,
 ) -> Response:
-    """Send a request that waits, again after a broken connection; return the answer that has `bound`."""
+    """Send a request that waits, again after a break or when the fleet says; return the answer that has `bound`."""
     clock = asyncio.get_running_loop().time
     max_wait = request.max_wait.ToNanoseconds() / 1e9
     deadline = clock() + max_wait
-
-    async def tell(news: Queued) -> None:
-        answer = on_queued(news) if on_queued else None
-        if inspect.isawaitable(answer):
-            await answer
 
     async def attempt(stub: Stub, metadata: Metadata) -> Response:
         left = max(0.0, deadline - clock())
@@ -118,13 +155,20 @@ async def _served(
                     _read_to_the_end(call)
                     return response
                 if response.WhichOneof("event") == "queued":
-                    await tell(convert.queued(response.queued))
+                    _keep_place(request, response.queued)
+                    await news.tell(queues.queued(response.queued))
         except BaseException:  # The caller waits no longer: the fleet undoes the claim.
             call.cancel()
             raise
         raise ProtocolError("cannot claim a sandbox: the fleet ended the claim without an answer", reason="NoEnd")
 
-    return await connection.call(attempt, max_wait, lambda: tell(Queued(0, None, FLEET_UNAVAILABLE)))
+    return await connection.call(attempt, max_wait, news.away)
+
+
+def _keep_place(request: api.fleet.ClaimRequest | api.fleet.ResumeRequest, said: api.fleet.Queued) -> None:
+    """Show the ticket of a place again with the next request: another leader of the fleet restores the place by it."""
+    if said.ticket and isinstance(request, api.fleet.ClaimRequest):
+        request.ticket = said.ticket
 
 
 def _read_to_the_end(call: api.aio.UnaryStreamCall[Request, Response]) -> None:

@@ -11,7 +11,7 @@ from sandfleet._wire.channel import open_channel
 from sandfleet._wire.home import Home
 from sandfleet._wire.link import trace_metadata
 from sandfleet._wire.retry import Backoff
-from sandfleet._wire.status import detail
+from sandfleet._wire.status import detail, to_error, told_pause
 from sandfleet.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ def is_broken(error: api.aio.AioRpcError) -> bool:
     code = error.code().name
     # A server that stops may cancel its calls without a detail.
     return code == "UNAVAILABLE" or (code == "CANCELLED" and detail(error) is None)
+
+
+def is_passing(error: api.aio.AioRpcError) -> bool:
+    """Return whether the fleet refuses the call now and says when to come back."""
+    return not is_broken(error) and told_pause(error) is not None and to_error(error).retryable
 
 
 class FleetConnection:
@@ -110,26 +115,32 @@ class FleetConnection:
         self,
         attempt: Callable[[Stub, Metadata], Awaitable[Answer]],
         patience: float,
-        waiting: Callable[[], Awaitable[None]] | None = None,
+        waiting: Callable[[api.aio.AioRpcError], Awaitable[None]] | None = None,
     ) -> Answer:
-        """Make an attempt, and others for `patience` seconds while the connection breaks; `waiting` is called on each
-        break.
+        """Make an attempt, and others for `patience` seconds while the connection breaks.
 
-        The call may happen twice, so it has to be idempotent. Raises the error of the last attempt.
+        A call with `waiting` is also made again where the fleet refuses it and says when to come back; `waiting` is
+        called before each pause. The call may happen twice, so it has to be idempotent. Raises the error of the last
+        attempt.
         """
         self._home.check("the fleet")
         await self.reach()
-        deadline, failures = asyncio.get_running_loop().time() + patience, 0
+        clock = asyncio.get_running_loop().time
+        deadline, failures = clock() + patience, 0
         while True:
             stub = self.stub
             try:
                 return await attempt(stub, await self.metadata())
             except api.aio.AioRpcError as error:
                 failures += 1
-                pause = self.backoff.after(failures)
-                self.check_worth_it(error, deadline - pause)
-            if waiting is not None:
-                await waiting()
+                told, room = told_pause(error), deadline - clock()
+                pause = self.backoff.after(failures) if told is None else self.backoff.told(told, failures, room)
+                if waiting is None or not is_passing(error):
+                    self.check_worth_it(error, deadline - pause)
+                elif pause > room:
+                    raise
+                if waiting is not None:
+                    await waiting(error)
             await asyncio.sleep(pause)
             await self.look_again(stub)
 

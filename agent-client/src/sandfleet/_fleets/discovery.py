@@ -25,11 +25,6 @@ _LOOK_TIMEOUT = 3.0
 _shared: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], AsyncFleet] = WeakValueDictionary()
 
 
-def default_isolation() -> Isolation:
-    """Return the weakest isolation that a sandbox may have by default; gVisor is stronger."""
-    return embedded.isolation_from_environment() or Isolation.NAMESPACE
-
-
 async def default_fleet(*, isolation: Isolation, pool: str = "", namespace: str | None = None) -> AsyncFleet:
     """Return the fleet for a new sandbox. The environment alone decides, by the first rule that holds:
 

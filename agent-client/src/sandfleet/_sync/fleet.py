@@ -8,11 +8,13 @@ from sandfleet._sync.portal import iterate, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from os import PathLike
     from types import TracebackType
-    from typing import Literal, Self
+    from typing import Literal, Self, Unpack
 
     from sandfleet._fleets.fleet import AsyncFleet
-    from sandfleet.values.fleet import PoolInfo, SandboxChange
+    from sandfleet.values.fleet import Explanation, PoolInfo, QueueInfo, SandboxChange
+    from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import Isolation, SandboxInfo
     from sandfleet.values.suspension import Suspension
 
@@ -33,6 +35,7 @@ class Fleet:
         max_sandboxes: int | None = None,
         isolation: Isolation | Literal["none", "namespace", "gvisor"] | None = None,
         preload: Sequence[str] | None = None,
+        queues: str | PathLike[str] | None = None,
         ca_file: str | None = None,
         token_file: str | None = None,
     ) -> Self:
@@ -48,6 +51,7 @@ class Fleet:
         isolation            its isolation; None means SANDFLEET_ISOLATION.
         preload              modules that are in the memory of each of its contexts from their start, as "pandas"; None
                              means SANDFLEET_PRELOAD. On a cluster the template names them.
+        queues               a YAML file with its SandboxQueues, as kubectl applies them; None means SANDFLEET_QUEUES.
 
         A process's own fleet ("embedded") is started at its first use, once a process, and ends with it. Raises
         UnavailableError when the fleet cannot be found or started, InvalidArgument when it runs with other options.
@@ -63,6 +67,7 @@ class Fleet:
                     max_sandboxes=max_sandboxes,
                     isolation=isolation,
                     preload=preload,
+                    queues=queues,
                     ca_file=ca_file,
                     token_file=token_file,
                 )
@@ -98,6 +103,26 @@ class Fleet:
     def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:
         """List the pools of a namespace, by name: None means the fleet's, "" all of them."""
         return run(self.as_async.pools(namespace=namespace))
+
+    def queues(self, *, namespace: str | None = None) -> tuple[QueueInfo, ...]:
+        """List the queues of a namespace, by name: None means the fleet's, "" all of them."""
+        return run(self.as_async.queues(namespace=namespace))
+
+    def explain(
+        self,
+        *,
+        sandbox_id: str = "",
+        request_id: str = "",
+        namespace: str | None = None,
+        **options: Unpack[ExplainOptions],
+    ) -> Explanation:
+        """Explain why a claim waits and what would let it in: of a sandbox, or the one of a request id.
+
+        With neither, of a claim that is not made: what would become of it. Its `options` are in `ExplainOptions`:
+        template, pool, queue, priority. Raises InvalidArgument, SandboxEnded, NotFoundError (the caller has no such
+        claim).
+        """
+        return run(self.as_async.explain(sandbox_id=sandbox_id, request_id=request_id, namespace=namespace, **options))
 
     def watch(self, label_selector: str = "", *, namespace: str | None = None) -> Iterator[SandboxChange]:
         """Yield changes of sandboxes: first each existing sandbox, then `synced`, then every change, without end.

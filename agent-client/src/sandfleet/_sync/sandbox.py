@@ -131,7 +131,7 @@ class Sandbox:
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
                   (if SANDFLEET_FLEET names one, a `pool` or `namespace` is asked for, or this pod has a client's
                   volume), else this process's own. `sandfleet._fleets.discovery.default_fleet` has the rule.
-        options   see `CreateOptions`: pool, namespace, timeout, envs, mounts, labels, limits, max_wait, autosave, …
+        options   see `CreateOptions`: pool, queue, namespace, timeout, envs, mounts, labels, limits, max_wait, …
 
         Raises ClaimError when the fleet has none in time (its reason says why), AccessDenied, AuthenticationError,
         InvalidArgument, UnavailableError when no fleet answers.

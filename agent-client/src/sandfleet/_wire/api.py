@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from sandfleet._lazy import attach_modules
+
+# gRPC's handlers start its threads anew in a forked child, where they go on with what the parent's threads left half
+# done: about one child in seventy ended with SIGSEGV on a busy machine. gRPC reads this when it is first used.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 __all__ = [
     "aio",

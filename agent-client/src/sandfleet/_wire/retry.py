@@ -26,6 +26,14 @@ class Backoff:
         pause = min(self.longest, self.first * 2.0 ** min(failures - 1, 64))
         return pause if self.chance is None else pause * (1 + self.chance()) / 2
 
+    def told(self, seconds: float, failures: int, room: float) -> float:
+        """Return the pause after a server has said when to come back.
+
+        Never shorter than that; longer by chance, by up to half of it, as far as `room` seconds allow.
+        """
+        spread = max(0.0, min(seconds, room - seconds)) / 2
+        return max(self.after(failures), seconds + spread * (1.0 if self.chance is None else self.chance()))
+
 
 @dataclass(frozen=True, slots=True)
 class RetryBudget:

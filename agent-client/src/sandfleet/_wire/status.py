@@ -5,15 +5,22 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
-from typing import cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 from sandfleet import errors
 from sandfleet._wire import api
 from sandfleet._wire.lease import LEASE_EXPIRED, lease_was_over
 
+if TYPE_CHECKING:
+    from sandfleet.values.fleet import Queued
+
 # Characters of a server's message that are shown to people.
 _MESSAGE_LIMIT = 4096
 _DETAIL = "sandfleet-error-bin"
+_STANDARD_DETAIL = "grpc-status-details-bin"
+# No server is believed to need longer, in seconds.
+_LONGEST_PAUSE = 86_400.0
 
 _BY_REASON: dict[str, tuple[type[errors.FileError], int]] = {
     "FileNotFound": (errors.FileNotFound, errno.ENOENT),
@@ -41,6 +48,8 @@ _BY_CODE: dict[str, type[errors.SandboxError]] = {
 }
 # Of a session without an executor: the fleet's word, the executor's, and those of its CodeSandbox.
 _SUSPENDED = {"SandboxSuspended", "Suspended", "Suspending"}
+# What a call may also name and not find.
+_OTHERS_MISSING = {"ClaimNotFound", "PoolNotFound", "TemplateNotFound"}
 _CLAIM_CODES = {"NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL"}
 
 
@@ -56,6 +65,33 @@ def detail(error: api.aio.AioRpcError) -> api.common.ErrorDetail | None:
     return None
 
 
+def told_pause(error: api.aio.AioRpcError) -> float | None:
+    """Return the seconds after which the server allows another attempt; None if it has not said any.
+
+    It stands in our own detail, or as google.rpc.RetryInfo in the standard one, as proxies send it too.
+    """
+    said = detail(error)
+    if said is not None and said.HasField("retry_after"):
+        return _seconds(said.retry_after)
+    for key, value in cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ()):
+        if key == _STANDARD_DETAIL and isinstance(value, bytes):
+            with suppress(api.message.DecodeError):
+                return _retry_delay(value)
+    return None
+
+
+def _retry_delay(status: bytes) -> float | None:
+    """Read `retry_delay` of the RetryInfo in a google.rpc.Status."""
+    for one in api.common.RpcStatus.FromString(status).details:
+        if one.type_url.endswith("/google.rpc.RetryInfo"):
+            return _seconds(api.common.RetryInfo.FromString(one.value).retry_delay)
+    return None
+
+
+def _seconds(value: api.duration.Duration) -> float:
+    return min(max(0.0, value.seconds + value.nanos / 1e9), _LONGEST_PAUSE)
+
+
 def never_sent(error: api.aio.AioRpcError) -> bool:
     """Return whether the request certainly did not run: there was no connection, or the server refused it."""
     if error.code().name != "UNAVAILABLE":
@@ -65,6 +101,12 @@ def never_sent(error: api.aio.AioRpcError) -> bool:
 
 def to_error(error: api.aio.AioRpcError, doing: str = "call the executor") -> errors.SandfleetError:
     """Build the typed error of a failed RPC; `doing` completes "cannot …" if the server sent no message."""
+    built = _built(error, doing)
+    built.retry_after = told_pause(error)
+    return built
+
+
+def _built(error: api.aio.AioRpcError, doing: str) -> errors.SandfleetError:
     code = error.code().name
     said = detail(error)
     reason = said.reason[:100] if said else ""
@@ -84,23 +126,28 @@ def to_error(error: api.aio.AioRpcError, doing: str = "call the executor") -> er
     return found(message, reason=reason or _camel(code), retryable=retryable, subject=subject)
 
 
-def to_claim_error(error: api.aio.AioRpcError) -> errors.SandfleetError:
-    """Build the error of a failed claim."""
+def to_claim_error(error: api.aio.AioRpcError, queued: Queued | None = None) -> errors.SandfleetError:
+    """Build the error of a failed claim; `queued` is what it waited for at last."""
     plain = to_error(error, "claim a sandbox")
     if error.code().name not in _CLAIM_CODES or isinstance(plain, errors.SandboxSuspended):
         return plain
-    return errors.ClaimError(plain.message, reason=plain.reason, retryable=plain.retryable, subject=plain.subject)
+    said = plain.message
+    if queued is not None and queued.message and queued.message not in said:
+        said = f"{said}; it waited: {queued.message}"
+    failed = errors.ClaimError(said, reason=plain.reason, retryable=plain.retryable, subject=plain.subject)
+    failed.retry_after, failed.queued = plain.retry_after, queued
+    return failed
 
 
-def to_resume_error(error: api.aio.AioRpcError) -> errors.SandfleetError:
+def to_resume_error(error: api.aio.AioRpcError, queued: Queued | None = None) -> errors.SandfleetError:
     """Build the error of a session that could not be resumed: it has ended, or there is no place for it."""
-    return to_fleet_error(error) if error.code().name == "NOT_FOUND" else to_claim_error(error)
+    return to_fleet_error(error) if error.code().name == "NOT_FOUND" else to_claim_error(error, queued)
 
 
 def to_fleet_error(error: api.aio.AioRpcError) -> errors.SandfleetError:
-    """Build the error of another call to the fleet, where NOT_FOUND means that the sandbox has ended."""
+    """Build the error of another call to the fleet, where NOT_FOUND mostly means that the sandbox has ended."""
     plain = to_error(error, "call the fleet")
-    if error.code().name != "NOT_FOUND":
+    if error.code().name != "NOT_FOUND" or plain.reason in _OTHERS_MISSING:
         return plain
     if LEASE_EXPIRED in plain.message:
         message = f"{plain.message}. {lease_was_over(plain.subject)}"

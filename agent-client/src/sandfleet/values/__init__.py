@@ -50,9 +50,12 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import FLEET_UNAVAILABLE as FLEET_UNAVAILABLE
     from sandfleet.values.fleet import Bound as Bound
     from sandfleet.values.fleet import Egress as Egress
+    from sandfleet.values.fleet import Explanation as Explanation
     from sandfleet.values.fleet import OnQueued as OnQueued
     from sandfleet.values.fleet import PoolInfo as PoolInfo
     from sandfleet.values.fleet import Queued as Queued
+    from sandfleet.values.fleet import QueueInfo as QueueInfo
+    from sandfleet.values.fleet import Quota as Quota
     from sandfleet.values.fleet import SandboxChange as SandboxChange
     from sandfleet.values.options import DEFAULT_LEASE as DEFAULT_LEASE
     from sandfleet.values.options import DEFAULT_MAX_WAIT as DEFAULT_MAX_WAIT
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from sandfleet.values.options import CodeOptions as CodeOptions
     from sandfleet.values.options import ContextOptions as ContextOptions
     from sandfleet.values.options import CreateOptions as CreateOptions
+    from sandfleet.values.options import ExplainOptions as ExplainOptions
     from sandfleet.values.options import ListenOptions as ListenOptions
     from sandfleet.values.options import LookOptions as LookOptions
     from sandfleet.values.options import RunOptions as RunOptions
@@ -142,16 +146,20 @@ _HOMES = {
     "fleet": (
         "Bound",
         "Egress",
+        "Explanation",
         "FLEET_UNAVAILABLE",
         "OnQueued",
         "PoolInfo",
+        "QueueInfo",
         "Queued",
+        "Quota",
         "SandboxChange",
     ),
     "options": (
         "CodeOptions",
         "ContextOptions",
         "CreateOptions",
+        "ExplainOptions",
         "ListenOptions",
         "LookOptions",
         "DEFAULT_LEASE",

@@ -1,9 +1,9 @@
-"""Fleets: waiting and served claims, pools, and changes of sandboxes."""
+"""Fleets: waiting and served claims, queues, pools, and changes of sandboxes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sandfleet.values.egress import EgressState
@@ -19,15 +19,22 @@ FLEET_UNAVAILABLE = "FleetUnavailable"
 class Queued:
     """A claim that waits.
 
-    position  in the queue, from 1; 0 while no fleet answers (reason FleetUnavailable: the claim is sent again).
-    eta       expected wait in seconds; None if it is not known.
-    reason    one word: PoolEmpty, ColdStart, SandboxLimit, PolicyMissing, TemplateNotFound, TemplateInvalid,
+    position  in the queue, from 1; 0 while the claim is in no queue and will be sent again: no fleet answers (reason
+              FleetUnavailable), or the fleet has said when to come back (reason QueueFull, …).
+    eta       seconds within which half of such claims are served; None if that is not known.
+    reason    one word of `QueueReason`, or of the pool: PolicyMissing, TemplateNotFound, TemplateInvalid,
               QuotaExceeded, CreationForbidden, ApiServerFailed.
+    message   the same in a sentence: what it waits for, and what would let it in.
+    eta_p90   seconds within which nine of ten such claims are served; None if that is not known.
+    queue     in which it waits, NAMESPACE/NAME on Kubernetes; "" if in none.
     """
 
     position: int
     eta: float | None = None
     reason: str = ""
+    message: str = ""
+    eta_p90: float | None = None
+    queue: str = ""
 
 
 # Called when the place of a claim in the queue changes; awaited if it returns an awaitable.
@@ -43,6 +50,79 @@ class Bound:
 
     warm: bool
     egress: EgressState = EgressState.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """An amount of sandboxes, and of what they ask for; None: without bound, or not said.
+
+    cpu     in cores.
+    memory  in bytes.
+    """
+
+    sandboxes: int | None = None
+    cpu: float | None = None
+    memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue, in which claims wait and whose quota they use.
+
+    queue_id          NAMESPACE/NAME on Kubernetes.
+    cohort            the queues that lend each other quota; "" if it is in none.
+    priority_classes  of its claims; the first is served first.
+    stop_policy       "None", "Hold" (admits nothing) or "HoldAndDrain" (also ends its sandboxes).
+    pending           claims and declared sandboxes that wait; admitted: sandboxes that use its quota.
+    usage, borrowed   what they use, and the part of it that is borrowed.
+    oldest_wait       seconds that its oldest claim has waited; None if none waits.
+    share             what it borrows of the scarcest resource of its cohort, divided by its weight.
+    reason, message   why its claims wait, in one word and in a sentence; "" if none waits for quota.
+    admission_rate    claims per second that were admitted, over the last minute.
+    """
+
+    queue_id: str
+    weight: float = 1.0
+    cohort: str = ""
+    nominal: Quota = field(default_factory=Quota)
+    borrowing_limit: Quota = field(default_factory=Quota)
+    lending_limit: Quota = field(default_factory=Quota)
+    priority_classes: tuple[str, ...] = ()
+    stop_policy: str = "None"
+    pending: int = 0
+    admitted: int = 0
+    usage: Quota = field(default_factory=Quota)
+    borrowed: Quota = field(default_factory=Quota)
+    oldest_wait: float | None = None
+    share: float = 0.0
+    reason: str = ""
+    message: str = ""
+    admission_rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a claim waits, what stands before it and what would let it in.
+
+    verdict       "Waiting" or "Admitted"; of a claim that is not made "WouldBeAdmitted", "WouldWait" or
+                  "WouldBeRefused".
+    reason        why it waits or would be refused, in one word; message: the whole explanation in a sentence.
+    queue         in which it waits; "" if in none.
+    position      from 1; 0 if it does not wait.
+    eta, eta_p90  seconds within which half and nine of ten such claims are served; None if that is not known.
+    ahead         queue → claims that are served before it; "" are claims without a queue.
+    missing       the quota that is missing; None if it does not wait for quota.
+    """
+
+    verdict: str
+    reason: str = ""
+    message: str = ""
+    queue: str = ""
+    position: int = 0
+    eta: float | None = None
+    eta_p90: float | None = None
+    ahead: Mapping[str, int] = field(default_factory=dict)
+    missing: Quota | None = None
 
 
 @dataclass(frozen=True, slots=True)

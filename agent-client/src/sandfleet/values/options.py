@@ -41,6 +41,8 @@ class CreateOptions(TypedDict, total=False):
     envs            environment variables of all code in the sandbox.
     mounts          folders of the workspace that code also finds at other paths, beside the template's: ["/app"] mounts
                     /workspace/app at /app, {"/app": "src"} mounts /workspace/src, {"/app": "."} the whole workspace.
+    queue           wait in this queue and use its quota; "" means the queue "default" where there is one, else none.
+    priority        a priority class of the queue; "" means its last.
     labels          labels of the sandbox, for `list`.
     limits          limits below the template's.
     isolation       refuse weaker isolation; None means the value of SANDFLEET_ISOLATION, else a namespace (gVisor is
@@ -49,9 +51,10 @@ class CreateOptions(TypedDict, total=False):
     keep_workspace  keep the workspace after the release, so that it can be claimed again; otherwise an older kept
                     workspace is deleted as well.
     max_wait        seconds to wait for a free sandbox, and for a fleet that does not answer, 60 by default. On
-                    Kubernetes a claim whose connection breaks is sent again with the same request id.
-    on_queued       called with a `Queued` (position, eta in seconds, reason) whenever the place in the queue changes,
-                    and awaited if it returns an awaitable. In the sync class it runs in the thread that called
+                    Kubernetes a claim whose connection breaks is sent again with the same request id. So is a claim
+                    that the fleet refuses for now, as QueueFull, when it says, and a random part later.
+    on_queued       called with a `Queued` (position, eta in seconds, reason, message) whenever the place in the queue
+                    changes, and awaited if it returns an awaitable. In the sync class it runs in the thread that called
                     `create`, so it may use other sandboxes and cannot deadlock. An exception that it raises is raised
                     by `create`, and the claim is undone.
     keep_alive      True renews the lease until `close`, False never. None means while this object runs something; as a
@@ -72,6 +75,8 @@ class CreateOptions(TypedDict, total=False):
     idle_timeout: float | None
     envs: Mapping[str, str] | None
     mounts: Mapping[str, str] | Sequence[str] | None
+    queue: str
+    priority: str
     labels: Mapping[str, str] | None
     limits: Limits | None
     isolation: Isolation | Literal["none", "namespace", "gvisor"] | None
@@ -102,6 +107,21 @@ class ResumeOptions(TypedDict, total=False):
     keep_alive: bool | None
     autosave: bool | Autosave
     rpc_timeout: float
+
+
+class ExplainOptions(TypedDict, total=False):
+    """Options of `Fleet.explain`: the claim that is not made. They mean what they mean for `create`.
+
+    template  "" means the pool's, or "python" without a pool.
+    pool      "" means any pool of the template.
+    queue     "" means the queue "default" where there is one.
+    priority  a priority class of the queue; "" means its last.
+    """
+
+    template: str
+    pool: str
+    queue: str
+    priority: str
 
 
 class ListenOptions(TypedDict, total=False):

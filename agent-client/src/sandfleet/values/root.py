@@ -9,7 +9,10 @@ class SandfleetError(Exception):
     reason     one word in CamelCase for programs; "" if there is none.
     retryable  whether the same call may succeed later without a change.
     subject    the path or id that the error is about; "" if there is none.
+    retry_after  seconds before which the same call will not succeed; None if the platform has not said any.
     """
+
+    retry_after: float | None = None
 
     def __init__(self, message: str, *, reason: str = "", retryable: bool = False, subject: str = "") -> None:
         super().__init__(message)

@@ -67,6 +67,8 @@ class Settings:
     memory_reserve: int = 192 * MIB
     # Claims that may wait in one namespace for a sandbox; the next one is refused.
     max_waiting_per_namespace: int = 5000
+    # Seconds that a claim's session may stay suspended; then it ends.
+    suspend_timeout_seconds: float = 7 * 86400.0
     recovery: Recovery = Recovery()
     dns: Dns = Dns()
 
@@ -83,6 +85,7 @@ class Settings:
         for label in (self.client_label, *self.copied_labels):
             check_label(label, "", doing=DOING)
         _must(self.client_label not in self.copied_labels, f"copied label {self.client_label!r} opens executors")
+        _must(self.suspend_timeout_seconds > 0, "suspendTimeoutSeconds is not above 0")
         _must(self.max_waiting_per_namespace > 0, "maxWaitingPerNamespace is not above 0")
         _must(self.memory_reserve >= 0, "the memory reserve is below 0")
         _check_recovery(self.recovery)

@@ -121,6 +121,10 @@ class FleetDriver:
             self.do(self.scheduler.tick(self._clock()))
             await asyncio.sleep(TICK)
 
+    def now(self) -> float:
+        """By the fleet's clock."""
+        return self._clock()
+
     # What callers ask.
 
     def claim(self, claim: Claim) -> ClaimWatch:
@@ -255,6 +259,8 @@ class FleetDriver:
         match action:
             case Answer(key, result):
                 self._watches.settle(key, result)
+                if isinstance(result, Sandbox) and result.claim is not None and result.claim.gang is not None:
+                    self._spawn(self._incarnations.answered(result))
             case AskLease(sandbox):
                 self._spawn(self._ask_lease(sandbox.sandbox_id))
             case Admit(key):

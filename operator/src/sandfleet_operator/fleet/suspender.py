@@ -1,7 +1,6 @@
 """Suspends sessions for callers, and says what has come back of them."""
 
 import asyncio
-from collections.abc import Callable
 
 from sandfleet_api.executor.v1 import session_pb2
 
@@ -18,17 +17,16 @@ REMEMBERED = 256
 
 
 class Suspender:
-    def __init__(self, fleet: FleetDriver, backend: Backend, executors: Executors, clock: Callable[[], float]) -> None:
+    def __init__(self, fleet: FleetDriver, backend: Backend, executors: Executors) -> None:
         self._fleet = fleet
         self._backend = backend
         self._executors = executors
-        self._clock = clock
         self._kept: Recent[str, session_pb2.Suspension] = Recent(REMEMBERED)
         self._tasks: set[asyncio.Task[Sandbox]] = set()
 
     def session(self, sandbox_id: str) -> Sandbox:
         """Raises FleetError with NOT_FOUND."""
-        return self._fleet.scheduler.session(sandbox_id, self._clock())
+        return self._fleet.scheduler.session(sandbox_id, self._fleet.now())
 
     def is_asleep(self, sandbox_id: str) -> bool:
         sandbox = self._fleet.scheduler.inventory.get(sandbox_id)
@@ -48,10 +46,10 @@ class Suspender:
         sandbox = await asyncio.shield(task)
         return sandbox, self._kept.get(sandbox_id)
 
-    async def resumption(self, sandbox: Sandbox) -> session_pb2.Resumption | None:
+    async def resumption(self, sandbox_id: str) -> session_pb2.Resumption | None:
         """What has come back; None where nothing was kept, or its executor cannot say."""
         try:
-            return await self._executors.resume(sandbox)
+            return await self._executors.resume(self.session(sandbox_id))
         except FleetError:
             return None
 
@@ -62,7 +60,7 @@ class Suspender:
             sandbox = await self._fleet.get(sandbox_id, reachable=False)
             await self._backend.record(sandbox)
             self._kept.put(sandbox_id, await self._executors.suspend(sandbox, force=force))
-            self._fleet.do(suspensions.suspend(sandbox_id, seconds, self._clock()))
+            self._fleet.do(suspensions.suspend(sandbox_id, seconds, self._fleet.now()))
         return await self._ended(sandbox_id)
 
     async def _ended(self, sandbox_id: str) -> Sandbox:

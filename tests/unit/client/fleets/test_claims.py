@@ -22,7 +22,7 @@ from sandfleet._wire import link
 from sandfleet._wire.retry import Backoff
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet.testing import Fails, FakeFleet, Hangs, queued
-from sandfleet.values.fleet import FLEET_UNAVAILABLE, Bound, EgressState, Queued, SandboxChange
+from sandfleet.values.fleet import FLEET_UNAVAILABLE, Bound, EgressState, Queued, Quota, SandboxChange
 from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.executors.authority import Authority
@@ -192,6 +192,52 @@ async def test_an_answer_is_an_answer_and_is_not_asked_for_twice(
     assert len(fake.called("Claim")) == 1
 
 
+FULL = Fails(grpc.StatusCode.RESOURCE_EXHAUSTED, "QueueFull", "cannot claim: 9 claims wait in queue search", 0.2)
+
+
+@pytest.mark.parametrize("on_one_machine", [False, True])
+async def test_a_claim_that_is_told_when_to_come_back_comes_then(
+    fake: FakeFleet, monkeypatch: pytest.MonkeyPatch, on_one_machine: bool
+) -> None:
+    async with FakeFleet() as local:
+        served = local if on_one_machine else fake
+        if on_one_machine:
+            monkeypatch.setenv("SANDFLEET_ADDRESS", local.address)
+        served.fail("Claim", FULL, FULL)
+        news: list[Queued] = []
+        wish = {} if on_one_machine else {"pool": "fast"}
+        begun = asyncio.get_running_loop().time()
+        sandbox = await AsyncSandbox.create(queue="search", priority="low", on_queued=news.append, **wish)
+        assert asyncio.get_running_loop().time() - begun >= 2 * 0.2
+        refused = Queued(0, 0.2, "QueueFull", FULL.message)
+        assert news == [refused, refused, Queued(1)]
+        asked = [call.request for call in served.called("Claim")]
+        assert {(one.request_id, one.queue, one.priority) for one in asked} == {(asked[0].request_id, "search", "low")}
+        await sandbox.close()
+
+
+async def test_a_claim_that_would_come_back_too_late_is_refused_at_once(fake: FakeFleet) -> None:
+    late = Fails(grpc.StatusCode.RESOURCE_EXHAUSTED, "QueueFull", "cannot claim: full", 40.0)
+    fake.fail("Claim", late)
+    with pytest.raises(errors.ClaimError, match="cannot claim: full") as caught:
+        await AsyncSandbox.create(pool="fast", max_wait=20.0)
+    assert (caught.value.reason, caught.value.retryable, caught.value.retry_after) == ("QueueFull", True, 40.0)
+    assert len(fake.called("Claim")) == 1
+
+
+async def test_a_claim_keeps_its_place_at_another_leader_by_its_ticket_and_fails_with_its_place(
+    fake: FakeFleet,
+) -> None:
+    place = {"message": "queue search uses all", "queue": "team/search"}
+    fake.answer_call("Claim", queued(3, ticket=b"first"), queued(2, ticket=b"second"), Fails(UNAVAILABLE))
+    fake.answer_call("Claim", queued(1, "QuotaReached", 40, **place), Fails(UNAVAILABLE))
+    fake.answer_call("Claim", Fails(grpc.StatusCode.DEADLINE_EXCEEDED, "NotBoundInTime", "cannot claim: no time"))
+    with pytest.raises(errors.ClaimError) as caught:
+        await AsyncSandbox.create(pool="fast", queue="search")
+    assert [call.request.ticket for call in fake.called("Claim")] == [b"", b"second", b"second"]
+    assert caught.value.queued == Queued(1, 40.0, "QuotaReached", place["message"], queue="team/search")
+
+
 async def test_on_one_machine_a_fleet_that_is_gone_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with FakeFleet() as fake:
         monkeypatch.setenv("SANDFLEET_ADDRESS", fake.address)
@@ -285,6 +331,40 @@ async def test_pools_are_listed_where_the_fleet_is_and_everywhere(fake: FakeFlee
     )
     assert second.hit_rate is None
     assert [call.request.namespace for call in fake.calls] == ["team", "", "other"]
+
+
+async def test_queues_are_listed_and_claims_explained(fake: FakeFleet) -> None:
+    waits = fleet_pb2.ExplainResponse(
+        verdict="WouldWait", reason="QuotaReached", position=2, ahead=[fleet_pb2.Ahead(queue="team/search", claims=1)],
+        missing=fleet_pb2.Quota(sandboxes=3),
+    )  # fmt: skip
+    waits.eta_p90.FromSeconds(9)
+    queue = fleet_pb2.Queue(queue_id="team/search", nominal=fleet_pb2.Quota(cpu=1500), priority_classes=["a", "b"])
+    fake.answer_call("ListQueues", fleet_pb2.ListQueuesResponse(queues=[queue]))
+    for _ in range(3):
+        fake.answer_call("Explain", waits)
+    async with await AsyncFleet.connect("kubernetes") as fleet:
+        (found,) = await fleet.queues()
+        expected = await fleet.explain(queue="search", pool="fast", priority="a")
+        await fleet.explain(request_id="r")
+        await fleet.explain(sandbox_id="team/one")
+        with pytest.raises(errors.InvalidArgument, match="more than one thing at once"):
+            await fleet.explain(sandbox_id="team/one", queue="search")
+        fake.fail("Explain", Fails(grpc.StatusCode.NOT_FOUND, "ClaimNotFound", "cannot explain claim 'r'"))
+        with pytest.raises(errors.NotFoundError, match="cannot explain claim 'r'"):
+            await fleet.explain(request_id="r")
+    assert (found.nominal, found.priority_classes, found.oldest_wait) == (Quota(cpu=1.5), ("a", "b"), None)
+    assert (expected.verdict, expected.ahead, expected.missing) == (
+        "WouldWait",
+        {"team/search": 1},
+        Quota(sandboxes=3),
+    )
+    assert (expected.eta, expected.eta_p90) == (None, 9.0)
+    asked = [call.request for call in fake.called("Explain")]
+    assert [one.WhichOneof("subject") for one in asked] == ["claim", "request_id", "sandbox_id", "request_id"]
+    imagined = asked[0].claim
+    assert (imagined.queue, imagined.pool, imagined.priority, imagined.namespace) == ("search", "fast", "a", "team")
+    assert asked[1].namespace == "team"
 
 
 async def test_a_broken_watch_reports_the_missed_changes_after_it_reconnects(fake: FakeFleet) -> None:

@@ -7,11 +7,13 @@ import re
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from grpc.aio import AioRpcError, Metadata
 from sandfleet import errors
-from sandfleet._wire.status import never_sent, to_claim_error, to_error, to_fleet_error
+from sandfleet._wire.status import never_sent, to_claim_error, to_error, to_fleet_error, told_pause
 from sandfleet.values.execution import CommandResult, Outcome
 from sandfleet.values.files import Transfer
+from sandfleet.values.fleet import Queued
 from sandfleet.values.services import Service, ServiceState
 from sandfleet_api.executor.v1 import common_pb2
 
@@ -125,3 +127,50 @@ def test_a_claim_fails_as_a_claim_and_an_unknown_sandbox_has_ended() -> None:
     assert type(to_claim_error(rpc_error("INVALID_ARGUMENT", reason="BadLabel"))) is errors.InvalidArgument
     assert type(to_claim_error(rpc_error("UNAVAILABLE"))) is errors.UnavailableError
     assert type(to_fleet_error(rpc_error("NOT_FOUND", reason="SandboxNotFound"))) is errors.SandboxEnded
+
+
+def retry_info(seconds: int, name: str = "google.rpc.RetryInfo") -> bytes:
+    """A google.rpc.Status with one detail."""
+    status = common_pb2.RpcStatus(code=8, message="full")
+    info = common_pb2.RetryInfo(retry_delay=Duration(seconds=seconds))
+    status.details.add(type_url=f"type.googleapis.com/{name}", value=info.SerializeToString())
+    return status.SerializeToString()
+
+
+OURS = common_pb2.ErrorDetail(reason="QueueFull", retry_after=Duration(seconds=7)).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("trailing", "pause"),
+    [
+        ({}, None),
+        ({"sandfleet-error-bin": OURS}, 7.0),
+        ({"grpc-status-details-bin": retry_info(3)}, 3.0),
+        ({"sandfleet-error-bin": OURS, "grpc-status-details-bin": retry_info(3)}, 7.0),
+        ({"sandfleet-error-bin": b"", "grpc-status-details-bin": retry_info(3)}, 3.0),
+        ({"grpc-status-details-bin": retry_info(3, "google.rpc.DebugInfo")}, None),
+        ({"grpc-status-details-bin": retry_info(-3)}, 0.0),
+        ({"grpc-status-details-bin": retry_info(10**9)}, 86_400.0),
+        ({"grpc-status-details-bin": b"\xff\xff"}, None),
+        ({"grpc-status-details-bin": b"\x1a\x01\xff"}, None),
+        ({"grpc-status-details-bin": "text"}, None),
+    ],
+)
+def test_an_error_carries_when_to_come_back(trailing: dict[str, bytes | str], pause: float | None) -> None:
+    error = AioRpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, Metadata(), Metadata(*trailing.items()))
+    assert told_pause(error) == to_error(error).retry_after == to_claim_error(error).retry_after == pause
+    assert pickle.loads(pickle.dumps(to_error(error))).retry_after == pause
+
+
+def test_the_error_of_a_claim_carries_what_it_waited_for() -> None:
+    late = rpc_error("DEADLINE_EXCEEDED", reason="NotBoundInTime", message="cannot claim: no sandbox within 5 s")
+    place = Queued(2, 40.0, "QuotaReached", "queue search uses 3 of 3 sandboxes of its quota", queue="search")
+    error = pickle.loads(pickle.dumps(to_claim_error(late, place)))
+    assert (error.reason, error.queued) == ("NotBoundInTime", place)
+    assert str(error) == (
+        "cannot claim: no sandbox within 5 s; it waited: queue search uses 3 of 3 sandboxes of its quota"
+    )
+    # What the fleet says itself is not said twice.
+    full = rpc_error("DEADLINE_EXCEEDED", reason="NotBoundInTime", message=f"cannot claim: {place.message}")
+    assert str(to_claim_error(full, place)) == f"cannot claim: {place.message}"
+    assert to_claim_error(late).queued is None  # type: ignore[attr-defined]

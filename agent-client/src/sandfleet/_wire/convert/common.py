@@ -279,12 +279,6 @@ def egress_number(wish: values.Egress | None) -> api.fleet.Egress:
     return cast("api.fleet.Egress", numbers[wish] if wish else 0)
 
 
-def queued(message: api.fleet.Queued) -> values.Queued:
-    """Read a queued claim."""
-    eta = _float(message.eta) if message.HasField("eta") else None
-    return values.Queued(message.position, eta, message.reason)
-
-
 def bound(message: api.fleet.Bound) -> values.Bound:
     """Read a served claim."""
     return values.Bound(

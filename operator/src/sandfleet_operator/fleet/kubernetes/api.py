@@ -9,45 +9,41 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Conflict, NotFound, Ref
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, SuspendReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
-from sandfleet_operator.api.values import Claim, Sandbox, Template
+from sandfleet_operator.api.values import ASLEEP, Claim, Sandbox, Template
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.reviews import Caller, Reviews
 from sandfleet_operator.executors.contact import Credentials
-from sandfleet_operator.executors.tokens import CALLER_SCOPES
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
+from sandfleet_operator.fleet.driver import suspended
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.kubernetes.sessions.shown import MAX_HOLDER, Sessions
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
-from sandfleet_operator.plan.claims.record import object_of, volume_of_workspace, workspace_key
+from sandfleet_operator.plan.claims.record import volume_of_workspace, workspace_key
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import MAX_ENVS_JSON
-from sandfleet_operator.plan.pods.names import session_id
 
 # The subresource that roles name for access to a sandbox; the API server serves nothing under it.
 CONNECT = "connect"
-MAX_HOLDER = 256
 # The contract of a claim that names none.
 AUTONOMOUS = "autonomous"
-# Seconds that a caller's access outlives its rights. Clients fetch the next token by themselves.
-TOKEN_LIFETIME = 900.0
 
 
 class KubernetesFleetApi:
     def __init__(self, kube: KubeApi, reviews: Reviews, credentials: Credentials, kubernetes: KubernetesFleet) -> None:
         self._kube = kube
         self._reviews = reviews
-        self._credentials = credentials
         self._kubernetes = kubernetes
         self._workspaces = Workspaces(kube)
+        self._sessions = Sessions(kube, credentials, kubernetes)
 
     async def authenticate(self, token: str) -> Caller:
         return await self._reviews.authenticate(token)
@@ -114,7 +110,7 @@ class KubernetesFleetApi:
                     raise
                 why = f"priority class {claim.priority!r} of queue {claim.queue} is restricted"
                 message = f"cannot claim: {why}, and {caller.username} may not prioritize on sandboxqueues {name}"
-                raise ClaimReason.PRIORITY_FORBIDDEN.error(message, claim.priority) from error
+                raise AdmissionReason.PRIORITY_FORBIDDEN.error(message, claim.priority) from error
         self.check_serving("claim")
 
     async def _on_free_workspace(self, namespace: str, claim: Claim) -> Claim:
@@ -126,10 +122,10 @@ class KubernetesFleetApi:
         return replace(claim, max_wait=max(0.0, claim.max_wait - (loop.time() - began)))
 
     async def bound(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Bound:
-        self._kubernetes.note_session(sandbox)
+        self._check_awake(sandbox, self._kubernetes.note_session(sandbox))
         present = await self._kubernetes.fleet.get(sandbox.sandbox_id, reachable=False)
-        message = self._session_message(present)
-        access = self._session_access(caller, present)
+        message = self._sessions.message(present)
+        access = self._sessions.access(caller, present)
         return fleet_pb2.Bound(sandbox=message, access=access, warm=present.warm, egress=message.egress.state)
 
     # Sandboxes.
@@ -138,8 +134,10 @@ class KubernetesFleetApi:
         namespace, name = feed.parse_id(request.sandbox_id, doing="release")
         await self._reviews.authorize(caller, "delete", namespace, name)
         self.check_serving("release")
-        known = self._session(request.sandbox_id)
-        if known is not None:
+        known = self._sessions.of(request.sandbox_id)
+        if known is not None and known.state in ASLEEP and request.unless_suspended:
+            released = False
+        elif known is not None:
             released = await self._kubernetes.fleet.release(known.sandbox_id)
         else:
             # kubectl made it, or its claim is over.
@@ -154,14 +152,51 @@ class KubernetesFleetApi:
         except (NotFound, Conflict):
             return False
 
-    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:  # noqa: ARG002 - it is refused
-        raise ClaimReason.UNIMPLEMENTED.error("cannot suspend a sandbox of a cluster: this release does not do it yet")
+    async def suspend(self, caller: Caller, request: fleet_pb2.SuspendRequest) -> fleet_pb2.SuspendResponse:
+        known = await self._claimed(caller, request.sandbox_id, doing="suspend")
+        seconds = convert.suspension_seconds(request)
+        if known.state not in ASLEEP:
+            self._check_volume(await self._kubernetes.fleet.get(known.sandbox_id, reachable=False), request.sandbox_id)
+        suspender = self._kubernetes.suspender
+        sandbox, kept = await suspender.suspend(known.sandbox_id, force=request.force, seconds=seconds)
+        return fleet_pb2.SuspendResponse(sandbox=self._sessions.message(sandbox), suspension=kept)
 
-    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:  # noqa: ARG002 - it is refused
-        raise ClaimReason.UNIMPLEMENTED.error("cannot resume a sandbox of a cluster: this release does not do it yet")
+    def _check_volume(self, sandbox: Sandbox, sandbox_id: str) -> None:
+        """Raises FleetError where the workspace is a directory of the pod."""
+        pod = self._kubernetes.pod_of(sandbox)
+        if pod is not None and not pod.workspace_claim:
+            why = f"the workspace of template {sandbox.template!r} is a directory of the pod, and ends with it"
+            how = "use a template without workspace.ephemeral, or copy the files out and release the sandbox"
+            raise ClaimReason.WORKSPACE_EPHEMERAL.error(f"cannot suspend {sandbox_id}: {why}; {how}", sandbox_id)
+
+    async def resume(self, caller: Caller, request: fleet_pb2.ResumeRequest) -> ClaimWatch:
+        known = await self._claimed(caller, request.sandbox_id, doing="resume")
+        return self._kubernetes.fleet.resume(known.sandbox_id, convert.max_wait(request, doing="resume"))
 
     async def resumed(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.ResumeResponse:
-        return fleet_pb2.ResumeResponse(bound=await self.bound(caller, sandbox))
+        bound = await self.bound(caller, sandbox)
+        back = await self._kubernetes.suspender.resumption(sandbox.sandbox_id)
+        return fleet_pb2.ResumeResponse(bound=bound, resumption=back)
+
+    async def _claimed(self, caller: Caller, sandbox_id: str, *, doing: str) -> Sandbox:
+        """The session of a claim, for a caller who may run code in it. Raises FleetError."""
+        namespace, name = feed.parse_id(sandbox_id, doing=doing)
+        await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
+        self.check_serving(doing)
+        known = self._sessions.of(sandbox_id)
+        if known is None:
+            # NOT_FOUND where it has ended.
+            await self._sessions.read(namespace, name)
+            why = (
+                f"cannot {doing} {sandbox_id}: the fleet has not claimed it; set spec.operatingMode of the CodeSandbox"
+            )
+            raise SuspendReason.NOT_CLAIMED.error(why, sandbox_id)
+        return known
+
+    def _check_awake(self, known: Sandbox, sandbox_id: str) -> None:
+        """Raises FleetError, with the id that the caller knows."""
+        if known.state in ASLEEP:
+            raise suspended(sandbox_id)
 
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:
         namespace, name = feed.parse_id(request.sandbox_id, doing="renew the lease")
@@ -170,14 +205,15 @@ class KubernetesFleetApi:
         lease = convert.seconds(request, "lease")
         if lease is not None:
             check_duration(lease, "lease", most=MAX_LEASE, doing="renew the lease")
-        known = self._session(request.sandbox_id)
+        known = self._sessions.of(request.sandbox_id)
         if known is None or known.claim is None or known.claim.object_uid:
             # NOT_FOUND where it has ended.
-            await self._read(namespace, name)
+            await self._sessions.read(namespace, name)
             raise _no_lease(request.sandbox_id)
+        self._check_awake(known, request.sandbox_id)
         sandbox = await self._kubernetes.fleet.renew(known.sandbox_id, lease)
-        access = self._session_access(caller, sandbox)
-        return fleet_pb2.RenewResponse(sandbox=self._session_message(sandbox), access=access)
+        access = self._sessions.access(caller, sandbox)
+        return fleet_pb2.RenewResponse(sandbox=self._sessions.message(sandbox), access=access)
 
     async def get(self, caller: Caller, request: fleet_pb2.GetRequest) -> fleet_pb2.GetResponse:
         namespace, name = feed.parse_id(request.sandbox_id, doing="get")
@@ -185,14 +221,17 @@ class KubernetesFleetApi:
         if request.with_access:
             # Running code needs more rights than looking, as pods/exec needs more than pods.
             await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
-        known = self._session(request.sandbox_id)
+        known = self._sessions.of(request.sandbox_id)
         if known is not None:
             # Without the API server, so that it also works before the CodeSandbox is written.
+            if known.state in ASLEEP and not request.with_access:
+                return fleet_pb2.GetResponse(sandbox=self._sessions.message(known))
+            self._check_awake(known, request.sandbox_id)
             present = await self._kubernetes.fleet.get(known.sandbox_id, reachable=False)
-            access = self._session_access(caller, present) if request.with_access else None
-            return fleet_pb2.GetResponse(sandbox=self._session_message(present), access=access)
-        sandbox = await self._read(namespace, name)
-        access = self._object_access(caller, sandbox) if request.with_access else None
+            access = self._sessions.access(caller, present) if request.with_access else None
+            return fleet_pb2.GetResponse(sandbox=self._sessions.message(present), access=access)
+        sandbox = await self._sessions.read(namespace, name)
+        access = self._sessions.object_access(caller, sandbox) if request.with_access else None
         return fleet_pb2.GetResponse(sandbox=self._kubernetes.egresses.describe(sandbox), access=access)
 
     async def list(self, caller: Caller, request: fleet_pb2.ListRequest) -> fleet_pb2.ListResponse:
@@ -227,9 +266,9 @@ class KubernetesFleetApi:
         await self._reviews.authorize(caller, "create", namespace, name, CONNECT)
         # Another replica does not know a young claim, and would say that it does not exist.
         self.check_serving("find the way to a sandbox")
-        known = self._session(request.sandbox_id)
+        known = self._sessions.of(request.sandbox_id)
         if known is None:
-            found = feed.endpoint(await self._read(namespace, name))
+            found = feed.endpoint(await self._sessions.read(namespace, name))
             address, uid = found.address, found.pod_uid
         else:
             present = await self._kubernetes.fleet.get(known.sandbox_id, reachable=False)
@@ -259,65 +298,13 @@ class KubernetesFleetApi:
             case "sandbox_id":
                 namespace, name = feed.parse_id(request.sandbox_id, doing="explain")
                 await self._reviews.authorize(caller, "get", namespace, name)
-                session = self._session(request.sandbox_id)
+                session = self._sessions.of(request.sandbox_id)
                 return explanation_message(views.explain_session(session.sandbox_id if session else request.sandbox_id))
             case _:
                 # Its own claims: nothing but the caller's name is needed.
                 prefix = f"{request.namespace}/" if request.namespace else ""
                 holder = caller.username[:MAX_HOLDER]
                 return explanation_message(views.explain_request(holder, request.request_id, prefix))
-
-    # What callers get to see.
-
-    def _session(self, sandbox_id: str) -> Sandbox | None:
-        """The session of a claim, by the id that its caller has; None where the id names no claim."""
-        sandbox = self._kubernetes.session_of(sandbox_id)
-        return sandbox if sandbox is not None and sandbox.bound else None
-
-    def _session_message(self, sandbox: Sandbox) -> fleet_pb2.Sandbox:
-        assert sandbox.claim is not None
-        namespace, _, pool = sandbox.pool.partition("/")
-        pod = self._kubernetes.pod_of(sandbox)
-        message = convert.sandbox_message(sandbox)
-        message.sandbox_id = f"{namespace}/{object_of(sandbox.claim)}"
-        message.sandbox_uid = pod.uid if pod else ""
-        message.workspace_id = pod.workspace_claim if pod else volume_of_workspace(sandbox.claim.workspace_id)
-        message.pool = "" if pool.startswith(COLD) else pool
-        if (known := self._kubernetes.egresses.of(message.sandbox_id)) is not None:
-            message.egress.MergeFrom(feed.egress_message(known))
-        return message
-
-    def _session_access(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Access:
-        assert sandbox.claim is not None
-        claimed = replace(sandbox.claim, key=replace(sandbox.claim.key, holder=caller.username[:MAX_HOLDER]))
-        access = convert.access_message(*self._kubernetes.fleet.access(replace(sandbox, claim=claimed)))
-        access.ca_pem = self._credentials.authority.pem
-        return access
-
-    async def _read(self, namespace: str, name: str) -> CodeSandbox:
-        try:
-            return code_sandbox(await self._kube.get(Ref(CODE_SANDBOX, namespace, name)))
-        except NotFound as error:
-            identity = f"{namespace}/{name}"
-            text = f"cannot get sandbox {identity}: there is no CodeSandbox {name} in namespace {namespace}"
-            raise ClaimReason.SANDBOX_NOT_FOUND.error(text, identity) from error
-        except FleetError as error:
-            identity = f"{namespace}/{name}"
-            text = f"cannot get sandbox {identity}: {error.problem.message}"
-            raise ClaimReason.SANDBOX_UNREADABLE.error(text, identity) from error
-
-    def _object_access(self, caller: Caller, sandbox: CodeSandbox) -> fleet_pb2.Access:
-        endpoint = feed.endpoint(sandbox)
-        token = self._credentials.signer.issue(
-            sandbox_id=session_id(sandbox.meta.namespace, sandbox.meta.name),
-            sandbox_uid=endpoint.pod_uid,
-            holder=caller.username[:MAX_HOLDER],
-            scopes=CALLER_SCOPES,
-            lifetime=TOKEN_LIFETIME,
-        )
-        access = convert.access_message(endpoint.address, token)
-        access.ca_pem = self._credentials.authority.pem
-        return access
 
 
 def _with_workspace(claim: Claim, recipe: Recipe) -> Claim:

@@ -126,6 +126,10 @@ class KubernetesBackend:
         self._runs[key] = run
         return run
 
+    def forget(self, key: str) -> None:
+        """A session sleeps without a pod."""
+        self._runs.pop(key, None)
+
     def is_taken(self, key: str, obj: Json) -> bool:
         """Whether another fleet has changed a pod that this fleet has not touched; then this fleet forgets it."""
         run = self._runs.get(key)
@@ -300,9 +304,16 @@ class KubernetesBackend:
     async def suspend(self, sandbox: Sandbox) -> None:
         """The operator ends the pod of a CodeSandbox that is suspended."""
         await self.modes.suspend(sandbox)
-        if sandbox.sandbox_uid not in self._runs:
-            # No pod of it is known, so none will be seen to end.
+        if not self.has_pod(sandbox):
+            # None will be seen to end.
+            self.forget(sandbox.sandbox_uid)
             self._events.put_nowait(Exited(sandbox.sandbox_uid, Exit(code=0)))
+
+    def has_pod(self, sandbox: Sandbox) -> bool:
+        """Whether the end of its incarnation is still to be reported."""
+        run = self._runs.get(sandbox.sandbox_uid)
+        found = self._store.get(run.ref) if run else None
+        return run is not None and found is not None and found["metadata"]["uid"] == run.uid
 
     async def resume(self, sandbox: Sandbox) -> None:
         """The operator starts the pod, and its status says when it is Ready."""

@@ -19,6 +19,7 @@ from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.intake import Unreadable
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.kubernetes.catalog import key_of
+from sandfleet_operator.plan.claims.suspension import is_suspended, suspended_until
 from sandfleet_operator.plan.pods.egress_probe import Known, ReachState
 
 # NAMESPACE/NAME, each a DNS label as the schema wants them.
@@ -121,6 +122,7 @@ def message(sandbox: CodeSandbox, egress: Known | None) -> fleet_pb2.Sandbox:
         restarts=min(max(status.restarts, 0), MAX_COUNT),
         last_restart_reason=status.restart_history[-1].reason if status.restart_history else "",
         egress=egress_message(egress) if egress else None,
+        suspended_until=_suspended_until(sandbox),
     )
 
 
@@ -135,9 +137,21 @@ def egress_message(known: Known) -> fleet_pb2.EgressStatus:
 def _state(sandbox: CodeSandbox) -> fleet_pb2.SandboxState:
     if sandbox.meta.deleting or _is_true(_condition(sandbox, ConditionType.EXPIRED)):
         return fleet_pb2.SANDBOX_STATE_ENDED
+    if is_suspended(sandbox):
+        return fleet_pb2.SANDBOX_STATE_SUSPENDED
     if _is_true(_condition(sandbox, ConditionType.READY)):
         return fleet_pb2.SANDBOX_STATE_CLAIMED
     return fleet_pb2.SANDBOX_STATE_RECOVERING if sandbox.status.restarts else fleet_pb2.SANDBOX_STATE_STARTING
+
+
+def _suspended_until(sandbox: CodeSandbox) -> Timestamp | None:
+    """As the fleet has written it; one whose owner has suspended it says none."""
+    until = suspended_until(sandbox) if is_suspended(sandbox) else None
+    if until is None:
+        return None
+    moment = Timestamp()
+    moment.FromSeconds(int(until))
+    return moment
 
 
 def _condition(sandbox: CodeSandbox, kind: ConditionType) -> Condition | None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 
@@ -36,6 +37,7 @@ from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.fleet.renewals import Renewals
+from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.claims.lease_end import lease_end_patch
 from sandfleet_operator.plan.claims.record import object_of
 from sandfleet_operator.plan.pods import names
@@ -51,6 +53,7 @@ LIMITS = FleetLimits(
     max_sandboxes=50_000,
     max_starting=300,
     max_waiting=20_000,
+    max_suspended=50_000,
     start_timeout=120.0,
     recovers=False,
     keeps_workspaces=False,
@@ -198,6 +201,7 @@ class KubernetesFleet:
             return
         if kind == POD:
             self._observer.pod(obj, gone=gone)
+            self._queues.saw_pod(obj, gone=gone)
         elif kind == CODE_SANDBOX:
             self._observer.sandbox(obj, gone=gone)
             self._queues.saw_sandbox(obj, gone=gone)
@@ -255,6 +259,16 @@ class KubernetesFleet:
         """By name, with how full each pool is."""
         return [(pool, self._upkeep.summary(pool.name)) for pool, _ in self.fleet.pools()]
 
+    @cached_property
+    def suspender(self) -> Suspender:
+        return Suspender(self.fleet, self._backend, self.executors)
+
+    def object_of(self, name: str) -> CodeSandbox | None:
+        """The CodeSandbox NAMESPACE/NAME, as far as the watches show."""
+        namespace, _, own = name.partition("/")
+        found = self._store.get(Ref(CODE_SANDBOX, namespace, own))
+        return readable(found) if found else None
+
     def pod_of(self, sandbox: Sandbox) -> Pod | None:
         namespace, _, name = sandbox.sandbox_uid.partition("/")
         found = self._store.get(Ref(POD, namespace, name))
@@ -262,4 +276,8 @@ class KubernetesFleet:
 
 
 def _limits(settings: Settings) -> FleetLimits:
-    return replace(LIMITS, max_waiting_per_namespace=settings.max_waiting_per_namespace)
+    return replace(
+        LIMITS,
+        max_waiting_per_namespace=settings.max_waiting_per_namespace,
+        longest_suspension=settings.suspend_timeout_seconds,
+    )

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from sandfleet_operator.api.errors import FleetError
@@ -37,6 +38,7 @@ from sandfleet_operator.fleet.kubernetes.unrecorded_claims import Found, Unrecor
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.lease_end import lease_end
 from sandfleet_operator.plan.claims.record import Record, object_of
+from sandfleet_operator.plan.claims.suspension import is_suspended, suspended_until
 from sandfleet_operator.plan.pods import names, openings
 from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
 from sandfleet_operator.plan.pods.podspec import PodState
@@ -225,6 +227,7 @@ class Observer:
         sandbox = self._scheduler.inventory.get(key)
         if sandbox is not None:
             self._background.begin(self._reopened(key, ask=True), f"open {key}")
+        if sandbox is not None and sandbox.answered:
             self._background.begin(self._backend.record(sandbox), f"write down {key}")
 
     def _adopt_session(
@@ -249,6 +252,7 @@ class Observer:
             now=self._clock(),
             running=bool(pod_uid),
             lease_end=lease_end(owner.annotations, self._clock()) if owner else None,
+            answered=record.gang is None or owner is not None,
         )
         self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
 
@@ -325,18 +329,45 @@ class Observer:
             alive = first is not None and first["metadata"]["uid"] == binding.pod_uid
             present = adoption.present(sandbox, binding, first_is_alive=alive, serves=serves)
             self._adopt_session(key, present, record, (pool, spec.template), sandbox.meta)
-        elif known.state is State.RECOVERING and serves and sandbox.status.pod_uid != binding.pod_uid:
-            self._backend.know(serves, sandbox.status.pod_uid, record, sandbox.meta)
-            self._driver.do(self._scheduler.recovered(known.sandbox_id, serves, self._clock()))
-            self._background.begin(self._reopened(known.sandbox_id), f"open {name}")
+            known = self._scheduler.inventory.get(key)
         if known is not None:
             self._sessions.setdefault(name, known.sandbox_id)
+            self._follow_mode(known, sandbox)
+            self._follow_pod(known.sandbox_id, sandbox, binding, serves)
         self._egresses.look(name, spec.egress)
+
+    def _follow_mode(self, known: Sandbox, sandbox: CodeSandbox) -> None:
+        """Its owner may suspend and resume it, too; and so may the fleet before this one."""
+        meta, suspensions = sandbox.meta, self._scheduler.suspensions
+        if self._backend.modes.is_writing(Ref(CODE_SANDBOX, meta.namespace, meta.name)):
+            return
+        if is_suspended(sandbox):
+            until = suspended_until(sandbox, self._scheduler.limits.longest_suspension)
+            running, restarts = self._backend.has_pod(known), sandbox.status.restarts
+            seen = replace(known, restarts=restarts) if known.state is State.RECOVERING else known
+            if not running:
+                self._backend.forget(known.sandbox_uid)
+            self._driver.do(suspensions.suspended(seen, until, self._clock(), running=running))
+        else:
+            self._driver.do(suspensions.resumed(known.sandbox_id, self._clock()))
+
+    def _follow_pod(self, sandbox_id: str, sandbox: CodeSandbox, binding: Binding, serves: str | None) -> None:
+        """Its next pod is Ready."""
+        known = self._scheduler.inventory.get(sandbox_id)
+        if known is None or not serves or is_suspended(sandbox):
+            return
+        recovering = known.state is State.RECOVERING and sandbox.status.pod_uid != binding.pod_uid
+        if recovering or known.state is State.RESUMING:
+            self._backend.know(serves, sandbox.status.pod_uid, binding.record, sandbox.meta)
+            self._driver.do(self._scheduler.recovered(sandbox_id, serves, self._clock()))
+        if recovering:
+            self._background.begin(self._reopened(sandbox_id), f"open {sandbox_id}")
 
     def _serving(self, sandbox: CodeSandbox) -> str | None:
         """The pod that serves it, NAMESPACE/POD. The status may still name one that went while no operator ran."""
         found = self._store.get(Ref(POD, sandbox.meta.namespace, sandbox.status.pod))
-        is_there = found is not None and found["metadata"]["uid"] == sandbox.status.pod_uid
+        pod = pod_of(found) if found is not None else None
+        is_there = pod is not None and pod.uid == sandbox.status.pod_uid and not pod.deleting and pod.ended is None
         return adoption.incarnation(sandbox) if is_there else None
 
     def _look_at_replacement(self, obj: Json) -> None:
@@ -344,7 +375,7 @@ class Observer:
         meta = obj["metadata"]
         ref = Ref(CODE_SANDBOX, meta["namespace"], (meta.get("labels") or {}).get(names.SANDBOX, ""))
         known = self.session_of(f"{ref.namespace}/{ref.name}")
-        if known is not None and known.state is State.RECOVERING:
+        if known is not None and known.state in {State.RECOVERING, State.RESUMING}:
             self.look_at_sandbox(ref)
 
     async def _reopened(self, sandbox_id: str, *, ask: bool = False) -> None:

@@ -80,8 +80,8 @@ class LocalFleetApi:
         return self._fleet.resume(request.sandbox_id, convert.max_wait(request, doing="resume"))
 
     async def resumed(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.ResumeResponse:
-        back = await self._suspender.resumption(sandbox)
-        return fleet_pb2.ResumeResponse(bound=await self.bound(caller, sandbox), resumption=back)
+        bound = await self.bound(caller, sandbox)
+        return fleet_pb2.ResumeResponse(bound=bound, resumption=await self._suspender.resumption(sandbox.sandbox_id))
 
     async def release(self, caller: Caller, request: fleet_pb2.ReleaseRequest) -> fleet_pb2.ReleaseResponse:  # noqa: ARG002 - there is one caller
         check_id(request.sandbox_id, "sandbox id", doing="release")

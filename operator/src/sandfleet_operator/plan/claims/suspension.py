@@ -4,6 +4,7 @@ The owner of the CodeSandbox may set the mode, too. Such a suspension has no tim
 operator says that it is Suspended.
 """
 
+import math
 import re
 
 from sandfleet_operator.api.conditions import ConditionType
@@ -22,13 +23,13 @@ def is_suspended(sandbox: CodeSandbox) -> bool:
     return sandbox.spec.operating_mode is OperatingMode.SUSPENDED
 
 
-def suspended_until(sandbox: CodeSandbox, longest: float) -> float | None:
+def suspended_until(sandbox: CodeSandbox, longest: float = math.inf) -> float | None:
     """When the suspension is over, as far as the object says it: by its annotation, or `longest` after it began."""
     text = sandbox.meta.annotations.get(names.SUSPENDED_UNTIL, "")
     said = float(text) if _TEXT.fullmatch(text) else None
     since = condition(sandbox.status, ConditionType.SUSPENDED)
     latest = since.changed + longest if since is not None and since.status == "True" else None
-    known = [one for one in (said, latest) if one is not None]
+    known = [one for one in (said, latest) if one is not None and math.isfinite(one)]
     return min(known) if known else None
 
 

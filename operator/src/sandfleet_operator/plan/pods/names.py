@@ -31,6 +31,8 @@ EGRESS_OWN = f"{GROUP}/egress-own"
 SPEC_HASH = f"{GROUP}/spec-hash"
 # Annotation of a pod: the names of its services, separated by commas; missing if it has none.
 SERVICES = f"{GROUP}/services"
+# Annotation of a pod of the operator's making: the queue of its namespace that has admitted its sandbox; missing: none.
+QUEUE = f"{GROUP}/queue"
 TRACEPARENT = f"{GROUP}/traceparent"
 # Annotation of a pod: the ControllerRevision that keeps the template's spec that it was made from.
 TEMPLATE_REVISION = f"{GROUP}/template-revision"
@@ -54,7 +56,7 @@ OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, E
 # SANDBOX_COMPONENT counts. TRACEPARENT is not in it, because owners of sandboxes may write it.
 CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
 CONTROL_ANNOTATIONS = frozenset(
-    {SPEC_HASH, SERVICES, BOUND_POD, CLAIM, LEASE_EXPIRES, RETENTION, SUSPENDED_UNTIL, TEMPLATE_REVISION}
+    {SPEC_HASH, SERVICES, BOUND_POD, CLAIM, LEASE_EXPIRES, RETENTION, SUSPENDED_UNTIL, TEMPLATE_REVISION, QUEUE}
 )
 
 DEFAULT_DENY = "sandfleet-default-deny"

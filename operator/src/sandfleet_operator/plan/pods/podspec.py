@@ -69,6 +69,8 @@ class PodRequest:
     workspace: str = ""
     # The ControllerRevision that keeps the template's spec; empty: none.
     revision: str = ""
+    # Name of the SandboxQueue that has admitted the sandbox; empty: none.
+    queue: str = ""
     # Whether the node's runtime can give the pod a user namespace of its own.
     user_namespace: bool = False
 
@@ -85,6 +87,8 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
         annotations[names.TRACEPARENT] = trace
     if request.revision:
         annotations[names.TEMPLATE_REVISION] = request.revision
+    if request.queue:
+        annotations[names.QUEUE] = request.queue
     if request.wanted.services:
         annotations[names.SERVICES] = ",".join(str(one["name"]) for one in request.wanted.services)
     metadata: dict[str, Any] = {

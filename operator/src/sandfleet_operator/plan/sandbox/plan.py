@@ -148,8 +148,9 @@ def _plan_without_pod(
 def _naming(pod: Pod | None, status: SandboxStatus, *, is_held: bool) -> SandboxStatus:
     if pod is None:
         return restarts.forget_pod(status)
-    # The quota of a held sandbox is free when its status names no pod.
-    return replace(status, pod=pod.name, pod_uid=pod.uid) if is_held else status
+    # The quota of a held sandbox is free when its status names no pod. One that has ended uses none: named now, its end
+    # would be read as the end of the sandbox.
+    return replace(status, pod=pod.name, pod_uid=pod.uid) if is_held and pod.ended is None else status
 
 
 def _delete(pod: Pod | None, seen: Observed) -> tuple[SandboxAction, ...]:

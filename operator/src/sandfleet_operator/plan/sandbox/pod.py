@@ -15,6 +15,7 @@ from sandfleet_operator.plan.sandbox import restarts
 from sandfleet_operator.plan.sandbox.actions import AdoptPod, CreatePod, DeletePod, Greet, SandboxAction
 from sandfleet_operator.plan.sandbox.dependencies import is_own, volume_claim_name, waits_for_claim
 from sandfleet_operator.plan.sandbox.observed import NODE_GONE, Contact, Observed, Pod
+from sandfleet_operator.plan.sandbox.remains import queue_for_pod
 from sandfleet_operator.plan.sandbox.restarts import End
 from sandfleet_operator.plan.sandbox.status import Finding, is_proved
 
@@ -156,6 +157,7 @@ def _request(given: RoundInput) -> PodRequest:
         lease=given.lifetime,
         workspace=volume_claim_name(given.seen),
         revision=_revision_of(given.seen),
+        queue=queue_for_pod(given.seen.sandbox, given.seen.binding),
         user_namespace=given.seen.user_namespaces,
     )
 

@@ -1,7 +1,8 @@
 """Admits the CodeSandboxes whose pods the operator makes, by `status.admission` (docs/adr/0029).
 
-An object counts against its queue's quota from before `Admitted` is written until `Pending` is, or until the object is
-gone, or has expired and lost its pod. So no crash between a decision and its write leaves too little counted.
+An object counts against its queue's quota from before `Admitted` is written until `Pending` is, or until the object and
+its pod are gone, or it has expired and lost its pod. So no crash between a decision and its write leaves too little
+counted.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ from sandfleet_operator.cluster.store import Store, version_of
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, key_of
 from sandfleet_operator.fleet.kubernetes.queues.grants import Grants
+from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.sandbox.admission import (
     Standing,
@@ -97,6 +99,7 @@ class Admissions:
         catalog: Catalog,
         *,
         grants: Grants,
+        orphans: Orphans,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
     ) -> None:
@@ -108,6 +111,7 @@ class Admissions:
         self._clock = clock
         self._wall = wall_clock
         self._grants = grants
+        self._orphans = orphans
         # The first ones were looked at for news the longest time ago.
         self._known: dict[str, _Known] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -130,7 +134,7 @@ class Admissions:
             return
         known = self._known.get(name)
         if known is not None and (gone or known.uid != sandbox.meta.uid):
-            self._forget(name)
+            self._leave(name)
         elif known is not None and version_of(known.newest) > version_of(obj):
             obj, sandbox = known.newest, code_sandbox(known.newest)
         if not gone and self._decide(name, obj, sandbox) is not None:
@@ -174,7 +178,7 @@ class Admissions:
         queue = queue_of(sandbox, self._grants.names(namespace))
         stands = standing(sandbox, has_pod=self._has_pod(sandbox)) if queue else Standing.ASIDE
         if stands is Standing.ASIDE:
-            self._forget(name)
+            (self._leave if sandbox.meta.deleting else self._forget)(name)
             return None
         known = self._known.setdefault(name, _Known(sandbox.meta.uid, obj))
         known.newest, known.said = obj, sandbox.status.admission
@@ -293,6 +297,15 @@ class Admissions:
             now=now,
         )
         self._driver.do(actions)
+
+    def _leave(self, name: str) -> None:
+        """It is gone. Its pod may still be there, or on its way, and counts until it is gone."""
+        known = self._known.get(name)
+        if known is not None:
+            sandbox = readable(known.newest)
+            if sandbox is not None:
+                self._orphans.leave(name, sandbox)
+            self._forget(name)
 
     def _forget(self, name: str) -> None:
         """It neither waits nor counts any more."""

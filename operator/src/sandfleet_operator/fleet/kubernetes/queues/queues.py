@@ -12,6 +12,7 @@ from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, key_of
 from sandfleet_operator.fleet.kubernetes.queues.admissions import Admissions
 from sandfleet_operator.fleet.kubernetes.queues.grants import Grants
+from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
 from sandfleet_operator.fleet.kubernetes.queues.status import QueueLevel, QueueStatuses
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.sandbox.admission import queue_of
@@ -39,8 +40,17 @@ class Queues:
         self._driver = driver
         self._clock = clock
         self._grants = Grants(store, driver, look=self._look_in, clock=clock)
+        self._orphans = Orphans(kube, store, driver, clock)
         self._admissions = Admissions(
-            kube, store, writer, driver, catalog, grants=self._grants, clock=clock, wall_clock=wall_clock
+            kube,
+            store,
+            writer,
+            driver,
+            catalog,
+            grants=self._grants,
+            orphans=self._orphans,
+            clock=clock,
+            wall_clock=wall_clock,
         )
         self._statuses = QueueStatuses(kube, leading, wall_clock)
 
@@ -54,6 +64,7 @@ class Queues:
         """Counts what earlier leaders have admitted."""
         for obj in list(self._store.all(CODE_SANDBOX)):
             self._store.intake.take(CODE_SANDBOX, obj, partial(self.saw_sandbox, obj))
+        self._orphans.take_over()
 
     def open(self) -> None:
         """Everything is counted: queues admit from now on."""
@@ -67,6 +78,7 @@ class Queues:
             await self._statuses.write(list(self._levels()))
 
     async def close(self) -> None:
+        self._orphans.close()
         await self._admissions.close()
 
     # What the watches show, and what the scheduler decides.
@@ -76,6 +88,11 @@ class Queues:
 
     def saw_sandbox(self, obj: Json, *, gone: bool = False) -> None:
         self._admissions.look(obj, gone=gone)
+        if gone:
+            self._orphans.sandbox_gone(obj)
+
+    def saw_pod(self, obj: Json, *, gone: bool) -> None:
+        self._orphans.look(obj, gone=gone)
 
     def saw_template(self, obj: Json) -> None:
         """What its sandboxes count may have changed."""

@@ -1,6 +1,7 @@
 """Sandboxes that the operator makes: they wait for quota like claims, and no pool serves them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sandfleet_operator.api.values import Amount, Claim, RequestKey
 from sandfleet_operator.plan.scheduler.actions import Admit
@@ -41,6 +42,14 @@ class DeclaredSandboxes:
             return
         self._arrivals += 1
         self._wait(Waiting(claim=claim, number=self._arrivals, asked=asked, deadline=float("inf")))
+
+    def rename(self, key: str, new: str) -> bool:
+        """What was admitted counts under the new key from now on; False if it was not admitted."""
+        claim = self._admitted.pop(key, None)
+        if claim is None:
+            return False
+        self._admitted[new] = replace(claim, key=replace(claim.key, request_id=new))
+        return True
 
     def withdraw(self, key: str) -> None:
         """It is no more, or needs no quota any more."""

@@ -47,10 +47,9 @@ class Suspensions:
             return []
         return self._apply(sandbox, lifecycle.suspending(sandbox, self._end(sandbox, seconds, now)), now)
 
-    def suspended(self, sandbox_id: str, until: float | None, now: float, *, running: bool) -> list[Action]:
+    def suspended(self, sandbox: Sandbox, until: float | None, now: float, *, running: bool) -> list[Action]:
         """Another writer has suspended the session, or an earlier leader has. `until` as it stands there."""
-        sandbox = self._inventory.get(sandbox_id)
-        if sandbox is None or not sandbox.bound or sandbox.state in {*ASLEEP, State.ENDED}:
+        if not sandbox.bound or sandbox.state in {*ASLEEP, State.ENDED}:
             return []
         longest = self._end(sandbox, None, now)
         end = longest if longest is None or until is None else min(until, longest)
