@@ -45,8 +45,8 @@ CELLS, BULK, OPENINGS, ROUNDS = 300, 64 * MIB, 25, 5
 DIRECT = "beside a direct connection to the same executor, both by TLS"
 RATE, SECONDS, LOAD_ROUNDS, LOAD = 20, 14, 3, 100
 TUNNELS = 8
-# Of a session's processes together. The chart requests 50m for the gateway, and 200m for fleet and operator, which share
-# the session of the bench: a step is a factor of 1.25.
+# Of a session's processes together; a step is a factor of 1.25. The chart requests 50m for the gateway, and 200m for
+# fleet and operator, which are both of the session of the bench.
 GATEWAY_NICE, ELSEWHERE_NICE = 6, 19
 # Sends without end to each connection that says something.
 SOURCE = f"""
