@@ -213,7 +213,7 @@ class Namespace:
         """Ends every process in it."""
         self._finish()
         if self._process.returncode is None:
-            # While PID 1 imports, it does not see its socket end. Bubblewrap may not signal it where it is another user's.
+            # While PID 1 imports, it does not see its socket end. Bubblewrap may not signal a process of another user.
             mine = self._process.pid
             for pid in (*(each.pid for each in tree.scan().values() if each.parent == mine), mine):
                 with contextlib.suppress(ProcessLookupError):
