@@ -23,11 +23,10 @@ import queues
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
 from sandfleet_operator.api.kube import CODE_SANDBOX
-from sandfleet_operator.cluster import garbage
 from sandfleet_operator.cluster.clock import SteadyClock, wall_clock
 from sandfleet_operator.cluster.reflector import TURN
 from sandfleet_operator.cluster.reviews import Caller
-from sandfleet_operator.cluster.tasks import in_turns
+from sandfleet_operator.cluster.tasks import in_turns, shorten_collections
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.plan.sandbox.observed import Contact
@@ -90,7 +89,7 @@ def _of_the_fleet() -> list[Figure]:
 
 
 async def _fleet(measured: Measured) -> None:
-    garbage.shorten()
+    shorten_collections()
     served = await asyncio.to_thread(crowd.fleets, SCALE)
     fleet = KubernetesFleet(
         served,
@@ -189,7 +188,7 @@ def _of_the_operator() -> list[Figure]:
 
 
 async def _operator(measured: Measured) -> None:
-    garbage.shorten()
+    shorten_collections()
     served, now = await asyncio.to_thread(crowd.operators, SCALE)
 
     async def greet(_sandbox: object, action: object) -> Contact:

@@ -4,7 +4,7 @@ import gc
 import weakref
 
 import pytest
-from sandfleet_operator.cluster.garbage import EVERYTHING_SECONDS, ShortCollections
+from sandfleet_operator.cluster.tasks import EVERYTHING_SECONDS, ShortCollections
 
 
 @pytest.fixture

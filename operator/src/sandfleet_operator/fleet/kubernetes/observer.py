@@ -132,17 +132,10 @@ class Observer:
     async def take_over(self) -> None:
         """Adopts everything that the store has."""
         self._pods_first = True
-        await self._take(POD, self.pod)
+        await _each(self._store, POD, self.pod)
         await self.unrecorded.settled()
         self._pods_first = False
-        await self._take(CODE_SANDBOX, self.sandbox)
-
-    async def _take(self, kind: Kind, see: Callable[..., None]) -> None:
-        """Each as it is when its turn comes."""
-        async for obj in in_turns(list(self._store.all(kind)), TURN):
-            now = self._store.get_like(kind, obj)
-            if now is not None:
-                self._store.intake.take(kind, now, partial(see, now, gone=False))
+        await _each(self._store, CODE_SANDBOX, self.sandbox)
 
     async def close(self) -> None:
         self._declared.close()
@@ -404,3 +397,11 @@ class Observer:
         sandbox = self._scheduler.inventory.get(sandbox_id)
         if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
             await self._driver.reopen(sandbox)
+
+
+async def _each(store: Store, kind: Kind, see: Callable[..., None]) -> None:
+    """Shows each object as it is when its turn comes."""
+    async for obj in in_turns(list(store.all(kind)), TURN):
+        now = store.get_like(kind, obj)
+        if now is not None:
+            store.intake.take(kind, now, partial(see, now, gone=False))
