@@ -21,7 +21,9 @@ from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 
 # Seconds.
 TICK = 0.25
-STANDINGS_EVERY = 0.1
+# Between two messages to all that wait where they are: at least so long, and so long for each of them. Thousands that wait
+# do not take the time in which they are to be served.
+STANDINGS_EVERY, STANDINGS_FOR_EACH = 0.1, 0.002
 RELEASE_TIMEOUT = 15.0
 # How long a caller without a deadline of its own waits for a replacement.
 RECOVERY_WAIT = 60.0
@@ -253,7 +255,8 @@ class FleetDriver:
                 change.set_result(None)
         if self._watches and not self._standings_due:
             self._standings_due = True
-            asyncio.get_running_loop().call_later(STANDINGS_EVERY, self._publish_standings)
+            pause = max(STANDINGS_EVERY, STANDINGS_FOR_EACH * len(self.scheduler.inventory.waiting))
+            asyncio.get_running_loop().call_later(pause, self._publish_standings)
 
     def _carry_out(self, action: Action) -> None:
         match action:

@@ -246,6 +246,27 @@ async def test_a_claim_that_waits_is_told_where_it_stands_until_it_is_bound(tmp_
             assert not events[-1].bound.warm
 
 
+@pytest.mark.parametrize(("many", "pause"), [(3, 0.1), (200, 0.4)])
+async def test_the_more_claims_wait_the_less_often_all_are_told_where_they_are(tmp_path, monkeypatch, many, pause):
+    async with a_service(tmp_path, target_warm=0) as service:
+        service.world.hold = True
+        waiting = [asyncio.create_task(service.claim(f"r{number}")) for number in range(many)]
+        await service.until(lambda: len(service.scheduler.inventory.waiting) == many)
+        loop, pauses = asyncio.get_running_loop(), []
+        real = loop.call_later
+
+        def call_later(delay, callback, *arguments, **options):
+            if callback == service.fleet._publish_standings:
+                pauses.append(delay)
+            return real(delay, callback, *arguments, **options)
+
+        monkeypatch.setattr(loop, "call_later", call_later)
+        await service.until(lambda: pauses)
+        assert pauses[0] == pytest.approx(pause)
+        for one in waiting:
+            one.cancel()
+
+
 async def test_the_same_request_id_gives_the_same_sandbox_to_all_who_ask(service):
     answers = await asyncio.gather(*(service.bound("r1") for _ in range(5)))
     assert len({one.sandbox.sandbox_id for one in answers}) == 1
