@@ -11,6 +11,7 @@ import claims
 import commands
 import figures
 import files
+import flood
 import footprint
 import gateway
 import languages
@@ -44,6 +45,7 @@ PARTS = {
     "pods": pods,
     "operator": reconciler,
     "queues": queues,
+    "flood": flood,
     "claims": claims,
     "warm": warm,
     "rollback": rollback,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.access_bed import AGENT_RULES, FleetBed, a_grant, an_object, fleet_bed
-from cluster.flood.teams import Claim, Clients, Team
+from cluster.flood import audit, checks
+from cluster.flood.control_plane import audit_log, control_plane
+from cluster.flood.teams import Claim, Clients, Team, clients
 from cluster.harness import fake_nodes
 from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
@@ -31,8 +34,10 @@ TINY = {
     "requests": {"cpu": "1m", "memory": "1Mi", "ephemeral-storage": "1Mi"},
 }
 PROGRESS_SECONDS = 5.0
+# Phases.
+ALONE, FLOODED, CHANGED, IN_ONE_LINE = "alone", "beside a flood", "through changes", "first come, first served"
 # After so many seconds the rest of a flood leaves, and who comes last in one line has waited long enough.
-FLOOD_SECONDS, LINE_SECONDS = 240.0, 150.0
+FLOOD_SECONDS, LINE_SECONDS = 60.0, 120.0
 
 
 @dataclass(frozen=True)
@@ -61,10 +66,13 @@ class Size:
 
 
 def size_of(claims: int) -> Size:
-    """Quotas that a machine with two cores keeps busy: about 20 claims per second, more of a large flood."""
+    """Quotas, and not the machine's two cores, are what both teams wait for: at most 18 claims are served a second.
+
+    Most of a large flood only waits, and leaves in the end.
+    """
     if claims < 2000:
         return Size(claims, flooders=12, neighbours=6, session=1.0, bursts=3)
-    return Size(claims, flooders=80, neighbours=40, session=3.0, bursts=5)
+    return Size(claims, flooders=24, neighbours=12, session=3.0, bursts=5)
 
 
 @contextmanager
@@ -100,6 +108,43 @@ def filled(bed: FleetBed, size: Size) -> None:
     bed.cluster.api.wait(f"a pool of {size.quota}", warm, 180)
 
 
+@dataclass(frozen=True)
+class Flood:
+    """What was seen of one flood, and what the audit log says of it."""
+
+    story: Story
+    log: audit.Log
+    verdict: checks.Verdict
+    # Claims that were told a ticket.
+    tickets: int
+
+    def p99(self, phase: str) -> float:
+        """Seconds that the neighbour waited in a phase."""
+        return at(next(one for one in self.story.phases if one.name == phase).waits[NEIGHBOUR], 0.99)
+
+    def beside(self, phase: str) -> list[int]:
+        """Of each burst of the neighbour: how many claims of others were admitted before all of it was."""
+        return [checks.beside(self.log.events, claims, since) for since, claims in self.story.bursts[phase]]
+
+
+async def play(folder: Path, size: Size, say: Callable[[str], None]) -> Flood:
+    """The whole story, on a control plane of its own in this folder."""
+    with control_plane(folder, size.nodes) as cluster:
+        (folder / "fleet").mkdir()
+        with fleet(cluster, folder / "fleet", size) as bed:
+            async with clients(bed, size.claims + 10 * size.burst) as made:
+                story = Story(bed, made, size, say)
+                await story.of_two_queues()
+                await story.of_one_queue()
+        log = audit.read(audit_log(cluster))
+    return Flood(story, log, checks.Replay().play(log.events), made.tickets)
+
+
+def at(samples: list[float], share: float) -> float:
+    """A quantile."""
+    return statistics.quantiles(samples, n=100, method="inclusive")[round(share * 100) - 1]
+
+
 @dataclass
 class Phase:
     """What the claims of one phase waited; `load` is the machine's at its end."""
@@ -118,6 +163,8 @@ class Story:
     say: Callable[[str], None]
     phases: list[Phase] = field(default_factory=list)
     asked: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+    # Phase → when each burst of the neighbour was sent, in seconds since the epoch, and its claims.
+    bursts: dict[str, list[tuple[float, set[tuple[str, str]]]]] = field(default_factory=dict)
     # The claims that never waited at a second leader.
     steady: set[tuple[str, str]] = field(default_factory=set)
 
@@ -148,8 +195,8 @@ class Story:
         await self.put(NEIGHBOURS, size.neighbours, cohort="all", borrowingLimit={"sandboxes": 0})
         neighbour = self.clients.team(NEIGHBOUR, NEIGHBOURS, size.session)
         flooder = self.clients.team(FLOODER, FLOODERS, size.session)
-        await self._bursts("alone", neighbour, size.bursts)
-        await self._flooded("beside a flood", flooder, neighbour)
+        await self._bursts(ALONE, neighbour, size.bursts)
+        await self._flooded(FLOODED, flooder, neighbour)
         if flooder.waiting < size.claims // 3:
             await self._heard(flooder, size.claims)
         await self._changes(flooder, neighbour)
@@ -163,9 +210,9 @@ class Story:
         flooder = self.clients.team(FLOODER, SHARED, size.session)
         neighbour = self.clients.team(FLOODER, SHARED, size.session)
         await self._heard(flooder, size.claims)
-        began, claims = time.monotonic(), neighbour.ask(size.burst)
+        began, claims = time.monotonic(), self._burst(IN_ONE_LINE, neighbour)
         while any(not one.bound for one in claims) and time.monotonic() - began < LINE_SECONDS:
-            self._progress("first come, first served", flooder, neighbour)
+            self._progress(IN_ONE_LINE, flooder, neighbour)
             await asyncio.sleep(0.05)
         self._phase(
             "first come, first served",
@@ -190,7 +237,7 @@ class Story:
         began, asked = time.monotonic(), list[Claim]()
         before = {one.account: len(one.claims) for one in others}
         for number in range(many):
-            claims = team.ask(self.size.burst)
+            claims = self._burst(name, team)
             asked += claims
             await self._until_bound(claims, f"{name}: burst {number + 1} of {many}", team, *others)
             await asyncio.sleep(2 * self.size.session)
@@ -198,6 +245,15 @@ class Story:
         for one in others:
             waits[one.account] = [claim for claim in one.claims[: before[one.account]] if claim.bound]
         self._phase(name, began, waits)
+
+    def _burst(self, phase: str, team: Team) -> list[Claim]:
+        since, claims = time.time(), team.ask(self.size.burst)
+        self.bursts.setdefault(phase, []).append((since, {self._key(team, one) for one in claims}))
+        return claims
+
+    def _key(self, team: Team, claim: Claim) -> tuple[str, str]:
+        """Holder and request id, as the fleet knows the claim."""
+        return f"system:serviceaccount:{self.bed.namespaces[0]}:{team.account}", claim.number
 
     async def _until_bound(self, claims: list[Claim], what: str, *teams: Team) -> None:
         deadline = time.monotonic() + 1800
@@ -224,7 +280,7 @@ class Story:
             await asyncio.sleep(size.session)
             await change()
             await self._until_bound(claims, "changes", flooder, neighbour)
-        self._phase("through changes", began, {NEIGHBOUR: neighbour.claims[first:]})
+        self._phase(CHANGED, began, {NEIGHBOUR: neighbour.claims[first:]})
 
     async def _kill(self) -> None:
         self.say("the fleet is killed")
@@ -250,10 +306,10 @@ class Story:
         for team in teams:
             await team.leave()
             for one in [one for one in team.claims if one.bound]:
-                holder = f"system:serviceaccount:{self.bed.namespaces[0]}:{team.account}"
-                self.asked[holder, one.number] = one.sent, one.had
+                key = self._key(team, one)
+                self.asked[key] = one.sent, one.had
                 if not one.tries:
-                    self.steady.add((holder, one.number))
+                    self.steady.add(key)
 
     # What is seen.
 

@@ -21,8 +21,8 @@ from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 
 # Seconds.
 TICK = 0.25
-# Between two messages to all that wait where they are: at least so long, and so long for each of them. Thousands that wait
-# do not take the time in which they are to be served.
+# Between two messages to all that wait where they are: at least so long, and so long for each of them. Thousands that
+# wait do not take the time in which they are to be served.
 STANDINGS_EVERY, STANDINGS_FOR_EACH = 0.1, 0.002
 RELEASE_TIMEOUT = 15.0
 # How long a caller without a deadline of its own waits for a replacement.
