@@ -20,6 +20,7 @@ import preload
 import queues
 import reconciler
 import rollback
+import scale
 import services
 import sessions
 import state
@@ -47,6 +48,7 @@ PARTS = {
     "queues": queues,
     "flood": flood,
     "claims": claims,
+    "scale": scale,
     "warm": warm,
     "rollback": rollback,
 }
