@@ -91,7 +91,7 @@ async def test_a_suspended_session_leaves_its_quota_and_returns_with_files_and_v
     other = await AsyncSandbox.create(pool="fast", fleet=fleet, max_wait=60)
     with pytest.raises(ClaimError) as caught:
         await AsyncSandbox.resume(sandbox.sandbox_id, fleet=fleet, max_wait=2)
-    assert caught.value.reason == "QuotaReached"
+    assert caught.value.queued.reason == "QuotaReached"
     assert (await fleet.get(sandbox.sandbox_id)).state == "suspended"
     waits = asyncio.create_task(_resumed(sandbox.sandbox_id, fleet))
     await asyncio.sleep(1)
@@ -136,7 +136,7 @@ async def test_the_next_leader_and_kubectl_know_who_sleeps(bed, fleet):
 
 @pytest.mark.timeout(120)
 async def test_a_workspace_that_ends_with_its_pod_refuses_a_suspension(bed, fleet):
-    bed.cluster.api.create(template(bed.namespaces[0], "brief", workspace={"ephemeral": True}))
+    bed.cluster.api.create(template(bed.namespaces[0], "brief", workspace={"ephemeral": True, "size": "64Mi"}))
     async with AsyncSandbox.create("brief", fleet=fleet, max_wait=90) as sandbox:
         with pytest.raises(PreconditionFailed) as caught:
             await sandbox.suspend()

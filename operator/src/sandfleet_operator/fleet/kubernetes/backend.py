@@ -315,6 +315,10 @@ class KubernetesBackend:
         found = self._store.get(run.ref) if run else None
         return run is not None and found is not None and found["metadata"]["uid"] == run.uid
 
+    def can_suspend(self, sandbox: Sandbox) -> bool:
+        run = self._runs.get(sandbox.sandbox_uid)
+        return run is not None and bool(_workspace_of(self._store, run))
+
     async def resume(self, sandbox: Sandbox) -> None:
         """The operator starts the pod, and its status says when it is Ready."""
         await self.modes.resume(sandbox)

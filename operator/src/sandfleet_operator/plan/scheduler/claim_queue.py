@@ -8,6 +8,7 @@ from sandfleet_operator.api.errors import Code, Problem
 from sandfleet_operator.api.reasons import ClaimReason, QueueReason
 from sandfleet_operator.api.values import Claim
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands
+from sandfleet_operator.plan.scheduler.queues.preemption import Need
 from sandfleet_operator.plan.scheduler.starts.health import Trouble
 
 
@@ -32,6 +33,8 @@ class Waiting:
     failures: int = 0
     # The suspended session that it takes on; empty: the claim is for a new one. Its claim names the workspace.
     resumes: str = ""
+    # Until when a preempted session waits to be resumed, with and without a caller; None: only callers wait.
+    returns: float | None = None
     # Of its last turn, so that it has its place again; None before it.
     start: StartTags | None = None
 
@@ -96,6 +99,10 @@ class ClaimQueue(Protocol):
 
     def demands(self, now: float, most: int) -> Demands:
         """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
+        ...
+
+    def heads(self, now: float) -> Iterator[Need]:
+        """Of each queue the claims that wait, each with the amount of the next one."""
         ...
 
     def position(self, waiting: Waiting) -> int:

@@ -6,7 +6,7 @@ from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.values import ASLEEP, Sandbox
 from sandfleet_operator.plan.scheduler import lifecycle
-from sandfleet_operator.plan.scheduler.actions import Action, AskLease
+from sandfleet_operator.plan.scheduler.actions import Action, Answer, AskLease
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting, overdue_problem
 from sandfleet_operator.plan.scheduler.inventory import Inventory
@@ -39,7 +39,7 @@ class Deadlines:
         actions: list[Action] = []
         for waiting in list(self._inventory.waiting.values()):
             if now >= waiting.deadline and not self._queues.is_binding(waiting):
-                actions += self._transitions.refuse(waiting, self._overdue(waiting), now)
+                actions += self._wait_over(waiting, now)
         for sandbox in self._inventory.all():
             timeout = self._queues.start_timeout(sandbox.pool) or self._limits.start_timeout
             if self._capacity.start_is_overdue(sandbox, timeout, now):
@@ -77,6 +77,13 @@ class Deadlines:
             return []
         self._inventory.put(replace(sandbox, lease_asked=now))
         return [AskLease(sandbox)]
+
+    def _wait_over(self, waiting: Waiting, now: float) -> list[Action]:
+        """A preempted session waits on where only its caller's time is over."""
+        problem = self._overdue(waiting)
+        if waiting.returns is not None and now < waiting.returns and self._queues.caller_left(waiting):
+            return [Answer(waiting.claim.key, problem)]
+        return self._transitions.refuse(waiting, problem, now)
 
     def _overdue(self, waiting: Waiting) -> Problem:
         state = self._queues.get(waiting.claim.pool)

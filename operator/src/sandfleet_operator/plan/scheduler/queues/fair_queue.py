@@ -16,6 +16,7 @@ from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order
 from sandfleet_operator.plan.scheduler.queues.orders.fair import fair
 from sandfleet_operator.plan.scheduler.queues.orders.first_come import first_come
 from sandfleet_operator.plan.scheduler.queues.orders.priority import priority
+from sandfleet_operator.plan.scheduler.queues.preemption import Need
 from sandfleet_operator.plan.scheduler.queues.quota import Verdict
 from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost, weight_of
 
@@ -157,6 +158,15 @@ class FairQueue:
         return self._ledger.judge(waiting.claim.queue, weight_of(waiting))
 
     # Queries.
+
+    def heads(self, now: float) -> Iterator[Need]:
+        """Of each queue the claims that wait, each with the amount of the next one."""
+        for queue, line in self._lines.items():
+            if queue and (first := line.first(now)) is not None:
+                yield Need(queue, weight_of(first), len(line))
+        for queue, claims in self._alone.items():
+            if queue and claims:
+                yield Need(queue, weight_of(claims[0]), len(claims))
 
     def alone(self) -> int:
         """Claims that need a start of their own."""
