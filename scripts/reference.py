@@ -15,7 +15,15 @@ from typing import Any
 
 import yaml
 from sandfleet_operator.api.conditions import ConditionType, GrantReason, PoolReason, Reason, ServiceReason
-from sandfleet_operator.api.reasons import CallReason, ClaimReason, EndReason, GatewayReason, QueueReason, SuspendReason
+from sandfleet_operator.api.reasons import (
+    AdmissionReason,
+    CallReason,
+    ClaimReason,
+    EndReason,
+    GatewayReason,
+    QueueReason,
+    SuspendReason,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 CRDS = ROOT / "charts/sandfleet/files/crds"
@@ -227,7 +235,9 @@ def of_calls(reasons: type[CallReason]) -> list[str]:
 
 
 def reasons_page() -> str:
-    failures, of_suspensions, of_gateway = map(of_calls, (ClaimReason, SuspendReason, GatewayReason))
+    failures, of_queues, of_suspensions, of_gateway = map(
+        of_calls, (ClaimReason, AdmissionReason, SuspendReason, GatewayReason)
+    )
     waits = [(f"`{one.value}`", one.meaning, one.remedy) for one in QueueReason]
     ends = [(f"`{one.value}`", one.meaning) for one in EndReason]
     lines = [
@@ -245,6 +255,11 @@ def reasons_page() -> str:
         "reason of its condition instead, see [conditions.md](conditions.md).",
         "",
         *failures,
+        "## Why a queue does not take a claim",
+        "",
+        "Where the answer says when to come back (`ErrorDetail.retry_after`), an earlier attempt has no chance.",
+        "",
+        *of_queues,
         "## Why a session is not suspended",
         "",
         "`ExecutionRunning`, `PackagesInstalling` and `ConnectionOpen` pass by themselves: their answers say `retryable`.",
@@ -281,6 +296,7 @@ def client_reasons() -> str:
     ]
     kinds = (
         (ClaimReason, "Why a call of the fleet fails: the reason of a SandfleetError."),
+        (AdmissionReason, "Why a queue does not take a claim: the reason of a SandfleetError."),
         (SuspendReason, "Why a session is not suspended: the reason of a SandfleetError."),
         (GatewayReason, "Why the gateway refuses or ends a connection, beside what the fleet says."),
         (QueueReason, "Why a claim waits: the reason of a Queued, beside the reasons of its pool."),

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from sandfleet_operator.api.kinds.queue import StopPolicy
-from sandfleet_operator.api.values import State
+from sandfleet_operator.api.values import Amount, State
 
 RESOURCES = ("sandboxes", "cpu", "memory")
 
@@ -12,6 +12,16 @@ RESOURCES = ("sandboxes", "cpu", "memory")
 def known(quota, resource):
     value = getattr(quota, resource)
     return math.inf if value is None else value
+
+
+def is_before(one, waiting):
+    """Of the claims of one queue at one pool that have no sandbox yet."""
+    same = (one.claim.queue, one.claim.pool) == (waiting.claim.queue, waiting.claim.pool)
+    return same and not one.sandbox_id and (one.asked, one.number) < (waiting.asked, waiting.number)
+
+
+def total(amounts):
+    return Amount(**{name: sum(getattr(one, name) for one in amounts) for name in RESOURCES})
 
 
 @dataclass
@@ -90,7 +100,12 @@ class Books:
         found = set()
         for waiting in self.scheduler.inventory.waiting.values():
             claim = waiting.claim
-            if waiting.sandbox_id or not claim.queue or not self.scheduler.inventory.count_of(claim.pool, State.WARM):
+            if (
+                waiting.sandbox_id
+                or claim.gang
+                or not claim.queue
+                or not self.scheduler.inventory.count_of(claim.pool, State.WARM)
+            ):
                 continue
             used, spec = self.usage[claim.queue], self.specs[claim.queue]
             after = {one: used[one] + getattr(claim.amount, one) for one in RESOURCES}
@@ -104,6 +119,10 @@ class Books:
         # A sandbox whose session is over counts until its process is gone.
         sandboxes = [one for one in self.scheduler.inventory.all() if one.state is not State.SUSPENDED and one.claim]
         amounts = [(one.claim.queue, one.claim.amount) for one in sandboxes if one.claim.amount]
+        owed = [
+            one.claim for state in self.scheduler._queues.all() for one in state.queue.gangs.owed if one.claim.queue
+        ]
+        amounts += [(claim.queue, claim.amount) for claim in owed]
         for queue, amount in [*amounts, *self.declared]:
             for resource in RESOURCES if queue in counted else ():
                 counted[queue][resource] += getattr(amount, resource)
@@ -117,9 +136,19 @@ class Books:
         inventory = self.scheduler.inventory
         for waiting in inventory.waiting.values():
             claim = waiting.claim
-            if waiting.sandbox_id or not inventory.count_of(claim.pool, State.WARM):
+            if waiting.sandbox_id or claim.gang or not inventory.count_of(claim.pool, State.WARM):
                 continue
-            assert not self.permits(claim.queue, claim.amount), f"{claim.key} waits in {claim.queue!r} without need"
+            if self.waits_behind_a_gang(claim):
+                continue
+            before = [one for one in inventory.waiting.values() if one.returns is not None and is_before(one, waiting)]
+            # What is left to a preempted session that came before.
+            amount = total([claim.amount, *(one.claim.amount for one in before)])
+            assert not self.permits(claim.queue, amount), f"{claim.key} waits in {claim.queue!r} without need"
+
+    def waits_behind_a_gang(self, claim):
+        """A gang lacks quota or sandboxes, and so do claims behind it in its queue; after a while, all of its pool."""
+        others = [one.claim for one in self.scheduler.inventory.waiting.values() if one.claim.pool == claim.pool]
+        return any(one.gang for one in others)
 
     def permits(self, queue, amount):
         if not queue:

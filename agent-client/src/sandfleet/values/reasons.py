@@ -43,12 +43,6 @@ class ClaimReason(StrEnum):
     """There is no such pool in the namespace, it is of another template, or it was removed."""
     TEMPLATE_NOT_FOUND = "TemplateNotFound"
     """There is no such SandboxTemplate in the namespace."""
-    QUEUE_NOT_FOUND = "QueueNotFound"
-    """There is no such SandboxQueue in the namespace, or it was removed while the claim waited."""
-    PRIORITY_NOT_FOUND = "PriorityNotFound"
-    """The queue has no such priority class."""
-    PRIORITY_FORBIDDEN = "PriorityForbidden"
-    """RBAC does not allow the caller the priority class, which is restricted."""
     WORKSPACE_NOT_FOUND = "WorkspaceNotFound"
     """No released sandbox has left a workspace of this id."""
     CLAIM_NOT_FOUND = "ClaimNotFound"
@@ -73,8 +67,6 @@ class ClaimReason(StrEnum):
     """The session is suspended: its processes have ended, and it is kept."""
     NO_LEASE = "NoLease"
     """The sandbox has no lease to renew: it lives as long as its CodeSandbox."""
-    QUOTA_TOO_SMALL = "QuotaTooSmall"
-    """One sandbox of the template requests more than the queue may use at all."""
     QUEUE_FULL = "QueueFull"
     """As many claims wait as the queue or the fleet lets wait."""
     NAMESPACE_QUEUE_FULL = "NamespaceQueueFull"
@@ -105,6 +97,27 @@ class ClaimReason(StrEnum):
     """The fleet is starting or stopping, or another one leads."""
     API_SERVER_FAILED = "ApiServerFailed"
     """The API server refused or did not answer a request of the fleet."""
+
+
+class AdmissionReason(StrEnum):
+    """Why a queue does not take a claim: the reason of a SandfleetError."""
+
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    """There is no such SandboxQueue in the namespace, or it was removed while the claim waited."""
+    PRIORITY_NOT_FOUND = "PriorityNotFound"
+    """The queue has no such priority class."""
+    PRIORITY_FORBIDDEN = "PriorityForbidden"
+    """RBAC does not allow the caller the priority class, which is restricted."""
+    QUOTA_TOO_SMALL = "QuotaTooSmall"
+    """One sandbox of the template requests more than the queue may use at all, also with all that its cohort lends."""
+    INVALID_GANG = "InvalidGang"
+    """The claim does not fit its gang: queue, priority, size or number of claims differ, or it names a workspace."""
+    GANG_TOO_LARGE = "GangTooLarge"
+    """The pool, the fleet or the queue can never have as many sandboxes as the gang has claims."""
+    GANG_BROKEN = "GangBroken"
+    """Another claim of the gang was left or failed, so that all of them are undone."""
+    WAIT_TOO_LONG = "WaitTooLong"
+    """Claims of the queue wait longer than the claim or the queue's maxWaitSeconds allows."""
 
 
 class SuspendReason(StrEnum):
@@ -154,6 +167,8 @@ class QueueReason(StrEnum):
     """The cohort has nothing left that the claim's queue could use: other queues use it."""
     QUEUE_HELD = "QueueHeld"
     """The stopPolicy of the claim's queue lets it admit nothing now."""
+    GANG_INCOMPLETE = "GangIncomplete"
+    """Not all claims of the gang have come yet."""
     TAKING_OVER = "TakingOver"
     """A new leader of the fleet still learns which sandboxes exist."""
 
@@ -203,6 +218,8 @@ class EndReason(StrEnum):
     """The API server did not create its pod or its volume."""
     NOT_NEEDED = "NotNeeded"
     """It was warm, and its pool needs fewer warm sandboxes or newer ones."""
+    GANG_INCOMPLETE = "GangIncomplete"
+    """The other claims of its gang did not come back to the next leader."""
     QUEUE_DRAINED = "QueueDrained"
     """The stopPolicy of its queue is HoldAndDrain."""
     UNHEALTHY = "Unhealthy"

@@ -32,6 +32,8 @@ class Problem:
     subject: str = ""
     # What is in the way goes by itself, whatever the code says.
     passing: bool = False
+    # Seconds after which it is worth trying again; None: not known.
+    retry_after: float | None = None
 
     @property
     def retryable(self) -> bool:

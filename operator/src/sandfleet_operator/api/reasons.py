@@ -30,12 +30,31 @@ class CallReason(Enum):
         """Whether the same request may succeed later without any change."""
         return self.code in RETRYABLE
 
-    def problem(self, message: str, subject: str = "", *, code: Code | None = None, passing: bool = False) -> Problem:
-        """`message` is "cannot X: why". `code` replaces the usual one; `passing`: what is in the way goes by itself."""
-        return Problem(code or self.code, self.value, message, subject, passing=passing)
+    def problem(
+        self,
+        message: str,
+        subject: str = "",
+        *,
+        code: Code | None = None,
+        passing: bool = False,
+        retry_after: float | None = None,
+    ) -> Problem:
+        """`message` is "cannot X: why". `code` replaces the usual one; `passing`: what is in the way goes by itself.
 
-    def error(self, message: str, subject: str = "", *, code: Code | None = None, passing: bool = False) -> FleetError:
-        return FleetError(self.problem(message, subject, code=code, passing=passing))
+        `retry_after`: seconds after which it is worth trying again.
+        """
+        return Problem(code or self.code, self.value, message, subject, passing=passing, retry_after=retry_after)
+
+    def error(
+        self,
+        message: str,
+        subject: str = "",
+        *,
+        code: Code | None = None,
+        passing: bool = False,
+        retry_after: float | None = None,
+    ) -> FleetError:
+        return FleetError(self.problem(message, subject, code=code, passing=passing, retry_after=retry_after))
 
 
 class ClaimReason(CallReason):
@@ -146,24 +165,6 @@ class ClaimReason(CallReason):
         "There is no such SandboxTemplate in the namespace.",
         "List the templates.",
     )
-    QUEUE_NOT_FOUND = (
-        "QueueNotFound",
-        Code.NOT_FOUND,
-        "There is no such SandboxQueue in the namespace, or it was removed while the claim waited.",
-        "List the queues.",
-    )
-    PRIORITY_NOT_FOUND = (
-        "PriorityNotFound",
-        Code.NOT_FOUND,
-        "The queue has no such priority class.",
-        "Name one of the queue's priorityClasses, or none for the last of them.",
-    )
-    PRIORITY_FORBIDDEN = (
-        "PriorityForbidden",
-        Code.PERMISSION_DENIED,
-        "RBAC does not allow the caller the priority class, which is restricted.",
-        "Bind a role with the verb prioritize on the SandboxQueue, or name another class.",
-    )
     WORKSPACE_NOT_FOUND = (
         "WorkspaceNotFound",
         Code.NOT_FOUND,
@@ -235,12 +236,6 @@ class ClaimReason(CallReason):
         Code.FAILED_PRECONDITION,
         "The sandbox has no lease to renew: it lives as long as its CodeSandbox.",
         "Set lifetimeSeconds, or delete the CodeSandbox when it is no longer needed.",
-    )
-    QUOTA_TOO_SMALL = (
-        "QuotaTooSmall",
-        Code.FAILED_PRECONDITION,
-        "One sandbox of the template requests more than the queue may use at all.",
-        "Claim from a smaller template, or raise the queue's quota or borrowing limit.",
     )
     # The fleet is full, or late.
     QUEUE_FULL = (
@@ -334,6 +329,59 @@ class ClaimReason(CallReason):
         Code.UNAVAILABLE,
         "The API server refused or did not answer a request of the fleet.",
         "Retry. If it lasts, look at the API server and at the fleet's role.",
+    )
+
+
+class AdmissionReason(CallReason):
+    """Why a queue does not take a claim, or lets it wait no longer."""
+
+    QUEUE_NOT_FOUND = (
+        "QueueNotFound",
+        Code.NOT_FOUND,
+        "There is no such SandboxQueue in the namespace, or it was removed while the claim waited.",
+        "List the queues.",
+    )
+    PRIORITY_NOT_FOUND = (
+        "PriorityNotFound",
+        Code.NOT_FOUND,
+        "The queue has no such priority class.",
+        "Name one of the queue's priorityClasses, or none for the last of them.",
+    )
+    PRIORITY_FORBIDDEN = (
+        "PriorityForbidden",
+        Code.PERMISSION_DENIED,
+        "RBAC does not allow the caller the priority class, which is restricted.",
+        "Bind a role with the verb prioritize on the SandboxQueue, or name another class.",
+    )
+    QUOTA_TOO_SMALL = (
+        "QuotaTooSmall",
+        Code.FAILED_PRECONDITION,
+        "One sandbox of the template requests more than the queue may use at all, also with all that its cohort lends.",
+        "Claim from a smaller template, or raise the queue's quota or borrowing limit.",
+    )
+    INVALID_GANG = (
+        "InvalidGang",
+        Code.INVALID_ARGUMENT,
+        "The claim does not fit its gang: queue, priority, size or number of claims differ, or it names a workspace.",
+        "Make the claims of a gang alike, as many as its size, under an id that no other gang has.",
+    )
+    GANG_TOO_LARGE = (
+        "GangTooLarge",
+        Code.FAILED_PRECONDITION,
+        "The pool, the fleet or the queue can never have as many sandboxes as the gang has claims.",
+        "Claim fewer at once, or raise the pool's maxSize or the queue's quota.",
+    )
+    GANG_BROKEN = (
+        "GangBroken",
+        Code.DEADLINE_EXCEEDED,
+        "Another claim of the gang was left or failed, so that all of them are undone.",
+        "Claim the gang again.",
+    )
+    WAIT_TOO_LONG = (
+        "WaitTooLong",
+        Code.RESOURCE_EXHAUSTED,
+        "Claims of the queue wait longer than the claim or the queue's maxWaitSeconds allows.",
+        "Come back after the time that the answer says, or raise the queue's quota or its maxWaitSeconds.",
     )
 
 
@@ -469,6 +517,11 @@ class QueueReason(Enum):
         "The stopPolicy of the claim's queue lets it admit nothing now.",
         "Wait until stopPolicy is None again.",
     )
+    GANG_INCOMPLETE = (
+        "GangIncomplete",
+        "Not all claims of the gang have come yet.",
+        "Send as many claims as the gang's size says.",
+    )
     TAKING_OVER = (
         "TakingOver",
         "A new leader of the fleet still learns which sandboxes exist.",
@@ -509,6 +562,7 @@ class EndReason(Enum):
     POOL_REMOVED = "PoolRemoved", "It was warm, and its pool was removed."
     NOT_MADE = "NotMade", "The API server did not create its pod or its volume."
     NOT_NEEDED = "NotNeeded", "It was warm, and its pool needs fewer warm sandboxes or newer ones."
+    GANG_INCOMPLETE = "GangIncomplete", "The other claims of its gang did not come back to the next leader."
     QUEUE_DRAINED = "QueueDrained", "The stopPolicy of its queue is HoldAndDrain."
     PREEMPTED = "Preempted", "Its queue had borrowed its quota, whose owner needed it, and it could not be suspended."
     UNHEALTHY = "Unhealthy", "It was warm, and its pod was no longer ready."

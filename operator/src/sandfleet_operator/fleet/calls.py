@@ -5,15 +5,18 @@ from dataclasses import replace
 from typing import NoReturn, cast
 
 import grpc
-from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
+from sandfleet_api.executor.v1.common_pb2 import ErrorDetail, RetryInfo, RpcStatus
 
 from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.kube import KubeError
 from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.executors.client import duration
 
 BEARER = "Bearer "
 # Of the detail in the trailing metadata of a refused call.
 DETAIL = "sandfleet-error-bin"
+# Of the standard google.rpc.Status there, and the type of the detail in it that says when to come back.
+STATUS_DETAILS, RETRY_INFO = "grpc-status-details-bin", "type.googleapis.com/google.rpc.RetryInfo"
 # Characters of a refusal's message.
 MAX_MESSAGE = 1000
 
@@ -35,9 +38,20 @@ async def abort(context: Context, problem: Problem) -> NoReturn:
         message=problem.message,
         retryable=problem.retryable,
         subject=problem.subject.encode("utf-8", "surrogateescape"),
+        retry_after=None if problem.retry_after is None else duration(problem.retry_after),
     )
-    await context.abort(grpc.StatusCode[problem.code.name], problem.message, ((DETAIL, detail.SerializeToString()),))
+    code, trailing = grpc.StatusCode[problem.code.name], [(DETAIL, detail.SerializeToString())]
+    if problem.retry_after is not None:
+        trailing.append((STATUS_DETAILS, _status(code.value[0], problem, problem.retry_after).SerializeToString()))
+    await context.abort(code, problem.message, tuple(trailing))
     raise AssertionError("abort never returns")
+
+
+def _status(code: int, problem: Problem, retry_after: float) -> RpcStatus:
+    """The failure as clients of any language read it: with the standard detail that says when to come back."""
+    status = RpcStatus(code=code, message=problem.message)
+    status.details.add(type_url=RETRY_INFO, value=RetryInfo(retry_delay=duration(retry_after)).SerializeToString())
+    return status
 
 
 def metadata(context: Context, name: str) -> str:

@@ -12,6 +12,7 @@ from sandfleet_api.executor.v1 import common_pb2, session_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2 as pb
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub, add_FleetServiceServicer_to_server
 from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
 from sandfleet_operator.api.reasons import SuspendReason
 from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.cluster.clock import SteadyClock
@@ -199,6 +200,29 @@ async def service(tmp_path):
 def detail(error):
     trailing = dict(error.trailing_metadata())
     return common_pb2.ErrorDetail.FromString(trailing["sandfleet-error-bin"])
+
+
+async def test_a_refusal_for_now_says_when_to_come_back_in_its_own_detail_and_in_the_standard_one(service):
+    service.fleet.do(service.scheduler.queues.put("team", QueueSpec(nominal=Quota(sandboxes=1), max_length=0), 0.0))
+    await service.bound(queue="team")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await service.claim("r2", queue="team")
+    said = detail(caught.value)
+    assert (caught.value.code(), said.reason, said.retryable) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QueueFull", True)
+    assert said.retry_after == Duration(seconds=5)
+    standard = dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
+    # google.rpc.Status: the code, the message, and google.rpc.RetryInfo in an Any.
+    message = said.message.encode()
+    kind = b"type.googleapis.com/google.rpc.RetryInfo"
+    packed = b"\x0a" + bytes([len(kind)]) + kind + b"\x12\x04\x0a\x02\x08\x05"
+    assert standard == b"\x08\x08\x12" + bytes([len(message)]) + message + b"\x1a" + bytes([len(packed)]) + packed
+
+
+async def test_a_refusal_for_good_says_no_time(service):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await service.claim("r1", queue="none")
+    assert not detail(caught.value).HasField("retry_after")
+    assert "grpc-status-details-bin" not in dict(caught.value.trailing_metadata())
 
 
 async def test_a_claim_on_a_warm_pool_is_bound_at_once_with_access(service):

@@ -11,7 +11,7 @@ from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kinds.template import Retention
 from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Conflict, NotFound, Ref
-from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
+from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, SuspendReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
 from sandfleet_operator.api.values import ASLEEP, Claim, Sandbox, Template
@@ -110,7 +110,7 @@ class KubernetesFleetApi:
                     raise
                 why = f"priority class {claim.priority!r} of queue {claim.queue} is restricted"
                 message = f"cannot claim: {why}, and {caller.username} may not prioritize on sandboxqueues {name}"
-                raise ClaimReason.PRIORITY_FORBIDDEN.error(message, claim.priority) from error
+                raise AdmissionReason.PRIORITY_FORBIDDEN.error(message, claim.priority) from error
         self.check_serving("claim")
 
     async def _on_free_workspace(self, namespace: str, claim: Claim) -> Claim:

@@ -1,15 +1,16 @@
 """Whether a claim may wait at all."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import AdmissionReason, CallReason, ClaimReason
 from sandfleet_operator.api.validate import check_claim, check_id
-from sandfleet_operator.api.values import Amount, Claim, State
+from sandfleet_operator.api.values import Amount, Claim, Gang, State
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
-from sandfleet_operator.plan.scheduler.queues.quota import is_within, vector
+from sandfleet_operator.plan.scheduler.queues.quota import is_within, times, vector
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.starts.shares import namespace_of
 
@@ -28,12 +29,13 @@ def admit(
     inventory: Inventory,
     limits: FleetLimits,
     *,
-    waiting_beside: int = 0,
-    waiting_in: int = 0,
+    waiting_beside: int,
+    come_back: Callable[[], float],
 ) -> None:
     """Raises FleetError for a claim that its pool cannot serve, whatever time it has. None: there is no such pool.
 
-    `waiting_beside` counts the claims that wait in the pool's namespace, `waiting_in` those of the claim's queue.
+    `waiting_beside` counts the claims that wait in the pool's namespace; `come_back` says in how many seconds one may
+    come that finds too many of them.
     """
     if pool is None:
         # On Kubernetes a pool is called NAMESPACE/NAME, on one machine as its template.
@@ -52,30 +54,44 @@ def admit(
     if claim.keep_workspace and len(inventory.kept_workspaces) >= limits.max_kept_workspaces:
         why = f"{limits.max_kept_workspaces} workspaces are being kept"
         raise _refusal(ClaimReason.TOO_MANY_WORKSPACES, why)
+    if claim.gang is not None:
+        _check_gang(claim, claim.gang, pool, ledger=inventory.ledger, limits=limits)
     if claim.queue:
-        _check_queue(claim, inventory.ledger, waiting_in)
+        _check_queue(claim, inventory.ledger)
     most = limits.max_waiting_per_namespace
     if most is not None and waiting_beside >= most:
         namespace = namespace_of(claim.pool)
         why = f"{most} claims are waiting in namespace {namespace}"
-        raise _refusal(ClaimReason.NAMESPACE_QUEUE_FULL, why, namespace)
+        raise _refusal(ClaimReason.NAMESPACE_QUEUE_FULL, why, namespace, come_back())
     if len(inventory.waiting) >= limits.max_waiting:
-        raise _refusal(ClaimReason.QUEUE_FULL, f"{limits.max_waiting} claims are waiting")
+        raise _refusal(ClaimReason.QUEUE_FULL, f"{limits.max_waiting} claims are waiting", "", come_back())
 
 
-def _check_queue(claim: Claim, ledger: Ledger, waiting: int) -> None:
+def _check_gang(claim: Claim, gang: Gang, pool: Pool, *, ledger: Ledger, limits: FleetLimits) -> None:
+    check_id(gang.gang_id, "gang id", doing="claim")
+    if gang.size < 1 or claim.workspace_id:
+        why = "its claims take new workspaces" if claim.workspace_id else f"a gang of {gang.size} claims is none"
+        raise _refusal(AdmissionReason.INVALID_GANG, why, gang.gang_id)
+    most = limits.max_sandboxes if pool.most is None else min(pool.most, limits.max_sandboxes)
+    if gang.size > most:
+        why = f"a gang of {gang.size} is more than the {most} sandboxes that pool {claim.pool} may have"
+        raise _refusal(AdmissionReason.GANG_TOO_LARGE, why, gang.gang_id)
+    needed = times(vector(claim.amount or Amount(sandboxes=1)), gang.size)
+    if claim.queue and not is_within(needed, ledger.most_ever(claim.queue)):
+        why = f"a gang of {gang.size} is more than queue {claim.queue} may ever use"
+        raise _refusal(AdmissionReason.GANG_TOO_LARGE, why, gang.gang_id)
+
+
+def _check_queue(claim: Claim, ledger: Ledger) -> None:
     spec, name = ledger.spec(claim.queue), claim.queue[:MAX_NAME]
     if spec is None:
-        raise _refusal(ClaimReason.QUEUE_NOT_FOUND, f"there is no queue {name!r}", name)
+        raise _refusal(AdmissionReason.QUEUE_NOT_FOUND, f"there is no queue {name!r}", name)
     if claim.priority and claim.priority not in {one.name for one in spec.priority_classes}:
         why = f"queue {name} has no priority class {claim.priority[:MAX_NAME]!r}"
-        raise _refusal(ClaimReason.PRIORITY_NOT_FOUND, why, claim.priority[:MAX_NAME])
-    needed, most = vector(claim.amount or Amount(sandboxes=1)), ledger.terms(claim.queue).most
-    if not is_within(needed, most):
+        raise _refusal(AdmissionReason.PRIORITY_NOT_FOUND, why, claim.priority[:MAX_NAME])
+    if not is_within(vector(claim.amount or Amount(sandboxes=1)), ledger.most_ever(claim.queue)):
         why = f"one sandbox of pool {claim.pool} is more than queue {name} may ever use"
-        raise _refusal(ClaimReason.QUOTA_TOO_SMALL, why, name)
-    if spec.max_length is not None and waiting >= spec.max_length:
-        raise _refusal(ClaimReason.QUEUE_FULL, f"{waiting} claims wait in queue {name}, which lets no more wait", name)
+        raise _refusal(AdmissionReason.QUOTA_TOO_SMALL, why, name)
 
 
 def _check_workspace(workspace_id: str, inventory: Inventory, limits: FleetLimits) -> None:
@@ -90,5 +106,5 @@ def _check_workspace(workspace_id: str, inventory: Inventory, limits: FleetLimit
         raise _refusal(ClaimReason.WORKSPACE_BUSY, f"workspace {workspace_id!r} is in use", workspace_id)
 
 
-def _refusal(reason: ClaimReason, why: str, subject: str = "") -> FleetError:
-    return reason.error(f"cannot claim: {why}", subject)
+def _refusal(reason: CallReason, why: str, subject: str = "", retry_after: float | None = None) -> FleetError:
+    return reason.error(f"cannot claim: {why}", subject, retry_after=retry_after)

@@ -1,14 +1,10 @@
-"""Claims that wait: their order and position, why they wait, and when their turn may come."""
+"""A claim that waits, and what can be said of it: why it waits, and what becomes of it when its time is over."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from sandfleet_operator.api.errors import Code, Problem
-from sandfleet_operator.api.reasons import ClaimReason, QueueReason
+from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, QueueReason
 from sandfleet_operator.api.values import Claim
-from sandfleet_operator.plan.scheduler.queues.ledger import Demands
-from sandfleet_operator.plan.scheduler.queues.preemption import Need
 from sandfleet_operator.plan.scheduler.starts.health import Trouble
 
 
@@ -37,6 +33,10 @@ class Waiting:
     returns: float | None = None
     # Of its last turn, so that it has its place again; None before it.
     start: StartTags | None = None
+    # The sandbox that was lost on its way to this claim of a gang, and still uses the quota that the claim is to have.
+    follows: str = ""
+    # Claims that it stands for: those of a gang are in their queue as one.
+    many: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,76 +64,6 @@ class Queued:
     reason: str
     message: str = field(default="", compare=False)
     queue: str = ""
-
-
-class ClaimQueue(Protocol):
-    """The claims of one pool that have no sandbox yet."""
-
-    def add(self, waiting: Waiting) -> None: ...
-    def discard(self, waiting: Waiting) -> bool:
-        """Removes the claim; whether it was there."""
-        ...
-
-    def turns(self, now: float) -> Iterator[Waiting]:
-        """The claims that a warm sandbox can serve and that their quotas permit, the next one first.
-
-        Each has to be admitted before the next one is taken.
-        """
-        ...
-
-    def stand_back(self) -> None:
-        """No sandbox is warm for its claims now."""
-        ...
-
-    def shared(self) -> Iterator[Waiting]:
-        """The claims that any sandbox of the pool can serve, in any order."""
-        ...
-
-    def shared_in_order(self) -> Iterator[Waiting]:
-        """Those of them that their quotas permit, in order of arrival."""
-        ...
-
-    def alone_in_order(self, demands: Demands) -> Iterator[Waiting]:
-        """The claims that need a start of their own and that these demands count, in order of arrival."""
-        ...
-
-    def demands(self, now: float, most: int) -> Demands:
-        """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
-        ...
-
-    def heads(self, now: float) -> Iterator[Need]:
-        """Of each queue the claims that wait, each with the amount of the next one."""
-        ...
-
-    def position(self, waiting: Waiting) -> int:
-        """Among the claims of its queue, from 1."""
-        ...
-
-    def rivals(self, queue: str) -> float:
-        """How many claims of all queues have their turns while one of this queue has its."""
-        ...
-
-    def ahead(self, queue: str, position: int) -> dict[str, int]:
-        """Queue → how many of its claims have their turns before the one at this position of `queue`, about."""
-        ...
-
-    def positions(self, now: float) -> dict[int, int]:
-        """Of all claims: the number of the claim → its position."""
-        ...
-
-    def oldest_in(self, queue: str) -> float | None:
-        """When the claim of the queue that waits longest has arrived; None where none waits."""
-        ...
-
-    def reform(self, queue: str) -> None:
-        """The queue's spec has changed."""
-        ...
-
-    def __iter__(self) -> Iterator[Waiting]:
-        """In any order."""
-        ...
-
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,10 +105,13 @@ def observed(start_seconds: float | None, sample: float) -> float:
     return sample if start_seconds is None else start_seconds + (sample - start_seconds) / 5
 
 
-def overdue_problem(waiting: Waiting, *, full: bool, closed: str = "", trouble: Trouble | None = None) -> Problem:
-    """Why a claim whose longest wait is over was not served."""
+def overdue_problem(
+    waiting: Waiting, *, full: bool, closed: str = "", trouble: Trouble | None = None, within: float | None = None
+) -> Problem:
+    """Why a claim whose longest wait is over was not served. `within`: the longest that its queue lets it wait."""
     doing = "resume the sandbox" if waiting.resumes else "claim"
-    waited = f"cannot {doing}: no sandbox within {waiting.claim.max_wait:g} s"
+    longest = waiting.claim.max_wait if within is None else within
+    waited = f"cannot {doing}: no sandbox within {longest:g} s"
     if closed:
         return Problem(Code.UNAVAILABLE, closed, f"{waited}: the pool hands out nothing ({closed})")
     if trouble:
@@ -186,4 +119,7 @@ def overdue_problem(waiting: Waiting, *, full: bool, closed: str = "", trouble: 
         return reason.problem(f"{waited}: {trouble.message}")
     if full:
         return ClaimReason.SANDBOX_LIMIT.problem(f"{waited}: the limit of sandboxes is reached")
+    if longest < waiting.claim.max_wait:
+        queue = waiting.claim.queue
+        return AdmissionReason.WAIT_TOO_LONG.problem(f"{waited}, the longest that queue {queue} lets wait", queue)
     return ClaimReason.NOT_BOUND_IN_TIME.problem(f"{waited}: none was ready")

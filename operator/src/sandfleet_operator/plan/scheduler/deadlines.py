@@ -2,17 +2,15 @@
 
 from dataclasses import replace
 
-from sandfleet_operator.api.errors import Problem
-from sandfleet_operator.api.reasons import ClaimReason, EndReason
+from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, EndReason
 from sandfleet_operator.api.values import ASLEEP, Sandbox
 from sandfleet_operator.plan.scheduler import lifecycle
-from sandfleet_operator.plan.scheduler.actions import Action, Answer, AskLease
+from sandfleet_operator.plan.scheduler.actions import Action, AskLease
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import Waiting, overdue_problem
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
-from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
-from sandfleet_operator.plan.scheduler.queues.standings import Standings
+from sandfleet_operator.plan.scheduler.patience import Patience
+from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 
@@ -25,21 +23,18 @@ class Deadlines:
         queues: PoolQueues,
         capacity: Capacity,
         transitions: Transitions,
-        standings: Standings,
+        patience: Patience,
     ) -> None:
         self._limits = limits
         self._inventory = inventory
         self._queues = queues
         self._capacity = capacity
         self._transitions = transitions
-        self._standings = standings
+        self._patience = patience
 
     def pass_to(self, now: float) -> list[Action]:
         """Everything whose time is over at `now`."""
-        actions: list[Action] = []
-        for waiting in list(self._inventory.waiting.values()):
-            if now >= waiting.deadline and not self._queues.is_binding(waiting):
-                actions += self._wait_over(waiting, now)
+        actions = self._patience.pass_to(now)
         for sandbox in self._inventory.all():
             timeout = self._queues.start_timeout(sandbox.pool) or self._limits.start_timeout
             if self._capacity.start_is_overdue(sandbox, timeout, now):
@@ -55,6 +50,22 @@ class Deadlines:
         for state in self._queues.all():
             if state.trouble is not None and state.trouble.is_stale(now):
                 state.trouble = None
+            actions += self._abandoned_gangs(state, now)
+        return actions
+
+    def _abandoned_gangs(self, state: PoolState, now: float) -> list[Action]:
+        """Ends what an earlier leader has bound of gangs whose claims did not all come back."""
+        actions: list[Action] = []
+        for sandbox_ids, keys in state.queue.gangs.abandoned(now):
+            why = AdmissionReason.GANG_BROKEN.problem("cannot claim: not all of the gang came back to the next leader")
+            waiting = self._inventory.waiting.get(keys[0]) if keys else None
+            if waiting is not None:
+                actions += self._transitions.refuse(waiting, why, now)
+            for name in sandbox_ids:
+                sandbox = self._inventory.get(name)
+                if sandbox is not None:
+                    step = lifecycle.ended(sandbox, EndReason.GANG_INCOMPLETE.value)
+                    actions += self._transitions.apply(sandbox, step, now)
         return actions
 
     def has_time(self, sandbox: Sandbox, now: float) -> bool:
@@ -77,21 +88,3 @@ class Deadlines:
             return []
         self._inventory.put(replace(sandbox, lease_asked=now))
         return [AskLease(sandbox)]
-
-    def _wait_over(self, waiting: Waiting, now: float) -> list[Action]:
-        """A preempted session waits on where only its caller's time is over."""
-        problem = self._overdue(waiting)
-        if waiting.returns is not None and now < waiting.returns and self._queues.caller_left(waiting):
-            return [Answer(waiting.claim.key, problem)]
-        return self._transitions.refuse(waiting, problem, now)
-
-    def _overdue(self, waiting: Waiting) -> Problem:
-        state = self._queues.get(waiting.claim.pool)
-        assert state is not None, "a claim waits at a pool"
-        why, trouble = self._standings.why_not(waiting.claim.key), state.trouble
-        return overdue_problem(
-            waiting,
-            full=self._capacity.room(state.pool) <= 0,
-            closed=state.pool.closed,
-            trouble=trouble if trouble and why and why.reason == trouble.reason else None,
-        )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.kube import Cause, NotCreated
@@ -18,12 +19,13 @@ from sandfleet_operator.plan.scheduler.deadlines import Deadlines
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.lifecycle import Step
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
+from sandfleet_operator.plan.scheduler.patience import Patience
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolSummary, summary
 from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
 from sandfleet_operator.plan.scheduler.queues.events import QueueEvents
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
-from sandfleet_operator.plan.scheduler.queues.standings import Explanation, Fate, Standings
+from sandfleet_operator.plan.scheduler.queues.standing.standings import Explanation, Fate, Standings, would_be_refused
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.sessions.preemption import Preemptions
 from sandfleet_operator.plan.scheduler.sessions.suspension import Suspensions
@@ -49,13 +51,14 @@ class Scheduler:
         self._queues = PoolQueues(self.inventory, policy, pools)
         self._transitions = Transitions(self.inventory, self._queues, limits)
         self.standing = Standings(self.inventory, self._queues, self.capacity)
+        self._patience = Patience(self.inventory, self._queues, self.capacity, self._transitions, self.standing)
         self._deadlines = Deadlines(
             limits,
             self.inventory,
             queues=self._queues,
             capacity=self.capacity,
             transitions=self._transitions,
-            standings=self.standing,
+            patience=self._patience,
         )
         declared = DeclaredSandboxes(self.inventory.ledger, self._queues.places, policy)
         self._cycle = SchedulingCycle(
@@ -129,23 +132,26 @@ class Scheduler:
         if claim.key in self.inventory.waiting:
             return []
         session = self.inventory.of_session(claim.key)
+        if session is not None and not session.answered:
+            return [*self._transitions.rejoin(session, now), *self._cycle.run(session.pool, now)]
         if session is not None:
             return [Answer(claim.key, self.session(session.sandbox_id, now))]
         if (problem := self._transitions.ended_claims.get(claim.key)) is not None:
             raise FleetError(problem)
-        claim = self._admissible(claim)
+        claim = self._admissible(claim, now)
         self._queues.arrive(claim, now)
         actions = self._cycle.run(claim.pool, now)
-        self.standing.arrived(claim.key, now)
-        return actions
+        return [*actions, *self._patience.arrived(claim.key, now)]
 
-    def _admissible(self, claim: Claim) -> Claim:
-        """The claim with its weight. Raises FleetError if it can never be served."""
+    def _admissible(self, claim: Claim, now: float) -> Claim:
+        """The claim with its weight. Raises FleetError if it can never be served, or no more claims may wait."""
         pool, beside = self.pool(claim.pool), self._queues.waiting_beside(claim.pool)
-        weighty = weighed(claim, pool)
-        waiting_in = self._queues.places.waiting(claim.queue)
-        admit(weighty, pool, self.inventory, self.limits, waiting_beside=beside, waiting_in=waiting_in)
-        return weighty
+        mine = weighed(claim, pool)
+        come_back = partial(self._patience.come_back, mine, now)
+        admit(mine, pool, self.inventory, self.limits, waiting_beside=beside, come_back=come_back)
+        if claim.gang is not None and (state := self._queues.get(claim.pool)) is not None:
+            state.queue.gangs.check(claim)
+        return mine
 
     def leave(self, key: RequestKey, now: float) -> list[Action]:
         """The last caller of the claim has left: the claim is undone, unless it was answered."""
@@ -256,6 +262,8 @@ class Scheduler:
             return []
         self.inventory.put(sandbox)
         self.inventory.kept_workspaces.discard(sandbox.workspace_id)
+        if not sandbox.answered:
+            return self._transitions.adopt_part(sandbox, now)
         waited = sandbox.claim is not None and self._queues.leave(sandbox.claim.key) is not None
         answer: list[Action] = [Answer(sandbox.claim.key, sandbox)] if waited and sandbox.claim else []
         return [*answer, *self._cycle.run(sandbox.pool, now)]
@@ -312,10 +320,12 @@ class Scheduler:
     def expect(self, claim: Claim, now: float) -> Explanation:
         """What would become of this claim."""
         try:
-            return self.standing.expect(self._admissible(claim), now)
+            claim = self._admissible(claim, now)
         except FleetError as error:
-            problem = error.problem
-            return Explanation(fate=Fate.WOULD_BE_REFUSED, reason=problem.reason, message=problem.message)
+            return would_be_refused(error.problem)
+        found = self.standing.expect(claim, now)
+        problem = self._patience.refusal(claim, now) if found.fate is Fate.WOULD_WAIT else None
+        return found if problem is None else would_be_refused(problem)
 
     def why_not(self, key: RequestKey) -> WhyNot | None:
         """Why the last cycle did not admit the claim; None if it does not wait."""

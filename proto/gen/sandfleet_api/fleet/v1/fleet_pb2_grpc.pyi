@@ -51,7 +51,8 @@ class FleetServiceStub:
       INVALID_ARGUMENT     a malformed request. Not to be retried.
       NOT_FOUND            no such template, pool or workspace. Not to be retried.
       FAILED_PRECONDITION  the claim cannot be served as it is. Not to be retried unless the detail says so.
-      RESOURCE_EXHAUSTED   too many claims are waiting, or the sandbox limit is reached and max_wait is over. To be retried.
+      RESOURCE_EXHAUSTED   too many claims are waiting, the wait would be or was too long for the claim or its queue, or the sandbox
+                           limit is reached and max_wait is over. To be retried, after `retry_after` of the detail where it is set.
       DEADLINE_EXCEEDED    not bound in time. To be retried.
       INTERNAL             the sandbox could not be started; the message says why. To be retried.
     A claim whose caller goes away before `bound` is undone.
@@ -145,7 +146,8 @@ class FleetServiceAsyncStub(FleetServiceStub):
       INVALID_ARGUMENT     a malformed request. Not to be retried.
       NOT_FOUND            no such template, pool or workspace. Not to be retried.
       FAILED_PRECONDITION  the claim cannot be served as it is. Not to be retried unless the detail says so.
-      RESOURCE_EXHAUSTED   too many claims are waiting, or the sandbox limit is reached and max_wait is over. To be retried.
+      RESOURCE_EXHAUSTED   too many claims are waiting, the wait would be or was too long for the claim or its queue, or the sandbox
+                           limit is reached and max_wait is over. To be retried, after `retry_after` of the detail where it is set.
       DEADLINE_EXCEEDED    not bound in time. To be retried.
       INTERNAL             the sandbox could not be started; the message says why. To be retried.
     A claim whose caller goes away before `bound` is undone.
@@ -242,7 +244,8 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
           INVALID_ARGUMENT     a malformed request. Not to be retried.
           NOT_FOUND            no such template, pool or workspace. Not to be retried.
           FAILED_PRECONDITION  the claim cannot be served as it is. Not to be retried unless the detail says so.
-          RESOURCE_EXHAUSTED   too many claims are waiting, or the sandbox limit is reached and max_wait is over. To be retried.
+          RESOURCE_EXHAUSTED   too many claims are waiting, the wait would be or was too long for the claim or its queue, or the sandbox
+                               limit is reached and max_wait is over. To be retried, after `retry_after` of the detail where it is set.
           DEADLINE_EXCEEDED    not bound in time. To be retried.
           INTERNAL             the sandbox could not be started; the message says why. To be retried.
         A claim whose caller goes away before `bound` is undone.

@@ -1,7 +1,7 @@
 """What happens to queues: they are made, edited and removed, and the operator's sandboxes ask for their quota."""
 
 from sandfleet_operator.api.kinds.queue import QueueSpec, StopPolicy
-from sandfleet_operator.api.reasons import ClaimReason, EndReason
+from sandfleet_operator.api.reasons import AdmissionReason, EndReason
 from sandfleet_operator.api.values import Amount
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action
@@ -10,9 +10,9 @@ from sandfleet_operator.plan.scheduler.cycle import SchedulingCycle
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
 from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
-from sandfleet_operator.plan.scheduler.queues.explain import why_quota
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
 from sandfleet_operator.plan.scheduler.queues.quota import vector
+from sandfleet_operator.plan.scheduler.queues.standing.explain import why_quota
 from sandfleet_operator.plan.scheduler.queues.summary import QueueSummary, summary
 from sandfleet_operator.plan.scheduler.queues.weights import ONE_SANDBOX, weight_of
 from sandfleet_operator.plan.scheduler.transitions import Transitions
@@ -64,7 +64,7 @@ class QueueEvents:
         if self._inventory.ledger.spec(name) is None:
             return []
         actions: list[Action] = []
-        problem = ClaimReason.QUEUE_NOT_FOUND.problem(f"cannot claim: queue {name} is gone", name)
+        problem = AdmissionReason.QUEUE_NOT_FOUND.problem(f"cannot claim: queue {name} is gone", name)
         for waiting in [one for one in self._inventory.waiting.values() if one.claim.queue == name]:
             if not self._queues.is_binding(waiting):
                 actions += self._transitions.refuse(waiting, problem, now)
@@ -118,7 +118,7 @@ class QueueEvents:
             return None
         queue = waiting.claim.queue
         if self._inventory.ledger.spec(queue) is None:
-            return WhyNot(ClaimReason.QUEUE_NOT_FOUND.value, f"there is no queue {queue}")
+            return WhyNot(AdmissionReason.QUEUE_NOT_FOUND.value, f"there is no queue {queue}")
         return why_quota(self._inventory.ledger, queue, weight_of(waiting))
 
     def summary(self, name: str, now: float) -> QueueSummary:

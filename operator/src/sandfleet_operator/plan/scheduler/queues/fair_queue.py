@@ -4,20 +4,22 @@ import bisect
 import heapq
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 
+from sandfleet_operator.api.values import Claim
 from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
-from sandfleet_operator.plan.scheduler.queues.fairness import VirtualTime
+from sandfleet_operator.plan.scheduler.queues.gangs import PATIENCE, Gangs, expanded
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger
-from sandfleet_operator.plan.scheduler.queues.line import NO_QUEUE, Line, Refusal
 from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order
 from sandfleet_operator.plan.scheduler.queues.orders.fair import fair
 from sandfleet_operator.plan.scheduler.queues.orders.first_come import first_come
 from sandfleet_operator.plan.scheduler.queues.orders.priority import priority
 from sandfleet_operator.plan.scheduler.queues.preemption import Need
-from sandfleet_operator.plan.scheduler.queues.quota import Verdict
+from sandfleet_operator.plan.scheduler.queues.quota import NOTHING, Vector, Verdict, plus
+from sandfleet_operator.plan.scheduler.queues.turns.fairness import VirtualTime
+from sandfleet_operator.plan.scheduler.queues.turns.line import NO_QUEUE, Line, Refusal
 from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost, weight_of
 
 
@@ -48,6 +50,7 @@ class FairQueue:
         self._lines: dict[str, Line] = {}
         # Queue → its claims on earlier workspaces, in order of arrival.
         self._alone: dict[str, list[Waiting]] = {}
+        self.gangs = Gangs(ledger)
         self._time: VirtualTime[str] = VirtualTime()
         self._len = 0
 
@@ -57,16 +60,25 @@ class FairQueue:
     def __iter__(self) -> Iterator[Waiting]:
         """In any order."""
         for line in self._lines.values():
-            yield from line
+            yield from (one for one in line if one.claim.gang is None)
         for claims in self._alone.values():
             yield from claims
+        yield from self.gangs
 
     def add(self, waiting: Waiting) -> None:
         queue = waiting.claim.queue
         self._len += 1
         if waiting.claim.workspace_id:
             bisect.insort(self._alone.setdefault(queue, []), waiting, key=arrival)
+            self._look_again(queue)
             return
+        entry = self.gangs.add(waiting) if waiting.claim.gang else waiting
+        if entry is not None:
+            self._stand(entry)
+
+    def _stand(self, waiting: Waiting) -> None:
+        """The claim, or gang, stands in its queue's line."""
+        queue = waiting.claim.queue
         line = self._lines.get(queue) or self._open(queue)
         line.add(waiting)
         if waiting.start is not None:
@@ -80,13 +92,26 @@ class FairQueue:
         queue = waiting.claim.queue
         if waiting.claim.workspace_id:
             return self._discard_alone(queue, waiting)
-        line = self._lines.get(queue)
+        found, entry = self.gangs.discard(waiting) if waiting.claim.gang else (False, waiting)
+        if entry is not None:
+            found = self._step_out(entry) or found
+        self._len -= found
+        return found
+
+    def _step_out(self, waiting: Waiting) -> bool:
+        """Whether it stood in its queue's line."""
+        line = self._lines.get(waiting.claim.queue)
         if line is None or not line.discard(waiting):
             return False
-        self._len -= 1
         if not line:
             self._close(line)
         return True
+
+    def rejoin(self, claim: Claim) -> None:
+        """The caller of a gang's bound claim is back after a change of leader."""
+        entry = self.gangs.rejoin(claim)
+        if entry is not None:
+            self._stand(entry)
 
     def reform(self, queue: str) -> None:
         """The queue's spec has changed, and with it the classes of its claims."""
@@ -99,8 +124,12 @@ class FairQueue:
 
     # Turns.
 
-    def turns(self, now: float) -> Iterator[Waiting]:
-        """The claims whose turn it is and whose quota permits it. Each has to be admitted before the next is taken."""
+    def turns(self, now: float, reach: Callable[[], int] = lambda: sys.maxsize) -> Iterator[Waiting]:
+        """The claims whose turn it is and whose quota permits it. Each has to be admitted before the next is taken.
+
+        `reach` says how many sandboxes a gang could have. A gang that lacks some lets other queues pass for a while.
+        """
+        yield from self._owed()
         heap = [entry for line in self._lines.values() if (entry := self._entry(line, now)) is not None]
         heapq.heapify(heap)
         while heap:
@@ -110,11 +139,29 @@ class FairQueue:
             entry = self._entry(line, now)
             if entry is not None and entry[0] > key and heap and entry[0] > heap[0][0]:
                 heapq.heappush(heap, entry)
-            elif entry is not None:
-                yield self._serve(line, entry[2])
-                following = self._entry(line, now) if queue in self._lines else None
-                if following is not None:
-                    heapq.heappush(heap, following)
+                continue
+            if entry is None:
+                continue
+            waiting = entry[2]
+            if waiting.many > reach():
+                if now - waiting.asked >= PATIENCE:
+                    return
+                continue
+            served = self._serve(line, waiting)
+            if waiting.claim.gang is None:
+                yield served
+            else:
+                self._step_out(waiting)
+                self.gangs.admit(waiting)
+                yield from self._owed()
+            following = self._entry(line, now) if queue in self._lines else None
+            if following is not None:
+                heapq.heappush(heap, following)
+
+    def _owed(self) -> Iterator[Waiting]:
+        """The claims of admitted gangs: their quota is theirs."""
+        while self.gangs.owed:
+            yield self.gangs.owed[0]
 
     def stand_back(self) -> None:
         """No sandbox is warm for its claims: none of their queues waits for lent quota to come back here."""
@@ -125,12 +172,12 @@ class FairQueue:
 
     def shared(self) -> Iterator[Waiting]:
         """Claims that any sandbox of the pool can serve, in any order."""
-        return chain.from_iterable(self._lines.values())
+        return chain(self.gangs.owed, expanded(chain.from_iterable(self._lines.values())))
 
     def shared_in_order(self) -> Iterator[Waiting]:
         """Those that their quotas permit, in order of arrival."""
         lines = (line for line in self._lines.values() if self.verdict(next(iter(line))).admits)
-        return heapq.merge(*(line.by_arrival() for line in lines), key=arrival)
+        return chain(self.gangs.owed, expanded(heapq.merge(*(line.by_arrival() for line in lines), key=arrival)))
 
     def alone_in_order(self, demands: Demands) -> Iterator[Waiting]:
         """The claims that need a start of their own and that these demands count, in order of arrival."""
@@ -140,18 +187,26 @@ class FairQueue:
     def demands(self, now: float, most: int = sys.maxsize) -> Demands:
         """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
         found = self._ledger.demands(most)
+        found.shared = len(self.gangs.owed)
+        returning = [queue for queue, claims in self._alone.items() if claims[0].returns is not None]
+        for queue in returning:
+            self._add_alone(found, queue)
         for queue, line in self._lines.items():
             refusal, first = self._refusal(line), None
             if refusal is None and (first := line.first(now)) is not None and not self._judge(line, first).admits:
                 refusal = line.refusal
             if refusal is not None and refusal.verdict is Verdict.LENT:
-                found.add_lent(queue, weight_of(refusal.waiting), len(line))
+                found.add_lent(queue, weight_of(refusal.waiting), line.claims)
             elif refusal is None and first is not None and not found.are_enough:
-                found.add(queue, weight_of(first), len(line))
-        for queue, claims in self._alone.items():
-            if not found.are_enough:
-                found.add(queue, weight_of(claims[0]), len(claims), alone=True)
+                found.add(queue, weight_of(replace(first, many=1)), line.claims)
+        for queue in self._alone.keys() - returning:
+            self._add_alone(found, queue)
         return found
+
+    def _add_alone(self, found: Demands, queue: str) -> None:
+        claims = self._alone[queue]
+        if not found.are_enough:
+            found.add(queue, weight_of(claims[0]), len(claims), alone=True)
 
     def verdict(self, waiting: Waiting) -> Verdict:
         """Whether the quota of its queue permits the claim."""
@@ -163,14 +218,14 @@ class FairQueue:
         """Of each queue the claims that wait, each with the amount of the next one."""
         for queue, line in self._lines.items():
             if queue and (first := line.first(now)) is not None:
-                yield Need(queue, weight_of(first), len(line))
+                yield Need(queue, weight_of(first), len(line) if first.many == 1 else 1)
         for queue, claims in self._alone.items():
             if queue and claims:
                 yield Need(queue, weight_of(claims[0]), len(claims))
 
     def alone(self) -> int:
         """Claims that need a start of their own."""
-        return self._len - sum(map(len, self._lines.values()))
+        return sum(map(len, self._alone.values()))
 
     def waiting_in(self, queue: str) -> int:
         line = self._lines.get(queue)
@@ -185,9 +240,15 @@ class FairQueue:
     def position(self, waiting: Waiting) -> int:
         """Among the claims of its queue here, from 1; an estimate that is never too small where many holders wait."""
         queue = waiting.claim.queue
+        if (owed := self.gangs.place_owed(waiting)) is not None:
+            return owed
         line = self._lines.get(queue)
-        beside = bisect.bisect_left(self._alone.get(queue, ()), arrival(waiting), key=arrival)
-        return beside + (line.place(waiting) if line else 1)
+        if line is None:
+            return 1 + bisect.bisect_left(self._alone.get(queue, ()), arrival(waiting), key=arrival)
+        standing = self.gangs.entry_of(waiting) if waiting.claim.gang else waiting
+        # A gang that is not complete comes after all that wait now.
+        place = line.place(standing) if standing is not None else line.claims + 1
+        return place + bisect.bisect_left(self._alone.get(queue, ()), arrival(waiting), key=arrival)
 
     def rivals(self, queue: str) -> float:
         """How many claims of all queues have their turns while one of this queue has its."""
@@ -210,10 +271,11 @@ class FairQueue:
         found: dict[int, int] = {}
         for queue, line in self._lines.items():
             alone = self._alone.get(queue, ())
-            for place, one in enumerate(line.in_order(now), 1):
+            places = accumulate(map(cost, order := line.in_order(now)), initial=1)
+            for place, one in zip(places, order, strict=False):
                 found[one.number] = place + (bisect.bisect_left(alone, arrival(one), key=arrival) if alone else 0)
-        for claims in self._alone.values():
-            found.update({one.number: self.position(one) for one in claims})
+        for one in chain(chain.from_iterable(self._alone.values()), self.gangs):
+            found[one.number] = self.position(one)
         return found
 
     # Lines.
@@ -242,6 +304,7 @@ class FairQueue:
             return False
         del claims[place]
         self._len -= 1
+        self._look_again(queue)
         if not claims:
             del self._alone[queue]
         return True
@@ -268,10 +331,21 @@ class FairQueue:
 
     def _judge(self, line: Line, waiting: Waiting) -> Verdict:
         """Whether the quota permits the line's first claim."""
-        verdict = self.verdict(waiting)
+        verdict = self._ledger.judge(line.queue, plus(weight_of(waiting), self._before(line.queue, waiting)))
         line.refusal = None if verdict.admits else Refusal(waiting, verdict, self._ledger.freed(line.queue))
         self._take_part(line, verdict is Verdict.WITHIN)
         return verdict
+
+    def _before(self, queue: str, waiting: Waiting) -> Vector:
+        """What is left to a preempted session that came before this claim: it returns in its old place."""
+        first = next(iter(self._alone.get(queue, ())), None)
+        returns = first is not None and first.returns is not None and arrival(first) < arrival(waiting)
+        return weight_of(first) if first is not None and returns else NOTHING
+
+    def _look_again(self, queue: str) -> None:
+        """What was refused for a claim that was before it may be admitted now."""
+        if (line := self._lines.get(queue)) is not None:
+            line.refusal = None
 
     def _refusal(self, line: Line) -> Refusal | None:
         """That of the last look, where nothing was freed since, and the line's claims are the same."""

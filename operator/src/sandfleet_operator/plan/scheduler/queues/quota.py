@@ -100,6 +100,11 @@ def above(one: Vector, other: Vector) -> Vector:
     return max(0.0, one[0] - other[0]), max(0.0, one[1] - other[1]), max(0.0, one[2] - other[2])
 
 
+def lesser(one: Vector, other: Vector) -> Vector:
+    """In each resource the one that is less."""
+    return min(one[0], other[0]), min(one[1], other[1]), min(one[2], other[2])
+
+
 def is_within(one: Vector, other: Vector) -> bool:
     return one[0] <= other[0] and one[1] <= other[1] and one[2] <= other[2]
 

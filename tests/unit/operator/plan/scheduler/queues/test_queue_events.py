@@ -263,7 +263,9 @@ def test_one_holder_with_many_claims_does_not_delay_another_holder_of_the_queue(
         pytest.param(None, {}, "QueueNotFound", id="no such queue"),
         pytest.param(of_sandboxes(1), {"priority": "high"}, "PriorityNotFound", id="no such class"),
         pytest.param(of_sandboxes(0), {}, "QuotaTooSmall", id="more than the queue may ever use"),
-        pytest.param(of_sandboxes(1, max_length=0), {}, "QueueFull", id="no further claim may wait"),
+        pytest.param(
+            QueueSpec(nominal=Quota(sandboxes=0), cohort="poor"), {}, "QuotaTooSmall", id="its cohort lends nothing"
+        ),
     ],
 )
 def test_a_claim_that_its_queue_cannot_take_is_refused_at_once(spec, changes, reason):

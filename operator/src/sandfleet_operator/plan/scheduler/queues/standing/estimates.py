@@ -127,6 +127,15 @@ class Estimates:
         median, late = self._quantiles.get(base.kind, UNKNOWN_FACTORS)
         return Eta(base.seconds * median, base.seconds * late)
 
+    def surely(self, base: Base | None) -> float | None:
+        """Seconds that half of such claims wait at the least; None before enough estimates turned out.
+
+        A factor above 1 may be one of the past, which nothing corrects while no claim waits: the base counts then.
+        """
+        if base is None or base.kind not in self._quantiles:
+            return None
+        return base.seconds * min(1.0, self._quantiles[base.kind][0])
+
     def predict(self, number: int, base: Base | None, now: float) -> None:
         """Remembers what the claim is told at its arrival."""
         eta = self.eta(base)
