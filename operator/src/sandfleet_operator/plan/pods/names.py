@@ -48,8 +48,8 @@ SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 LEASE_EXPIRES = f"{GROUP}/lease-expires"
 # When a suspended claim's CodeSandbox ends, in seconds since the epoch; empty while it is not suspended.
 SUSPENDED_UNTIL = f"{GROUP}/suspended-until"
-# Since when a claim's session is preempted and when its claim has arrived, "SECONDS-SECONDS" since the epoch; empty while
-# it is not.
+# Since when a claim's session is preempted and when its claim has arrived, "SECONDS-SECONDS" since the epoch; empty
+# while it is not.
 PREEMPTED = f"{GROUP}/preempted"
 # Annotation of a workspace's volume claim: what happens to it when its CodeSandbox is deleted.
 RETENTION = f"{GROUP}/retention"

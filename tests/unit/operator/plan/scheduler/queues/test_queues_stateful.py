@@ -72,7 +72,7 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
         return lambda pool: f"{pool}-{next(numbers)}"
 
     def do(self, event, *arguments, of="", **named):
-        """The event at both, or at this part of them; then what is asked of the world is noted, and the books are checked."""
+        """The event at both, or at this part of them; then its actions are noted, and the books are checked."""
         before = Books.of(self.scheduler)
         results = []
         for scheduler in self.pair:

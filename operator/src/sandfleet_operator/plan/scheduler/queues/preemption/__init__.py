@@ -1,4 +1,4 @@
-"""Which sessions on borrowed quota go, so that it returns to its owners. One file a policy, each of the one type Policy.
+"""Which sessions on borrowed quota go, so that it returns. One file a policy, each of the one type Policy.
 
 A queue that lacks nothing but quota of its own, which others of its cohort have borrowed, has a need. A session may go
 only while its queue borrows of a resource that is needed, and only where claims get in by it.
