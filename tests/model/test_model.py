@@ -1,4 +1,4 @@
-"""Claims and queues, checked by spin: each model holds in each setting, and without any one rule a counterexample exists."""
+"""Claims and queues, checked by spin: they hold in each setting, and each rule that is missing has a counterexample."""
 
 import shutil
 import subprocess
