@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kinds.queue import PriorityClass, QueueSpec, Quota
-from sandfleet_operator.api.values import Exit, Gang, RequestKey, State
+from sandfleet_operator.api.values import Amount, Exit, Gang, RequestKey, State
 from sandfleet_operator.plan.scheduler.actions import Bind, Start, Stop
 from sandfleet_operator.plan.scheduler.queues.gangs import GRACE, PATIENCE
 from support.fleet.builders import NOW, a_claim, a_pool, a_sandbox, a_scheduler, answers, of_kind
@@ -183,7 +183,7 @@ def test_a_gang_that_lacks_sandboxes_lets_other_queues_pass_for_a_while_only():
 
 
 def adopted(scheduler, number, size=3):
-    claim = member(number, size)
+    claim = replace(member(number, size), amount=Amount(sandboxes=1))
     sandbox = a_sandbox(
         State.CLAIMED, sandbox_id=f"old{number}", sandbox_uid=f"old{number}", workspace_id=f"old{number}", claim=claim
     )
