@@ -14,6 +14,7 @@ from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
 from sandfleet_operator.fleet.incarnations import Executors, Incarnations
 from sandfleet_operator.fleet.queue_views import QueueViews
 from sandfleet_operator.plan.scheduler.actions import Action, Admit, Answer, AskLease, Start
+from sandfleet_operator.plan.scheduler.claim_queue import Place
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -127,10 +128,13 @@ class FleetDriver:
 
     # What callers ask.
 
-    def claim(self, claim: Claim) -> ClaimWatch:
-        """Asks for a sandbox. Raises FleetError; later failures come from the watch, which must always be left."""
+    def claim(self, claim: Claim, place: Place | None = None) -> ClaimWatch:
+        """Asks for a sandbox. Raises FleetError; later failures come from the watch, which must always be left.
+
+        `place`: where the claim waited at the leader before.
+        """
         self.check_serving("claim")
-        return self._watched(claim.key, lambda: self.scheduler.ask(claim, self._clock()))
+        return self._watched(claim.key, lambda: self.scheduler.ask(claim, self._clock(), place))
 
     def resume(self, sandbox_id: str, max_wait: float) -> ClaimWatch:
         """Takes a suspended session on, as `claim` makes a new one."""

@@ -19,6 +19,18 @@ class StartTags:
     of_holder: float
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of a waiting claim in its queue, as another leader of the fleet can give it back.
+
+    `asked` is when it came. `lead`: how far its queue and its holder are before virtual time, from 0.
+    """
+
+    queue: str
+    asked: float
+    lead: StartTags
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     claim: Claim
@@ -34,6 +46,8 @@ class Waiting:
     resumes: str = ""
     # Of its last turn, so that it has its place again; None before it.
     start: StartTags | None = None
+    # Of its place at an earlier leader; None: it is new.
+    lead: StartTags | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +114,10 @@ class ClaimQueue(Protocol):
 
     def position(self, waiting: Waiting) -> int:
         """Among the claims of its queue, from 1."""
+        ...
+
+    def lead(self, waiting: Waiting) -> StartTags:
+        """How far its queue and its holder are before virtual time."""
         ...
 
     def rivals(self, queue: str) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from sandfleet_operator.api.conditions import PoolReason
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import ClaimQueue, Snapshot, Waiting
+from sandfleet_operator.plan.scheduler.claim_queue import ClaimQueue, Place, Snapshot, Waiting
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.queues.estimates import Estimates, Rate, Traffic
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue, Policy
@@ -89,12 +89,23 @@ class PoolQueues:
             self._waiting[namespace_of(waiting.claim.pool)] += 1
         self._inventory.waiting[waiting.claim.key] = waiting
 
-    def arrive(self, claim: Claim, now: float, resumes: str = "") -> None:
-        """The claim is new. `resumes`: the suspended session that it takes on."""
+    def arrive(self, claim: Claim, now: float, resumes: str = "", *, place: Place | None = None) -> None:
+        """The claim is new here. `resumes`: the suspended session that it takes on. `place`: its own at a leader before."""
         self._arrivals += 1
         self._states[claim.pool].arrivals += not resumes
         deadline = now + claim.max_wait
-        self.put(Waiting(claim=claim, number=self._arrivals, asked=now, deadline=deadline, resumes=resumes))
+        asked, lead = (place.asked, place.lead) if place else (now, None)
+        self.put(
+            Waiting(claim=claim, number=self._arrivals, asked=asked, deadline=deadline, resumes=resumes, lead=lead)
+        )
+
+    def place(self, key: RequestKey) -> Place | None:
+        """None if the claim does not wait."""
+        waiting = self._inventory.waiting.get(key)
+        if waiting is None:
+            return None
+        lead = self._states[waiting.claim.pool].queue.lead(waiting)
+        return Place(waiting.claim.queue, waiting.asked, lead)
 
     def served(self, key: RequestKey, pool: str, now: float, *, warm: bool) -> None:
         """The claim has its sandbox, of this pool."""

@@ -68,6 +68,8 @@ class FairQueue:
             return
         line = self._lines.get(queue) or self._open(queue)
         line.add(waiting)
+        if waiting.lead is not None and not line.takes_part:
+            line.lead_before = max(line.lead_before, waiting.lead.of_queue)
         if waiting.start is not None:
             # It had its turn: it does not wait for another one.
             line.takes_part = True
@@ -179,6 +181,13 @@ class FairQueue:
         beside = bisect.bisect_left(self._alone.get(queue, ()), arrival(waiting), key=arrival)
         return beside + (line.place(waiting) if line else 1)
 
+    def lead(self, waiting: Waiting) -> StartTags:
+        """How far its queue and its holder are before virtual time."""
+        line = self._lines.get(waiting.claim.queue)
+        if line is None:
+            return StartTags(0.0, 0.0)
+        return StartTags(max(line.lead_before, self._time.lead(line.queue)), line.lead(waiting))
+
     def rivals(self, queue: str) -> float:
         """How many claims of all queues have their turns while one of this queue has its."""
         line = self._lines.get(queue)
@@ -271,7 +280,8 @@ class FairQueue:
     def _take_part(self, line: Line, within: bool) -> None:
         """A line that could not be served, or that borrows, has no turns to catch up with."""
         if within and not line.takes_part:
-            self._time.begins(line.queue)
+            self._time.begins(line.queue, line.lead_before)
+            line.lead_before = 0.0
         elif line.takes_part and not within:
             self._time.ends(line.queue)
         line.takes_part = within

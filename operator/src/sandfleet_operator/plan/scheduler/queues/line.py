@@ -34,6 +34,8 @@ class Line:
         self.takes_part = False
         # Whether a warm sandbox waits for its lent quota to come back.
         self.claims_back = False
+        # How far it was before virtual time at an earlier leader, until it takes part here.
+        self.lead_before = 0.0
         # Why its first claim was refused at the last look, which holds while the ledger has freed nothing since.
         self.refusal: Refusal | None = None
 
@@ -74,6 +76,11 @@ class Line:
     def serve(self, waiting: Waiting) -> float:
         """The line's first claim is served; the start tag that it had. It is discarded after that."""
         return self._classes[self._rank(waiting)].serve(self._holder(waiting), cost(waiting))
+
+    def lead(self, waiting: Waiting) -> float:
+        """How far its holder is before virtual time."""
+        turns = self._classes.get(self._rank(waiting))
+        return turns.lead(self._holder(waiting)) if turns else 0.0
 
     def place(self, waiting: Waiting) -> int:
         """From 1; where many holders wait, an estimate that is never too small."""
