@@ -90,7 +90,12 @@ class Books:
         found = set()
         for waiting in self.scheduler.inventory.waiting.values():
             claim = waiting.claim
-            if waiting.sandbox_id or not claim.queue or not self.scheduler.inventory.count_of(claim.pool, State.WARM):
+            if (
+                waiting.sandbox_id
+                or claim.gang
+                or not claim.queue
+                or not self.scheduler.inventory.count_of(claim.pool, State.WARM)
+            ):
                 continue
             used, spec = self.usage[claim.queue], self.specs[claim.queue]
             after = {one: used[one] + getattr(claim.amount, one) for one in RESOURCES}
@@ -104,6 +109,10 @@ class Books:
         # A sandbox whose session is over counts until its process is gone.
         sandboxes = [one for one in self.scheduler.inventory.all() if one.state is not State.SUSPENDED and one.claim]
         amounts = [(one.claim.queue, one.claim.amount) for one in sandboxes if one.claim.amount]
+        owed = [
+            one.claim for state in self.scheduler._queues.all() for one in state.queue.gangs.owed if one.claim.queue
+        ]
+        amounts += [(claim.queue, claim.amount) for claim in owed]
         for queue, amount in [*amounts, *self.declared]:
             for resource in RESOURCES if queue in counted else ():
                 counted[queue][resource] += getattr(amount, resource)
@@ -117,9 +126,16 @@ class Books:
         inventory = self.scheduler.inventory
         for waiting in inventory.waiting.values():
             claim = waiting.claim
-            if waiting.sandbox_id or not inventory.count_of(claim.pool, State.WARM):
+            if waiting.sandbox_id or claim.gang or not inventory.count_of(claim.pool, State.WARM):
+                continue
+            if self.waits_behind_a_gang(claim):
                 continue
             assert not self.permits(claim.queue, claim.amount), f"{claim.key} waits in {claim.queue!r} without need"
+
+    def waits_behind_a_gang(self, claim):
+        """A gang lacks quota or sandboxes, and so do claims behind it in its queue; after a while, all of its pool."""
+        others = [one.claim for one in self.scheduler.inventory.waiting.values() if one.claim.pool == claim.pool]
+        return any(one.gang for one in others)
 
     def permits(self, queue, amount):
         if not queue:

@@ -43,6 +43,8 @@ class Options:
     isolation: Isolation | None = None
     # Modules that are in the memory of each context from its start.
     preload: tuple[str, ...] | None = None
+    # A file of SandboxQueues.
+    queues: Path | None = None
 
     def filled(self) -> Self:
         """Fill in what is missing from the environment. Raises InvalidArgument."""
@@ -52,6 +54,7 @@ class Options:
             max_sandboxes=_number("SANDFLEET_MAX_SANDBOXES") if self.max_sandboxes is None else self.max_sandboxes,
             isolation=self.isolation or isolation_from_environment(),
             preload=_checked(_words("SANDFLEET_PRELOAD") if self.preload is None else self.preload),
+            queues=_file("SANDFLEET_QUEUES") if self.queues is None else self.queues.absolute(),
         )
 
     def arguments(self) -> list[str]:
@@ -61,6 +64,7 @@ class Options:
             "--max-sandboxes": self.max_sandboxes,
             "--isolation": self.isolation.value if self.isolation else None,
             "--preload": ",".join(self.preload) if self.preload else None,
+            "--queues": self.queues,
         }
         return [word for name, value in pairs.items() if value is not None for word in (name, str(value))]
 
@@ -71,6 +75,7 @@ class Options:
             (wish.max_sandboxes, self.max_sandboxes),
             (wish.isolation, self.isolation),
             (wish.preload, self.preload),
+            (wish.queues, self.queues),
         )
         return all(wished is None or wished == mine for wished, mine in pairs)
 
@@ -92,6 +97,11 @@ def default_isolation() -> Isolation:
 def _words(name: str) -> tuple[str, ...] | None:
     text = os.environ.get(name)
     return tuple(word.strip() for word in text.split(",") if word.strip()) if text else None
+
+
+def _file(name: str) -> Path | None:
+    text = os.environ.get(name)
+    return Path(text).absolute() if text else None
 
 
 def _checked(modules: tuple[str, ...] | None) -> tuple[str, ...] | None:

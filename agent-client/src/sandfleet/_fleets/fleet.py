@@ -6,6 +6,8 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -16,7 +18,7 @@ from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.relay import Relay, Relays
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
-from sandfleet._wire.convert import queues
+from sandfleet._wire.convert import queues as queue_messages
 from sandfleet._wire.convert import suspension as suspensions
 from sandfleet._wire.link import Link
 from sandfleet._wire.status import to_fleet_error
@@ -66,6 +68,7 @@ class AsyncFleet:
         max_sandboxes: int | None = None,
         isolation: Isolation | Literal["none", "namespace", "gvisor"] | None = None,
         preload: Sequence[str] | None = None,
+        queues: str | PathLike[str] | None = None,
         ca_file: str | None = None,
         token_file: str | None = None,
     ) -> Opening[Self]:
@@ -81,6 +84,7 @@ class AsyncFleet:
         isolation            its isolation; None means SANDFLEET_ISOLATION.
         preload              modules that are in the memory of each of its contexts from their start, as "pandas"; None
                              means SANDFLEET_PRELOAD. On a cluster the template names them.
+        queues               a YAML file with its SandboxQueues, as kubectl applies them; None means SANDFLEET_QUEUES.
 
         A process's own fleet ("embedded") is started at its first use, once a process, and ends with it. Raises
         UnavailableError when the fleet cannot be found or started, InvalidArgument when it runs with other options.
@@ -89,7 +93,13 @@ class AsyncFleet:
         if ca_file or token_file:
             return Opening(cls._of_named(found or "", ca_file or "", token_file or "", namespace))
         modules = None if preload is None else tuple(preload)
-        asked = embedded.Options(pool_size, max_sandboxes, Isolation(isolation) if isolation else None, modules)
+        asked = embedded.Options(
+            pool_size,
+            max_sandboxes,
+            Isolation(isolation) if isolation else None,
+            modules,
+            Path(queues).absolute() if queues else None,
+        )
         return Opening(cls._of_address(found, namespace, asked))
 
     @classmethod
@@ -166,7 +176,7 @@ class AsyncFleet:
         """List the queues of a namespace, by name: None means the fleet's, "" all of them."""
         request = api.fleet.ListQueuesRequest(namespace=self._in(namespace))
         answer = await self._call("ListQueues", request, _RPC_TIMEOUT)
-        return tuple(map(queues.queue, answer.queues))
+        return tuple(map(queue_messages.queue, answer.queues))
 
     @checked
     async def explain(
@@ -193,7 +203,7 @@ class AsyncFleet:
             request = api.fleet.ExplainRequest(request_id=request_id, namespace=where)
         else:
             request = api.fleet.ExplainRequest(claim=claim.imagined(options, where))
-        return queues.explanation(await self._call("Explain", request, _RPC_TIMEOUT))
+        return queue_messages.explanation(await self._call("Explain", request, _RPC_TIMEOUT))
 
     @checked
     async def watch(self, label_selector: str = "", *, namespace: str | None = None) -> AsyncIterator[SandboxChange]:

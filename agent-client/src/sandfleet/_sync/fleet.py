@@ -8,6 +8,7 @@ from sandfleet._sync.portal import iterate, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from os import PathLike
     from types import TracebackType
     from typing import Literal, Self, Unpack
 
@@ -34,6 +35,7 @@ class Fleet:
         max_sandboxes: int | None = None,
         isolation: Isolation | Literal["none", "namespace", "gvisor"] | None = None,
         preload: Sequence[str] | None = None,
+        queues: str | PathLike[str] | None = None,
         ca_file: str | None = None,
         token_file: str | None = None,
     ) -> Self:
@@ -49,6 +51,7 @@ class Fleet:
         isolation            its isolation; None means SANDFLEET_ISOLATION.
         preload              modules that are in the memory of each of its contexts from their start, as "pandas"; None
                              means SANDFLEET_PRELOAD. On a cluster the template names them.
+        queues               a YAML file with its SandboxQueues, as kubectl applies them; None means SANDFLEET_QUEUES.
 
         A process's own fleet ("embedded") is started at its first use, once a process, and ends with it. Raises
         UnavailableError when the fleet cannot be found or started, InvalidArgument when it runs with other options.
@@ -64,6 +67,7 @@ class Fleet:
                     max_sandboxes=max_sandboxes,
                     isolation=isolation,
                     preload=preload,
+                    queues=queues,
                     ca_file=ca_file,
                     token_file=token_file,
                 )

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _MESSAGE_LIMIT = 4096
 _DETAIL = "sandfleet-error-bin"
 _STANDARD_DETAIL = "grpc-status-details-bin"
-# Field numbers: `details` of google.rpc.Status, `retry_delay` of google.rpc.RetryInfo.
-_DETAILS, _RETRY_DELAY = 3, 1
 # No server is believed to need longer, in seconds.
 _LONGEST_PAUSE = 86_400.0
 
@@ -83,23 +81,11 @@ def told_pause(error: api.aio.AioRpcError) -> float | None:
 
 
 def _retry_delay(status: bytes) -> float | None:
-    """Read `retry_delay` of the RetryInfo in a google.rpc.Status.
-
-    The package of these messages is not needed for anything else, so their fields are read by number.
-    """
-    for packed in _parts(status, _DETAILS):
-        detail = api.any.Any.FromString(packed)
-        if detail.type_url.endswith("/google.rpc.RetryInfo"):
-            for delay in _parts(detail.value, _RETRY_DELAY):
-                return _seconds(api.duration.Duration.FromString(delay))
+    """Read `retry_delay` of the RetryInfo in a google.rpc.Status."""
+    for one in api.common.RpcStatus.FromString(status).details:
+        if one.type_url.endswith("/google.rpc.RetryInfo"):
+            return _seconds(api.common.RetryInfo.FromString(one.value).retry_delay)
     return None
-
-
-def _parts(message: bytes, number: int) -> list[bytes]:
-    """Return the values of one field of a message whose type is not known here."""
-    fields = api.unknown_fields.UnknownFieldSet(api.empty.Empty.FromString(message))
-    found = (fields[place] for place in range(len(fields)))
-    return [one.data for one in found if one.field_number == number and isinstance(one.data, bytes)]
 
 
 def _seconds(value: api.duration.Duration) -> float:

@@ -33,6 +33,8 @@ _COMMANDS = {
     "shell": ("sandfleet.cli.shell", "open a terminal in a sandbox, or in a fresh one that ends with it"),
     "forward": ("sandfleet.cli.forward", "forward ports of this machine to a sandbox, until Ctrl-C"),
     "pool": ("sandfleet.cli.fleets.pool", "list the pools of warm sandboxes of a cluster"),
+    "queue": ("sandfleet.cli.fleets.queue", "list queues, show how full they are, and explain claims in them"),
+    "explain": ("sandfleet.cli.fleets.explain", "explain why a claim waits, and what would let it in"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
     "dev": ("sandfleet.cli.fleets.dev", "serve a fleet on this machine until Ctrl-C"),
@@ -154,7 +156,8 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
 def report(error: SandfleetError, *, as_json: bool) -> None:
     """Report a failure of the platform: to people on standard error, to programs as a JSON object."""
     if as_json:
-        _print_error(type(error).__name__, error.reason, error.message, retryable=error.retryable)
+        told = {} if error.retry_after is None else {"retry_after": error.retry_after}
+        _print_error(type(error).__name__, error.reason, error.message, retryable=error.retryable, **told)
     else:
         print(f"sandfleet: {error}", file=sys.stderr)
 
@@ -174,5 +177,5 @@ def what(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
-def _print_error(kind: str, reason: str, message: str, *, retryable: bool) -> None:
-    print(json.dumps({"error": {"type": kind, "reason": reason, "message": message, "retryable": retryable}}))
+def _print_error(kind: str, reason: str, message: str, *, retryable: bool, **told: float) -> None:
+    print(json.dumps({"error": {"type": kind, "reason": reason, "message": message, "retryable": retryable, **told}}))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import Queued
 
 DEFAULT_KEEP = 3600.0
+NO_QUEUE = "cannot wait in a queue for a sandbox that exists: give --queue and --priority where it is created"
 # How often the process in the background looks whether its sandbox is still there, in seconds.
 _LOOK = 1.0
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
@@ -57,6 +58,7 @@ def add_claim_arguments(parser: argparse.ArgumentParser, where: argparse._Action
     parser.add_argument(
         "--template", default="", metavar="NAME", help="template of the sandbox (default: the pool's, else python)"
     )
+    add_queue_arguments(parser)
     parser.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandbox, on a cluster")
     parser.add_argument(
         "--max-wait", type=float, default=60.0, metavar="SECONDS", help="how long to wait for a sandbox (default: 60)"
@@ -77,6 +79,16 @@ def add_claim_arguments(parser: argparse.ArgumentParser, where: argparse._Action
         default=[],
         metavar="PATH[=FOLDER]",
         help="find a folder of /workspace at this path as well, like /app or /app=src; may be repeated",
+    )
+
+
+def add_queue_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare in which queue a claim waits."""
+    parser.add_argument(
+        "--queue", default="", metavar="QUEUE", help="wait in this queue, and use its quota (default: default, if any)"
+    )
+    parser.add_argument(
+        "--priority", default="", metavar="CLASS", help="priority class of the queue (default: its last)"
     )
 
 
@@ -139,6 +151,8 @@ def _wish(options: argparse.Namespace) -> dict[str, Any]:
         "isolation": options.isolation,
         "max_wait": options.max_wait,
         "mounts": dict(options.mount),
+        "queue": options.queue,
+        "priority": options.priority,
     }
 
 
@@ -187,8 +201,12 @@ def show_queued(news: Queued) -> None:
     if not sys.stderr.isatty():
         return
     place = f"position {news.position}" if news.position else "not in the line"
-    eta = "" if news.eta is None else f", about {news.eta:.0f} s"
-    print(f"sandfleet: waiting for a sandbox: {place}{eta} ({news.reason or 'no reason given'})", file=sys.stderr)
+    if news.message:
+        why = f": {news.message}"
+    else:
+        eta = "" if news.eta is None else f", about {news.eta:.0f} s"
+        why = f"{eta} ({news.reason or 'no reason given'})"
+    print(f"sandfleet: waiting for a sandbox: {place}{why}", file=sys.stderr)
 
 
 def hold() -> None:

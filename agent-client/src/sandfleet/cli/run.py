@@ -59,6 +59,9 @@ def run(options: argparse.Namespace) -> int:
     if options.sandbox and options.mount:
         refuse("cannot mount folders in a sandbox that exists: give --mount where it is created", as_json=options.json)
         return USAGE
+    if options.sandbox and (options.queue or options.priority):
+        refuse(create.NO_QUEUE, as_json=options.json)
+        return USAGE
     if options.upload and not options.upload.is_dir():
         refuse(f"cannot upload {options.upload}: it is not a directory", as_json=options.json)
         return USAGE

@@ -15,7 +15,7 @@ import tty
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 
-from sandfleet.cli import FAILED, OK, report, sandboxes
+from sandfleet.cli import FAILED, OK, USAGE, create, refuse, report, sandboxes
 from sandfleet.cli.escapes import Leaving, Plain
 from sandfleet.errors import SandfleetError
 from sandfleet.resources.pty import AsyncPtyHandle
@@ -31,6 +31,7 @@ _HANG_UP = 2.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.add_argument("-n", "--namespace", metavar="NS", help="namespace of the sandbox, on a cluster")
+    create.add_queue_arguments(parser)
     parser.add_argument("--cwd", default="", metavar="DIR", help="working directory, relative to /workspace")
     parser.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="deadline (default: the longest that the sandbox allows)"
@@ -42,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Connect the terminals; return the exit code, 128+n if signal n ended this command, 255 if the platform failed."""
+    if options.sandbox and (options.queue or options.priority):
+        refuse(create.NO_QUEUE, as_json=options.json)
+        return USAGE
     try:
         return asyncio.run(_run(options))
     except SandfleetError as error:
@@ -53,7 +57,12 @@ async def _run(options: argparse.Namespace) -> int:
     if options.sandbox:
         opening = AsyncSandbox.connect(sandboxes.full_id(options.sandbox, options))
     else:
-        opening = AsyncSandbox.create(namespace=options.namespace)
+        opening = AsyncSandbox.create(
+            namespace=options.namespace,
+            queue=options.queue,
+            priority=options.priority,
+            on_queued=create.show_queued,
+        )
     async with opening as sandbox:
         limits = (await sandbox.get_info()).limits
         rows, cols = _size()

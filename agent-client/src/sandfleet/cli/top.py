@@ -69,22 +69,35 @@ class Lines:
 
 
 class Screen:
-    """A screen that is redrawn, for terminals."""
+    """The usage on a canvas, for terminals."""
 
     def __init__(self, out: TextIO, name: str) -> None:
-        """Write to `out` what `name` uses."""
-        self._out = out
+        """Draw on `out` what `name` uses."""
+        self._canvas = Canvas(out)
         self._name = name
-        self._drawn = 0
 
     def show(self, usage: SandboxUsage) -> None:
         """Draw a usage over the one before."""
-        columns, lines = shutil.get_terminal_size((100, 24))
-        shown = [clip(line, columns) for line in screen(usage, self._name)][: max(1, lines - 1)]
+        lines = screen(usage, self._name)
+        self._canvas.draw(lines, shares(usage, len(lines)))
+
+
+class Canvas:
+    """Lines of a terminal that are drawn again and again."""
+
+    def __init__(self, out: TextIO) -> None:
+        """Draw on `out`."""
+        self._out = out
+        self._drawn = 0
+
+    def draw(self, lines: list[str], shares: list[float | None]) -> None:
+        """Draw lines over those before, each coloured by its share of a limit: see `paint`."""
+        columns, height = shutil.get_terminal_size((100, 24))
+        shown = [clip(line, columns) for line in lines][: max(1, height - 1)]
         if table.is_plain(self._out):
             painted = shown
         else:
-            painted = [paint(line, share) for line, share in zip(shown, shares(usage, len(shown)), strict=True)]
+            painted = [paint(line, share) for line, share in zip(shown, shares, strict=False)]
         back = f"\033[{self._drawn}F" if self._drawn else ""
         self._out.write(back + "".join(f"\033[2K{line}\n" for line in painted) + "\033[J")
         self._out.flush()

@@ -356,8 +356,26 @@ class AdmissionReason(CallReason):
     QUOTA_TOO_SMALL = (
         "QuotaTooSmall",
         Code.FAILED_PRECONDITION,
-        "The claim requests more than its queue may use at all, also with all that its cohort lends.",
+        "One sandbox of the template requests more than the queue may use at all, also with all that its cohort lends.",
         "Claim from a smaller template, or raise the queue's quota or borrowing limit.",
+    )
+    INVALID_GANG = (
+        "InvalidGang",
+        Code.INVALID_ARGUMENT,
+        "The claim does not fit its gang: queue, priority, size or number of claims differ, or it names a workspace.",
+        "Make the claims of a gang alike, as many as its size, under an id that no other gang has.",
+    )
+    GANG_TOO_LARGE = (
+        "GangTooLarge",
+        Code.FAILED_PRECONDITION,
+        "The pool, the fleet or the queue can never have as many sandboxes as the gang has claims.",
+        "Claim fewer at once, or raise the pool's maxSize or the queue's quota.",
+    )
+    GANG_BROKEN = (
+        "GangBroken",
+        Code.DEADLINE_EXCEEDED,
+        "Another claim of the gang was left or failed, so that all of them are undone.",
+        "Claim the gang again.",
     )
     WAIT_TOO_LONG = (
         "WaitTooLong",
@@ -487,6 +505,11 @@ class QueueReason(Enum):
         "The stopPolicy of the claim's queue lets it admit nothing now.",
         "Wait until stopPolicy is None again.",
     )
+    GANG_INCOMPLETE = (
+        "GangIncomplete",
+        "Not all claims of the gang have come yet.",
+        "Send as many claims as the gang's size says.",
+    )
     TAKING_OVER = (
         "TakingOver",
         "A new leader of the fleet still learns which sandboxes exist.",
@@ -527,5 +550,6 @@ class EndReason(Enum):
     POOL_REMOVED = "PoolRemoved", "It was warm, and its pool was removed."
     NOT_MADE = "NotMade", "The API server did not create its pod or its volume."
     NOT_NEEDED = "NotNeeded", "It was warm, and its pool needs fewer warm sandboxes or newer ones."
+    GANG_INCOMPLETE = "GangIncomplete", "The other claims of its gang did not come back to the next leader."
     QUEUE_DRAINED = "QueueDrained", "The stopPolicy of its queue is HoldAndDrain."
     UNHEALTHY = "Unhealthy", "It was warm, and its pod was no longer ready."

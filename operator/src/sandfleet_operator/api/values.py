@@ -156,8 +156,10 @@ class Sandbox:
     claim: Claim | None = None
     # It was ready before the claim came.
     warm: bool = False
-    # The caller has it: from now on an end is the end of a session.
+    # Its executor is open for the claim: from now on an end is the end of a session.
     bound: bool = False
+    # False of a bound sandbox whose claim waits for the rest of its gang.
+    answered: bool = True
     lease_expires: float | None = None
     # Whether this leader has set the lease, or asked the executor for it; else an earlier leader may have renewed it.
     lease_known: bool = True

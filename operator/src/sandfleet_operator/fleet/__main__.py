@@ -26,6 +26,7 @@ def main() -> int:
             max_sandboxes=arguments.max_sandboxes,
             isolation=Isolation[arguments.isolation.upper()],
             preload=arguments.preload,
+            queues=arguments.queues,
         )
     )
 
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--preload", type=_modules, default=(), help="modules that each context has in memory, with commas between them"
     )
+    serve.add_argument("--queues", type=Path, metavar="FILE", help="SandboxQueues, as YAML")
     return parser
 
 

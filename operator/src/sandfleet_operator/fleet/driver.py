@@ -263,6 +263,8 @@ class FleetDriver:
         match action:
             case Answer(key, result):
                 self._watches.settle(key, result)
+                if isinstance(result, Sandbox) and result.claim is not None and result.claim.gang is not None:
+                    self._spawn(self._incarnations.answered(result))
             case AskLease(sandbox):
                 self._spawn(self._ask_lease(sandbox.sandbox_id))
             case Admit(key):

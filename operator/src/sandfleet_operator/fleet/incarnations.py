@@ -103,10 +103,15 @@ class Incarnations:
             async with self._gate.background():
                 await self._record(sandbox.sandbox_uid)
 
+    async def answered(self, sandbox: Sandbox) -> None:
+        """All of its gang was bound and answered: now it is written down."""
+        async with self._gate.background():
+            await self._record(sandbox.sandbox_uid)
+
     async def _record(self, sandbox_uid: str) -> None:
         """Behind the answer; what was undone meanwhile has nothing to be remembered by."""
         sandbox = self._scheduler.inventory.of_incarnation(sandbox_uid)
-        if sandbox is not None and sandbox.bound and sandbox.state is not State.ENDED:
+        if sandbox is not None and sandbox.bound and sandbox.answered and sandbox.state is not State.ENDED:
             await self._backend.record(sandbox)
 
     async def _stop(self, sandbox: Sandbox) -> None:

@@ -6,7 +6,7 @@ from sandfleet_operator.api.kinds.queue import Quota
 from sandfleet_operator.api.values import Amount
 from sandfleet_operator.executors.client import duration
 from sandfleet_operator.fleet.queue_views import QueueView
-from sandfleet_operator.plan.scheduler.queues.standings import Explanation
+from sandfleet_operator.plan.scheduler.queues.standing.standings import Explanation
 
 
 def queue_message(view: QueueView) -> fleet_pb2.Queue:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sandfleet_operator.api.kinds.queue import QueueSpec
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Claim, RequestKey
-from sandfleet_operator.plan.scheduler.queues.standings import Explanation
+from sandfleet_operator.plan.scheduler.queues.standing.standings import Explanation
 from sandfleet_operator.plan.scheduler.queues.summary import QueueSummary
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 

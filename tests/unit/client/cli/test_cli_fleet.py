@@ -203,7 +203,7 @@ def test_exec_as_json_is_one_object(fake: FakeFleet, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("words", ["pool", "pool get", "sandboxes", "sandboxes kill", "sandboxes exec",
-                                   "pool ls -n a -A", "run --pool a --sandbox b x"])  # fmt: skip
+                                   "pool ls -n a -A", "run --pool a --sandbox b x", "queue", "queue explain"])  # fmt: skip
 def test_wrong_usage_is_exit_code_2(words: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words.split())
@@ -216,18 +216,52 @@ def test_run_claims_from_a_pool_and_says_how_it_waits(
     (tmp_path / "code.py").write_text("code")
     words = ["run", "--pool", "fast", "-n", "team", "--template", "web", "--max-wait", "5", str(tmp_path / "code.py")]
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    fake.answer_call("Claim", queued(3, "PoolEmpty", 12), queued(1), fake.bound())
+    why = "queue search uses 3 of 3 sandboxes of its quota; it takes 1 sandbox more in queue search, or about 40 s"
+    fake.answer_call("Claim", queued(4, message=why), queued(3, "PoolEmpty", 12), queued(1), fake.bound())
     assert main(words) == 0
     request = fake.called("Claim")[0].request
     assert (request.pool, request.namespace, request.template) == ("fast", "team", "web")
     assert request.max_wait.ToTimedelta().total_seconds() <= 5
     assert capsys.readouterr().err == (
+        f"sandfleet: waiting for a sandbox: position 4: {why}\n"
         "sandfleet: waiting for a sandbox: position 3, about 12 s (PoolEmpty)\n"
         "sandfleet: waiting for a sandbox: position 1 (no reason given)\n"
     )
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
     assert main(words) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_queues_are_drawn_on_a_terminal_and_written_as_lines_elsewhere(
+    fake: FakeFleet, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    full = fleet_pb2.Queue(queue_id="team/search", pending=4, admitted=3, reason="QuotaReached", message="uses all")
+    full.nominal.sandboxes = full.usage.sandboxes = 3
+    full.oldest_wait.FromSeconds(100)
+    free = fleet_pb2.Queue(queue_id="team/free", stop_policy="None")
+    for _ in range(3):
+        fake.answer_call("ListQueues", fleet_pb2.ListQueuesResponse(queues=[free, full]))
+    fake.answer_call("ListQueues", fleet_pb2.ListQueuesResponse())
+    words = ["queue", "top", "--count", "1", "-A"]
+    assert main(words) == 0
+    assert capsys.readouterr().out == (
+        "team/free  admitted 0  pending 0\nteam/search  admitted 3  pending 4  used 100%  oldest 2 min  uses all\n"
+    )
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(words) == 0
+    plain = capsys.readouterr().out
+    assert plain.splitlines()[2].split() == [
+        "\x1b[2Kteam/search", "████████████████████", "100%", "3", "4", "2", "min", "uses", "all"
+    ]  # fmt: skip
+    monkeypatch.delenv("NO_COLOR")
+    assert main(words) == 0
+    assert "\x1b[31m" not in plain
+    assert "\x1b[31m████" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "there are no queues" in capsys.readouterr().out
+    assert [call.request.namespace for call in fake.called("ListQueues")] == [""] * 4
 
 
 def test_a_bare_name_is_in_the_namespace_on_a_cluster(

@@ -7,7 +7,6 @@ import re
 
 import grpc
 import pytest
-from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
 from grpc.aio import AioRpcError, Metadata
 from sandfleet import errors
@@ -130,15 +129,12 @@ def test_a_claim_fails_as_a_claim_and_an_unknown_sandbox_has_ended() -> None:
     assert type(to_fleet_error(rpc_error("NOT_FOUND", reason="SandboxNotFound"))) is errors.SandboxEnded
 
 
-def packed(number: int, value: bytes) -> bytes:
-    """A field of a message, for messages whose package is not installed."""
-    return bytes([number << 3 | 2, len(value)]) + value
-
-
 def retry_info(seconds: int, name: str = "google.rpc.RetryInfo") -> bytes:
-    """A google.rpc.Status (code 8 and a message) with one detail."""
-    info = Any(type_url=f"type.googleapis.com/{name}", value=packed(1, Duration(seconds=seconds).SerializeToString()))
-    return b"\x08\x08" + packed(2, b"full") + packed(3, info.SerializeToString())
+    """A google.rpc.Status with one detail."""
+    status = common_pb2.RpcStatus(code=8, message="full")
+    info = common_pb2.RetryInfo(retry_delay=Duration(seconds=seconds))
+    status.details.add(type_url=f"type.googleapis.com/{name}", value=info.SerializeToString())
+    return status.SerializeToString()
 
 
 OURS = common_pb2.ErrorDetail(reason="QueueFull", retry_after=Duration(seconds=7)).SerializeToString()
@@ -156,7 +152,7 @@ OURS = common_pb2.ErrorDetail(reason="QueueFull", retry_after=Duration(seconds=7
         ({"grpc-status-details-bin": retry_info(-3)}, 0.0),
         ({"grpc-status-details-bin": retry_info(10**9)}, 86_400.0),
         ({"grpc-status-details-bin": b"\xff\xff"}, None),
-        ({"grpc-status-details-bin": packed(3, b"\xff")}, None),
+        ({"grpc-status-details-bin": b"\x1a\x01\xff"}, None),
         ({"grpc-status-details-bin": "text"}, None),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet.cli import OK, PLATFORM, end_at_sigterm
@@ -19,13 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="namespace (default), or none: user code runs as a plain process here")  # fmt: skip
     parser.add_argument("--preload", metavar="MODULE,…", type=lambda text: tuple(text.split(",")),
                         help="modules that each sandbox has in memory from its start, as pandas")  # fmt: skip
+    parser.add_argument("--queues", type=Path, metavar="FILE", help="SandboxQueues of the fleet, as YAML")
     parser.add_argument("--json", action="store_true", help="print the address as a JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM; return 3 when the fleet ends by itself."""
     end_at_sigterm()
-    asked = Options(options.pool_size, options.max_sandboxes, options.isolation, options.preload)
+    asked = Options(options.pool_size, options.max_sandboxes, options.isolation, options.preload, options.queues)
     fleet = Process(asked.filled())
     try:
         print(json.dumps({"address": fleet.address}) if options.json else _welcome(fleet.address), flush=True)

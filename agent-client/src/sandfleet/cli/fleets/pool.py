@@ -19,24 +19,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("ls", help="list pools", description="List pools, by name.")
-    where = listing.add_mutually_exclusive_group()
-    where.add_argument("-n", "--namespace", metavar="NS", help="namespace of the pools")
+    add_namespaces(listing, "pools")
+    listing.add_argument("--json", action="store_true", help="print a JSON array")
+
+
+def add_namespaces(parser: argparse.ArgumentParser, what: str) -> None:
+    """Declare of which namespaces `what` is listed."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("-n", "--namespace", metavar="NS", help=f"namespace of the {what}")
     where.add_argument(
         "-A",
         "--all-namespaces",
         action="store_const",
         const="",
         dest="namespace",
-        help="list the pools of all namespaces",
+        help=f"list the {what} of all namespaces",
     )
-    listing.add_argument("--json", action="store_true", help="print a JSON array")
+
+
+def connect(namespace: str | None) -> Fleet:
+    """Connect to the fleet that the environment names, else the cluster's: an embedded one would tell nothing."""
+    return Fleet.connect(os.environ.get("SANDFLEET_ADDRESS") or cluster.KUBERNETES, namespace=namespace)
 
 
 def run(options: argparse.Namespace) -> int:
     """List the pools."""
-    # Only a cluster has declared pools, so no embedded fleet is started for this.
-    named = os.environ.get("SANDFLEET_ADDRESS") or cluster.KUBERNETES
-    with Fleet.connect(named, namespace=options.namespace) as fleet:
+    with connect(options.namespace) as fleet:
         found = fleet.pools(namespace=options.namespace)
     if options.json:
         print(json.dumps(_show.to_json(found)))

@@ -121,10 +121,11 @@ def session(
     now: float,
     running: bool,
     lease_end: float | None,
+    answered: bool = True,
 ) -> Sandbox:
     """A claim goes on, with the end of its lease as last written down; where there is none, the lease begins anew.
 
-    Only the executor knows the last renewal. It is asked before the session ends.
+    Only the executor knows the last renewal. It is asked before the session ends. `answered`: its caller may have it.
     """
     claim = claim_of(record, pool)
     return Sandbox(
@@ -141,6 +142,7 @@ def session(
         claim=claim,
         warm=not claim.workspace_id,
         bound=True,
+        answered=answered,
         lease_expires=now + record.lease if lease_end is None or math.isinf(record.lease) else lease_end,
         lease_known=math.isinf(record.lease),
     )

@@ -227,6 +227,7 @@ class Observer:
         sandbox = self._scheduler.inventory.get(key)
         if sandbox is not None:
             self._background.begin(self._reopened(key, ask=True), f"open {key}")
+        if sandbox is not None and sandbox.answered:
             self._background.begin(self._backend.record(sandbox), f"write down {key}")
 
     def _adopt_session(
@@ -251,6 +252,7 @@ class Observer:
             now=self._clock(),
             running=bool(pod_uid),
             lease_end=lease_end(owner.annotations, self._clock()) if owner else None,
+            answered=record.gang is None or owner is not None,
         )
         self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
 

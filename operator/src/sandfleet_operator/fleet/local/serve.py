@@ -5,7 +5,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ from typing import Final
 import grpc
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_server
 
+from sandfleet_operator.api.kinds.queue import QueueSpec
 from sandfleet_operator.api.limits import TEMPLATE_LIMITS
 from sandfleet_operator.api.values import Amount, Isolation, Template
 from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
@@ -22,6 +23,7 @@ from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.api import LocalFleetApi
 from sandfleet_operator.fleet.local.backend import LocalBackend
 from sandfleet_operator.fleet.local.host import HOST_COMMAND
+from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
 from sandfleet_operator.fleet.local.statedir import (
     MAX_SOCKET_PATH,
     OwnerDir,
@@ -64,19 +66,23 @@ class Options:
     isolation: Isolation = Isolation.NAMESPACE
     # Modules that are in the memory of each context from its start.
     preload: tuple[str, ...] = ()
+    # A file of SandboxQueues; None: no queues.
+    queues: Path | None = None
     host_command: Sequence[str] = HOST_COMMAND
 
 
 def serve_local(options: Options) -> int:
     """Serves until a signal or the end of the lifeline; returns an exit code. Reports to the ready fd."""
     try:
+        # First, so that a wrong file costs no start.
+        queues = read_queues(options.queues) if options.queues else {}
         path = options.state_dir or new_owner_dir(base_dir(os.environ, os.geteuid()))
         path = path.absolute()
         for swept in sweep(path.parent, now=wall_clock()):
             _LOG.info("removed %s, which a dead fleet left", swept)
         with OwnerDir(path) as directory:
-            asyncio.run(_serve(directory, options))
-    except (StateDirError, NoUserIdsError, ServeError) as error:
+            asyncio.run(_serve(directory, options, queues))
+    except (StateDirError, NoUserIdsError, QueueFileError, ServeError) as error:
         _LOG.error("%s", error)
         _report(options.ready_fd, f"failed: {error}\n")
         return 1
@@ -87,11 +93,11 @@ class ServeError(Exception):
     """Its message is "cannot X: why"."""
 
 
-async def _serve(directory: OwnerDir, options: Options) -> None:
+async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, QueueSpec]) -> None:
     ended = asyncio.Event()
     _watch_for_the_end(ended, options.lifeline_fd)
     with _user_ids(options.isolation) as user_ids:
-        fleet, suspender, signer, template = _assemble(directory, options, user_ids)
+        fleet, suspender, signer, template = _assemble(directory, options, user_ids, queues)
         api = LocalFleetApi(fleet, suspender, template, f"uid:{os.geteuid()}")
         server = await _listen(directory, FleetServicer(api))
         working = asyncio.create_task(fleet.run())
@@ -111,7 +117,7 @@ async def _serve(directory: OwnerDir, options: Options) -> None:
 
 
 def _assemble(
-    directory: OwnerDir, options: Options, user_ids: UserIds | None
+    directory: OwnerDir, options: Options, user_ids: UserIds | None, queues: Mapping[str, QueueSpec]
 ) -> tuple[FleetDriver, Suspender, FileSigner, Template]:
     template = Template(
         isolation=options.isolation,
@@ -130,6 +136,8 @@ def _assemble(
     scheduler = Scheduler([pool], policy, new_id=lambda _: new_id())
     executors, clock = Executors(signer), SteadyClock()
     fleet = FleetDriver(scheduler, backend, executors, clock)
+    for name, spec in queues.items():
+        fleet.do(scheduler.queues.put(name, spec, clock()))
     return fleet, Suspender(fleet, backend, executors), signer, template
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import AdmissionReason, CallReason, ClaimReason
 from sandfleet_operator.api.validate import check_claim, check_id
-from sandfleet_operator.api.values import Amount, Claim, State
+from sandfleet_operator.api.values import Amount, Claim, Gang, State
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
@@ -54,6 +54,8 @@ def admit(
     if claim.keep_workspace and len(inventory.kept_workspaces) >= limits.max_kept_workspaces:
         why = f"{limits.max_kept_workspaces} workspaces are being kept"
         raise _refusal(ClaimReason.TOO_MANY_WORKSPACES, why)
+    if claim.gang is not None:
+        _check_gang(claim, claim.gang, pool, ledger=inventory.ledger, limits=limits)
     if claim.queue:
         _check_queue(claim, inventory.ledger)
     most = limits.max_waiting_per_namespace
@@ -65,6 +67,21 @@ def admit(
         raise _refusal(ClaimReason.QUEUE_FULL, f"{limits.max_waiting} claims are waiting", "", come_back())
 
 
+def _check_gang(claim: Claim, gang: Gang, pool: Pool, *, ledger: Ledger, limits: FleetLimits) -> None:
+    check_id(gang.gang_id, "gang id", doing="claim")
+    if gang.size < 1 or claim.workspace_id:
+        why = "its claims take new workspaces" if claim.workspace_id else f"a gang of {gang.size} claims is none"
+        raise _refusal(AdmissionReason.INVALID_GANG, why, gang.gang_id)
+    most = limits.max_sandboxes if pool.most is None else min(pool.most, limits.max_sandboxes)
+    if gang.size > most:
+        why = f"a gang of {gang.size} is more than the {most} sandboxes that pool {claim.pool} may have"
+        raise _refusal(AdmissionReason.GANG_TOO_LARGE, why, gang.gang_id)
+    needed = times(vector(claim.amount or Amount(sandboxes=1)), gang.size)
+    if claim.queue and not is_within(needed, ledger.most_ever(claim.queue)):
+        why = f"a gang of {gang.size} is more than queue {claim.queue} may ever use"
+        raise _refusal(AdmissionReason.GANG_TOO_LARGE, why, gang.gang_id)
+
+
 def _check_queue(claim: Claim, ledger: Ledger) -> None:
     spec, name = ledger.spec(claim.queue), claim.queue[:MAX_NAME]
     if spec is None:
@@ -72,10 +89,9 @@ def _check_queue(claim: Claim, ledger: Ledger) -> None:
     if claim.priority and claim.priority not in {one.name for one in spec.priority_classes}:
         why = f"queue {name} has no priority class {claim.priority[:MAX_NAME]!r}"
         raise _refusal(AdmissionReason.PRIORITY_NOT_FOUND, why, claim.priority[:MAX_NAME])
-    many = claim.gang.size if claim.gang else 1
-    if not is_within(times(vector(claim.amount or Amount(sandboxes=1)), many), ledger.most_ever(claim.queue)):
-        what = f"one sandbox of pool {claim.pool} is" if many == 1 else f"{many} sandboxes of pool {claim.pool} are"
-        raise _refusal(AdmissionReason.QUOTA_TOO_SMALL, f"{what} more than queue {name} may ever use", name)
+    if not is_within(vector(claim.amount or Amount(sandboxes=1)), ledger.most_ever(claim.queue)):
+        why = f"one sandbox of pool {claim.pool} is more than queue {name} may ever use"
+        raise _refusal(AdmissionReason.QUOTA_TOO_SMALL, why, name)
 
 
 def _check_workspace(workspace_id: str, inventory: Inventory, limits: FleetLimits) -> None:

@@ -55,6 +55,11 @@ class Capacity:
             more = min(more, pool.max_starting - starting)
         self.shares.want(pool.name, starting + max(0, more))
 
+    def reach(self, pool: Pool) -> int:
+        """Sandboxes that a gang could have: those that are warm, that are being started for the pool, and the room."""
+        warm = self._inventory.count_of(pool.name, State.WARM)
+        return warm + self._inventory.shared_starts(pool.name) + max(0, self.room(pool))
+
     def most_starts(self, pool: Pool) -> int:
         """More starts of the pool than this cannot be in progress, for however many claims."""
         starting = self._inventory.count_of(pool.name, State.STARTING)

@@ -1,13 +1,10 @@
-"""Claims that wait: their order and position, why they wait, and when their turn may come."""
+"""A claim that waits, and what can be said of it: why it waits, and what becomes of it when its time is over."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from sandfleet_operator.api.errors import Code, Problem
 from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, QueueReason
 from sandfleet_operator.api.values import Claim
-from sandfleet_operator.plan.scheduler.queues.ledger import Demands
 from sandfleet_operator.plan.scheduler.starts.health import Trouble
 
 
@@ -48,6 +45,10 @@ class Waiting:
     start: StartTags | None = None
     # Of its place at an earlier leader; None: it is new.
     lead: StartTags | None = None
+    # The sandbox that was lost on its way to this claim of a gang, and still uses the quota that the claim is to have.
+    follows: str = ""
+    # Claims that it stands for: those of a gang are in their queue as one.
+    many: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,76 +76,6 @@ class Queued:
     reason: str
     message: str = field(default="", compare=False)
     queue: str = ""
-
-
-class ClaimQueue(Protocol):
-    """The claims of one pool that have no sandbox yet."""
-
-    def add(self, waiting: Waiting) -> None: ...
-    def discard(self, waiting: Waiting) -> bool:
-        """Removes the claim; whether it was there."""
-        ...
-
-    def turns(self, now: float) -> Iterator[Waiting]:
-        """The claims that a warm sandbox can serve and that their quotas permit, the next one first.
-
-        Each has to be admitted before the next one is taken.
-        """
-        ...
-
-    def stand_back(self) -> None:
-        """No sandbox is warm for its claims now."""
-        ...
-
-    def shared(self) -> Iterator[Waiting]:
-        """The claims that any sandbox of the pool can serve, in any order."""
-        ...
-
-    def shared_in_order(self) -> Iterator[Waiting]:
-        """Those of them that their quotas permit, in order of arrival."""
-        ...
-
-    def alone_in_order(self, demands: Demands) -> Iterator[Waiting]:
-        """The claims that need a start of their own and that these demands count, in order of arrival."""
-        ...
-
-    def demands(self, now: float, most: int) -> Demands:
-        """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
-        ...
-
-    def position(self, waiting: Waiting) -> int:
-        """Among the claims of its queue, from 1."""
-        ...
-
-    def lead(self, waiting: Waiting) -> StartTags:
-        """How far its queue and its holder are before virtual time."""
-        ...
-
-    def rivals(self, queue: str) -> float:
-        """How many claims of all queues have their turns while one of this queue has its."""
-        ...
-
-    def ahead(self, queue: str, position: int) -> dict[str, int]:
-        """Queue → how many of its claims have their turns before the one at this position of `queue`, about."""
-        ...
-
-    def positions(self, now: float) -> dict[int, int]:
-        """Of all claims: the number of the claim → its position."""
-        ...
-
-    def oldest_in(self, queue: str) -> float | None:
-        """When the claim of the queue that waits longest has arrived; None where none waits."""
-        ...
-
-    def reform(self, queue: str) -> None:
-        """The queue's spec has changed."""
-        ...
-
-    def __iter__(self) -> Iterator[Waiting]:
-        """In any order."""
-        ...
-
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

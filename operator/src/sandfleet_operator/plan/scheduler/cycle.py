@@ -77,7 +77,7 @@ class SchedulingCycle:
             return self._replace_crashed(now)
         actions: list[Action] = []
         # 1. Heads: of each queue with claims at this pool, the claim whose turn it is within the queue.
-        heads = state.queue.turns(now)
+        heads = state.queue.turns(now, lambda: self._capacity.reach(state.pool))
         # 2. Snapshot: what the pool can hand out at this moment. What quotas leave is asked for each claim.
         snapshot = self._snapshot(state)
         # 3. Nominate: the warm sandboxes, those of the present revision first, for heads that their quotas permit.

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sandfleet_operator.api.reasons import ClaimReason, EndReason
+from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, EndReason
 from sandfleet_operator.api.values import ASLEEP, Sandbox
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, AskLease
@@ -10,7 +10,7 @@ from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.patience import Patience
-from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
+from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 
@@ -50,6 +50,22 @@ class Deadlines:
         for state in self._queues.all():
             if state.trouble is not None and state.trouble.is_stale(now):
                 state.trouble = None
+            actions += self._abandoned_gangs(state, now)
+        return actions
+
+    def _abandoned_gangs(self, state: PoolState, now: float) -> list[Action]:
+        """Ends what an earlier leader has bound of gangs whose claims did not all come back."""
+        actions: list[Action] = []
+        for sandbox_ids, keys in state.queue.gangs.abandoned(now):
+            why = AdmissionReason.GANG_BROKEN.problem("cannot claim: not all of the gang came back to the next leader")
+            waiting = self._inventory.waiting.get(keys[0]) if keys else None
+            if waiting is not None:
+                actions += self._transitions.refuse(waiting, why, now)
+            for name in sandbox_ids:
+                sandbox = self._inventory.get(name)
+                if sandbox is not None:
+                    step = lifecycle.ended(sandbox, EndReason.GANG_INCOMPLETE.value)
+                    actions += self._transitions.apply(sandbox, step, now)
         return actions
 
     def has_time(self, sandbox: Sandbox, now: float) -> bool:

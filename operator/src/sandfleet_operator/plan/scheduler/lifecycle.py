@@ -236,7 +236,9 @@ def ended(sandbox: Sandbox, reason: str) -> Step:
 
 def _claimed(sandbox: Sandbox, claim: Claim | None, now: float) -> Step:
     assert claim is not None
-    mine = replace(sandbox, state=State.CLAIMED, claim=claim, lease_expires=now + claim.lease)
+    # The caller of a gang is answered when all of it is bound.
+    answered = claim.gang is None
+    mine = replace(sandbox, state=State.CLAIMED, claim=claim, lease_expires=now + claim.lease, answered=answered)
     return Step(mine, (Bind(mine),))
 
 

@@ -10,8 +10,8 @@ from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting, overdue_problem
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
-from sandfleet_operator.plan.scheduler.queues.explain import seconds
-from sandfleet_operator.plan.scheduler.queues.standings import Standings
+from sandfleet_operator.plan.scheduler.queues.standing.explain import seconds
+from sandfleet_operator.plan.scheduler.queues.standing.standings import Standings
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
 # Seconds after which a refused caller may come back: where the estimates know nothing, and the bounds of what they say.
@@ -67,7 +67,9 @@ class Patience:
         ]
         actions: list[Action] = []
         for waiting in late:
-            actions += self._transitions.refuse(waiting, self._overdue(waiting, now), now)
+            # Those of a gang are refused together.
+            if waiting.claim.key in self._inventory.waiting:
+                actions += self._transitions.refuse(waiting, self._overdue(waiting, now), now)
         return actions
 
     def _longest(self, claim: Claim) -> float:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from sandfleet_operator.api.conditions import PoolReason
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import ClaimQueue, Place, Snapshot, Waiting
+from sandfleet_operator.plan.scheduler.claim_queue import Place, Snapshot, Waiting
 from sandfleet_operator.plan.scheduler.inventory import Inventory
-from sandfleet_operator.plan.scheduler.queues.estimates import Estimates, Rate, Traffic
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED, Places
+from sandfleet_operator.plan.scheduler.queues.standing.estimates import Estimates, Rate, Traffic
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart, StartHealth, Trouble
 from sandfleet_operator.plan.scheduler.starts.shares import namespace_of
@@ -23,7 +23,7 @@ HITS = 100
 class PoolState:
     pool: Pool
     # The claims that have no sandbox yet.
-    queue: ClaimQueue
+    queue: FairQueue
     health: StartHealth = field(default_factory=StartHealth)
     # What the API server has against the pool's starts; None after one that was made.
     trouble: Trouble | None = None
@@ -126,12 +126,21 @@ class PoolQueues:
         if sandbox.claim is not None:
             self.traffic.released(sandbox.claim.queue, now)
 
+    def gone(self, sandbox: Sandbox) -> None:
+        """Its process is gone, and its quota is free."""
+        state = self._states.get(sandbox.pool)
+        if state is not None:
+            state.queue.gangs.gone(sandbox.sandbox_id)
+
     def requeue(self, key: RequestKey, *, failures: int) -> Waiting | None:
         """The claim's sandbox was lost: it waits again, with `failures` more. None if it does not wait."""
         waiting = self._inventory.waiting.get(key)
         if waiting is None:
             return None
-        waiting = replace(waiting, sandbox_id="", failures=waiting.failures + failures)
+        lost = self._inventory.get(waiting.sandbox_id)
+        # Of a gang none goes on above the quota that the gang has.
+        follows = waiting.sandbox_id if waiting.claim.gang and lost is not None and lost.state is State.ENDED else ""
+        waiting = replace(waiting, sandbox_id="", follows=follows, failures=waiting.failures + failures)
         self.put(waiting)
         return waiting
 
@@ -139,13 +148,41 @@ class PoolQueues:
         """Removes the claim, and returns it if it waited."""
         waiting = self._inventory.waiting.pop(key, None)
         if waiting is not None:
-            self._states[waiting.claim.pool].estimates.forget(waiting.number)
             self._discard(waiting)
+            state = self._states.get(waiting.claim.pool)
+            if state is not None:
+                state.estimates.forget(waiting.number)
+                state.queue.gangs.leave(waiting.claim)
             self._waiting[namespace_of(waiting.claim.pool)] -= 1
         return waiting
 
+    def rejoin(self, claim: Claim, sandbox_id: str, now: float) -> None:
+        """The caller of a gang's bound claim is back after a change of leader."""
+        self._arrivals += 1
+        self.put(
+            Waiting(
+                claim=claim,
+                number=self._arrivals,
+                asked=now,
+                deadline=now + claim.max_wait,
+                sandbox_id=sandbox_id,
+            )
+        )
+        self._states[claim.pool].queue.rejoin(claim)
+
+    def members(self, claim: Claim) -> list[RequestKey]:
+        """The claims of its gang; the claim alone where it has none."""
+        state = self._states.get(claim.pool)
+        return state.queue.gangs.members(claim) if state else [claim.key]
+
+    def bind(self, sandbox: Sandbox) -> list[str]:
+        """The sandbox is open for a claim of a gang. All sandboxes of the gang once they are."""
+        state = self._states.get(sandbox.pool)
+        return state.queue.gangs.bind(sandbox.claim, sandbox.sandbox_id) if state and sandbox.claim else []
+
     def _discard(self, waiting: Waiting) -> None:
-        if self._states[waiting.claim.pool].queue.discard(waiting):
+        state = self._states.get(waiting.claim.pool)
+        if state is not None and state.queue.discard(waiting):
             self.places.leave(waiting.claim.queue, waiting.claim.pool)
 
     def oldest_in(self, queue: str) -> float | None:

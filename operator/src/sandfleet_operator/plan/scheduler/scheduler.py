@@ -25,7 +25,7 @@ from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
 from sandfleet_operator.plan.scheduler.queues.events import QueueEvents
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
-from sandfleet_operator.plan.scheduler.queues.standings import Explanation, Fate, Standings, would_be_refused
+from sandfleet_operator.plan.scheduler.queues.standing.standings import Explanation, Fate, Standings, would_be_refused
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.sessions.suspension import Suspensions
 from sandfleet_operator.plan.scheduler.starts.health import StartHealth
@@ -134,6 +134,8 @@ class Scheduler:
         if claim.key in self.inventory.waiting:
             return []
         session = self.inventory.of_session(claim.key)
+        if session is not None and not session.answered:
+            return [*self._transitions.rejoin(session, now), *self._cycle.run(session.pool, now)]
         if session is not None:
             return [Answer(claim.key, self.session(session.sandbox_id, now))]
         if (problem := self._transitions.ended_claims.get(claim.key)) is not None:
@@ -149,6 +151,8 @@ class Scheduler:
         mine = weighed(claim, pool)
         come_back = partial(self._patience.come_back, mine, now)
         admit(mine, pool, self.inventory, self.limits, waiting_beside=beside, come_back=come_back)
+        if claim.gang is not None and (state := self._queues.get(claim.pool)) is not None:
+            state.queue.gangs.check(claim)
         return mine
 
     def leave(self, key: RequestKey, now: float) -> list[Action]:
@@ -260,6 +264,8 @@ class Scheduler:
             return []
         self.inventory.put(sandbox)
         self.inventory.kept_workspaces.discard(sandbox.workspace_id)
+        if not sandbox.answered:
+            return self._transitions.adopt_part(sandbox, now)
         waited = sandbox.claim is not None and self._queues.leave(sandbox.claim.key) is not None
         answer: list[Action] = [Answer(sandbox.claim.key, sandbox)] if waited and sandbox.claim else []
         return [*answer, *self._cycle.run(sandbox.pool, now)]

@@ -1,8 +1,10 @@
 """Puts the steps of sandboxes' lives on record, with what follows from them for claims and pools."""
 
+from dataclasses import replace
+
 from sandfleet_operator.api.errors import Code, Problem
 from sandfleet_operator.api.kube import Cause, NotCreated
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason
 from sandfleet_operator.api.values import RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer, Gone, Hindered, Lost, SessionResumed, Taken
@@ -35,17 +37,18 @@ class Transitions:
         after = step.sandbox
         if after is None:
             self._inventory.remove(sandbox.sandbox_id)
+            self._queues.gone(sandbox)
         else:
             self._inventory.put(after)
         gone = next((one.sandbox for one in step.actions if isinstance(one, Gone)), None)
         if gone is not None and gone.keeps_workspace and self._limits.keeps_workspaces:
             self._inventory.kept_workspaces.add(gone.workspace_id)
         last = gone or after
+        actions = list(step.actions)
         if sandbox.bound and last is not None and last.state is State.ENDED and sandbox.state is not State.ENDED:
-            self._remember_end(last)
+            actions += self._session_ended(last, now)
         if sandbox.bound and last is not None and last.state in FREE and sandbox.state not in FREE:
             self._queues.released(last, now)
-        actions = list(step.actions)
         if last is not None and last.state is State.ENDED:
             actions += self._refuse_resume(sandbox, last.ended_reason)
         if isinstance(step.outcome, Lost):
@@ -63,6 +66,44 @@ class Transitions:
         sandbox = self._inventory.get(sandbox_id)
         if sandbox is None or not sandbox.bound:
             return []
+        if not sandbox.answered:
+            return self.answer_gang(self._queues.bind(sandbox), now)
+        return self._answer_first(sandbox, now)
+
+    def answer_gang(self, sandbox_ids: list[str], now: float) -> list[Action]:
+        """All sandboxes of a gang are bound."""
+        actions: list[Action] = []
+        for sandbox_id in sandbox_ids:
+            sandbox = self._inventory.get(sandbox_id)
+            assert sandbox is not None, "a gang whose sandbox ends is broken"
+            self._inventory.put(answered := replace(sandbox, answered=True))
+            actions += self._answer_first(answered, now)
+        return actions
+
+    def adopt_part(self, sandbox: Sandbox, now: float) -> list[Action]:
+        """An earlier leader has bound this part of a gang, and had not answered."""
+        state = self._queues.get(sandbox.pool)
+        if state is None or sandbox.claim is None:
+            return []
+        gangs = state.queue.gangs
+        complete = gangs.adopt(sandbox.claim, sandbox.sandbox_id, now)
+        actions = self.answer_gang(complete, now)
+        for name in complete:
+            found = self._inventory.get(name)
+            if found is not None and found.claim is not None:
+                gangs.leave(found.claim)
+        return actions
+
+    def rejoin(self, sandbox: Sandbox, now: float) -> list[Action]:
+        """The caller of such a part asks again."""
+        assert sandbox.claim is not None
+        if self._queues.get(sandbox.pool) is None:
+            return self.answer_gang([sandbox.sandbox_id], now)
+        self._queues.rejoin(sandbox.claim, sandbox.sandbox_id, now)
+        return []
+
+    def _answer_first(self, sandbox: Sandbox, now: float) -> list[Action]:
+        """Answers the claim for the first time."""
         if sandbox.claim is not None:
             self._queues.served(sandbox.claim.key, sandbox.pool, now, warm=sandbox.warm)
         return self.answer(sandbox)
@@ -84,13 +125,39 @@ class Transitions:
         return [Answer(waiting.claim.key, ClaimReason.SANDBOX_NOT_FOUND.problem(why, sandbox.sandbox_id))]
 
     def refuse(self, waiting: Waiting, problem: Problem, now: float) -> list[Action]:
-        return [*self.withdraw(waiting.claim.key, now), Answer(waiting.claim.key, problem)]
+        """Refuses the claim, and those of its gang with it."""
+        actions: list[Action] = []
+        for key in self._queues.members(waiting.claim):
+            actions += [*self._withdraw(key, now), Answer(key, problem)]
+        return actions
 
     def withdraw(self, key: RequestKey, now: float) -> list[Action]:
-        """Takes the claim out of the queue, and undoes what was on its way to it."""
+        """The claim's callers have left: takes it out of the queue, and undoes what was on its way to it."""
+        waiting = self._inventory.waiting.get(key)
+        if waiting is None:
+            return []
+        others = [one for one in self._queues.members(waiting.claim) if one != key]
+        actions = self._withdraw(key, now)
+        why = AdmissionReason.GANG_BROKEN.problem("cannot claim: another claim of the gang was left")
+        for one in others:
+            actions += [*self._withdraw(one, now), Answer(one, why)]
+        return actions
+
+    def _withdraw(self, key: RequestKey, now: float) -> list[Action]:
         waiting = self._queues.leave(key)
         sandbox = self._inventory.get(waiting.sandbox_id) if waiting else None
         return self.apply(sandbox, lifecycle.undone(sandbox), now) if sandbox else []
+
+    def _session_ended(self, sandbox: Sandbox, now: float) -> list[Action]:
+        if sandbox.answered:
+            self._remember_end(sandbox)
+            return []
+        assert sandbox.claim is not None
+        waiting = self._inventory.waiting.get(sandbox.claim.key)
+        if waiting is None:
+            return []
+        why = f"cannot claim: a sandbox of the gang ended: {sandbox.ended_reason}"
+        return self.refuse(waiting, AdmissionReason.GANG_BROKEN.problem(why), now)
 
     def _remember_end(self, sandbox: Sandbox) -> None:
         assert sandbox.claim is not None

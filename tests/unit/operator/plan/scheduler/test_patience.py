@@ -7,7 +7,7 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
 from sandfleet_operator.api.values import Exit, Gang, RequestKey, State
 from sandfleet_operator.plan.scheduler.actions import Bind
-from sandfleet_operator.plan.scheduler.queues.standings import Fate
+from sandfleet_operator.plan.scheduler.queues.standing.standings import Fate
 from support.fleet.builders import NOW, a_claim, a_scheduler, answers, of_kind
 
 CLOSED = Exit(code=0)
@@ -156,7 +156,7 @@ def test_what_a_queue_may_never_use_is_refused_for_good(spec, gang, refused):
     with pytest.raises(FleetError) as caught:
         team.scheduler.ask(claim, NOW)
     problem = caught.value.problem
-    assert (problem.reason, problem.retryable, problem.retry_after) == ("QuotaTooSmall", False, None)
+    assert (problem.reason, problem.retryable, problem.retry_after) == ("GangTooLarge", False, None)
 
 
 def test_what_would_become_of_a_claim_names_its_refusal():

@@ -10,9 +10,9 @@ from sandfleet_operator.plan.scheduler.cycle import SchedulingCycle
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
 from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
-from sandfleet_operator.plan.scheduler.queues.explain import why_quota
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
 from sandfleet_operator.plan.scheduler.queues.quota import vector
+from sandfleet_operator.plan.scheduler.queues.standing.explain import why_quota
 from sandfleet_operator.plan.scheduler.queues.summary import QueueSummary, summary
 from sandfleet_operator.plan.scheduler.queues.weights import ONE_SANDBOX, weight_of
 from sandfleet_operator.plan.scheduler.transitions import Transitions

@@ -4,19 +4,21 @@ import bisect
 import heapq
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 
+from sandfleet_operator.api.values import Claim
 from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
-from sandfleet_operator.plan.scheduler.queues.fairness import VirtualTime
+from sandfleet_operator.plan.scheduler.queues.gangs import PATIENCE, Gangs, expanded
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger
-from sandfleet_operator.plan.scheduler.queues.line import NO_QUEUE, Line, Refusal
 from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order
 from sandfleet_operator.plan.scheduler.queues.orders.fair import fair
 from sandfleet_operator.plan.scheduler.queues.orders.first_come import first_come
 from sandfleet_operator.plan.scheduler.queues.orders.priority import priority
 from sandfleet_operator.plan.scheduler.queues.quota import Verdict
+from sandfleet_operator.plan.scheduler.queues.turns.fairness import VirtualTime
+from sandfleet_operator.plan.scheduler.queues.turns.line import NO_QUEUE, Line, Refusal
 from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost, weight_of
 
 
@@ -47,6 +49,7 @@ class FairQueue:
         self._lines: dict[str, Line] = {}
         # Queue → its claims on earlier workspaces, in order of arrival.
         self._alone: dict[str, list[Waiting]] = {}
+        self.gangs = Gangs(ledger)
         self._time: VirtualTime[str] = VirtualTime()
         self._len = 0
 
@@ -56,9 +59,10 @@ class FairQueue:
     def __iter__(self) -> Iterator[Waiting]:
         """In any order."""
         for line in self._lines.values():
-            yield from line
+            yield from (one for one in line if one.claim.gang is None)
         for claims in self._alone.values():
             yield from claims
+        yield from self.gangs
 
     def add(self, waiting: Waiting) -> None:
         queue = waiting.claim.queue
@@ -66,6 +70,13 @@ class FairQueue:
         if waiting.claim.workspace_id:
             bisect.insort(self._alone.setdefault(queue, []), waiting, key=arrival)
             return
+        entry = self.gangs.add(waiting) if waiting.claim.gang else waiting
+        if entry is not None:
+            self._stand(entry)
+
+    def _stand(self, waiting: Waiting) -> None:
+        """The claim, or gang, stands in its queue's line."""
+        queue = waiting.claim.queue
         line = self._lines.get(queue) or self._open(queue)
         line.add(waiting)
         if waiting.lead is not None and not line.takes_part:
@@ -81,13 +92,26 @@ class FairQueue:
         queue = waiting.claim.queue
         if waiting.claim.workspace_id:
             return self._discard_alone(queue, waiting)
-        line = self._lines.get(queue)
+        found, entry = self.gangs.discard(waiting) if waiting.claim.gang else (False, waiting)
+        if entry is not None:
+            found = self._step_out(entry) or found
+        self._len -= found
+        return found
+
+    def _step_out(self, waiting: Waiting) -> bool:
+        """Whether it stood in its queue's line."""
+        line = self._lines.get(waiting.claim.queue)
         if line is None or not line.discard(waiting):
             return False
-        self._len -= 1
         if not line:
             self._close(line)
         return True
+
+    def rejoin(self, claim: Claim) -> None:
+        """The caller of a gang's bound claim is back after a change of leader."""
+        entry = self.gangs.rejoin(claim)
+        if entry is not None:
+            self._stand(entry)
 
     def reform(self, queue: str) -> None:
         """The queue's spec has changed, and with it the classes of its claims."""
@@ -100,8 +124,12 @@ class FairQueue:
 
     # Turns.
 
-    def turns(self, now: float) -> Iterator[Waiting]:
-        """The claims whose turn it is and whose quota permits it. Each has to be admitted before the next is taken."""
+    def turns(self, now: float, reach: Callable[[], int] = lambda: sys.maxsize) -> Iterator[Waiting]:
+        """The claims whose turn it is and whose quota permits it. Each has to be admitted before the next is taken.
+
+        `reach` says how many sandboxes a gang could have. A gang that lacks some lets other queues pass for a while.
+        """
+        yield from self._owed()
         heap = [entry for line in self._lines.values() if (entry := self._entry(line, now)) is not None]
         heapq.heapify(heap)
         while heap:
@@ -111,11 +139,29 @@ class FairQueue:
             entry = self._entry(line, now)
             if entry is not None and entry[0] > key and heap and entry[0] > heap[0][0]:
                 heapq.heappush(heap, entry)
-            elif entry is not None:
-                yield self._serve(line, entry[2])
-                following = self._entry(line, now) if queue in self._lines else None
-                if following is not None:
-                    heapq.heappush(heap, following)
+                continue
+            if entry is None:
+                continue
+            waiting = entry[2]
+            if waiting.many > reach():
+                if now - waiting.asked >= PATIENCE:
+                    return
+                continue
+            served = self._serve(line, waiting)
+            if waiting.claim.gang is None:
+                yield served
+            else:
+                self._step_out(waiting)
+                self.gangs.admit(waiting)
+                yield from self._owed()
+            following = self._entry(line, now) if queue in self._lines else None
+            if following is not None:
+                heapq.heappush(heap, following)
+
+    def _owed(self) -> Iterator[Waiting]:
+        """The claims of admitted gangs: their quota is theirs."""
+        while self.gangs.owed:
+            yield self.gangs.owed[0]
 
     def stand_back(self) -> None:
         """No sandbox is warm for its claims: none of their queues waits for lent quota to come back here."""
@@ -126,12 +172,12 @@ class FairQueue:
 
     def shared(self) -> Iterator[Waiting]:
         """Claims that any sandbox of the pool can serve, in any order."""
-        return chain.from_iterable(self._lines.values())
+        return chain(self.gangs.owed, expanded(chain.from_iterable(self._lines.values())))
 
     def shared_in_order(self) -> Iterator[Waiting]:
         """Those that their quotas permit, in order of arrival."""
         lines = (line for line in self._lines.values() if self.verdict(next(iter(line))).admits)
-        return heapq.merge(*(line.by_arrival() for line in lines), key=arrival)
+        return chain(self.gangs.owed, expanded(heapq.merge(*(line.by_arrival() for line in lines), key=arrival)))
 
     def alone_in_order(self, demands: Demands) -> Iterator[Waiting]:
         """The claims that need a start of their own and that these demands count, in order of arrival."""
@@ -141,14 +187,15 @@ class FairQueue:
     def demands(self, now: float, most: int = sys.maxsize) -> Demands:
         """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
         found = self._ledger.demands(most)
+        found.shared = len(self.gangs.owed)
         for queue, line in self._lines.items():
             refusal, first = self._refusal(line), None
             if refusal is None and (first := line.first(now)) is not None and not self._judge(line, first).admits:
                 refusal = line.refusal
             if refusal is not None and refusal.verdict is Verdict.LENT:
-                found.add_lent(queue, weight_of(refusal.waiting), len(line))
+                found.add_lent(queue, weight_of(refusal.waiting), line.claims)
             elif refusal is None and first is not None and not found.are_enough:
-                found.add(queue, weight_of(first), len(line))
+                found.add(queue, weight_of(replace(first, many=1)), line.claims)
         for queue, claims in self._alone.items():
             if not found.are_enough:
                 found.add(queue, weight_of(claims[0]), len(claims), alone=True)
@@ -162,7 +209,7 @@ class FairQueue:
 
     def alone(self) -> int:
         """Claims that need a start of their own."""
-        return self._len - sum(map(len, self._lines.values()))
+        return sum(map(len, self._alone.values()))
 
     def waiting_in(self, queue: str) -> int:
         line = self._lines.get(queue)
@@ -177,9 +224,15 @@ class FairQueue:
     def position(self, waiting: Waiting) -> int:
         """Among the claims of its queue here, from 1; an estimate that is never too small where many holders wait."""
         queue = waiting.claim.queue
+        if (owed := self.gangs.place_owed(waiting)) is not None:
+            return owed
         line = self._lines.get(queue)
-        beside = bisect.bisect_left(self._alone.get(queue, ()), arrival(waiting), key=arrival)
-        return beside + (line.place(waiting) if line else 1)
+        if line is None:
+            return 1 + bisect.bisect_left(self._alone.get(queue, ()), arrival(waiting), key=arrival)
+        standing = self.gangs.entry_of(waiting) if waiting.claim.gang else waiting
+        # A gang that is not complete comes after all that wait now.
+        place = line.place(standing) if standing is not None else line.claims + 1
+        return place + bisect.bisect_left(self._alone.get(queue, ()), arrival(waiting), key=arrival)
 
     def lead(self, waiting: Waiting) -> StartTags:
         """How far its queue and its holder are before virtual time."""
@@ -209,10 +262,11 @@ class FairQueue:
         found: dict[int, int] = {}
         for queue, line in self._lines.items():
             alone = self._alone.get(queue, ())
-            for place, one in enumerate(line.in_order(now), 1):
+            places = accumulate(map(cost, order := line.in_order(now)), initial=1)
+            for place, one in zip(places, order, strict=False):
                 found[one.number] = place + (bisect.bisect_left(alone, arrival(one), key=arrival) if alone else 0)
-        for claims in self._alone.values():
-            found.update({one.number: self.position(one) for one in claims})
+        for one in chain(chain.from_iterable(self._alone.values()), self.gangs):
+            found[one.number] = self.position(one)
         return found
 
     # Lines.

@@ -138,12 +138,20 @@ class Ledger:
     def charge(self, queue: str, amount: Vector) -> None:
         self._use(self._accounts.setdefault(queue, Account(queue)), amount)
 
-    def discharge(self, queue: str, amount: Vector) -> None:
+    def discharge(self, queue: str, amount: Vector, *, frees: bool = True) -> None:
+        """`frees`: others may have it."""
         account = self._accounts[queue]
         self._use(account, minus(NOTHING, amount))
-        self._free(account.cohort)
+        if frees:
+            self._free(account.cohort)
         if account.spec is None and account.usage == NOTHING:
             del self._accounts[queue]
+
+    def free(self, queue: str) -> None:
+        """What the queue used may be less than at the last look."""
+        account = self._accounts.get(queue)
+        if account is not None:
+            self._free(account.cohort)
 
     def claim_back(self, queue: str, pool: str) -> None:
         """A warm sandbox of the pool waits for the queue's lent quota to come back."""

@@ -11,12 +11,12 @@ def arrival(waiting: Waiting) -> tuple[float, int]:
 
 
 def cost(waiting: Waiting) -> int:
-    """A gang is in its queue as one claim."""
-    return waiting.claim.gang.size if waiting.claim.gang else 1
+    """Sandboxes that it stands for."""
+    return waiting.many
 
 
 def weight_of(waiting: Waiting) -> Vector:
-    """The amount of the claim, or of its whole gang."""
+    """The amount of the claim, or of all claims that it stands for."""
     amount = waiting.claim.amount
     one = vector(amount) if amount is not None else ONE_SANDBOX
     many = cost(waiting)

@@ -4,8 +4,8 @@ import random
 
 import pytest
 from sandfleet_operator.plan.scheduler.claim_queue import Eta, WhyNot, why_not
-from sandfleet_operator.plan.scheduler.queues.estimates import Base, Estimates, Rate
-from sandfleet_operator.plan.scheduler.queues.outlook import Outlook, QuotaWait, base
+from sandfleet_operator.plan.scheduler.queues.standing.estimates import Base, Estimates, Rate
+from sandfleet_operator.plan.scheduler.queues.standing.outlook import Outlook, QuotaWait, base
 from support.fleet.builders import NOW, a_claim, a_waiting
 
 BLOCKED = WhyNot("QuotaReached", "queue team uses 2 of 2 sandboxes of its quota")

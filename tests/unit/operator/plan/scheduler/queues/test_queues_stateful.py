@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kinds.queue import PriorityClass, QueueSpec, Quota, StopPolicy
-from sandfleet_operator.api.values import Amount, Exit, RequestKey, State, Template
+from sandfleet_operator.api.values import Amount, Exit, Gang, RequestKey, State, Template
 from sandfleet_operator.plan.scheduler.actions import Admit, Answer, Bind, Start, Stop
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -47,6 +47,8 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
         self.now, self.numbers = NOW, itertools.count(1)
         self.starting, self.binding, self.stopping = {}, {}, {}
         self.waiting, self.sessions, self.declared, self.admitted = set(), {}, set(), set()
+        # Claim → its gang.
+        self.gangs = {}
         limits = FleetLimits(max_sandboxes=12, max_starting=4)
         pools = [
             Pool(name=name, template=Template(name=name, amount=amount), target_warm=1)
@@ -84,6 +86,13 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
         return None
 
     def note(self, actions):
+        answered = [(one.key, isinstance(one.result, Problem)) for one in actions if isinstance(one, Answer)]
+        for key, failed in answered:
+            if name := self.gangs.get(key):
+                # Nothing of it waits any more, and all are answered alike.
+                others = {(one, failure) for one, failure in answered if self.gangs.get(one) == name}
+                assert {failure for _, failure in others} == {failed}, "a gang in two parts"
+                assert not {one for one in self.waiting if self.gangs.get(one) == name} - {one for one, _ in others}
         for action in actions:
             match action:
                 case Start(sandbox):
@@ -126,6 +135,24 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
             problem = self.do("ask", claim)
             if problem is not None:
                 assert problem.reason in {"QueueNotFound", "PriorityNotFound", "QuotaTooSmall"}
+                self.waiting.discard(key)
+
+    @rule(
+        queue=st.sampled_from([*NAMES, ""]),
+        pool=st.sampled_from(sorted(AMOUNTS)),
+        size=st.integers(1, 3),
+        missing=st.sampled_from([0, 0, 0, 1]),
+    )
+    def a_gang_asks(self, queue, pool, size, missing):
+        name = f"g{next(self.numbers)}"
+        for number in range(size - missing):
+            key = RequestKey("alice", f"{name}-{number}", pool)
+            self.waiting.add(key)
+            self.gangs[key] = name
+            claim = replace(a_claim(pool=pool, queue=queue, max_wait=60.0), key=key, gang=Gang(name, size))
+            problem = self.do("ask", claim)
+            if problem is not None:
+                assert problem.reason in {"QueueNotFound", "QuotaTooSmall", "GangTooLarge"}
                 self.waiting.discard(key)
 
     @precondition(lambda self: self.waiting)

@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sandfleet_operator.api.errors import Problem
-from sandfleet_operator.api.values import Amount, Claim, RequestKey, State
+from sandfleet_operator.api.reasons import QueueReason
+from sandfleet_operator.api.values import Amount, Claim, Gang, RequestKey, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import Eta, Queued, Waiting, WhyNot, why_not
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
-from sandfleet_operator.plan.scheduler.queues.estimates import Base, EtaErrors
-from sandfleet_operator.plan.scheduler.queues.explain import missing, sentence, why_quota
-from sandfleet_operator.plan.scheduler.queues.outlook import Outlook, QuotaWait, base
 from sandfleet_operator.plan.scheduler.queues.quota import NOTHING, Verdict, amount_of
+from sandfleet_operator.plan.scheduler.queues.standing.estimates import Base, EtaErrors
+from sandfleet_operator.plan.scheduler.queues.standing.explain import missing, sentence, why_quota
+from sandfleet_operator.plan.scheduler.queues.standing.outlook import Outlook, QuotaWait, base
 from sandfleet_operator.plan.scheduler.queues.weights import weight_of
 
 
@@ -67,8 +68,7 @@ class Standings:
         if waiting is None:
             return None
         state = self._state(waiting)
-        quota = why_quota(self._inventory.ledger, waiting.claim.queue, weight_of(waiting))
-        return why_not(state.queue.position(waiting), waiting, state.left, quota)
+        return why_not(state.queue.position(waiting), waiting, state.left, self._why_quota(waiting, state))
 
     def of(self, key: RequestKey, now: float) -> Queued | None:
         """None if the claim does not wait."""
@@ -86,11 +86,11 @@ class Standings:
             if not len(state.queue):
                 continue
             positions, outlook = state.queue.positions(now), self._outlook(state, now)
-            views: dict[str, View] = {}
+            views: dict[tuple[str, Gang | None], View] = {}
             for waiting in state.queue:
-                queue = waiting.claim.queue
-                view = views.get(queue) or self._view(waiting, state, outlook, now)
-                views[queue] = view
+                shared = waiting.claim.queue, waiting.claim.gang
+                view = views.get(shared) or self._view(waiting, state, outlook, now)
+                views[shared] = view
                 found[waiting.claim.key] = self._standing(waiting, positions[waiting.number], state, view)
         return found | self._starting(now)
 
@@ -180,8 +180,9 @@ class Standings:
         why, found = self._why_and_base(waiting, position, view)
         eta: Eta | None = state.estimates.eta(found)
         lacks = None
-        if view.quota is not None and why is view.quota.why:
-            lacks = missing(self._inventory.ledger, waiting.claim.queue, weight_of(waiting), position)
+        if view.quota is not None and why is view.quota.why and why.reason != QueueReason.GANG_INCOMPLETE.value:
+            entry = state.queue.gangs.entry_of(waiting) or waiting
+            lacks = missing(self._inventory.ledger, waiting.claim.queue, weight_of(entry), position)
         return Queued(position, eta, why.reason, sentence(why, lacks, eta), waiting.claim.queue)
 
     def _why_and_base(self, waiting: Waiting, position: int, view: View) -> tuple[WhyNot, Base | None]:
@@ -193,15 +194,27 @@ class Standings:
         view = self._view(waiting, state, self._outlook(state, now), now)
         return self._why_and_base(waiting, state.queue.position(waiting), view)[1]
 
+    def _why_quota(self, waiting: Waiting, state: PoolState) -> WhyNot | None:
+        """Why neither the claim nor its gang has quota; None where it has."""
+        if waiting.claim.gang is None:
+            return why_quota(self._inventory.ledger, waiting.claim.queue, weight_of(waiting))
+        if (incomplete := state.queue.gangs.why_not(waiting)) is not None:
+            return incomplete
+        entry = state.queue.gangs.entry_of(waiting)
+        return why_quota(self._inventory.ledger, entry.claim.queue, weight_of(entry)) if entry else None
+
     def _view(self, waiting: Waiting, state: PoolState, outlook: Outlook, now: float) -> View:
         queue = waiting.claim.queue
-        return View(outlook, self._quota_wait(waiting, now), state.queue.rivals(queue))
+        return View(outlook, self._quota_wait(waiting, state, now), state.queue.rivals(queue))
 
-    def _quota_wait(self, waiting: Waiting, now: float) -> QuotaWait | None:
-        ledger, queue, amount = self._inventory.ledger, waiting.claim.queue, weight_of(waiting)
-        why = why_quota(ledger, queue, amount)
+    def _quota_wait(self, waiting: Waiting, state: PoolState, now: float) -> QuotaWait | None:
+        why = self._why_quota(waiting, state)
         if why is None:
             return None
+        if why.reason == QueueReason.GANG_INCOMPLETE.value:
+            return QuotaWait(why, None)
+        ledger, queue = self._inventory.ledger, waiting.claim.queue
+        amount = weight_of(state.queue.gangs.entry_of(waiting) or waiting)
         verdict, traffic = ledger.judge(queue, amount), self._queues.traffic
         if verdict is Verdict.HELD:
             return QuotaWait(why, None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
-from sandfleet_operator.plan.scheduler.queues.fairness import VirtualTime
+from sandfleet_operator.plan.scheduler.queues.turns.fairness import VirtualTime
 from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost
 
 # Entries of claims that are gone are removed once they outnumber the holders by this.

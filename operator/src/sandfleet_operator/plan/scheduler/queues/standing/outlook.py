@@ -6,7 +6,7 @@ from functools import cached_property
 
 from sandfleet_operator.api.reasons import QueueReason
 from sandfleet_operator.plan.scheduler.claim_queue import Snapshot, WhyNot
-from sandfleet_operator.plan.scheduler.queues.estimates import Base
+from sandfleet_operator.plan.scheduler.queues.standing.estimates import Base
 from sandfleet_operator.plan.scheduler.starts.health import Trouble
 
 # Kinds of waits, which are estimated in different ways.

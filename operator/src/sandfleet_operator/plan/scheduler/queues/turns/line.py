@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sandfleet_operator.api.kinds.queue import QueueSpec
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.queues.quota import Verdict
-from sandfleet_operator.plan.scheduler.queues.turns import HolderTurns
+from sandfleet_operator.plan.scheduler.queues.turns.holders import HolderTurns
 from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost
 
 NO_QUEUE = QueueSpec()
@@ -30,6 +30,7 @@ class Line:
         self._ranks = {one.name: rank for rank, one in enumerate(spec.priority_classes)}
         # Rank of a priority class, 0 is served first → its claims.
         self._classes: dict[int, HolderTurns] = {}
+        self._claims = 0
         # Whether its claims were within the nominal quota at the last look: only then it takes part in fair turns.
         self.takes_part = False
         # Whether a warm sandbox waits for its lent quota to come back.
@@ -42,6 +43,11 @@ class Line:
     def __len__(self) -> int:
         return sum(map(len, self._classes.values()))
 
+    @property
+    def claims(self) -> int:
+        """Those that it stands for: gangs are in it as one."""
+        return self._claims
+
     def __iter__(self) -> Iterator[Waiting]:
         """In any order."""
         for turns in self._classes.values():
@@ -53,13 +59,16 @@ class Line:
 
     def add(self, waiting: Waiting) -> None:
         self.refusal = None
+        self._claims += waiting.many
         self._classes.setdefault(self._rank(waiting), HolderTurns()).add(self._holder(waiting), waiting)
 
     def discard(self, waiting: Waiting) -> bool:
         """Whether it was there."""
         self.refusal = None
         turns = self._classes.get(self._rank(waiting))
-        return turns is not None and turns.discard(self._holder(waiting), waiting)
+        found = turns is not None and turns.discard(self._holder(waiting), waiting)
+        self._claims -= waiting.many if found else 0
+        return found
 
     def first(self, now: float) -> Waiting | None:
         """Of the first claims of the classes, the one of the highest class with its age; of these the oldest."""

@@ -1,0 +1,143 @@
+"""`sandfleet queue ls|top|explain`: the queues of a fleet, how full they are, and what becomes of claims in them."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from sandfleet.cli import OK, table, top
+from sandfleet.cli.fleets import explain, pool
+from sandfleet.values import _show
+from sandfleet.values.fleet import QueueInfo
+
+_COLUMNS = ("QUEUE", "COHORT", "WEIGHT", "QUOTA", "ADMITTED", "BORROWED", "PENDING", "OLDEST", "PER MIN", "REASON")
+_MINUTE = 60
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("ls", help="list queues", description="List queues, by name.")
+    pool.add_namespaces(listing, "queues")
+    listing.add_argument("--json", action="store_true", help="print a JSON array")
+    shown = "show how full queues are, and why claims wait, until Ctrl-C"
+    looking = actions.add_parser("top", help=shown, description=f"{shown[0].upper()}{shown[1:]}.")
+    pool.add_namespaces(looking, "queues")
+    looking.add_argument(
+        "--interval", type=float, default=1.0, metavar="SECONDS", help="time between two looks (default: 1)"
+    )
+    looking.add_argument("--count", type=int, metavar="N", help="end after N looks")
+    looking.add_argument("--json", action="store_true", help="print a JSON array a line")
+    asking = "explain what would become of a claim in a queue"
+    explaining = actions.add_parser("explain", help=asking, description=f"{asking[0].upper()}{asking[1:]}.")
+    explaining.add_argument("queue", metavar="QUEUE", help="name of the queue")
+    explain.add_claim(explaining)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what the action says."""
+    match options.action:
+        case "ls":
+            return _list(options)
+        case "top":
+            return _top(options)
+        case _:
+            wish = explain.claim_of(options)
+            with pool.connect(options.namespace) as fleet:
+                return explain.show(fleet.explain(**wish), as_json=options.json)
+
+
+def _list(options: argparse.Namespace) -> int:
+    with pool.connect(options.namespace) as fleet:
+        found = fleet.queues(namespace=options.namespace)
+    if options.json:
+        print(json.dumps(_show.to_json(found)))
+        return OK
+    table.show(_COLUMNS, map(_row, found))
+    for queue in found:
+        if queue.message:
+            print(table.plain(queue.message))
+    return OK
+
+
+def _row(queue: QueueInfo) -> tuple[str, ...]:
+    return (
+        queue.queue_id,
+        queue.cohort or "-",
+        f"{queue.weight:g}",
+        explain.words(queue.nominal, zero=True) or "-",
+        str(queue.admitted),
+        explain.words(queue.borrowed) or "-",
+        str(queue.pending),
+        "-" if queue.oldest_wait is None else table.length(queue.oldest_wait),
+        f"{queue.admission_rate * _MINUTE:.0f}",
+        queue.reason or (queue.stop_policy if queue.stop_policy != "None" else "-"),
+    )
+
+
+def _top(options: argparse.Namespace) -> int:
+    out = sys.stdout
+    canvas = top.Canvas(out) if out.isatty() and not options.json else None
+    try:
+        for found in _looks(options):
+            if options.json:
+                print(json.dumps(_show.to_json(found)), file=out, flush=True)
+            elif canvas is None:
+                print("\n".join(map(_line, found)), file=out, flush=True)
+            else:
+                canvas.draw(*screen(found))
+    except KeyboardInterrupt:
+        return OK
+    return OK
+
+
+def _looks(options: argparse.Namespace) -> Iterator[tuple[QueueInfo, ...]]:
+    with pool.connect(options.namespace) as fleet:
+        for number in itertools.count(1):
+            yield fleet.queues(namespace=options.namespace)
+            if number == options.count:
+                return
+            time.sleep(options.interval)
+
+
+def _line(queue: QueueInfo) -> str:
+    """One queue in a line of words, for files and pipes."""
+    share, parts = used(queue), [queue.queue_id, f"admitted {queue.admitted}", f"pending {queue.pending}"]
+    if share is not None:
+        parts.append(f"used {share:.0%}")
+    if queue.oldest_wait is not None:
+        parts.append(f"oldest {table.length(queue.oldest_wait)}")
+    return "  ".join([*parts, *([queue.message] if queue.message else [])])
+
+
+def screen(queues: Sequence[QueueInfo]) -> tuple[list[str], list[float | None]]:
+    """Return the lines of the screen, and the share by which each is coloured; -1 for the headline."""
+    if not queues:
+        return ["there are no queues"], [None]
+    rows = [("QUEUE", "USED", "", "ADMITTED", "PENDING", "OLDEST", "WHY"), *map(_cells, queues)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return lines, [-1.0, *map(used, queues)]
+
+
+def _cells(queue: QueueInfo) -> tuple[str, ...]:
+    share = used(queue)
+    oldest = "-" if queue.oldest_wait is None else table.length(queue.oldest_wait)
+    percent = "-" if share is None else f"{share:.0%}"
+    counts = (str(queue.admitted), str(queue.pending))
+    return (queue.queue_id, top.bar(share and min(1.0, share)), percent, *counts, oldest, queue.message or "-")
+
+
+def used(queue: QueueInfo) -> float | None:
+    """Return the largest part of its nominal quota that is in use; above 1 it borrows. None without a quota."""
+    pairs = (
+        (queue.usage.sandboxes, queue.nominal.sandboxes),
+        (queue.usage.cpu, queue.nominal.cpu),
+        (queue.usage.memory, queue.nominal.memory),
+    )
+    shares = [(used or 0) / most if most else float(bool(used)) for used, most in pairs if most is not None]
+    return max(shares, default=None)
