@@ -19,6 +19,7 @@ import preload
 import queues
 import reconciler
 import rollback
+import scale
 import services
 import sessions
 import state
@@ -45,6 +46,7 @@ PARTS = {
     "operator": reconciler,
     "queues": queues,
     "claims": claims,
+    "scale": scale,
     "warm": warm,
     "rollback": rollback,
 }

@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,7 +183,12 @@ class FleetBed:
 
 @contextlib.contextmanager
 def fleet_bed(
-    cluster: Cluster, folder: Path, namespaces: tuple[str, ...] = (), *, fakes: bool = False
+    cluster: Cluster,
+    folder: Path,
+    namespaces: tuple[str, ...] = (),
+    *,
+    fakes: bool = False,
+    settings: Mapping[str, Any] | None = None,
 ) -> Iterator[FleetBed]:
     """Without namespaces it has no sandboxes of its own: it gives access to those of others."""
     name = f"access-{secrets.token_hex(4)}"
@@ -199,7 +204,7 @@ def fleet_bed(
         *a_grant("", name, OWN_RULES, account, name),
     )
     try:
-        bed.fleet = FleetProcess(bed, _command(bed, folder, fakes=fakes))
+        bed.fleet = FleetProcess(bed, _command(bed, folder, settings or {}, fakes=fakes))
         bed.fleet.start()
         yield bed
         bed.fleet.end()
@@ -219,10 +224,10 @@ def _kubeconfig(bed: FleetBed, folder: Path) -> Path:
     return path
 
 
-def _command(bed: FleetBed, folder: Path, *, fakes: bool) -> list[str]:
+def _command(bed: FleetBed, folder: Path, more: Mapping[str, Any], *, fakes: bool) -> list[str]:
     """Pods of other tests' namespaces are not this fleet's."""
     settings = folder / "fleet.json"
-    chosen = {"watchNamespaces": bed.namespaces, "allowedImages": IMAGES}
+    chosen = {"watchNamespaces": bed.namespaces, "allowedImages": IMAGES, **more}
     settings.write_text(json.dumps({"controlPlaneNamespace": bed.namespace, **chosen}))
     module = ["cluster.fleet_on_fakes"] if fakes else ["sandfleet_operator", "fleet"]
     command = [sys.executable, "-m", *module, "--port", str(bed.port)]

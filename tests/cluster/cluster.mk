@@ -1,7 +1,7 @@
 # A real Kubernetes with gVisor; included by the Makefile.
 HARNESS := PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=tests $(PY) -m cluster.harness
 
-.PHONY: cluster cluster-down cluster-test pod-test cluster-scale cluster-binaries base-image kind-up
+.PHONY: cluster cluster-down cluster-test pod-test cluster-scale flood cluster-binaries base-image kind-up
 
 cluster: setup ## A real Kubernetes with gVisor on this machine (root); SANDFLEET_CLUSTER_DIR says where.
 	@$(HARNESS) up
@@ -17,6 +17,9 @@ pod-test: setup ## The executor's contract suite in gVisor pods of a cluster.
 
 cluster-scale: setup ## The operator with hundreds of sandboxes: killed fifty times, sandboxes that come and go.
 	@tests/cluster/run.sh scale $(ARGS)
+
+flood: setup ## Two teams on a real API server, one floods with N=10000 claims; proved from the audit log (20 minutes).
+	@SANDFLEET_FLOOD=$(or $(N),10000) $(PY) -m pytest -q --timeout 3600 tests/cluster/test_flood.py $(ARGS)
 
 cluster-binaries: setup ## Build the cluster's programs into the cache.
 	@$(HARNESS) binaries

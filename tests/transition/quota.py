@@ -5,6 +5,7 @@ from collections import Counter
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_QUEUE, Json, Ref
 from sandfleet_operator.plan.claims.record import read_record
 from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.sandbox.observed import pod_of
 from support.fakes.kube_cluster import Change, MemoryCluster
 
 
@@ -16,7 +17,8 @@ def queue_of(ref: Ref, obj: Json) -> str | None:
         expired = any(one["type"] == "Expired" and one["status"] == "True" for one in status.get("conditions", ()))
         counts = said.get("state") in {"Admitted", "Ending"} and not (expired and not status.get("podUID"))
         return f"{ref.namespace}/{said['queue']}" if counts and not status.get("binding") else None
-    if ref.kind != POD or metadata.get("labels", {}).get(names.STATE) != "claimed" or "deletionTimestamp" in metadata:
+    # A pod that is being deleted counts until its processes have ended.
+    if ref.kind != POD or metadata.get("labels", {}).get(names.STATE) != "claimed" or pod_of(obj).ended is not None:
         return None
     record = read_record(metadata.get("annotations", {}).get(names.CLAIM, ""))
     return record.queue or None if record else None

@@ -94,11 +94,24 @@ class MemoryKube:
     async def list(
         self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
     ) -> Listing:
+        items: list[Json] = []
+        version = ""
+        async for page in self.pages(kind, namespace, selector, fields, limit):
+            items += page.items
+            version = page.resource_version
+        return Listing(tuple(items), version)
+
+    async def pages(
+        self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
+    ) -> AsyncGenerator[Listing, None]:
         await asyncio.sleep(0)
         version, objects = self._seen()
         wanted, fitting = _wanted(kind, namespace, selector), selects_fields(fields)
         found = [obj for ref, obj in sorted(objects.items(), key=str) if wanted(ref, obj) and fitting(obj)]
-        return Listing(tuple(copied(found)), str(version))
+        for start in range(0, max(1, len(found)), limit):
+            if start:
+                await asyncio.sleep(0)
+            yield Listing(tuple(copied(found[start : start + limit])), str(version))
 
     def _seen(self) -> tuple[int, dict[Ref, Json]]:
         states = self.cluster.states

@@ -12,12 +12,12 @@ DEMO = Ref(POD, "team-a", "demo")
 
 def a_pod(version: int, uid: str = "one", name: str = "demo", namespace: str = "team-a"):
     meta = {"namespace": namespace, "name": name, "uid": uid, "resourceVersion": str(version)}
-    return {"metadata": meta, "status": {"seen": version}}
+    return {"metadata": meta, "status": {"phase": str(version)}}
 
 
 def known(store: Store) -> object:
     found = store.get(DEMO)
-    return found and (found["metadata"]["uid"], found["status"]["seen"])
+    return found and (found["metadata"]["uid"], int(found["status"]["phase"]))
 
 
 # Events in turn → the known object, and whether the last event was news.
@@ -84,15 +84,14 @@ def test_remembered_deletions_are_bounded(monkeypatch):
     ] * 3
 
 
-def test_a_list_reports_additions_changes_and_deletions_up_to_its_version():
+def test_a_list_removes_what_it_has_not_and_what_is_no_newer_than_itself():
     store = Store()
     for obj in (a_pod(5, "a", "a"), a_pod(6, "b", "b"), a_pod(20, "c", "c"), a_pod(7, "x", "x", "team-b")):
         store.put(POD, obj)
-    listed = (a_pod(5, "a", "a"), a_pod(9, "d", "d"))
-    news = store.replace(POD, listed, "10", "team-a")
-    assert sorted(one["metadata"]["name"] for one in news) == ["b", "d"]
+    gone = store.keep_only(POD, {("team-a", "a"), ("team-a", "d")}, "10", "team-a")
+    assert [one["metadata"]["name"] for one in gone] == ["b"]
     # c is newer than the list; x is in another namespace.
-    assert sorted(one["metadata"]["name"] for one in store.all(POD)) == ["a", "c", "d", "x"]
+    assert sorted(one["metadata"]["name"] for one in store.all(POD)) == ["a", "c", "x"]
 
 
 def test_objects_are_read_by_kind_and_namespace_and_may_change_meanwhile():

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, SANDBOX_TEMPLATE, Json, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, SANDBOX_TEMPLATE, Json, Ref, ref_of
 from sandfleet_operator.api.times import time_text
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from support.fakes.kube_memory import After, Before, MemoryKube
@@ -158,6 +158,33 @@ async def test_claims_and_objects_share_one_quota(world):
         await world.claim(fleet, "r2", within=0.5, queue=f"{TEAM}/default")
     await world.kube.delete(ref("one"))
     await come(world, "Admitted", "two")
+
+
+@pytest.mark.parametrize("over", ["released", "deleted"])
+async def test_a_session_uses_its_quota_until_its_pod_is_gone(world, monkeypatch, over):
+    await world.add(queue_object(quota={"sandboxes": 1}), pool_object())
+    fleet = await world.fleet()
+    await world.until(lambda: len(world.pods("warm")) == 2)
+    for pod in world.pods():
+        # The node takes its time to end it.
+        world.cluster.edit(ref_of(pod), lambda one: one["spec"].update(nodeName="node-0"))
+    one = await world.claim(fleet, queue=f"{TEAM}/default")
+    await world.until(world.objects)
+    with monkeypatch.context() as slow:
+        slow.setattr(world.cluster, "kubelet", lambda: None)
+        if over == "released":
+            await fleet.fleet.release(one.sandbox_id)
+        else:
+            await world.kube.delete(ref(world.objects()[0]["metadata"]["name"]))
+        await world.until(lambda: any("deletionTimestamp" in pod["metadata"] for pod in world.pods("claimed")))
+        with pytest.raises(TimeoutError):
+            await world.claim(fleet, "r2", within=0.5, queue=f"{TEAM}/default")
+        await world.kill(fleet)
+        fleet = await world.fleet()
+        with pytest.raises(TimeoutError):
+            await world.claim(fleet, "r3", within=0.5, queue=f"{TEAM}/default")
+    await world.claim(fleet, "r4", queue=f"{TEAM}/default")
+    assert most_counted(world.cluster) == {f"{TEAM}/default": 1}
 
 
 async def test_an_object_with_a_pool_waits_in_its_queue_as_a_claim(world):

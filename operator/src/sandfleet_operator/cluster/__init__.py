@@ -10,6 +10,6 @@ lease.py       the elector in a thread of its own
 events.py      Events about sandboxes
 reviews.py     who a caller is, and what it may do
 node_facts.py  storage classes, and what nodes can do
-tasks.py       background tasks
+tasks.py       background tasks, and turns for others in long work
 clock.py       clocks and random ids
 """

@@ -111,15 +111,25 @@ class Kube:
     async def list(
         self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
     ) -> Listing:
-        query = {"labelSelector": selector, "fieldSelector": fields, "limit": str(limit), "continue": ""}
         items: list[Json] = []
+        version = ""
+        async for page in self.pages(kind, namespace, selector, fields, limit):
+            items += page.items
+            version = page.resource_version
+        return Listing(tuple(items), version)
+
+    async def pages(
+        self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
+    ) -> AsyncGenerator[Listing, None]:
+        query = {"labelSelector": selector, "fieldSelector": fields, "limit": str(limit), "continue": ""}
         while True:
             page = await self._call(f"list {kind}", "GET", collection(kind, namespace or ""), query)
             # The server leaves apiVersion and kind out of the items.
-            items += ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"] or ())
+            items = ({"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page["items"] or ())
+            yield Listing(tuple(items), page["metadata"]["resourceVersion"])
             query["continue"] = page["metadata"].get("continue", "")
             if not query["continue"]:
-                return Listing(tuple(items), page["metadata"]["resourceVersion"])
+                return
 
     async def create(self, obj: Json) -> Json:
         kind, namespace = kind_of(obj, self._kinds), obj["metadata"].get("namespace", "")

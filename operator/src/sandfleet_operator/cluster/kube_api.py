@@ -26,6 +26,15 @@ class KubeApi(Protocol):
         """
         ...
 
+    def pages(
+        self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
+    ) -> AsyncGenerator[Listing, None]:
+        """The same objects page by page, all as of one version, so that never more than a page is in memory.
+
+        Close it when done. Raises Expired if it takes too long.
+        """
+        ...
+
     async def create(self, obj: Json) -> Json: ...
 
     async def apply(self, obj: Json) -> Json:

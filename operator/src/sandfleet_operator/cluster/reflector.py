@@ -10,6 +10,7 @@ from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.kube import Expired, Json, Kind, KubeError
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.tasks import in_turns
 
 # Before a list or a watch that failed is tried again.
 BACKOFF = Backoff(first=0.2, longest=10.0)
@@ -22,8 +23,41 @@ Keep = Callable[[Json], Json | None]
 Saw = Callable[[Kind, bool, Json], None]
 
 
+# Objects of a page, and objects that are taken in before others get their turn: each a few milliseconds' work.
+PAGE = 100
+TURN = 20
+
+
 def whole(obj: Json) -> Json:
     return obj
+
+
+async def relist(
+    kube: KubeApi,
+    store: Store,
+    kind: Kind,
+    saw: Saw,
+    *,
+    namespace: str | None = None,
+    selector: str = "",
+    keep: Keep = whole,
+) -> str:
+    """Brings the store up to date with a list of all objects; the version of the list. Raises KubeError.
+
+    Only a page of them is in memory beside what the store keeps, and others get their turn between them.
+    """
+    seen: set[tuple[str, str]] = set()
+    version = ""
+    async with aclosing(kube.pages(kind, namespace, selector, limit=PAGE)) as pages:
+        async for page in pages:
+            version = page.resource_version
+            async for obj in in_turns(filter(None, map(keep, page.items)), TURN):
+                seen.add((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
+                if store.put(kind, obj):
+                    saw(kind, False, store.get_like(kind, obj) or obj)
+    for obj in store.keep_only(kind, seen, version, namespace):
+        saw(kind, True, obj)
+    return version
 
 
 class Reflector:
@@ -71,11 +105,15 @@ class Reflector:
 
     async def refresh(self) -> str:
         """Lists all objects again; the version of the list. Raises KubeError."""
-        listing = await self._kube.list(self._kind, self._namespace, self._selector)
-        items = tuple(one for one in map(self._keep, listing.items) if one is not None)
-        for obj in self._store.replace(self._kind, items, listing.resource_version, self._namespace):
-            self._saw(self._kind, self._store.get_like(self._kind, obj) is None, obj)
-        return listing.resource_version
+        return await relist(
+            self._kube,
+            self._store,
+            self._kind,
+            self._saw,
+            namespace=self._namespace,
+            selector=self._selector,
+            keep=self._keep,
+        )
 
     async def _list(self) -> None:
         self._version = await self.refresh()
@@ -96,4 +134,4 @@ class Reflector:
                 obj = found or obj
                 news = self._store.remove(self._kind, obj) if gone else self._store.put(self._kind, obj)
                 if news:
-                    self._saw(self._kind, gone, obj)
+                    self._saw(self._kind, gone, self._store.get_like(self._kind, obj) or obj)

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from sandfleet_operator.api.kube import Json, Kind, Ref
 from sandfleet_operator.cluster.intake import Intake
+from sandfleet_operator.plan.sandbox.kept import kept
 
 # Remembered deletions, so that a late answer does not bring an object back.
 MAX_BURIED = 10_000
-# Metadata that no decision uses, though it is the larger part of most objects.
-DROPPED = ("managedFields",)
 
 
 class Store:
@@ -46,7 +45,7 @@ class Store:
         return self._changes[kind]
 
     def put(self, kind: Kind, obj: Json) -> bool:
-        """Stores the object unless a newer version is known; whether it was stored.
+        """Stores what is kept of the object unless a newer version is known; whether it was stored.
 
         Of an object that cannot be read, the last version that could stays.
         """
@@ -59,8 +58,7 @@ class Store:
             return False
         if self._buried.get(meta.get("uid", ""), -1) >= version_of(obj):
             return False
-        slim = {name: value for name, value in meta.items() if name not in DROPPED}
-        place[meta["name"]] = {**obj, "metadata": slim}
+        place[meta["name"]] = kept(kind, obj)
         self._changes[kind] += 1
         return True
 
@@ -95,12 +93,13 @@ class Store:
             del places[meta.get("namespace", "")]
         return True
 
-    def replace(self, kind: Kind, objects: tuple[Json, ...], version: str, namespace: str | None = None) -> list[Json]:
-        """Takes a list of all objects of a kind (in a namespace). Returns what it added, changed or removed.
+    def keep_only(
+        self, kind: Kind, seen: set[tuple[str, str]], version: str, namespace: str | None = None
+    ) -> list[Json]:
+        """After a list of all objects of a kind (in a namespace): removes those that it had not, and returns them.
 
-        Objects newer than the list stay.
+        `seen` has their namespaces and names. Objects newer than the list stay.
         """
-        seen = {(obj["metadata"].get("namespace", ""), obj["metadata"]["name"]) for obj in objects}
         gone = [
             obj
             for obj in self.all(kind, namespace)
@@ -109,7 +108,7 @@ class Store:
         ]
         for obj in gone:
             self.remove(kind, obj)
-        return gone + [obj for obj in objects if self.put(kind, obj)]
+        return gone
 
 
 def version_of(obj: Json) -> int:

@@ -1,10 +1,20 @@
-"""Background tasks: kept until they are done; their failures are logged."""
+"""Background tasks, kept until they are done, and long work that lets the event loop serve others."""
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from typing import TypeVar
 
 _LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+async def in_turns(items: Iterable[T], many: int) -> AsyncIterator[T]:
+    """The items; after each `many` of them others get their turn."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % many == 0:
+            await asyncio.sleep(0)
 
 
 class BackgroundTasks:

@@ -86,6 +86,8 @@ class WorkQueue(Generic[Key]):
                 self.add(key)
             elif requeue_after is not None:
                 self.add_later(key, requeue_after)
+            # A round that waits for nothing has not let others have their turn.
+            await asyncio.sleep(0)
 
     async def _once(self, key: Key) -> float | None:
         try:

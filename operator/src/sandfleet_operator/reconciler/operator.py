@@ -21,7 +21,9 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.events import Events
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
+from sandfleet_operator.cluster.reflector import relist, whole
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.cluster.workqueue import WorkQueue
 from sandfleet_operator.executors.services import Ask, ServiceWatch
 from sandfleet_operator.plan.pods import names
@@ -48,6 +50,8 @@ WATCHED: dict[Kind, str] = {
 WORKERS = 32
 # Seconds between two resyncs, which list and reconcile all objects.
 RESYNC_SECONDS = 300.0
+# Objects whose keys a resync adds before others get their turn.
+WOKEN = 200
 
 _log = logging.getLogger(__name__)
 
@@ -139,23 +143,24 @@ class Operator:
         """
         for kind, selector in WATCHED.items():
             for namespace in self._namespaces(kind):
-                listing = await self._kube.list(kind, namespace, selector)
-                items = listing.items
-                if kind == NETWORK_POLICY:
-                    items = tuple(one for one in map(kept, items) if one is not None)
-                for obj in self.store.replace(kind, items, listing.resource_version, namespace):
-                    self._wake(kind, obj)
-                    if kind == CODE_SANDBOX and self.store.get_like(kind, obj) is None:
-                        self._reconciler.forget(obj["metadata"].get("uid", ""))
+                keep = kept if kind == NETWORK_POLICY else whole
+                await relist(
+                    self._kube, self.store, kind, self._listed, namespace=namespace, selector=selector, keep=keep
+                )
         await self._facts.refresh()
         self._applier.forget_keys()
         self._applier.revisions.forget()
         for kind in (SANDBOX_TEMPLATE, SANDBOX_POOL, CODE_SANDBOX):
-            for obj in self.store.all(kind):
+            async for obj in in_turns(self.store.all(kind), WOKEN):
                 self._wake(kind, obj)
         for policy in filter(is_ours, self.store.all(NETWORK_POLICY)):
             # The last sandbox of its namespace may have been deleted while no operator was running.
             self.queue.add(Key("namespace", policy["metadata"]["namespace"]))
+
+    def _listed(self, kind: Kind, gone: bool, obj: Json) -> None:
+        self._wake(kind, obj)
+        if gone and kind == CODE_SANDBOX:
+            self._reconciler.forget(obj["metadata"].get("uid", ""))
 
     def _namespaces(self, kind: Kind) -> Iterable[str | None]:
         return (self._settings.watch_namespaces or (None,)) if kind.namespaced else (None,)

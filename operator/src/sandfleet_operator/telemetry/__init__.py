@@ -1,1 +1,1 @@
-"""What the control plane says of itself: traces (the only room that imports OpenTelemetry) and probes."""
+"""What the control plane says of itself: traces (the only room that imports OpenTelemetry), probes, busy loops."""

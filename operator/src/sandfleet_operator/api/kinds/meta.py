@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kept import Kept
 from sandfleet_operator.api.table import as_type, at, decode, moment
 
 GROUP = "sandfleet.io"
@@ -46,7 +47,7 @@ class Condition:
 
 def part(value: object, name: str) -> object:
     """The object's `metadata`, `spec` or `status`; an empty object if it is absent."""
-    inner = as_type(value, dict, "").get(name)
+    inner = (value if isinstance(value, Kept) else as_type(value, dict, "")).get(name)
     return {} if inner is None else inner
 
 

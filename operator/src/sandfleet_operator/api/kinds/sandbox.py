@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Annotated
 
 from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.kept import once
 from sandfleet_operator.api.kinds import mounts as mounted
 from sandfleet_operator.api.kinds.meta import Condition, Meta, meta_of, part
 from sandfleet_operator.api.kinds.template import (
@@ -177,6 +178,7 @@ class CodeSandbox:
     status: SandboxStatus = SandboxStatus()
 
 
+@once
 def code_sandbox(value: object) -> CodeSandbox:
     """Raises FleetError."""
     spec = decode(SandboxSpec, part(value, "spec"), "spec")

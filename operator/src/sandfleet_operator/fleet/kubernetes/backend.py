@@ -79,6 +79,7 @@ class KubernetesBackend:
     `lost` is called with a pod that another fleet has; its events were taken for this fleet's own until then.
     `unbound` is called with a CodeSandbox that is to be looked at again: a declared one that named no pod before its
     pod was gone, and one whose operating mode was written.
+    `goes` is called with a pod whose session is over, before the scheduler hears of that.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class KubernetesBackend:
         wall_clock: Callable[[], float],
         lost: Callable[[Ref], None],
         unbound: Callable[[Ref], None],
+        goes: Callable[[Ref, str, Record], None],
     ) -> None:
         self._kube = kube
         self._store = store
@@ -112,6 +114,7 @@ class KubernetesBackend:
         self._foreign: set[str] = set()
         self._lost = lost
         self._unbound = unbound
+        self._goes = goes
 
     # What the watches show.
 
@@ -154,8 +157,15 @@ class KubernetesBackend:
 
     def removed(self, key: str, reason: str) -> None:
         """Its CodeSandbox is gone or has expired; its pod may have gone before."""
-        self._runs.pop(key, None)
+        self._forget(key)
         self._events.put_nowait(Removed(key, reason))
+
+    def _forget(self, key: str) -> bool:
+        """Its session is over; whether its pod was known."""
+        run = self._runs.pop(key, None)
+        if run is not None and run.record is not None:
+            self._goes(run.ref, run.uid, run.record)
+        return run is not None
 
     def _over(self, run: Run, pod: Pod, *, gone: bool) -> None:
         del self._runs[run.key]
@@ -333,7 +343,7 @@ class KubernetesBackend:
                     self._foreign.add(run.key)
             except NotLeadingError as error:
                 _LOG.info("pod %s is left to who leads now: %s", run.key, error)
-            if self._runs.pop(sandbox_uid, None) is not None:
+            if self._forget(sandbox_uid):
                 self._events.put_nowait(Exited(sandbox_uid, Exit(code=0)))
 
     async def _remove(self, run: Run) -> bool:

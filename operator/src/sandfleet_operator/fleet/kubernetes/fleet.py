@@ -39,7 +39,7 @@ from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.fleet.renewals import Renewals
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.claims.lease_end import lease_end_patch
-from sandfleet_operator.plan.claims.record import object_of
+from sandfleet_operator.plan.claims.record import Record, object_of
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
@@ -113,6 +113,7 @@ class KubernetesFleet:
             wall_clock=wall_clock,
             lost=self._pod_lost,
             unbound=self._sandbox_unbound,
+            goes=self._pod_goes,
         )
 
     def _made_observer(self, clock: Callable[[], float]) -> Observer:
@@ -220,6 +221,9 @@ class KubernetesFleet:
 
     def _pod_lost(self, ref: Ref) -> None:
         self._observer.lost(ref)
+
+    def _pod_goes(self, ref: Ref, uid: str, record: Record) -> None:
+        self._queues.pod_goes(ref, uid, record)
 
     def _sandbox_unbound(self, ref: Ref) -> None:
         self._observer.look_at_sandbox(ref)

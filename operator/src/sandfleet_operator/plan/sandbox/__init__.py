@@ -1,6 +1,7 @@
 """Decides one round for one CodeSandbox: what the operator observed → actions and status. Nothing here has effects.
 
 observed.py         what the operator has seen, as values
+kept.py             what the stores keep of an object
 plan.py             observed → plan: the story of a round
 actions.py          what a plan asks for
 admission.py        whether its queue lets the sandbox have a pod

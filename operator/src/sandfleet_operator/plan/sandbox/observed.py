@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandfleet_operator.api.conditions import Reason
+from sandfleet_operator.api.kept import once
 from sandfleet_operator.api.kinds.meta import meta_of
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
 from sandfleet_operator.api.kinds.template import Egress, SandboxTemplate, TemplateSpec
@@ -205,6 +206,7 @@ class Owner:
 # the objects that it knows, but a reader that trusts it would end with one object that it has not checked.
 
 
+@once
 def pod_of(obj: Mapping[str, Any]) -> Pod:
     """Raises FleetError."""
     meta, spec, status = meta_of(obj), _part(obj, "spec"), _part(obj, "status")
@@ -236,6 +238,7 @@ def pod_of(obj: Mapping[str, Any]) -> Pod:
     )
 
 
+@once
 def volume_of(obj: Mapping[str, Any]) -> Volume:
     """Raises FleetError."""
     meta = meta_of(obj)
@@ -253,6 +256,7 @@ def volume_of(obj: Mapping[str, Any]) -> Volume:
     )
 
 
+@once
 def node_of(obj: Mapping[str, Any]) -> Node:
     """Raises FleetError."""
     spec, status = _part(obj, "spec"), _part(obj, "status")

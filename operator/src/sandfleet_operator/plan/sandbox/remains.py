@@ -13,7 +13,7 @@ from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.quantities import parse_bytes, parse_cores
 from sandfleet_operator.api.table import as_type
 from sandfleet_operator.api.values import Amount
-from sandfleet_operator.plan.claims.record import NAME, read_record
+from sandfleet_operator.plan.claims.record import NAME, Record, read_record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import CONTAINER, PodState
 from sandfleet_operator.plan.sandbox.binding import Binding
@@ -38,15 +38,22 @@ def queue_for_pod(sandbox: CodeSandbox, binding: Binding | None) -> str:
 
 def remains_of(pod: Pod, obj: Mapping[str, Any]) -> Remains | None:
     """None where the pod counts for nothing without its CodeSandbox."""
-    if pod.labels.get(names.STATE) != PodState.CLAIMED.value:
-        return None
-    namespace = obj["metadata"]["namespace"]
+    namespace, state = obj["metadata"]["namespace"], pod.labels.get(names.STATE)
     record = read_record(pod.annotations.get(names.CLAIM, ""))
     if record is None:
         name = pod.annotations.get(names.QUEUE, "")
-        return Remains(f"{namespace}/{name}", _requested(obj)) if NAME.fullmatch(name) else None
-    # A session counts until its end begins, as the scheduler counts it. Without an owner it waits for its CodeSandbox.
-    if pod.deleting or not pod.owner or record.amount is None or not record.queue.startswith(f"{namespace}/"):
+        counts = state == PodState.CLAIMED.value and NAME.fullmatch(name)
+        return Remains(f"{namespace}/{name}", _requested(obj)) if counts else None
+    # Without an owner it waits for its CodeSandbox, unless its session is over.
+    is_over = pod.deleting or state == PodState.RETIRING.value
+    if state == PodState.WARM.value or not (pod.owner or is_over):
+        return None
+    return remains_of_session(pod, record, namespace)
+
+
+def remains_of_session(pod: Pod, record: Record, namespace: str) -> Remains | None:
+    """It counts until its processes have ended."""
+    if pod.ended is not None or record.amount is None or not record.queue.startswith(f"{namespace}/"):
         return None
     return Remains(record.queue, record.amount)
 

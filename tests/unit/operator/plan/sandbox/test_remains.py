@@ -14,10 +14,11 @@ from support.kubernetes.any_json import JSON
 RECORD = {"object": "demo", "request": "r1", "holder": "alice", "fencing": 1, "at": 1.0}
 QUEUED = {**RECORD, "queue": "team-a/main", "amount": {"sandboxes": 1, "cpu": 500, "memory": 1024}}
 REQUESTS = {"cpu": "250m", "memory": "1Mi"}
+SESSION = Remains("team-a/main", Amount(sandboxes=1, cpu=500, memory=1024))
 MAIN = Remains("team-a/main", Amount(sandboxes=1, cpu=250, memory=1 << 20))
 
 
-def a_pod(*, queue=None, record=None, state=PodState.CLAIMED, owned=True, deleting=False, requests=REQUESTS):
+def a_pod(*, queue=None, record=None, state=PodState.CLAIMED, owned=True, deleting=False, requests=REQUESTS, phase=""):
     annotations = {names.QUEUE: queue} if queue is not None else {}
     if record is not None:
         annotations[names.CLAIM] = json.dumps(record)
@@ -28,7 +29,7 @@ def a_pod(*, queue=None, record=None, state=PodState.CLAIMED, owned=True, deleti
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     container = {"name": "executor", "resources": {"requests": requests}}
-    return {"metadata": metadata, "spec": {"containers": [container]}}
+    return {"metadata": metadata, "spec": {"containers": [container]}, "status": {"phase": phase}}
 
 
 POLICY = {
@@ -38,8 +39,11 @@ POLICY = {
     "without a queue": (a_pod(), None),
     "that names no queue": (a_pod(queue=""), None),
     "that is warm": (a_pod(queue="main", state=PodState.WARM), None),
-    "of a session": (a_pod(record=QUEUED), Remains("team-a/main", Amount(sandboxes=1, cpu=500, memory=1024))),
-    "of a session that is ending": (a_pod(record=QUEUED, deleting=True), None),
+    "of a session": (a_pod(record=QUEUED), SESSION),
+    "of a session that is ending": (a_pod(record=QUEUED, deleting=True), SESSION),
+    "of a session that is ending and was never written down": (a_pod(record=QUEUED, deleting=True, owned=False), SESSION),
+    "of a claim that was undone": (a_pod(record=QUEUED, state=PodState.RETIRING, owned=False), SESSION),
+    "of a session whose processes have ended": (a_pod(record=QUEUED, deleting=True, phase="Failed"), None),
     "of a session that is not written down yet": (a_pod(record=QUEUED, owned=False), None),
     "of a session without a queue": (a_pod(record=RECORD), None),
     "of a session that names another team's queue": (a_pod(record={**QUEUED, "queue": "team-b/main"}), None),

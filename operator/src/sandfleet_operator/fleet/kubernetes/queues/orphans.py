@@ -1,4 +1,4 @@
-"""Pods whose CodeSandbox is gone: their quota is free when they are gone, too.
+"""Pods whose CodeSandbox is gone or whose session is over: their quota is free when they are gone, too.
 
 The garbage collector ends such a pod some time after its CodeSandbox. A pod may even turn up later than that, when the
 operator was about to make it. So the API server is asked, past all caches, before the quota is free.
@@ -19,10 +19,11 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes.catalog import key_of
+from sandfleet_operator.plan.claims.record import Record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.binding import pod_names
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
-from sandfleet_operator.plan.sandbox.remains import remains_of
+from sandfleet_operator.plan.sandbox.remains import Remains, remains_of, remains_of_session
 
 # Before a request that failed is repeated.
 FAILED = Backoff(first=0.1, longest=5.0)
@@ -44,6 +45,8 @@ class _Orphan:
     pod_uid: str
     # Its CodeSandbox was there, and is gone. Otherwise a watch may still show it.
     was_seen: bool
+    # It served a session that is over, whatever of its CodeSandbox is still there.
+    is_over: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -92,6 +95,16 @@ class Orphans:
             if found is not None and (pod := pod_of(found)).owner == uid:
                 self._count(found, pod)
 
+    def session_over(self, ref: Ref, uid: str, record: Record) -> None:
+        """The session of the pod is over; the scheduler hears of that after this."""
+        obj = self._store.get(ref)
+        pod = pod_of(obj) if obj is not None else None
+        if obj is None or pod is None or pod.uid != uid:
+            return
+        self._put(obj, pod, remains_of_session(pod, record, ref.namespace))
+        for orphan in self._known.get(key_of(obj), {}).values():
+            orphan.is_over = orphan.is_over or orphan.pod_uid == uid
+
     def look(self, obj: Json, *, gone: bool) -> None:
         """A pod is new, has changed, or is gone."""
         key = key_of(obj)
@@ -113,7 +126,10 @@ class Orphans:
         return found["metadata"]["uid"] == pod.owner if pod.owner else is_served
 
     def _count(self, obj: Json, pod: Pod) -> None:
-        found, known = remains_of(pod, obj), self._known.get(key_of(obj), {})
+        self._put(obj, pod, remains_of(pod, obj))
+
+    def _put(self, obj: Json, pod: Pod, found: Remains | None) -> None:
+        known = self._known.get(key_of(obj), {})
         if found is None or any(one.pod_uid == pod.uid or one.owner == pod.owner for one in known.values()):
             return
         orphan = _Orphan(Ref(POD, obj["metadata"]["namespace"], pod.name), pod.owner, pod.uid, was_seen=False)
@@ -156,6 +172,8 @@ class Orphans:
                 except NotFound:
                     return False
         pod = pod_of(found)
+        if orphan.is_over:
+            return pod.uid == orphan.pod_uid and pod.ended is None
         if not self._is_of(found, orphan) or (not orphan.was_seen and self._has_object(found, pod)):
             return False
         # Of a session the scheduler knows when it counts no more.

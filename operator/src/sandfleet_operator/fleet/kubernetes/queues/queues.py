@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
-from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Json
+from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Json, Ref
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.driver import FleetDriver
@@ -15,6 +15,7 @@ from sandfleet_operator.fleet.kubernetes.queues.grants import Grants
 from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
 from sandfleet_operator.fleet.kubernetes.queues.status import QueueLevel, QueueStatuses
 from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.plan.claims.record import Record
 from sandfleet_operator.plan.sandbox.admission import queue_of
 
 # Seconds.
@@ -93,6 +94,10 @@ class Queues:
 
     def saw_pod(self, obj: Json, *, gone: bool) -> None:
         self._orphans.look(obj, gone=gone)
+
+    def pod_goes(self, ref: Ref, uid: str, record: Record) -> None:
+        """Its session is over. To be called before the scheduler hears of that."""
+        self._orphans.session_over(ref, uid, record)
 
     def saw_template(self, obj: Json) -> None:
         """What its sandboxes count may have changed."""

@@ -1,0 +1,263 @@
+"""Thousands of sandboxes: how long fleet and operator keep their event loops from everything else, and their memory.
+
+SANDFLEET_SCALE is the number of sandboxes (5,000); there are twice as many pods. The API server is in memory and gives
+JSON; each part runs in a process of its own. Times are the loop thread's processor time, measured by the loop itself,
+so that other work on the machine does not count.
+"""
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+from figures import Figure, progress
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import crowd
+import queues
+from sandfleet_api.fleet.v1 import fleet_pb2
+from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
+from sandfleet_operator.api.kube import CODE_SANDBOX
+from sandfleet_operator.cluster.clock import SteadyClock, wall_clock
+from sandfleet_operator.cluster.reviews import Caller
+from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
+from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.plan.sandbox.observed import Contact
+from sandfleet_operator.reconciler.operator import Operator
+from sandfleet_operator.telemetry.loop_times import LoopTimes
+from support.kubernetes.world import LEASE_REF, SETTINGS, TEAM, Pretended
+from support.operator import builders
+
+SCALE = int(os.environ.get("SANDFLEET_SCALE", "5000"))
+WATCHERS, CHANGES = 50, 200
+# Seconds for which a fleet is left alone.
+REST = 4.0
+PAGE = 100
+TARGET = "no callback above 20 ms"
+MIB = 1 << 20
+
+
+def figures() -> Iterator[Figure]:
+    for part in (_of_the_fleet, _of_the_operator):
+        progress(f"{part.__name__.removeprefix('_of_the_')} with {SCALE} sandboxes and {2 * SCALE} pods")
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            yield from pool.apply(part)
+    yield _standings()
+
+
+class Measured:
+    """One loop and what it was kept busy with."""
+
+    def __init__(self) -> None:
+        self.times = LoopTimes(time.thread_time)
+        self.found: list[Figure] = []
+
+    def run(self, work: Callable[["Measured"], Awaitable[None]]) -> list[Figure]:
+        with asyncio.Runner(loop_factory=self.times.new_loop) as runner:
+            runner.run(_once(work, self))
+        return self.found
+
+    async def longest(self, name: str, work: Awaitable[object], note: str = TARGET) -> float:
+        """Yields the longest stretch of the work in milliseconds; returns its seconds in all."""
+        await asyncio.sleep(0)
+        self.times.take()
+        await work
+        longest, total = self.times.take()
+        self.say(f"{name}: longest stretch of the loop", longest * 1e3, "ms", note)
+        return total
+
+    def say(self, name: str, value: float, unit: str, note: str = "") -> None:
+        self.found.append(Figure(name, value, unit, note=note))
+
+
+async def _once(work: Callable[[Measured], Awaitable[None]], measured: Measured) -> None:
+    await work(measured)
+
+
+# The fleet.
+
+
+def _of_the_fleet() -> list[Figure]:
+    return Measured().run(_fleet)
+
+
+async def _fleet(measured: Measured) -> None:
+    served = await asyncio.to_thread(crowd.fleets, SCALE)
+    fleet = KubernetesFleet(
+        served,
+        SETTINGS,
+        lambda _: Pretended(),
+        lease=LEASE_REF,
+        leading=lambda: 2,
+        clock=SteadyClock(),
+        wall_clock=wall_clock,
+        listens=lambda pod: pod.ready,
+    )
+    before = _settled_memory()
+    following = asyncio.create_task(fleet.follow())
+    await measured.longest("fleet's first list", fleet.numbers_seen())
+    measured.say(
+        "fleet's memory for 1,000 pods, first list",
+        (_settled_memory() - before) / MIB / _thousands(),
+        "MiB",
+        "≤ 8; with half as many CodeSandboxes",
+    )
+    leading = asyncio.create_task(fleet.lead(2))
+    await measured.longest("fleet's takeover", _until(lambda: fleet.serving))
+    await asyncio.sleep(1)
+    measured.say(
+        "fleet's memory for 1,000 pods, serving",
+        (_settled_memory() - before) / MIB / _thousands(),
+        "MiB",
+        "≤ 8; with half as many CodeSandboxes",
+    )
+    total = await measured.longest("fleet at rest", asyncio.sleep(REST))
+    measured.say("fleet at rest: processor time", total / REST * 1e3, "ms/s")
+    await _callers(measured, fleet, served)
+    await measured.longest("fleet's resync", fleet._reflectors.refresh())
+    measured.say("fleet's memory at its peak", _peak() / MIB, "MiB", "the chart's limit is 1,024")
+    for task in (leading, following):
+        task.cancel()
+    await asyncio.gather(leading, following, return_exceptions=True)
+
+
+async def _callers(measured: Measured, fleet: KubernetesFleet, served: crowd.Crowd) -> None:
+    api = KubernetesFleetApi(served, _Allowed(), None, fleet)  # type: ignore[arg-type] # they give no access
+    caller = Caller("alice", "", (), {})
+
+    async def page(token: str = "") -> str:
+        request = fleet_pb2.ListRequest(namespace=TEAM, page_size=PAGE, page_token=token)
+        answer = await api.list(caller, request)
+        answer.SerializeToString()
+        return answer.next_page_token
+
+    async def watch(messages: int) -> None:
+        seen = 0
+        async for response in await api.watch(caller, fleet_pb2.WatchRequest(namespace=TEAM)):
+            response.SerializeToString()
+            seen += not response.synced
+            begun.append(response.synced)
+            if seen >= messages:
+                return
+
+    begun: list[bool] = []
+    total = await measured.longest("a first Watch", watch(SCALE))
+    measured.say("a first Watch: processor time", total * 1e3, "ms")
+    total = await measured.longest("another Watch", watch(SCALE))
+    measured.say("another Watch: processor time", total * 1e3, "ms")
+    following = await page()
+    total = await measured.longest("a List page", page(following))
+    measured.say("a List page: processor time", total * 1e3, "ms", f"of {PAGE} sandboxes")
+    begun.clear()
+    readers = [asyncio.create_task(watch(SCALE + CHANGES)) for _ in range(WATCHERS)]
+    await _until(lambda: sum(begun) == WATCHERS)
+    made = served.some(CODE_SANDBOX, CHANGES)
+    for one in made:
+        one["status"]["restarts"] = 1
+
+    async def changes() -> None:
+        for one in made:
+            served.add(CODE_SANDBOX, one)
+        await asyncio.gather(*readers)
+
+    # The change itself, as an API server would send it.
+    total = await measured.longest(f"{CHANGES} changes to {WATCHERS} watchers", changes())
+    measured.say(
+        f"{CHANGES} changes to {WATCHERS} watchers: processor time", total * 1e3, "ms", "gRPC's own part is not in it"
+    )
+
+
+class _Allowed:
+    async def authorize(self, *_: object, **__: object) -> None:
+        pass
+
+
+# The operator.
+
+
+def _of_the_operator() -> list[Figure]:
+    return Measured().run(_operator)
+
+
+async def _operator(measured: Measured) -> None:
+    served, now = await asyncio.to_thread(crowd.operators, SCALE)
+
+    async def greet(_sandbox: object, action: object) -> Contact:
+        return Contact(pod_uid=action.pod_uid, at=now, runtime="gvisor")  # type: ignore[attr-defined]
+
+    async def ask(_whom: object) -> tuple[object, ...]:
+        return ()
+
+    operator = Operator(
+        served, builders.SETTINGS, greet=greet, ask=ask, keys=lambda: "{}", leading=lambda: 1, clock=lambda: now
+    )
+    before = _settled_memory()
+    await measured.longest("operator's first list", operator.resync())
+    measured.say(
+        "operator's memory for 1,000 pods",
+        (_settled_memory() - before) / MIB / (SCALE / 1000),
+        "MiB",
+        "≤ 8; with as many CodeSandboxes and volume claims",
+    )
+    working = asyncio.create_task(operator.queue.run())
+    await measured.longest("operator's first look at each", _until(lambda: not len(operator.queue)))
+    await asyncio.sleep(0.5)
+    await _until(lambda: not len(operator.queue))
+    written = served.writes
+
+    async def look() -> None:
+        for one in operator.store.all(CODE_SANDBOX):
+            operator._wake(CODE_SANDBOX, one)
+        await _until(lambda: not len(operator.queue))
+
+    total = await measured.longest("operator's look at each, at rest", look())
+    measured.say("operator's look at rest", total / SCALE * 1e3, "ms", "≤ 0.3")
+    measured.say("writes of a look at rest", (served.writes - written) / SCALE, "writes", "0")
+    await measured.longest("operator's resync", operator.resync())
+    measured.say("operator's memory at its peak", _peak() / MIB, "MiB", "the chart's limit is 512")
+    working.cancel()
+    await operator.close()
+
+
+# The scheduler.
+
+
+def _standings() -> Figure:
+    names = [f"q{number}" for number in range(10)]
+    world = queues.a_world(dict.fromkeys(names, QueueSpec(nominal=Quota(sandboxes=1))), warm=10, session=1e9)
+    queues.fill(world, names, SCALE)
+    began = time.thread_time()
+    world.scheduler.standings(world.now)
+    return Figure(f"standings of {SCALE:,} waiting claims", (time.thread_time() - began) * 1e3, "ms", note=TARGET)
+
+
+async def _until(holds: Callable[[], object]) -> None:
+    while not holds():
+        await asyncio.sleep(0.01)
+
+
+def _thousands() -> float:
+    return 2 * SCALE / 1000
+
+
+def _settled_memory() -> int:
+    gc.collect()
+    return _resident()
+
+
+def _resident() -> int:
+    return _of_status("VmRSS")
+
+
+def _peak() -> int:
+    return _of_status("VmHWM")
+
+
+def _of_status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))

@@ -1,0 +1,82 @@
+"""How the store is brought up to date: in pages, with turns for others, and with news of what has changed meanwhile."""
+
+import asyncio
+
+from sandfleet_operator.api.kube import CONFIG_MAP, Ref
+from sandfleet_operator.cluster import reflector as module
+from sandfleet_operator.cluster.reflector import Reflector, relist
+from sandfleet_operator.cluster.store import Store
+from support.fakes.kube_memory import MemoryKube
+
+SPACE = "team"
+
+
+async def kube_with(*names):
+    kube = MemoryKube()
+    await kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+    for name in names:
+        await make(kube, name)
+    return kube
+
+
+async def make(kube, name):
+    meta = {"namespace": SPACE, "name": name}
+    await kube.create({"apiVersion": "v1", "kind": CONFIG_MAP.kind, "metadata": meta})
+
+
+def names(store):
+    return sorted(obj["metadata"]["name"] for obj in store.all(CONFIG_MAP))
+
+
+async def test_a_list_is_taken_in_page_by_page_and_others_get_their_turn(monkeypatch):
+    monkeypatch.setattr(module, "PAGE", 2)
+    kube, store, seen = await kube_with("a", "b", "c", "d", "e"), Store(), []
+    others = asyncio.create_task(watch_growth(store, seen))
+    await relist(kube, store, CONFIG_MAP, lambda *_: None)
+    others.cancel()
+    assert {2, 4} <= set(seen)
+    assert names(store) == ["a", "b", "c", "d", "e"]
+
+
+async def watch_growth(store, seen):
+    while True:
+        seen.append(len(names(store)))
+        await asyncio.sleep(0)
+
+
+async def test_a_list_tells_what_it_brings_and_what_it_has_no_more():
+    kube, store, news = await kube_with("a", "b"), Store(), []
+
+    def saw(_kind, gone, obj):
+        news.append((obj["metadata"]["name"], gone))
+
+    await relist(kube, store, CONFIG_MAP, saw)
+    await kube.delete(Ref(CONFIG_MAP, SPACE, "a"))
+    await make(kube, "c")
+    await relist(kube, store, CONFIG_MAP, saw)
+    assert news == [("a", False), ("b", False), ("c", False), ("a", True)]
+
+
+async def test_an_object_that_is_deleted_while_its_list_is_read_does_not_come_back(monkeypatch):
+    monkeypatch.setattr(module, "PAGE", 1)
+    kube, store = await kube_with("a", "b"), Store()
+
+    def saw(_kind, _gone, obj):
+        # As a watch beside the list tells it, before the page with the object comes.
+        if obj["metadata"]["name"] == "a":
+            store.remove(CONFIG_MAP, kube.cluster.objects[Ref(CONFIG_MAP, SPACE, "b")])
+
+    await relist(kube, store, CONFIG_MAP, saw)
+    assert names(store) == ["a"]
+
+
+async def test_a_reflector_tells_the_object_as_it_is_kept():
+    kube, store, told = await kube_with("a"), Store(), []
+    made = Reflector(kube, store, CONFIG_MAP, lambda _kind, _gone, obj: told.append(obj))
+    running = asyncio.create_task(made.run())
+    await made.synced.wait()
+    await make(kube, "b")
+    while len(told) < 2:
+        await asyncio.sleep(0)
+    running.cancel()
+    assert all(one is store.get(Ref(CONFIG_MAP, SPACE, one["metadata"]["name"])) for one in told)
