@@ -11,7 +11,7 @@ from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.plan.sandbox import admission, plan, pod
 from sandfleet_operator.plan.scheduler import inventory
-from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
+from sandfleet_operator.plan.scheduler.queues.standing.standings import Standings
 from transition.joint import queue_scenarios as scenarios
 from transition.joint.play import faults
 from transition.mutant import Mutant
@@ -31,11 +31,11 @@ SCENARIOS = (
 )
 
 
-def _a_place_from_now(queues, key):
-    return replace(PLACE(queues, key), asked=float("inf"))
+def _a_place_from_now(standings, key):
+    return replace(PLACE(standings, key), asked=float("inf"))
 
 
-PLACE = PoolQueues.place
+PLACE = Standings.place
 CHARGE = inventory._charge
 MUTANTS = (
     Mutant("the operator asks no queue", scenarios.a_queue_of_two, ((plan, "held_by_queue", lambda *_: None),)),
@@ -69,7 +69,7 @@ MUTANTS = (
     Mutant(
         "the place of a ticket begins when it is shown",
         scenarios.leaders_that_end_while_claims_wait,
-        ((PoolQueues, "place", _a_place_from_now),),
+        ((Standings, "place", _a_place_from_now),),
     ),
     Mutant("a drained queue ends nothing", scenarios.a_queue_that_is_drained, ((Admissions, "_ends", lambda *_, **__: None),)),
     Mutant(

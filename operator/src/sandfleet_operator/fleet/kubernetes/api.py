@@ -85,7 +85,7 @@ class KubernetesFleetApi:
             return None, f"its ticket was ignored: {error}"
 
     def _ticket(self, key: RequestKey) -> bytes:
-        place = self._kubernetes.scheduler.place(key)
+        place = self._kubernetes.scheduler.standing.place(key)
         return self._tickets.issue(key, place) if place else b""
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, recipe: Recipe, traceparent: str) -> Claim:

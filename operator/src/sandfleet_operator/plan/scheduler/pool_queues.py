@@ -90,7 +90,7 @@ class PoolQueues:
         self._inventory.waiting[waiting.claim.key] = waiting
 
     def arrive(self, claim: Claim, now: float, resumes: str = "", *, place: Place | None = None) -> None:
-        """The claim is new here. `resumes`: the suspended session that it takes on. `place`: its own at a leader before."""
+        """The claim is new. `resumes`: the session that it takes on. `place`: the one that it had at another leader."""
         self._arrivals += 1
         self._states[claim.pool].arrivals += not resumes
         deadline = now + claim.max_wait
@@ -98,14 +98,6 @@ class PoolQueues:
         self.put(
             Waiting(claim=claim, number=self._arrivals, asked=asked, deadline=deadline, resumes=resumes, lead=lead)
         )
-
-    def place(self, key: RequestKey) -> Place | None:
-        """None if the claim does not wait."""
-        waiting = self._inventory.waiting.get(key)
-        if waiting is None:
-            return None
-        lead = self._states[waiting.claim.pool].queue.lead(waiting)
-        return Place(waiting.claim.queue, waiting.asked, lead)
 
     def served(self, key: RequestKey, pool: str, now: float, *, warm: bool) -> None:
         """The claim has its sandbox, of this pool."""

@@ -119,10 +119,6 @@ class Scheduler:
 
     # Events of callers.
 
-    def place(self, key: RequestKey) -> Place | None:
-        """Of a claim that waits: what `ask` takes at the next leader."""
-        return self._queues.place(key)
-
     def knows(self, key: RequestKey) -> bool:
         """Whether the claim waits, was answered, or has ended recently."""
         return any(
@@ -130,7 +126,7 @@ class Scheduler:
         )
 
     def ask(self, claim: Claim, now: float, place: Place | None = None) -> list[Action]:
-        """A claim arrives, perhaps again; `place`: its own at an earlier leader. Raises FleetError if it cannot wait."""
+        """A claim arrives, perhaps with its `place` at an earlier leader. Raises FleetError if it cannot be served."""
         if claim.key in self.inventory.waiting:
             return []
         session = self.inventory.of_session(claim.key)

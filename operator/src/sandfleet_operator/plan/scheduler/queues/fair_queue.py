@@ -77,10 +77,9 @@ class FairQueue:
     def _stand(self, waiting: Waiting) -> None:
         """The claim, or gang, stands in its queue's line."""
         queue = waiting.claim.queue
-        line = self._lines.get(queue) or self._open(queue)
+        if (line := self._lines.get(queue)) is None:
+            line = self._lines[queue] = self._line(queue)
         line.add(waiting)
-        if waiting.lead is not None and not line.takes_part:
-            line.lead_before = max(line.lead_before, waiting.lead.of_queue)
         if waiting.start is not None:
             # It had its turn: it does not wait for another one.
             line.takes_part = True
@@ -237,9 +236,7 @@ class FairQueue:
     def lead(self, waiting: Waiting) -> StartTags:
         """How far its queue and its holder are before virtual time."""
         line = self._lines.get(waiting.claim.queue)
-        if line is None:
-            return StartTags(0.0, 0.0)
-        return StartTags(max(line.lead_before, self._time.lead(line.queue)), line.lead(waiting))
+        return line.lead(waiting, self._time.lead(line.queue)) if line else StartTags(0.0, 0.0)
 
     def rivals(self, queue: str) -> float:
         """How many claims of all queues have their turns while one of this queue has its."""
@@ -270,10 +267,6 @@ class FairQueue:
         return found
 
     # Lines.
-
-    def _open(self, queue: str) -> Line:
-        line = self._lines[queue] = self._line(queue)
-        return line
 
     def _close(self, line: Line) -> None:
         del self._lines[line.queue]
@@ -334,8 +327,7 @@ class FairQueue:
     def _take_part(self, line: Line, within: bool) -> None:
         """A line that could not be served, or that borrows, has no turns to catch up with."""
         if within and not line.takes_part:
-            self._time.begins(line.queue, line.lead_before)
-            line.lead_before = 0.0
+            self._time.begins(line.queue, line.take_lead())
         elif line.takes_part and not within:
             self._time.ends(line.queue)
         line.takes_part = within

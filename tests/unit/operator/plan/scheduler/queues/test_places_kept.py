@@ -56,7 +56,7 @@ def test_claims_that_come_back_have_their_positions_and_are_served_in_the_same_o
         settle(old, old.ask(asked[claim.key], now), now)
     for _ in range(served):
         release_one(old, now)
-    places = {key: old.place(key) for key in old.inventory.waiting}
+    places = {key: old.standing.place(key) for key in old.inventory.waiting}
 
     new, back = a_leader(now), list(places)
     # What runs at the old leader runs on at the new one.
@@ -94,7 +94,7 @@ def test_a_claim_without_a_ticket_waits_behind_those_that_had_a_place():
         settle(scheduler, scheduler.ask(claim, NOW), NOW)
     first = replace(a_claim("r1", queue="red"), max_wait=3600.0)
     settle(scheduler, scheduler.ask(first, NOW + 1), NOW + 1)
-    place = scheduler.place(first.key)
+    place = scheduler.standing.place(first.key)
 
     late = a_leader(NOW + 10)
     for claim in held:
@@ -113,7 +113,7 @@ def test_a_claim_that_had_its_place_is_not_refused_for_newcomers(limit):
         settle(scheduler, scheduler.ask(a_claim(f"h{number}", queue="red"), NOW), NOW)
     first = replace(a_claim("r1", queue="red"), max_wait=3600.0)
     settle(scheduler, scheduler.ask(first, NOW), NOW)
-    place = scheduler.place(first.key)
+    place = scheduler.standing.place(first.key)
 
     late = a_leader(NOW)
     late.queues.put("red", replace(SPEC, **limit), NOW)

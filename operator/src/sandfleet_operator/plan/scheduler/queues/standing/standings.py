@@ -9,7 +9,7 @@ from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.reasons import QueueReason
 from sandfleet_operator.api.values import Amount, Claim, Gang, RequestKey, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import Eta, Queued, Waiting, WhyNot, why_not
+from sandfleet_operator.plan.scheduler.claim_queue import Eta, Place, Queued, Waiting, WhyNot, why_not
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
 from sandfleet_operator.plan.scheduler.queues.quota import NOTHING, Verdict, amount_of
@@ -78,6 +78,13 @@ class Standings:
         state = self._state(waiting)
         view = self._view(waiting, state, self._outlook(state, now), now)
         return self._standing(waiting, state.queue.position(waiting), state, view)
+
+    def place(self, key: RequestKey) -> Place | None:
+        """What gives the claim its place at another leader; None if it does not wait."""
+        waiting = self._inventory.waiting.get(key)
+        if waiting is None:
+            return None
+        return Place(waiting.claim.queue, waiting.asked, self._state(waiting).queue.lead(waiting))
 
     def all(self, now: float) -> dict[RequestKey, Queued]:
         """Of every claim that waits, in one pass over each pool."""
