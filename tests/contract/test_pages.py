@@ -29,6 +29,8 @@ FILES = {
     "data.csv": "price,cost\n10,7\n4,3\n",
     "project/src/app.py": "def first_test():\n    return 1\n",
     "project/README": "A project.\n",
+    # As its page shows it.
+    "queues.yaml": next(block.text for block in blocks_of("docs/howto/queues.md") if block.language == "yaml"),
 }
 
 
@@ -37,9 +39,13 @@ def having(*languages: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def own_fleet() -> Iterator[None]:
-    """The programs share this process's own fleet; other tests find none of it."""
-    yield
+def own_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The programs share this process's own fleet, which has the queues of their page; other tests find none of it."""
+    queues = tmp_path_factory.mktemp("queues") / "queues.yaml"
+    queues.write_text(FILES["queues.yaml"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SANDFLEET_QUEUES", str(queues))
+        yield
     embedded.stop()
 
 
