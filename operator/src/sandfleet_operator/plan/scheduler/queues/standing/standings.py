@@ -1,9 +1,10 @@
 """Where each waiting claim stands: its position, why it waits, and when its turn may come."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.reasons import QueueReason
@@ -87,19 +88,34 @@ class Standings:
         return Place(waiting.claim.queue, waiting.asked, self._state(waiting).queue.lead(waiting))
 
     def all(self, now: float) -> dict[RequestKey, Queued]:
-        """Of every claim that waits, in one pass over each pool."""
-        found: dict[RequestKey, Queued] = {}
+        """Of every claim that waits."""
+        return {key: queued for part in self.parts(sys.maxsize, lambda: now) for key, queued in part.items()}
+
+    def parts(self, most: int, clock: Callable[[], float]) -> Iterator[dict[RequestKey, Queued]]:
+        """Of every claim that waits, `most` at a time: what lies between may change them.
+
+        Positions are those of the first part of the claim's pool. Claims that have left since are left out.
+        """
         for state in self._queues.all():
             if not len(state.queue):
                 continue
-            positions, outlook = state.queue.positions(now), self._outlook(state, now)
-            views: dict[tuple[str, Gang | None], View] = {}
-            for waiting in state.queue:
+            claims, positions = iter(list(state.queue)), state.queue.positions(clock())
+            while part := list(islice(claims, most)):
+                yield self._part(state, part, positions, clock())
+        yield self._starting(clock())
+
+    def _part(
+        self, state: PoolState, claims: list[Waiting], positions: Mapping[int, int], now: float
+    ) -> dict[RequestKey, Queued]:
+        found: dict[RequestKey, Queued] = {}
+        outlook, views = self._outlook(state, now), dict[tuple[str, Gang | None], View]()
+        for waiting in claims:
+            if self._inventory.waiting.get(waiting.claim.key) is waiting:
                 shared = waiting.claim.queue, waiting.claim.gang
                 view = views.get(shared) or self._view(waiting, state, outlook, now)
                 views[shared] = view
                 found[waiting.claim.key] = self._standing(waiting, positions[waiting.number], state, view)
-        return found | self._starting(now)
+        return found
 
     def explain(self, key: RequestKey, now: float) -> Explanation | None:
         """Of a claim that waits, or whose sandbox is being bound; None of another one."""
