@@ -122,15 +122,17 @@ class Disk:
 
     async def _walk(self) -> int:
         async with self._walking:
-            # What comes over the API is not what runs.
-            self._before += self._uploaded
-            self._uploaded, self._changed = 0, False
+            # What came over the API is not what runs. It stays counted until the walk has counted it.
+            seen = self._uploaded
+            self._before += seen
+            self._changed = False
             begun, free_then, limit = self._clock(), free(self._fd), self._limit()
             used = await asyncio.to_thread(walk, self._fd, disk.beyond(limit))
             if used <= limit and self._walked and disk.most(self._walked, free_then) > limit:
                 # Something has grown: files without a name, if it was here.
                 used += await self._unlinked()
             self._walked = Walked(used, free_then, self._clock(), self._clock() - begun)
+            self._uploaded -= seen
             return used
 
 

@@ -1,7 +1,9 @@
 """When the workspace is looked at, and when what it takes is too much."""
 
+import asyncio
 import errno
 import os
+import threading
 
 import pytest
 from hypothesis import given
@@ -161,6 +163,34 @@ def test_folders_beyond_what_a_walk_keeps_in_mind_are_too_much(folder, monkeypat
     assert walk(fd, GIB) < GIB
     (path / "one more").mkdir()
     assert walk(fd, GIB) > GIB
+
+
+async def test_uploads_stay_counted_while_a_walk_is_under_way(folder, monkeypatch):
+    path, fd = folder
+    entered, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    async def none():
+        return 0
+
+    def slow(*given):
+        loop.call_soon_threadsafe(entered.set)
+        go_on.wait(10)
+        return walk(*given)
+
+    small = Disk(fd, lambda: 2 * ENTRY_BYTES, none, lambda: 0.0)
+    await small.measure()
+    (path / "uploaded").touch()
+    await small.take(ENTRY_BYTES)
+    monkeypatch.setattr(disk, "walk", slow)
+    walking = asyncio.create_task(small.measure())
+    await entered.wait()
+    assert await small.room(1) == ENTRY_BYTES
+    small.count(ENTRY_BYTES)
+    go_on.set()
+    await walking
+    # The walk may have seen the second one or not.
+    assert await small.room(0) == 0
 
 
 async def test_uploads_are_counted_before_they_are_seen_and_forgotten_when_they_are_not_there(folder):
