@@ -175,6 +175,10 @@ class Sandbox:
     crashes: int = 0
     # When a suspended session ends, unless it is resumed; None: not suspended, or as long as its object lives.
     suspended_until: float | None = None
+    # When its claim has arrived; None: not known.
+    arrived: float | None = None
+    # When it was preempted: it is suspended, and waits in its queue to be resumed; None: it is not.
+    preempted: float | None = None
     # Of an ended one.
     ended_reason: str = ""
     # It is to be started, and the backend has not said yet that this is on its way.

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from sandfleet_operator.api.errors import FleetError, Problem
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.values import ASLEEP, Claim, RequestKey, Sandbox, State
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.backend import Backend, Event, Exited, Made, NotMade, Ready, Removed
@@ -185,7 +186,7 @@ class FleetDriver:
                 while True:
                     sandbox = self.scheduler.session(sandbox_id, self._clock())
                     if sandbox.state in ASLEEP:
-                        raise suspended(sandbox_id)
+                        raise suspended(sandbox_id, preempted=self.scheduler.suspensions.is_preempted(sandbox))
                     if sandbox.state in {State.RECOVERING, State.RESUMING}:
                         await self.change(sandbox_id)
                     elif not sandbox.lease_known and not asked:
@@ -307,8 +308,12 @@ class FleetDriver:
             _LOG.error("cannot carry out a decision: %r", error)
 
 
-def suspended(sandbox_id: str) -> FleetError:
+def suspended(sandbox_id: str, *, preempted: bool = False) -> FleetError:
     """The session has no executor that could be asked."""
+    if preempted:
+        why = "the owner of its quota needs it; it waits in its queue and is resumed by itself"
+        problem = SuspendReason.SANDBOX_PREEMPTED.problem(f"cannot use sandbox {sandbox_id}: {why}", sandbox_id)
+        return FleetError(replace(problem, passing=True))
     why = f"cannot use sandbox {sandbox_id}: it is suspended; resume it with Sandbox.resume({sandbox_id!r})"
     return ClaimReason.SANDBOX_SUSPENDED.error(why, sandbox_id)
 

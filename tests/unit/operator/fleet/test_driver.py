@@ -64,6 +64,9 @@ class World:
     async def suspend(self, sandbox):
         self.end(sandbox.sandbox_uid, Exit(code=0))
 
+    def can_suspend(self, sandbox):
+        return True
+
     async def resume(self, sandbox):
         await self.start(sandbox)
 
@@ -118,11 +121,16 @@ class WorldsExecutors:
         self._world = world
         self.in_the_way = None
         self.suspended = []
+        # By the id of the sandbox; missing: it is in use.
+        self.idle_seconds = {}
 
     def __getattr__(self, name):
         return getattr(self._world, name)
 
-    async def suspend(self, sandbox, *, force):
+    async def idle(self, sandbox):
+        return self.idle_seconds.get(sandbox.sandbox_id)
+
+    async def suspend(self, sandbox, *, force, unused=False):
         if sandbox.sandbox_uid not in self._world.alive:
             raise FleetError(Problem(Code.UNAVAILABLE, "ExecutorGone", "cannot suspend the sandbox: gone"))
         if self.in_the_way and not force:

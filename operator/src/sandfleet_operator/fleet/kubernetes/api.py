@@ -196,7 +196,8 @@ class KubernetesFleetApi:
     def _check_awake(self, known: Sandbox, sandbox_id: str) -> None:
         """Raises FleetError, with the id that the caller knows."""
         if known.state in ASLEEP:
-            raise suspended(sandbox_id)
+            preempted = self._kubernetes.scheduler.suspensions.is_preempted(known)
+            raise suspended(sandbox_id, preempted=preempted)
 
     async def renew(self, caller: Caller, request: fleet_pb2.RenewRequest) -> fleet_pb2.RenewResponse:
         namespace, name = feed.parse_id(request.sandbox_id, doing="renew the lease")

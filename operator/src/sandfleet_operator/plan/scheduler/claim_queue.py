@@ -29,6 +29,8 @@ class Waiting:
     failures: int = 0
     # The suspended session that it takes on; empty: the claim is for a new one. Its claim names the workspace.
     resumes: str = ""
+    # Until when a preempted session waits to be resumed, with and without a caller; None: only callers wait.
+    returns: float | None = None
     # Of its last turn, so that it has its place again; None before it.
     start: StartTags | None = None
     # The sandbox that was lost on its way to this claim of a gang, and still uses the quota that the claim is to have.

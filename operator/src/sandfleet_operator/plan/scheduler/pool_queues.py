@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from sandfleet_operator.api.conditions import PoolReason
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
@@ -95,6 +96,29 @@ class PoolQueues:
         self._states[claim.pool].arrivals += not resumes
         deadline = now + claim.max_wait
         self.put(Waiting(claim=claim, number=self._arrivals, asked=now, deadline=deadline, resumes=resumes))
+
+    def wait_to_return(self, claim: Claim, session: Sandbox) -> None:
+        """The preempted session waits to be resumed, in its old place."""
+        self._arrivals += 1
+        until = inf if session.suspended_until is None else session.suspended_until
+        asked = session.created if session.arrived is None else session.arrived
+        self.put(
+            Waiting(
+                claim=claim,
+                number=self._arrivals,
+                asked=asked,
+                deadline=until,
+                resumes=session.sandbox_id,
+                returns=until,
+            )
+        )
+
+    def caller_left(self, waiting: Waiting) -> bool:
+        """Whether a preempted session waits on without its caller."""
+        if waiting.returns is None:
+            return False
+        self.put(replace(waiting, deadline=waiting.returns))
+        return True
 
     def served(self, key: RequestKey, pool: str, now: float, *, warm: bool) -> None:
         """The claim has its sandbox, of this pool."""

@@ -27,6 +27,7 @@ from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
 from sandfleet_operator.plan.scheduler.queues.standing.standings import Explanation, Fate, Standings, would_be_refused
 from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.plan.scheduler.sessions.preemption import Preemptions
 from sandfleet_operator.plan.scheduler.sessions.suspension import Suspensions
 from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from sandfleet_operator.plan.scheduler.transitions import Transitions
@@ -72,6 +73,7 @@ class Scheduler:
         self.queues = QueueEvents(
             self.inventory, self._queues, transitions=self._transitions, cycle=self._cycle, declared=declared
         )
+        self.preemptions = Preemptions(self.inventory, self._queues, declared)
         self.suspensions = Suspensions(self.inventory, self._queues, self._cycle, self._transitions, limits)
 
     # Pools.
@@ -154,7 +156,7 @@ class Scheduler:
     def leave(self, key: RequestKey, now: float) -> list[Action]:
         """The last caller of the claim has left: the claim is undone, unless it was answered."""
         waiting = self.inventory.waiting.get(key)
-        if waiting is None:
+        if waiting is None or self._queues.caller_left(waiting):
             return []
         return [*self._transitions.withdraw(key, now), *self._cycle.run(waiting.claim.pool, now)]
 
