@@ -223,6 +223,19 @@ def test_a_part_of_a_gang_whose_rest_does_not_come_back_ends_after_a_grace_perio
     assert of_kind(scheduler.tick(NOW + 3 * GRACE), Stop) == []
 
 
+def test_a_part_of_a_gang_ends_after_a_grace_period_where_others_have_taken_the_quota_of_the_rest():
+    scheduler = a_fleet(quota=3)
+    adopted(scheduler, 1)
+    assert len(of_kind(ask(scheduler, a_claim("other", queue="team")), Bind)) == 1
+    assert of_kind(ask(scheduler, *(member(number, max_wait=600) for number in (1, 2, 3))), Bind) == []
+    actions = scheduler.tick(NOW + GRACE)
+    assert [one.sandbox.sandbox_id for one in of_kind(actions, Stop)] == ["old1"]
+    assert {key: problem.reason for key, problem in answers(actions).items()} == dict.fromkeys(
+        ["g1", "g2", "g3"], "GangBroken"
+    )
+    assert not scheduler.inventory.waiting
+
+
 def test_a_gang_that_was_answered_before_the_change_of_leader_is_left_alone():
     scheduler = a_fleet()
     scheduler.adopt(a_sandbox(State.CLAIMED, claim=member(1)), NOW)
