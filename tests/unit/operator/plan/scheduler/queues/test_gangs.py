@@ -229,7 +229,7 @@ def test_a_part_of_a_gang_ends_after_a_grace_period_where_others_have_taken_the_
     assert len(of_kind(ask(scheduler, a_claim("other", queue="team")), Bind)) == 1
     assert of_kind(ask(scheduler, *(member(number, max_wait=600) for number in (1, 2, 3))), Bind) == []
     actions = scheduler.tick(NOW + GRACE)
-    assert [one.sandbox.sandbox_id for one in of_kind(actions, Stop)] == ["old1"]
+    assert "old1" in [one.sandbox.sandbox_id for one in of_kind(actions, Stop)]
     assert {key: problem.reason for key, problem in answers(actions).items()} == dict.fromkeys(
         ["g1", "g2", "g3"], "GangBroken"
     )
