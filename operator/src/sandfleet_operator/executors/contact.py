@@ -29,6 +29,7 @@ from sandfleet_operator.executors.client import (
     SUSPEND_TIMEOUT,
     duration,
     error_detail,
+    idle_of,
     lease_left,
     limits_message,
     refused_suspension,
@@ -49,6 +50,8 @@ MAX_MESSAGE = 64 << 10
 # Size of a list of services: 64 services, some of which listen on thousands of ports.
 MAX_LIST = 1 << 20
 MAX_TEXT = 256
+# Of several sentences.
+MAX_PROBLEMS = 1024
 MAX_LEASE = 30 * 86400.0
 # The values of SandboxStatus.runtime.
 RUNTIMES = {Isolation.NONE: "none", Isolation.NAMESPACE: "linux", Isolation.GVISOR: "gvisor"}
@@ -119,8 +122,12 @@ class ExecutorDescription:
     executor_version: str
     # Seconds; None: no lease.
     lease_left: float | None = None
+    # Seconds since a caller has worked with it; None: it is in use.
+    idle: float | None = None
     # Paths.
     mounts: frozenset[str] = frozenset()
+    # Which modules of the template are not loaded ahead, and why; empty where all are.
+    not_preloaded: str = ""
 
 
 class Credentials(Protocol):
@@ -191,9 +198,9 @@ class Contacts:
             raise IdentityInvalid(f"cannot open {executor.session_id}: it serves session {said.session_id[:80]!r}")
         return _description(said)
 
-    async def suspend(self, executor: Executor, *, force: bool) -> session_pb2.Suspension:
+    async def suspend(self, executor: Executor, *, force: bool, unused: bool = False) -> session_pb2.Suspension:
         """What the executor keeps of its session. Raises ContactError, and FleetError where it refuses."""
-        request = session_pb2.SuspendRequest(force=force)
+        request = session_pb2.SuspendRequest(force=force, unused=unused)
         async with self._bounded(executor, SUSPEND_TIMEOUT), self._verified(executor, MAX_LIST) as channel:
             call = SessionServiceStub(channel).Suspend(request, metadata=self._token(executor, FLEET_SCOPES))
             return (await _reply(executor, "suspend", call)).suspension
@@ -368,5 +375,13 @@ def _description(said: session_pb2.DescribeResponse) -> ExecutorDescription:
         session_id=said.session_id[:MAX_TEXT],
         executor_version=said.executor_version[:MAX_TEXT],
         lease_left=lease_left(said),
+        idle=idle_of(said),
         mounts=frozenset(said.mounts),
+        not_preloaded=_not_preloaded(said.preload),
     )
+
+
+def _not_preloaded(modules: Sequence[session_pb2.PreloadedModule]) -> str:
+    failed = [one for one in modules if one.state == session_pb2.PRELOAD_STATE_FAILED]
+    said = "; ".join(f"{one.module} ({one.problem[:MAX_TEXT]})" for one in failed)
+    return f"cannot preload {said}"[:MAX_PROBLEMS] if failed else ""

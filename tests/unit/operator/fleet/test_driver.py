@@ -17,6 +17,7 @@ from sandfleet_operator.api.reasons import SuspendReason
 from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.cluster.clock import SteadyClock
 from sandfleet_operator.executors.tokens import Token
+from sandfleet_operator.fleet import driver
 from sandfleet_operator.fleet.backend import Exited, Ready
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.api import LocalFleetApi
@@ -24,7 +25,7 @@ from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
-from support.fleet.builders import TEMPLATE, a_pool
+from support.fleet.builders import TEMPLATE, a_claim, a_pool
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -63,6 +64,9 @@ class World:
 
     async def suspend(self, sandbox):
         self.end(sandbox.sandbox_uid, Exit(code=0))
+
+    def can_suspend(self, sandbox):
+        return True
 
     async def resume(self, sandbox):
         await self.start(sandbox)
@@ -118,11 +122,16 @@ class WorldsExecutors:
         self._world = world
         self.in_the_way = None
         self.suspended = []
+        # By the id of the sandbox; missing: it is in use.
+        self.idle_seconds = {}
 
     def __getattr__(self, name):
         return getattr(self._world, name)
 
-    async def suspend(self, sandbox, *, force):
+    async def idle(self, sandbox):
+        return self.idle_seconds.get(sandbox.sandbox_id)
+
+    async def suspend(self, sandbox, *, force, unused=False):
         if sandbox.sandbox_uid not in self._world.alive:
             raise FleetError(Problem(Code.UNAVAILABLE, "ExecutorGone", "cannot suspend the sandbox: gone"))
         if self.in_the_way and not force:
@@ -217,6 +226,36 @@ async def test_a_refusal_for_good_says_no_time(service):
     assert "grpc-status-details-bin" not in dict(caught.value.trailing_metadata())
 
 
+async def test_many_claims_are_told_where_they_stand_in_parts_each_of_them_and_after_each_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "STANDINGS_PART", 3)
+    monkeypatch.setattr(driver, "STANDINGS_EVERY", 0.01)
+    async with a_service(tmp_path, target_warm=0, max_sandboxes=1) as service:
+        service.world.hold = True
+        await service.until(lambda: service.fleet._serving)
+        watches = [service.fleet.claim(a_claim(f"r{number}")) for number in range(8)]
+        said = [[(await watch.next()).position] for watch in watches]
+        assert [one[0] for one in said] == list(range(1, 9))
+        told, parts = [], []
+        tell, publish = service.fleet._watches.tell, service.fleet._publish_standings
+        monkeypatch.setattr(service.fleet._watches, "tell", lambda key, queued: (told.append(key), tell(key, queued)))
+
+        def counted():
+            before = len(told)
+            publish()
+            parts.append(len(told) - before)
+
+        monkeypatch.setattr(service.fleet, "_publish_standings", counted)
+        watches[0].leave()
+        for place, watch in enumerate(watches[1:], 1):
+            async with asyncio.timeout(10):
+                while (news := await watch.next()).position != place:
+                    pass
+            assert news.position == place
+        assert max(parts) <= 3
+        for watch in watches[1:]:
+            watch.leave()
+
+
 async def test_a_claim_on_a_warm_pool_is_bound_at_once_with_access(service):
     (only,) = await service.claim(labels={"team": "blue"}, lease=Duration(seconds=50))
     bound = only.bound
@@ -244,27 +283,6 @@ async def test_a_claim_that_waits_is_told_where_it_stands_until_it_is_bound(tmp_
             assert [event.sequence for event in events] == list(range(1, len(events) + 1))
             assert events[-1].bound.sandbox.sandbox_id
             assert not events[-1].bound.warm
-
-
-@pytest.mark.parametrize(("many", "pause"), [(3, 0.1), (200, 0.4)])
-async def test_the_more_claims_wait_the_less_often_all_are_told_where_they_are(tmp_path, monkeypatch, many, pause):
-    async with a_service(tmp_path, target_warm=0) as service:
-        service.world.hold = True
-        waiting = [asyncio.create_task(service.claim(f"r{number}")) for number in range(many)]
-        await service.until(lambda: len(service.scheduler.inventory.waiting) == many)
-        loop, pauses = asyncio.get_running_loop(), []
-        real = loop.call_later
-
-        def call_later(delay, callback, *arguments, **options):
-            if callback == service.fleet._publish_standings:
-                pauses.append(delay)
-            return real(delay, callback, *arguments, **options)
-
-        monkeypatch.setattr(loop, "call_later", call_later)
-        await service.until(lambda: pauses)
-        assert pauses[0] == pytest.approx(pause)
-        for one in waiting:
-            one.cancel()
 
 
 async def test_the_same_request_id_gives_the_same_sandbox_to_all_who_ask(service):
