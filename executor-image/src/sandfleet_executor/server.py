@@ -24,7 +24,7 @@ from sandfleet_api.executor.v1 import (
 from sandfleet_executor.core.config import ExecutorConfig
 from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.executions.outcomes import Cause
-from sandfleet_executor.core.session.expiry import Expiry, is_use
+from sandfleet_executor.core.session.expiry import Expiry, is_use, is_work
 from sandfleet_executor.effects.access.identity import Identity
 from sandfleet_executor.effects.access.tokens import TokenVerifier
 from sandfleet_executor.effects.executions.registry import Executions
@@ -88,7 +88,7 @@ class TouchInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     async def intercept_service(self, continuation, details):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
         if is_use(details.method):
-            self._session.touch()
+            self._session.touch(works=is_work(details.method))
         return await continuation(details)
 
 

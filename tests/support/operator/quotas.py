@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from sandfleet_operator.api.kinds.queue import StopPolicy
-from sandfleet_operator.api.values import State
+from sandfleet_operator.api.values import Amount, State
 
 RESOURCES = ("sandboxes", "cpu", "memory")
 
@@ -12,6 +12,16 @@ RESOURCES = ("sandboxes", "cpu", "memory")
 def known(quota, resource):
     value = getattr(quota, resource)
     return math.inf if value is None else value
+
+
+def is_before(one, waiting):
+    """Of the claims of one queue at one pool that have no sandbox yet."""
+    same = (one.claim.queue, one.claim.pool) == (waiting.claim.queue, waiting.claim.pool)
+    return same and not one.sandbox_id and (one.asked, one.number) < (waiting.asked, waiting.number)
+
+
+def total(amounts):
+    return Amount(**{name: sum(getattr(one, name) for one in amounts) for name in RESOURCES})
 
 
 @dataclass
@@ -130,7 +140,10 @@ class Books:
                 continue
             if self.waits_behind_a_gang(claim):
                 continue
-            assert not self.permits(claim.queue, claim.amount), f"{claim.key} waits in {claim.queue!r} without need"
+            before = [one for one in inventory.waiting.values() if one.returns is not None and is_before(one, waiting)]
+            # What is left to a preempted session that came before.
+            amount = total([claim.amount, *(one.claim.amount for one in before)])
+            assert not self.permits(claim.queue, amount), f"{claim.key} waits in {claim.queue!r} without need"
 
     def waits_behind_a_gang(self, claim):
         """A gang lacks quota or sandboxes, and so do claims behind it in its queue; after a while, all of its pool."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_operator.api.kinds.sandbox import ServiceStatus
 from sandfleet_operator.api.kube import PERSISTENT_VOLUME_CLAIM, POD, Json, Ref
+from sandfleet_operator.api.reasons import SuspendReason
 from sandfleet_operator.api.values import ExitCode, Isolation
 from sandfleet_operator.executors.contact import (
     RUNTIMES,
@@ -16,7 +17,7 @@ from sandfleet_operator.executors.contact import (
     IdentityInvalid,
     Unreachable,
 )
-from sandfleet_operator.executors.tokens import MAX_LIFETIME, Token
+from sandfleet_operator.executors.tokens import MAX_LIFETIME, KeyRing, Token, TokenKey
 from sandfleet_operator.plan.pods.egress_probe import Target
 from support.fakes.kube_cluster import MemoryCluster, deleting
 from transition.nodes import claim_of, ended
@@ -35,6 +36,10 @@ class Session:
     # What its users have in memory.
     variables: set[str] = field(default_factory=set)
     resumption: session_pb2.Resumption | None = None
+    # Something in it works.
+    busy: bool = False
+    # Of the loop's time.
+    used: float = 0.0
 
 
 @dataclass
@@ -49,6 +54,8 @@ class Executors:
     files: dict[str, set[str]] = field(default_factory=dict)
     # By the uid of the volume claim: what suspended sessions have left there.
     kept: dict[str, set[str]] = field(default_factory=dict)
+    # The sessions that were kept for the owners of their quota, in this order.
+    preempted: list[str] = field(default_factory=list)
     # By the pod's uid: the first user with a token for it.
     holders: dict[str, str] = field(default_factory=dict)
 
@@ -79,12 +86,15 @@ class Executors:
         self._pod(executor)
         return tuple(True for _ in targets)
 
-    async def suspend(self, executor: Executor, *, force: bool) -> session_pb2.Suspension:
+    async def suspend(self, executor: Executor, *, force: bool, unused: bool = False) -> session_pb2.Suspension:
         await asyncio.sleep(ANSWER)
         pod = self._pod(executor)
         known = self.sessions.get(executor.pod_uid)
         if known is None:
             raise Unreachable(f"cannot suspend {executor.pod_uid}: no session has begun")
+        if known.busy and not force:
+            raise SuspendReason.EXECUTION_RUNNING.error(f"cannot suspend {executor.pod_uid}: it is in use")
+        self.preempted += [known.session_id] if unused else []
         self.kept[self._volume(pod)] = set(known.variables)
         return session_pb2.Suspension(contexts=_contexts(known.variables))
 
@@ -120,6 +130,7 @@ class Executors:
             session_id=known.session_id if known else "",
             executor_version="1",
             lease_left=self._lease_left(known),
+            idle=None if known is None or known.busy else asyncio.get_running_loop().time() - known.used,
         )
 
     def _lease_left(self, known: Session | None) -> float | None:
@@ -168,6 +179,7 @@ class Executors:
             return set(), ""
         if (known := self.sessions.get(uid)) is not None:
             known.variables.add(user)
+            known.used = asyncio.get_running_loop().time()
         files = self.files.setdefault(volume["metadata"]["uid"], set())
         before = set(files)
         files.add(user)
@@ -183,6 +195,8 @@ class Signer:
     """Stands in for executors.tokens.Signer: a token that says whom it is for."""
 
     clock: Callable[[], float]
+    # Those of all replicas of the fleet.
+    keys: KeyRing = field(default_factory=lambda: KeyRing((TokenKey.new(0.0),)))
 
     def issue(self, *, sandbox_id: str, sandbox_uid: str, holder: str, lifetime: float, **_rest: object) -> Token:
         text = json.dumps({"pod": sandbox_uid, "session": sandbox_id, "holder": holder})

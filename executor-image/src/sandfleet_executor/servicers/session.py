@@ -66,7 +66,7 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
 
     async def Suspend(self, request: pb.SuspendRequest, context: Any) -> pb.SuspendResponse:
         with typed_failures():
-            kept = await self._suspender.suspend(force=request.force)
+            kept = await self._suspender.suspend(force=request.force, unused=request.unused)
         return pb.SuspendResponse(
             suspension=pb.Suspension(
                 contexts=map(context_message, kept.contexts),
@@ -88,7 +88,10 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeResponse:
         with typed_failures():
-            return describe(self._session, await self._session.namespaces.get())
+            said = describe(self._session, await self._session.namespaces.get())
+        if (idle := self._suspender.idle()) is not None:
+            said.idle.CopyFrom(convert.duration(idle))
+        return said
 
     async def GetEnvironment(self, request: pb.GetEnvironmentRequest, context: Any) -> pb.GetEnvironmentResponse:
         with typed_failures():

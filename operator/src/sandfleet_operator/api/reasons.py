@@ -412,6 +412,18 @@ class SuspendReason(CallReason):
         "The variables of a whole context cannot be saved; the message says why.",
         "Delete the context or make room, or suspend with `force`, which goes without them.",
     )
+    SERVICE_RUNNING = (
+        "ServiceRunning",
+        Code.FAILED_PRECONDITION,
+        "A service of the sandbox is to run, so the session is not preempted.",
+        "Nothing is to be done: no call answers this.",
+    )
+    SANDBOX_PREEMPTED = (
+        "SandboxPreempted",
+        Code.FAILED_PRECONDITION,
+        "The owner of its quota needs it. The session is suspended, waits in its old place, and is resumed.",
+        "Wait, or `Sandbox.resume(id)`, which waits with a limit of time. Raise the queue's nominal quota if it lasts.",
+    )
     NOT_CLAIMED = (
         "NotClaimed",
         Code.FAILED_PRECONDITION,
@@ -552,4 +564,5 @@ class EndReason(Enum):
     NOT_NEEDED = "NotNeeded", "It was warm, and its pool needs fewer warm sandboxes or newer ones."
     GANG_INCOMPLETE = "GangIncomplete", "The other claims of its gang did not come back to the next leader."
     QUEUE_DRAINED = "QueueDrained", "The stopPolicy of its queue is HoldAndDrain."
+    PREEMPTED = "Preempted", "Its queue had borrowed its quota, whose owner needed it, and it could not be suspended."
     UNHEALTHY = "Unhealthy", "It was warm, and its pod was no longer ready."

@@ -20,6 +20,9 @@ class State(Enum):
     RESUMING = "Resuming"
     ENDED = "Ended"
 
+    # A member is equal to itself alone. Enum hashes names, in Python, at each look-up of a counter.
+    __hash__ = object.__hash__
+
 
 # A session in these has no executor that callers could speak to.
 ASLEEP = frozenset({State.SUSPENDING, State.SUSPENDED})
@@ -175,6 +178,10 @@ class Sandbox:
     crashes: int = 0
     # When a suspended session ends, unless it is resumed; None: not suspended, or as long as its object lives.
     suspended_until: float | None = None
+    # When its claim has arrived; None: not known.
+    arrived: float | None = None
+    # When it was preempted: it is suspended, and waits in its queue to be resumed; None: it is not.
+    preempted: float | None = None
     # Of an ended one.
     ended_reason: str = ""
     # It is to be started, and the backend has not said yet that this is on its way.

@@ -33,11 +33,12 @@ FLEET = "fleet"
 # Of an executor's own words in the trailing metadata.
 DETAIL = "sandfleet-error-bin"
 GONE = ClaimReason.EXECUTOR_GONE.problem("cannot reach the sandbox: its executor is gone")
-# What an executor may have against a suspension; the first three pass by themselves.
+# What an executor may have against a suspension; all but the last pass by themselves.
 IN_THE_WAY = (
     SuspendReason.EXECUTION_RUNNING,
     SuspendReason.PACKAGES_INSTALLING,
     SuspendReason.CONNECTION_OPEN,
+    SuspendReason.SERVICE_RUNNING,
     SuspendReason.STATE_NOT_SAVED,
 )
 T = TypeVar("T")
@@ -94,10 +95,22 @@ class Executors:
         call = session.Describe(session_pb2.DescribeRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
         return lease_left(await self._reply(sandbox, call, "describe"))
 
-    async def suspend(self, sandbox: Sandbox, *, force: bool) -> session_pb2.Suspension:
-        """The executor keeps what of the session outlives it, and waits for its end. Raises FleetError."""
+    async def idle(self, sandbox: Sandbox) -> float | None:
+        """Seconds since a caller has worked with it, by the executor's word; None while it is in use.
+
+        Raises FleetError.
+        """
         session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
-        request = session_pb2.SuspendRequest(force=force)
+        call = session.Describe(session_pb2.DescribeRequest(), timeout=PROBE_TIMEOUT, metadata=metadata)
+        return idle_of(await self._reply(sandbox, call, "describe"))
+
+    async def suspend(self, sandbox: Sandbox, *, force: bool, unused: bool = False) -> session_pb2.Suspension:
+        """The executor keeps what of the session outlives it, and waits for its end. Raises FleetError.
+
+        `unused`: it refuses while a service is to run, as well.
+        """
+        session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+        request = session_pb2.SuspendRequest(force=force, unused=unused)
         call = session.Suspend(request, timeout=SUSPEND_TIMEOUT, metadata=metadata)
         return (await self._reply(sandbox, call, "suspend")).suspension
 
@@ -226,6 +239,10 @@ def lease_left(said: session_pb2.DescribeResponse) -> float | None:
     if not said.HasField("lease_remaining"):
         return None
     return said.lease_remaining.seconds + said.lease_remaining.nanos / 1_000_000_000
+
+
+def idle_of(said: session_pb2.DescribeResponse) -> float | None:
+    return said.idle.seconds + said.idle.nanos / 1_000_000_000 if said.HasField("idle") else None
 
 
 def duration(seconds: float) -> Duration:

@@ -29,6 +29,7 @@ from sandfleet_operator.executors.client import (
     SUSPEND_TIMEOUT,
     duration,
     error_detail,
+    idle_of,
     lease_left,
     limits_message,
     refused_suspension,
@@ -121,6 +122,8 @@ class ExecutorDescription:
     executor_version: str
     # Seconds; None: no lease.
     lease_left: float | None = None
+    # Seconds since a caller has worked with it; None: it is in use.
+    idle: float | None = None
     # Paths.
     mounts: frozenset[str] = frozenset()
     # Which modules of the template are not loaded ahead, and why; empty where all are.
@@ -195,9 +198,9 @@ class Contacts:
             raise IdentityInvalid(f"cannot open {executor.session_id}: it serves session {said.session_id[:80]!r}")
         return _description(said)
 
-    async def suspend(self, executor: Executor, *, force: bool) -> session_pb2.Suspension:
+    async def suspend(self, executor: Executor, *, force: bool, unused: bool = False) -> session_pb2.Suspension:
         """What the executor keeps of its session. Raises ContactError, and FleetError where it refuses."""
-        request = session_pb2.SuspendRequest(force=force)
+        request = session_pb2.SuspendRequest(force=force, unused=unused)
         async with self._bounded(executor, SUSPEND_TIMEOUT), self._verified(executor, MAX_LIST) as channel:
             call = SessionServiceStub(channel).Suspend(request, metadata=self._token(executor, FLEET_SCOPES))
             return (await _reply(executor, "suspend", call)).suspension
@@ -372,6 +375,7 @@ def _description(said: session_pb2.DescribeResponse) -> ExecutorDescription:
         session_id=said.session_id[:MAX_TEXT],
         executor_version=said.executor_version[:MAX_TEXT],
         lease_left=lease_left(said),
+        idle=idle_of(said),
         mounts=frozenset(said.mounts),
         not_preloaded=_not_preloaded(said.preload),
     )

@@ -93,10 +93,23 @@ class PodExecutors:
             raise _failed(error) from error
         return said.lease_left if said.session_id == executor.session_id else None
 
-    async def suspend(self, sandbox: Sandbox, *, force: bool) -> session_pb2.Suspension:
-        """The executor keeps what of the session outlives it. Raises FleetError."""
+    async def idle(self, sandbox: Sandbox) -> float | None:
+        """Seconds since a caller has worked with it, by the executor's word; None while it is in use.
+
+        Raises FleetError.
+        """
+        executor = self._executor(sandbox, self._session(sandbox))
         try:
-            return await self._contacts.suspend(self._executor(sandbox, self._session(sandbox)), force=force)
+            async with self._slots:
+                return (await self._contacts.contact(executor, isolation=sandbox.isolation, first=False)).idle
+        except ContactError as error:
+            raise _failed(error) from error
+
+    async def suspend(self, sandbox: Sandbox, *, force: bool, unused: bool = False) -> session_pb2.Suspension:
+        """The executor keeps what of the session outlives it. Raises FleetError."""
+        executor = self._executor(sandbox, self._session(sandbox))
+        try:
+            return await self._contacts.suspend(executor, force=force, unused=unused)
         except ContactError as error:
             raise _failed(error) from error
 

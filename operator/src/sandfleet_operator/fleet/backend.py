@@ -72,6 +72,10 @@ class Backend(Protocol):
         """Begins to end its process; the session and its workspace stay."""
         ...
 
+    def can_suspend(self, sandbox: Sandbox) -> bool:
+        """Whether its workspace outlives its process."""
+        ...
+
     async def resume(self, sandbox: Sandbox) -> None:
         """Begins to start a process for the suspended session on its workspace."""
         ...

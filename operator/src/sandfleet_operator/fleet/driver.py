@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any
 
 from sandfleet_operator.api.errors import FleetError, Problem
-from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
 from sandfleet_operator.api.values import ASLEEP, Claim, RequestKey, Sandbox, State
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.backend import Backend, Event, Exited, Made, NotMade, Ready, Removed
@@ -14,6 +15,7 @@ from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
 from sandfleet_operator.fleet.incarnations import Executors, Incarnations
 from sandfleet_operator.fleet.queue_views import QueueViews
 from sandfleet_operator.plan.scheduler.actions import Action, Admit, Answer, AskLease, Start
+from sandfleet_operator.plan.scheduler.claim_queue import Place, Queued
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -22,6 +24,8 @@ from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 # Seconds.
 TICK = 0.25
 STANDINGS_EVERY = 0.1
+# Claims that are told their standing in one go, in milliseconds: with more of them a round takes several.
+STANDINGS_PART = 500
 RELEASE_TIMEOUT = 15.0
 # How long a caller without a deadline of its own waits for a replacement.
 RECOVERY_WAIT = 60.0
@@ -61,7 +65,9 @@ class FleetDriver:
         self.queue_views = QueueViews(scheduler, clock)
         self._changes: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._standings_due = False
+        # What is left of a round of standings; whether another one is due after it, and the next part of either.
+        self._round: Iterator[dict[RequestKey, Queued]] | None = None
+        self._standings_due = self._part_due = False
         self._serving = False
 
     # Its life.
@@ -127,10 +133,13 @@ class FleetDriver:
 
     # What callers ask.
 
-    def claim(self, claim: Claim) -> ClaimWatch:
-        """Asks for a sandbox. Raises FleetError; later failures come from the watch, which must always be left."""
+    def claim(self, claim: Claim, place: Place | None = None) -> ClaimWatch:
+        """Asks for a sandbox. Raises FleetError; later failures come from the watch, which must always be left.
+
+        `place`: where the claim waited at the leader before.
+        """
         self.check_serving("claim")
-        return self._watched(claim.key, lambda: self.scheduler.ask(claim, self._clock()))
+        return self._watched(claim.key, lambda: self.scheduler.ask(claim, self._clock(), place))
 
     def resume(self, sandbox_id: str, max_wait: float) -> ClaimWatch:
         """Takes a suspended session on, as `claim` makes a new one."""
@@ -148,7 +157,8 @@ class FleetDriver:
             watch.leave()
             raise
         if not watch.is_settled:
-            self._publish_standings(only=key)
+            for one, queued in self.scheduler.standings(self._clock(), key).items():
+                self._watches.tell(one, queued)
         return watch
 
     async def release(self, sandbox_id: str) -> bool:
@@ -185,7 +195,7 @@ class FleetDriver:
                 while True:
                     sandbox = self.scheduler.session(sandbox_id, self._clock())
                     if sandbox.state in ASLEEP:
-                        raise suspended(sandbox_id)
+                        raise suspended(sandbox_id, preempted=self.scheduler.suspensions.is_preempted(sandbox))
                     if sandbox.state in {State.RECOVERING, State.RESUMING}:
                         await self.change(sandbox_id)
                     elif not sandbox.lease_known and not asked:
@@ -251,9 +261,9 @@ class FleetDriver:
             change = self._changes.pop(sandbox_id, None)
             if change is not None and not change.done():
                 change.set_result(None)
-        if self._watches and not self._standings_due:
+        if self._watches:
             self._standings_due = True
-            asyncio.get_running_loop().call_later(STANDINGS_EVERY, self._publish_standings)
+            self._publish_soon()
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -277,11 +287,26 @@ class FleetDriver:
         if self._serving:
             self.do(self.scheduler.leave(key, self._clock()))
 
-    def _publish_standings(self, only: RequestKey | None = None) -> None:
-        if only is None:
+    def _publish_soon(self) -> None:
+        if not self._part_due:
+            self._part_due = True
+            asyncio.get_running_loop().call_later(STANDINGS_EVERY, self._publish_standings)
+
+    def _publish_standings(self) -> None:
+        """Tells the next of the claims that wait where they stand: so many that others need not wait for it."""
+        self._part_due, told = False, 0
+        if self._round is None:
             self._standings_due = False
-        for key, queued in self.scheduler.standings(self._clock(), only).items():
-            self._watches.tell(key, queued)
+            self._round = self.scheduler.standing.parts(STANDINGS_PART, self._clock)
+        while told < STANDINGS_PART and self._round is not None:
+            part = next(self._round, None)
+            if part is None:
+                self._round = None
+            for key, queued in (part or {}).items():
+                self._watches.tell(key, queued)
+                told += 1
+        if self._watches and (self._round is not None or self._standings_due):
+            self._publish_soon()
 
     async def change(self, sandbox_id: str, within: float | None = None) -> None:
         """Returns after the next change of the sandbox, or after `within` seconds."""
@@ -307,8 +332,12 @@ class FleetDriver:
             _LOG.error("cannot carry out a decision: %r", error)
 
 
-def suspended(sandbox_id: str) -> FleetError:
+def suspended(sandbox_id: str, *, preempted: bool = False) -> FleetError:
     """The session has no executor that could be asked."""
+    if preempted:
+        why = "the owner of its quota needs it; it waits in its queue and is resumed by itself"
+        problem = SuspendReason.SANDBOX_PREEMPTED.problem(f"cannot use sandbox {sandbox_id}: {why}", sandbox_id)
+        return FleetError(replace(problem, passing=True))
     why = f"cannot use sandbox {sandbox_id}: it is suspended; resume it with Sandbox.resume({sandbox_id!r})"
     return ClaimReason.SANDBOX_SUSPENDED.error(why, sandbox_id)
 

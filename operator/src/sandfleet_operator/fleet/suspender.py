@@ -63,6 +63,31 @@ class Suspender:
             self._fleet.do(suspensions.suspend(sandbox_id, seconds, self._fleet.now()))
         return await self._ended(sandbox_id)
 
+    def can_suspend(self, sandbox: Sandbox) -> bool:
+        return self._backend.can_suspend(sandbox)
+
+    async def idle(self, sandbox: Sandbox) -> float | None:
+        """Seconds since a caller has worked with it; None: it is in use, or its executor does not say."""
+        try:
+            return await self._executors.idle(sandbox)
+        except FleetError:
+            return None
+
+    async def preempt(self, sandbox_id: str, *, keep: bool) -> None:
+        """Suspends the session for the owner of its quota, or ends it. Raises FleetError where it is in use by now."""
+        suspensions, sandbox = self._fleet.scheduler.suspensions, self.session(sandbox_id)
+        if sandbox.state is not State.CLAIMED:
+            return
+        if keep:
+            suspensions.check_room(sandbox_id)
+            await self._backend.record(sandbox)
+        kept = await self._executors.suspend(sandbox, force=False, unused=True)
+        if keep:
+            self._kept.put(sandbox_id, kept)
+            self._fleet.do(suspensions.preempt(sandbox_id, self._fleet.now()))
+        else:
+            self._fleet.do(suspensions.release(sandbox_id, self._fleet.now()))
+
     async def _ended(self, sandbox_id: str) -> Sandbox:
         """The session, once its process has ended."""
         try:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+# RPCs of the fleet. They keep the sandbox, and are no work of its caller.
+KEEPING = ("SessionService/Open", "SessionService/Suspend", "SessionService/Resume")
 # RPCs that only look at the sandbox. They are no use of it: a watcher does not keep an idle sandbox alive.
 LOOKING = ("/Health", "/Describe", "/Usage", "/WatchUsage", "/ProbeEgress", "ServiceManagerService/List")
 
@@ -31,6 +33,11 @@ def is_use(method: str) -> bool:
     return not method.endswith(LOOKING)
 
 
+def is_work(method: str) -> bool:
+    """Whether the RPC comes from a caller that works with the sandbox."""
+    return is_use(method) and not method.endswith(KEEPING)
+
+
 def expired(lease: Lease, now: float, last_use: float) -> Expiry | None:
     """Whether the sandbox's time is over. Running executions and installations are use: `last_use` is now then."""
     if lease.until is not None and now >= lease.until:
@@ -41,18 +48,24 @@ def expired(lease: Lease, now: float, last_use: float) -> Expiry | None:
 
 
 class Tenancy:
-    """The sandbox's lease and its last use."""
+    """The sandbox's lease, its last use and its last work."""
 
     def __init__(self, lease: Lease, now: float) -> None:
         self.lease = lease
-        self._last_use = now
+        self._last_use = self._last_work = now
 
-    def touch(self, now: float) -> None:
-        """A caller has used the sandbox."""
+    def touch(self, now: float, *, works: bool = True) -> None:
+        """A caller has used the sandbox. `works`: with its contexts, files, …, and not only to keep it."""
         self._last_use = now
+        if works:
+            self._last_work = now
+
+    def idle(self, now: float) -> float:
+        """Seconds since the last work."""
+        return max(0.0, now - self._last_work)
 
     def expired(self, now: float, *, in_use: bool) -> Expiry | None:
         """`in_use`: an execution or an installation is running."""
         if in_use:
-            self._last_use = now
+            self._last_use = self._last_work = now
         return expired(self.lease, now, self._last_use)

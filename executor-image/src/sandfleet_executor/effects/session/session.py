@@ -153,7 +153,7 @@ class Session:
         if self.session_id and self.session_id != claim.session_id:
             raise MismatchError(f"cannot open session {claim.session_id}: the sandbox belongs to another one")
         self.tenancy.lease = claim.lease
-        self.touch()
+        self.touch(works=not self.session_id)
         if not self.session_id:
             before, self.limits = self.limits, fitting(claim.limits)
             self.session_id = claim.session_id
@@ -167,9 +167,9 @@ class Session:
         self.services.begin()
         return namespace
 
-    def touch(self) -> None:
-        """A caller has used the sandbox."""
-        self.tenancy.touch(time.monotonic())
+    def touch(self, *, works: bool = True) -> None:
+        """A caller has used the sandbox; `works`: not only to keep it."""
+        self.tenancy.touch(time.monotonic(), works=works)
 
     def expired(self) -> Expiry | None:
         """Why the sandbox's time is over; None while there is time, or while it is held."""

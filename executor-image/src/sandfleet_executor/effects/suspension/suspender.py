@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,16 +89,27 @@ class Suspender:
 
     # The end of this executor's part
 
-    async def suspend(self, *, force: bool) -> Suspension:
-        """Keeps what can be kept, and holds the session. Raises InUseError, NotSavedError and StateError."""
+    async def suspend(self, *, force: bool, unused: bool = False) -> Suspension:
+        """Keeps what can be kept, and holds the session. Raises InUseError, NotSavedError and StateError.
+
+        `unused`: only a session without a running service, too.
+        """
         if self._keeping is None:
             if not force:
-                self._check_unused()
+                self._check_unused(services=unused)
             self._session.held = True
             self._keeping = asyncio.create_task(self._keep(force=force))
         return await asyncio.shield(self._keeping)
 
-    def _check_unused(self) -> None:
+    def idle(self) -> float | None:
+        """Seconds since a caller has worked with the sandbox; None while something in it does."""
+        try:
+            self._check_unused(services=True)
+        except InUseError:
+            return None
+        return self._session.tenancy.idle(time.monotonic())
+
+    def _check_unused(self, *, services: bool) -> None:
         if running := [one.id for one in self._session.executions.live()]:
             more = f" and {len(running) - NAMED} more" if len(running) > NAMED else ""
             raise InUseError("ExecutionRunning", f"{', '.join(running[:NAMED])}{more} is running or waiting")
@@ -105,6 +117,8 @@ class Suspender:
             raise InUseError("PackagesInstalling", "the packages of its template are being installed")
         if count := self._connections():
             raise InUseError("ConnectionOpen", f"{count} connections to its ports are open")
+        if services and (wanted := [one.name for one in self._session.services.all() if one.runtime.wanted]):
+            raise InUseError("ServiceRunning", f"service {wanted[0]} is running")
 
     async def _keep(self, *, force: bool) -> Suspension:
         try:

@@ -136,6 +136,7 @@ def session(
         workspace_id=claim.workspace_id or key,
         state=State.CLAIMED if running else State.RECOVERING,
         created=record.at,
+        arrived=record.at,
         started=now,
         isolation=isolation,
         ready=record.at,

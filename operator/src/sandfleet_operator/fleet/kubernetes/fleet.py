@@ -34,6 +34,7 @@ from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatu
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.renewals import Renewals
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.claims.lease_end import lease_end_patch
@@ -77,7 +78,7 @@ class KubernetesFleet:
         wall_clock: Callable[[], float],
         listens: Callable[[Pod], bool],
     ) -> None:
-        self._kube, self._lease, self._leading = kube, lease, leading
+        self._kube, self._lease, self._leading, self.clock = kube, lease, leading, clock
         store = self._store = Store()
         self.catalog, self.feed = Catalog(store, settings), SandboxFeed(store, self._egress_of)
         self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
@@ -181,10 +182,12 @@ class KubernetesFleet:
             group.create_task(self.fleet.run())
             group.create_task(self._upkeep.run())
             group.create_task(self._queues.run())
+            group.create_task(self._preemptor.run())
 
     async def close(self) -> None:
         self.egresses.close()
         self._renewals.close()
+        await self._preemptor.close()
         await self._observer.close()
         await self._queues.close()
         await self.fleet.close()
@@ -267,6 +270,10 @@ class KubernetesFleet:
     @cached_property
     def suspender(self) -> Suspender:
         return Suspender(self.fleet, self._backend, self.executors)
+
+    @cached_property
+    def _preemptor(self) -> Preemptor:
+        return Preemptor(self.fleet, self.suspender)
 
     def object_of(self, name: str) -> CodeSandbox | None:
         """The CodeSandbox NAMESPACE/NAME, as far as the watches show."""

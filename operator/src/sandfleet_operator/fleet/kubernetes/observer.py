@@ -38,7 +38,7 @@ from sandfleet_operator.fleet.kubernetes.unrecorded_claims import Found, Unrecor
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.lease_end import lease_end
 from sandfleet_operator.plan.claims.record import Record, object_of
-from sandfleet_operator.plan.claims.suspension import is_suspended, suspended_until
+from sandfleet_operator.plan.claims.suspension import is_suspended, preempted, suspended_until
 from sandfleet_operator.plan.pods import names, openings
 from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
 from sandfleet_operator.plan.pods.podspec import PodState
@@ -354,6 +354,8 @@ class Observer:
             until = suspended_until(sandbox, self._scheduler.limits.longest_suspension)
             running, restarts = self._backend.has_pod(known), sandbox.status.restarts
             seen = replace(known, restarts=restarts) if known.state is State.RECOVERING else known
+            if (since := preempted(sandbox)) is not None and known.preempted is None:
+                seen = replace(seen, preempted=since[0], arrived=since[1])
             if not running:
                 self._backend.forget(known.sandbox_uid)
             self._driver.do(suspensions.suspended(seen, until, self._clock(), running=running))

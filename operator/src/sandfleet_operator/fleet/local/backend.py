@@ -79,6 +79,9 @@ class LocalBackend:
     async def suspend(self, sandbox: Sandbox) -> None:
         await self.stop(sandbox.sandbox_uid)
 
+    def can_suspend(self, sandbox: Sandbox) -> bool:  # noqa: ARG002 - of all
+        return True
+
     async def resume(self, sandbox: Sandbox) -> None:
         await self.start(sandbox)
 

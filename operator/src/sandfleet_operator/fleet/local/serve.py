@@ -33,6 +33,7 @@ from sandfleet_operator.fleet.local.statedir import (
     sweep,
 )
 from sandfleet_operator.fleet.local.userids import NoUserIdsError, UserIds, take_block
+from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
@@ -101,7 +102,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         api = LocalFleetApi(fleet, suspender, template, f"uid:{os.geteuid()}")
         server = await _listen(directory, FleetServicer(api))
         working = asyncio.create_task(fleet.run())
-        rotating = asyncio.create_task(_rotate(signer))
+        beside = [asyncio.create_task(work) for work in (_rotate(signer), Preemptor(fleet, suspender).run())]
         try:
             # One turn of the loop, so that the reader of `ready` is served.
             await asyncio.sleep(0)
@@ -109,7 +110,8 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             waiting = asyncio.create_task(ended.wait())
             await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            rotating.cancel()
+            for task in beside:
+                task.cancel()
             await asyncio.gather(fleet.close(), server.stop(STOP_GRACE))
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -16,6 +16,7 @@ from sandfleet_operator.plan.sandbox.status import condition
 
 # Seconds since the epoch.
 _TEXT = re.compile(r"[0-9]{1,12}")
+_PREEMPTED = re.compile(r"([0-9]{1,12})-([0-9]{1,12})")
 
 
 def is_suspended(sandbox: CodeSandbox) -> bool:
@@ -33,14 +34,24 @@ def suspended_until(sandbox: CodeSandbox, longest: float = math.inf) -> float | 
     return min(known) if known else None
 
 
-def suspend_patch(uid: str, until: float | None) -> list[Json]:
-    """`until` None: it has no end of its own."""
-    return _patch(uid, OperatingMode.SUSPENDED, {names.SUSPENDED_UNTIL: "" if until is None else str(int(until))})
+def preempted(sandbox: CodeSandbox) -> tuple[float, float] | None:
+    """Since when it is, and when its claim has arrived; None: it is not preempted."""
+    found = _PREEMPTED.fullmatch(sandbox.meta.annotations.get(names.PREEMPTED, ""))
+    return (float(found[1]), float(found[2])) if found and is_suspended(sandbox) else None
+
+
+def suspend_patch(uid: str, until: float | None, since: tuple[float, float] | None = None) -> list[Json]:
+    """`until` None: it has no end of its own. `since`: when it was preempted, and when its claim has arrived."""
+    annotations = {
+        names.SUSPENDED_UNTIL: "" if until is None else str(int(until)),
+        names.PREEMPTED: "" if since is None else f"{int(since[0])}-{int(since[1])}",
+    }
+    return _patch(uid, OperatingMode.SUSPENDED, annotations)
 
 
 def resume_patch(uid: str) -> list[Json]:
     """The lease begins anew: its end before the suspension means nothing."""
-    return _patch(uid, OperatingMode.RUNNING, {names.SUSPENDED_UNTIL: "", names.LEASE_EXPIRES: ""})
+    return _patch(uid, OperatingMode.RUNNING, {names.SUSPENDED_UNTIL: "", names.LEASE_EXPIRES: "", names.PREEMPTED: ""})
 
 
 def _patch(uid: str, mode: OperatingMode, annotations: dict[str, str]) -> list[Json]:

@@ -48,6 +48,9 @@ SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 LEASE_EXPIRES = f"{GROUP}/lease-expires"
 # When a suspended claim's CodeSandbox ends, in seconds since the epoch; empty while it is not suspended.
 SUSPENDED_UNTIL = f"{GROUP}/suspended-until"
+# Since when a claim's session is preempted and when its claim has arrived, "SECONDS-SECONDS" since the epoch; empty
+# while it is not.
+PREEMPTED = f"{GROUP}/preempted"
 # Annotation of a workspace's volume claim: what happens to it when its CodeSandbox is deleted.
 RETENTION = f"{GROUP}/retention"
 # Labels of a pod that only the control plane sets.
@@ -56,7 +59,18 @@ OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, E
 # SANDBOX_COMPONENT counts. TRACEPARENT is not in it, because owners of sandboxes may write it.
 CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
 CONTROL_ANNOTATIONS = frozenset(
-    {SPEC_HASH, SERVICES, BOUND_POD, CLAIM, LEASE_EXPIRES, RETENTION, SUSPENDED_UNTIL, TEMPLATE_REVISION, QUEUE}
+    {
+        SPEC_HASH,
+        SERVICES,
+        BOUND_POD,
+        CLAIM,
+        LEASE_EXPIRES,
+        RETENTION,
+        SUSPENDED_UNTIL,
+        PREEMPTED,
+        TEMPLATE_REVISION,
+        QUEUE,
+    }
 )
 
 DEFAULT_DENY = "sandfleet-default-deny"

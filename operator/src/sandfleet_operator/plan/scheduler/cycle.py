@@ -204,6 +204,7 @@ class SchedulingCycle:
             isolation=pool.template.isolation,
             revision=pool.revision,
             claim=claim,
+            arrived=waiting.asked if waiting else None,
             unmade=self._limits.confirms_starts,
         )
         if waiting is not None:

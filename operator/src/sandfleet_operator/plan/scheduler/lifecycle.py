@@ -93,7 +93,8 @@ def assigned(sandbox: Sandbox, waiting: Waiting, now: float) -> Step:
     """A waiting claim gets this warm sandbox."""
     if sandbox.state is not State.WARM or sandbox.ready is None:
         raise ImpossibleEventError("assigned", sandbox)
-    return _claimed(replace(sandbox, warm=sandbox.ready <= waiting.asked), waiting.claim, now)
+    mine = replace(sandbox, warm=sandbox.ready <= waiting.asked, arrived=waiting.asked)
+    return _claimed(mine, waiting.claim, now)
 
 
 def bound(sandbox: Sandbox) -> Step:
@@ -104,7 +105,8 @@ def bound(sandbox: Sandbox) -> Step:
         case State.RECOVERING if sandbox.running:
             return Step(replace(sandbox, state=State.CLAIMED))
         case State.RESUMING:
-            return Step(replace(sandbox, state=State.CLAIMED, suspended_until=None), outcome=SessionResumed())
+            awake = replace(sandbox, state=State.CLAIMED, suspended_until=None, preempted=None)
+            return Step(awake, outcome=SessionResumed())
         case State.RECOVERING | State.SUSPENDING | State.SUSPENDED | State.ENDED:
             return Step(sandbox)
         case _:
@@ -174,11 +176,11 @@ def recovered(sandbox: Sandbox, sandbox_uid: str, now: float) -> Step:
             raise ImpossibleEventError("recovered", sandbox)
 
 
-def suspending(sandbox: Sandbox, until: float | None) -> Step:
-    """The session is put to sleep, until it is resumed or the time `until` has come."""
+def suspending(sandbox: Sandbox, until: float | None, preempted: float | None = None) -> Step:
+    """The session is put to sleep, until it is resumed or the time `until` has come. `preempted`: since when it is."""
     if sandbox.state is not State.CLAIMED or not sandbox.bound:
         raise ImpossibleEventError("suspending", sandbox)
-    mine = _put_to_sleep(sandbox, State.SUSPENDING, until)
+    mine = replace(_put_to_sleep(sandbox, State.SUSPENDING, until), preempted=preempted)
     return Step(mine, (Suspend(mine),))
 
 

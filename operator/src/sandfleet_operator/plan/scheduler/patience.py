@@ -1,11 +1,12 @@
 """How long claims may wait: which are refused at once, which later, and when it is worth coming back."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason
 from sandfleet_operator.api.values import Claim, RequestKey
-from sandfleet_operator.plan.scheduler.actions import Action
+from sandfleet_operator.plan.scheduler.actions import Action, Answer
 from sandfleet_operator.plan.scheduler.capacity import Capacity
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting, overdue_problem
 from sandfleet_operator.plan.scheduler.inventory import Inventory
@@ -37,7 +38,8 @@ class Patience:
     def arrived(self, key: RequestKey, now: float) -> list[Action]:
         """The claim waits from now on, unless its queue is full or cannot serve it in time."""
         waiting, surely = self._inventory.waiting.get(key), self._standings.arrived(key, now)
-        if waiting is None or waiting.sandbox_id:
+        # One that had its place at an earlier leader keeps it.
+        if waiting is None or waiting.sandbox_id or waiting.lead is not None:
             return []
         problem = self._refusal(waiting.claim, self._queues.places.waiting(waiting.claim.queue) - 1, surely, now)
         return [] if problem is None else self._transitions.refuse(waiting, problem, now)
@@ -61,15 +63,21 @@ class Patience:
         late = [
             one
             for one in self._inventory.waiting.values()
-            if now >= min(one.deadline, one.asked + longest.get(one.claim.queue, one.deadline))
-            and not self._queues.is_binding(one)
+            if now >= _end(one, longest) and not self._queues.is_binding(one)
         ]
         actions: list[Action] = []
         for waiting in late:
             # Those of a gang are refused together.
             if waiting.claim.key in self._inventory.waiting:
-                actions += self._transitions.refuse(waiting, self._overdue(waiting, now), now)
+                actions += self._over(waiting, now)
         return actions
+
+    def _over(self, waiting: Waiting, now: float) -> list[Action]:
+        """A preempted session waits on where only its caller's time is over."""
+        problem = self._overdue(waiting, now)
+        if waiting.returns is not None and now < waiting.returns and self._queues.caller_left(waiting):
+            return [Answer(waiting.claim.key, problem)]
+        return self._transitions.refuse(waiting, problem, now)
 
     def _longest(self, claim: Claim) -> float:
         """Seconds that the claim may wait: as it says itself, and at most as long as its queue allows."""
@@ -100,3 +108,10 @@ class Patience:
             within=self._longest(claim),
         )
         return replace(problem, retry_after=self.come_back(claim, now))
+
+
+def _end(waiting: Waiting, longest: Mapping[str, float]) -> float:
+    """Of its wait. A preempted session has been admitted before: no queue is too long for it."""
+    if waiting.returns is not None:
+        return waiting.deadline
+    return min(waiting.deadline, waiting.asked + longest.get(waiting.claim.queue, waiting.deadline))

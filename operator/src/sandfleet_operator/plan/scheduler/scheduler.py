@@ -13,7 +13,7 @@ from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
 from sandfleet_operator.plan.scheduler.admission import admit, weighed
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import Queued, WhyNot, observed
+from sandfleet_operator.plan.scheduler.claim_queue import Place, Queued, WhyNot, observed
 from sandfleet_operator.plan.scheduler.cycle import SchedulingCycle
 from sandfleet_operator.plan.scheduler.deadlines import Deadlines
 from sandfleet_operator.plan.scheduler.inventory import Inventory
@@ -27,6 +27,7 @@ from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
 from sandfleet_operator.plan.scheduler.queues.standing.standings import Explanation, Fate, Standings, would_be_refused
 from sandfleet_operator.plan.scheduler.refill import Pool
+from sandfleet_operator.plan.scheduler.sessions.preemption import Preemptions
 from sandfleet_operator.plan.scheduler.sessions.suspension import Suspensions
 from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from sandfleet_operator.plan.scheduler.transitions import Transitions
@@ -72,6 +73,7 @@ class Scheduler:
         self.queues = QueueEvents(
             self.inventory, self._queues, transitions=self._transitions, cycle=self._cycle, declared=declared
         )
+        self.preemptions = Preemptions(self.inventory, self._queues, declared)
         self.suspensions = Suspensions(self.inventory, self._queues, self._cycle, self._transitions, limits)
 
     # Pools.
@@ -125,8 +127,8 @@ class Scheduler:
             (self.inventory.waiting.get(key), self.inventory.of_session(key), self._transitions.ended_claims.get(key))
         )
 
-    def ask(self, claim: Claim, now: float) -> list[Action]:
-        """A claim arrives, perhaps again. Raises FleetError if it can never be served."""
+    def ask(self, claim: Claim, now: float, place: Place | None = None) -> list[Action]:
+        """A claim arrives, perhaps with its `place` at an earlier leader. Raises FleetError if it cannot be served."""
         if claim.key in self.inventory.waiting:
             return []
         session = self.inventory.of_session(claim.key)
@@ -137,7 +139,7 @@ class Scheduler:
         if (problem := self._transitions.ended_claims.get(claim.key)) is not None:
             raise FleetError(problem)
         claim = self._admissible(claim, now)
-        self._queues.arrive(claim, now)
+        self._queues.arrive(claim, now, place=place)
         actions = self._cycle.run(claim.pool, now)
         return [*actions, *self._patience.arrived(claim.key, now)]
 
@@ -154,7 +156,7 @@ class Scheduler:
     def leave(self, key: RequestKey, now: float) -> list[Action]:
         """The last caller of the claim has left: the claim is undone, unless it was answered."""
         waiting = self.inventory.waiting.get(key)
-        if waiting is None:
+        if waiting is None or self._queues.caller_left(waiting):
             return []
         return [*self._transitions.withdraw(key, now), *self._cycle.run(waiting.claim.pool, now)]
 

@@ -49,7 +49,8 @@ class SessionServiceStub:
     idle timeout rest: for two minutes after the answer. A sandbox that has not ended by then goes on, and forgets what it has kept.
     Asked again before that, it gives the same answer.
       FAILED_PRECONDITION  and `force` is not set: an execution runs or waits (reason ExecutionRunning), packages are being installed
-                           (PackagesInstalling), a connection to a port is open (ConnectionOpen); the message names it. To be retried
+                           (PackagesInstalling), a connection to a port is open (ConnectionOpen), with `unused` also: a service is
+                           to run (ServiceRunning); the message names it. To be retried
                            when it has ended. The variables of a whole context cannot be saved (StateNotSaved; the message says
                            why). Not to be retried before that was mended.
     """
@@ -103,7 +104,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     idle timeout rest: for two minutes after the answer. A sandbox that has not ended by then goes on, and forgets what it has kept.
     Asked again before that, it gives the same answer.
       FAILED_PRECONDITION  and `force` is not set: an execution runs or waits (reason ExecutionRunning), packages are being installed
-                           (PackagesInstalling), a connection to a port is open (ConnectionOpen); the message names it. To be retried
+                           (PackagesInstalling), a connection to a port is open (ConnectionOpen), with `unused` also: a service is
+                           to run (ServiceRunning); the message names it. To be retried
                            when it has ended. The variables of a whole context cannot be saved (StateNotSaved; the message says
                            why). Not to be retried before that was mended.
     """
@@ -166,7 +168,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         idle timeout rest: for two minutes after the answer. A sandbox that has not ended by then goes on, and forgets what it has kept.
         Asked again before that, it gives the same answer.
           FAILED_PRECONDITION  and `force` is not set: an execution runs or waits (reason ExecutionRunning), packages are being installed
-                               (PackagesInstalling), a connection to a port is open (ConnectionOpen); the message names it. To be retried
+                               (PackagesInstalling), a connection to a port is open (ConnectionOpen), with `unused` also: a service is
+                               to run (ServiceRunning); the message names it. To be retried
                                when it has ended. The variables of a whole context cannot be saved (StateNotSaved; the message says
                                why). Not to be retried before that was mended.
         """

@@ -145,7 +145,8 @@ class FleetServiceServicer:
     def Renew(self, request, context):
         """Extends the lease and gives a new token.
         NOT_FOUND            no such sandbox, or its lease is over. Not to be retried.
-        FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+        FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume. It is preempted (reason
+        SandboxPreempted). To be retried: it is resumed when its queue admits it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -183,7 +184,8 @@ class FleetServiceServicer:
         """Describes one sandbox, and opens it where access is asked for. A sandbox whose executor is being replaced answers when the
         new one is ready.
         NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
-        FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+        FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume. Or it
+        is preempted (reason SandboxPreempted). To be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

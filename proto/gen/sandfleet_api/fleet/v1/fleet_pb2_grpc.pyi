@@ -62,7 +62,8 @@ class FleetServiceStub:
     Renew: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.RenewRequest, _fleet_pb2.RenewResponse]
     """Extends the lease and gives a new token.
       NOT_FOUND            no such sandbox, or its lease is over. Not to be retried.
-      FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+      FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume. It is preempted (reason
+                           SandboxPreempted). To be retried: it is resumed when its queue admits it.
     """
     Suspend: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.SuspendRequest, _fleet_pb2.SuspendResponse]
     """Ends the processes of a session and keeps the session: its files, the variables of its contexts, its declared services, and what
@@ -88,7 +89,8 @@ class FleetServiceStub:
     """Describes one sandbox, and opens it where access is asked for. A sandbox whose executor is being replaced answers when the
     new one is ready.
       NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
-      FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+      FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume. Or it
+                           is preempted (reason SandboxPreempted). To be retried.
     """
     List: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ListRequest, _fleet_pb2.ListResponse]
     """Lists sandboxes, by id.
@@ -155,7 +157,8 @@ class FleetServiceAsyncStub(FleetServiceStub):
     Renew: _aio.UnaryUnaryMultiCallable[_fleet_pb2.RenewRequest, _fleet_pb2.RenewResponse]  # type: ignore[assignment]
     """Extends the lease and gives a new token.
       NOT_FOUND            no such sandbox, or its lease is over. Not to be retried.
-      FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+      FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume. It is preempted (reason
+                           SandboxPreempted). To be retried: it is resumed when its queue admits it.
     """
     Suspend: _aio.UnaryUnaryMultiCallable[_fleet_pb2.SuspendRequest, _fleet_pb2.SuspendResponse]  # type: ignore[assignment]
     """Ends the processes of a session and keeps the session: its files, the variables of its contexts, its declared services, and what
@@ -181,7 +184,8 @@ class FleetServiceAsyncStub(FleetServiceStub):
     """Describes one sandbox, and opens it where access is asked for. A sandbox whose executor is being replaced answers when the
     new one is ready.
       NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
-      FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+      FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume. Or it
+                           is preempted (reason SandboxPreempted). To be retried.
     """
     List: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ListRequest, _fleet_pb2.ListResponse]  # type: ignore[assignment]
     """Lists sandboxes, by id.
@@ -263,7 +267,8 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_fleet_pb2.RenewResponse, _abc.Awaitable[_fleet_pb2.RenewResponse]]:
         """Extends the lease and gives a new token.
           NOT_FOUND            no such sandbox, or its lease is over. Not to be retried.
-          FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+          FAILED_PRECONDITION  it is suspended (reason SandboxSuspended). Not to be retried before a Resume. It is preempted (reason
+                               SandboxPreempted). To be retried: it is resumed when its queue admits it.
         """
 
     @_abc_1.abstractmethod
@@ -307,7 +312,8 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         """Describes one sandbox, and opens it where access is asked for. A sandbox whose executor is being replaced answers when the
         new one is ready.
           NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
-          FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume.
+          FAILED_PRECONDITION  access is asked for, and it is suspended (reason SandboxSuspended). Not to be retried before a Resume. Or it
+                               is preempted (reason SandboxPreempted). To be retried.
         """
 
     @_abc_1.abstractmethod

@@ -31,7 +31,9 @@ class Modes:
         return ref in self._writing
 
     async def suspend(self, sandbox: Sandbox) -> None:
-        await self._write(sandbox, lambda meta: suspend_patch(meta.uid, sandbox.suspended_until))
+        arrived = sandbox.created if sandbox.arrived is None else sandbox.arrived
+        since = None if sandbox.preempted is None else (sandbox.preempted, arrived)
+        await self._write(sandbox, lambda meta: suspend_patch(meta.uid, sandbox.suspended_until, since))
 
     async def resume(self, sandbox: Sandbox) -> None:
         await self._write(sandbox, lambda meta: resume_patch(meta.uid))

@@ -9,6 +9,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue, Policy
 from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED, Places
+from sandfleet_operator.plan.scheduler.queues.preemption import Need
 from sandfleet_operator.plan.scheduler.queues.quota import vector
 
 # Of the keys that they wait under.
@@ -78,6 +79,10 @@ class DeclaredSandboxes:
             if self._queue.discard(waiting):
                 self._places.leave(queue, DECLARED)
             self._wait(waiting)
+
+    def heads(self, now: float) -> Iterator[Need]:
+        """Of each queue those that wait, with the amount of the next one."""
+        return self._queue.heads(now)
 
     def waiting(self, key: str) -> Waiting | None:
         return self._waiting.get(key)

@@ -1,22 +1,23 @@
 """The claims that wait at one pool: a line for each queue, turns between the lines, and quotas that stop a line."""
 
-import bisect
 import heapq
 import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 
 from sandfleet_operator.api.values import Claim
 from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
+from sandfleet_operator.plan.scheduler.queues.alone import AloneClaims
 from sandfleet_operator.plan.scheduler.queues.gangs import PATIENCE, Gangs, expanded
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger
 from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order
 from sandfleet_operator.plan.scheduler.queues.orders.fair import fair
 from sandfleet_operator.plan.scheduler.queues.orders.first_come import first_come
 from sandfleet_operator.plan.scheduler.queues.orders.priority import priority
-from sandfleet_operator.plan.scheduler.queues.quota import Verdict
+from sandfleet_operator.plan.scheduler.queues.preemption import Need
+from sandfleet_operator.plan.scheduler.queues.quota import Verdict, plus
 from sandfleet_operator.plan.scheduler.queues.turns.fairness import VirtualTime
 from sandfleet_operator.plan.scheduler.queues.turns.line import NO_QUEUE, Line, Refusal
 from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost, weight_of
@@ -47,8 +48,7 @@ class FairQueue:
         self._ledger = ledger
         self._policy = policy
         self._lines: dict[str, Line] = {}
-        # Queue → its claims on earlier workspaces, in order of arrival.
-        self._alone: dict[str, list[Waiting]] = {}
+        self._alone = AloneClaims()
         self.gangs = Gangs(ledger)
         self._time: VirtualTime[str] = VirtualTime()
         self._len = 0
@@ -60,15 +60,15 @@ class FairQueue:
         """In any order."""
         for line in self._lines.values():
             yield from (one for one in line if one.claim.gang is None)
-        for claims in self._alone.values():
-            yield from claims
+        yield from self._alone
         yield from self.gangs
 
     def add(self, waiting: Waiting) -> None:
         queue = waiting.claim.queue
         self._len += 1
         if waiting.claim.workspace_id:
-            bisect.insort(self._alone.setdefault(queue, []), waiting, key=arrival)
+            self._alone.add(waiting)
+            self._look_again(queue)
             return
         entry = self.gangs.add(waiting) if waiting.claim.gang else waiting
         if entry is not None:
@@ -77,7 +77,8 @@ class FairQueue:
     def _stand(self, waiting: Waiting) -> None:
         """The claim, or gang, stands in its queue's line."""
         queue = waiting.claim.queue
-        line = self._lines.get(queue) or self._open(queue)
+        if (line := self._lines.get(queue)) is None:
+            line = self._lines[queue] = self._line(queue)
         line.add(waiting)
         if waiting.start is not None:
             # It had its turn: it does not wait for another one.
@@ -89,7 +90,10 @@ class FairQueue:
         """Removes the claim; whether it was there."""
         queue = waiting.claim.queue
         if waiting.claim.workspace_id:
-            return self._discard_alone(queue, waiting)
+            found = self._alone.discard(waiting)
+            self._len -= found
+            self._look_again(queue)
+            return found
         found, entry = self.gangs.discard(waiting) if waiting.claim.gang else (False, waiting)
         if entry is not None:
             found = self._step_out(entry) or found
@@ -179,13 +183,13 @@ class FairQueue:
 
     def alone_in_order(self, demands: Demands) -> Iterator[Waiting]:
         """The claims that need a start of their own and that these demands count, in order of arrival."""
-        counted = (islice(self._alone[queue], many) for queue, many in demands.alone.items())
-        return heapq.merge(*counted, key=arrival)
+        return self._alone.in_order(demands)
 
     def demands(self, now: float, most: int = sys.maxsize) -> Demands:
         """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
         found = self._ledger.demands(most)
         found.shared = len(self.gangs.owed)
+        self._alone.count(found, returning=True)
         for queue, line in self._lines.items():
             refusal, first = self._refusal(line), None
             if refusal is None and (first := line.first(now)) is not None and not self._judge(line, first).admits:
@@ -194,9 +198,7 @@ class FairQueue:
                 found.add_lent(queue, weight_of(refusal.waiting), line.claims)
             elif refusal is None and first is not None and not found.are_enough:
                 found.add(queue, weight_of(replace(first, many=1)), line.claims)
-        for queue, claims in self._alone.items():
-            if not found.are_enough:
-                found.add(queue, weight_of(claims[0]), len(claims), alone=True)
+        self._alone.count(found, returning=False)
         return found
 
     def verdict(self, waiting: Waiting) -> Verdict:
@@ -205,18 +207,25 @@ class FairQueue:
 
     # Queries.
 
+    def heads(self, now: float) -> Iterator[Need]:
+        """Of each queue the claims that wait, each with the amount of the next one."""
+        for queue, line in self._lines.items():
+            if queue and (first := line.first(now)) is not None:
+                yield Need(queue, weight_of(first), len(line) if first.many == 1 else 1)
+        yield from self._alone.heads()
+
     def alone(self) -> int:
         """Claims that need a start of their own."""
-        return sum(map(len, self._alone.values()))
+        return len(self._alone)
 
     def waiting_in(self, queue: str) -> int:
         line = self._lines.get(queue)
-        return (len(line) if line else 0) + len(self._alone.get(queue, ()))
+        return (len(line) if line else 0) + self._alone.waiting_in(queue)
 
     def oldest_in(self, queue: str) -> float | None:
         """When the claim of the queue that waits longest has arrived; None where none waits."""
-        line, alone = self._lines.get(queue), self._alone.get(queue)
-        found = ([line.oldest()] if line else []) + ([alone[0].asked] if alone else [])
+        line = self._lines.get(queue)
+        found = [*([line.oldest()] if line else []), *self._alone.oldest_in(queue)]
         return min((one for one in found if one is not None), default=None)
 
     def position(self, waiting: Waiting) -> int:
@@ -226,11 +235,16 @@ class FairQueue:
             return owed
         line = self._lines.get(queue)
         if line is None:
-            return 1 + bisect.bisect_left(self._alone.get(queue, ()), arrival(waiting), key=arrival)
+            return 1 + self._alone.before(waiting)
         standing = self.gangs.entry_of(waiting) if waiting.claim.gang else waiting
         # A gang that is not complete comes after all that wait now.
         place = line.place(standing) if standing is not None else line.claims + 1
-        return place + bisect.bisect_left(self._alone.get(queue, ()), arrival(waiting), key=arrival)
+        return place + self._alone.before(waiting)
+
+    def lead(self, waiting: Waiting) -> StartTags:
+        """How far its queue and its holder are before virtual time."""
+        line = self._lines.get(waiting.claim.queue)
+        return line.lead(waiting, self._time.lead(line.queue)) if line else StartTags(0.0, 0.0)
 
     def rivals(self, queue: str) -> float:
         """How many claims of all queues have their turns while one of this queue has its."""
@@ -251,20 +265,15 @@ class FairQueue:
     def positions(self, now: float) -> dict[int, int]:
         """Of all claims: the number of the claim → its position."""
         found: dict[int, int] = {}
-        for queue, line in self._lines.items():
-            alone = self._alone.get(queue, ())
+        for line in self._lines.values():
             places = accumulate(map(cost, order := line.in_order(now)), initial=1)
             for place, one in zip(places, order, strict=False):
-                found[one.number] = place + (bisect.bisect_left(alone, arrival(one), key=arrival) if alone else 0)
-        for one in chain(chain.from_iterable(self._alone.values()), self.gangs):
+                found[one.number] = place + self._alone.before(one)
+        for one in chain(self._alone, self.gangs):
             found[one.number] = self.position(one)
         return found
 
     # Lines.
-
-    def _open(self, queue: str) -> Line:
-        line = self._lines[queue] = self._line(queue)
-        return line
 
     def _close(self, line: Line) -> None:
         del self._lines[line.queue]
@@ -278,17 +287,6 @@ class FairQueue:
         if not self._policy.classes:
             spec = replace(spec, priority_classes=())
         return Line(queue, spec, by_holder=self._policy.holders)
-
-    def _discard_alone(self, queue: str, waiting: Waiting) -> bool:
-        claims = self._alone.get(queue, [])
-        place = bisect.bisect_left(claims, arrival(waiting), key=arrival)
-        if place >= len(claims) or claims[place].number != waiting.number:
-            return False
-        del claims[place]
-        self._len -= 1
-        if not claims:
-            del self._alone[queue]
-        return True
 
     def _entry(self, line: Line, now: float) -> Entry | None:
         """Of the line's first claim; None where its quota does not permit it."""
@@ -312,10 +310,17 @@ class FairQueue:
 
     def _judge(self, line: Line, waiting: Waiting) -> Verdict:
         """Whether the quota permits the line's first claim."""
-        verdict = self.verdict(waiting)
+        verdict = self._ledger.judge(
+            line.queue, plus(weight_of(waiting), self._alone.left_to_return(line.queue, waiting))
+        )
         line.refusal = None if verdict.admits else Refusal(waiting, verdict, self._ledger.freed(line.queue))
         self._take_part(line, verdict is Verdict.WITHIN)
         return verdict
+
+    def _look_again(self, queue: str) -> None:
+        """What was refused for a claim that was before it may be admitted now."""
+        if (line := self._lines.get(queue)) is not None:
+            line.refusal = None
 
     def _refusal(self, line: Line) -> Refusal | None:
         """That of the last look, where nothing was freed since, and the line's claims are the same."""
@@ -325,7 +330,7 @@ class FairQueue:
     def _take_part(self, line: Line, within: bool) -> None:
         """A line that could not be served, or that borrows, has no turns to catch up with."""
         if within and not line.takes_part:
-            self._time.begins(line.queue)
+            self._time.begins(line.queue, line.take_lead())
         elif line.takes_part and not within:
             self._time.ends(line.queue)
         line.takes_part = within

@@ -95,7 +95,9 @@ class Demands:
             return 0
         key = id(account.cohort)
         usage, free = self._usage.get(account.name, account.usage), self._free.get(key, account.cohort.free)
-        found = min(many, how_many(account.terms, usage, free, amount))
+        # What is released goes to the owners first.
+        borrowing = not account.cohort.owners
+        found = min(many, how_many(account.terms, usage, free, amount, borrowing=borrowing))
         after = plus(usage, times(amount, found))
         self._usage[account.name] = after
         self._free[key] = minus(free, minus(drawn(account.terms, after), drawn(account.terms, usage)))

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from sandfleet_operator.api.reasons import ClaimReason, SuspendReason
+from sandfleet_operator.api.reasons import ClaimReason, EndReason, SuspendReason
 from sandfleet_operator.api.values import ASLEEP, Claim, Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
@@ -47,13 +47,41 @@ class Suspensions:
             return []
         return self._apply(sandbox, lifecycle.suspending(sandbox, self._end(sandbox, seconds, now)), now)
 
+    def preempt(self, sandbox_id: str, now: float) -> list[Action]:
+        """The executor keeps the session, which is to end for the owner of its quota: it waits to be resumed."""
+        sandbox = self._inventory.get(sandbox_id)
+        if sandbox is None or sandbox.state is not State.CLAIMED:
+            return []
+        step = lifecycle.suspending(sandbox, self._end(sandbox, None, now), preempted=now)
+        actions = self._transitions.apply(sandbox, step, now)
+        self._wait_to_return(sandbox_id)
+        return [*actions, *self._cycle.run(sandbox.pool, now)]
+
+    def release(self, sandbox_id: str, now: float) -> list[Action]:
+        """It ends for the owner of its quota, since it cannot be suspended."""
+        sandbox = self._inventory.get(sandbox_id)
+        if sandbox is None or sandbox.state is not State.CLAIMED:
+            return []
+        return self._apply(sandbox, lifecycle.ended(sandbox, EndReason.PREEMPTED.value), now)
+
+    def is_preempted(self, sandbox: Sandbox) -> bool:
+        """Whether it waits to be resumed, by itself."""
+        waiting = self._inventory.waiting.get(sandbox.claim.key) if sandbox.claim else None
+        return sandbox.state in ASLEEP and waiting is not None and waiting.returns is not None
+
     def suspended(self, sandbox: Sandbox, until: float | None, now: float, *, running: bool) -> list[Action]:
-        """Another writer has suspended the session, or an earlier leader has. `until` as it stands there."""
+        """Another writer has suspended the session, or an earlier leader has. `until` as it stands there.
+
+        A session that an earlier leader has preempted says since when, and when its claim has arrived.
+        """
         if not sandbox.bound or sandbox.state in {*ASLEEP, State.ENDED}:
             return []
         longest = self._end(sandbox, None, now)
         end = longest if longest is None or until is None else min(until, longest)
-        return self._apply(sandbox, lifecycle.suspended(sandbox, end, running=running), now)
+        actions = self._transitions.apply(sandbox, lifecycle.suspended(sandbox, end, running=running), now)
+        if sandbox.preempted is not None:
+            self._wait_to_return(sandbox.sandbox_id)
+        return [*actions, *self._cycle.run(sandbox.pool, now)]
 
     def resumed(self, sandbox_id: str, now: float) -> list[Action]:
         """Another writer has resumed the session: its next incarnation is on its way."""
@@ -68,7 +96,10 @@ class Suspensions:
         assert claim is not None
         if sandbox.state not in {*ASLEEP, State.RESUMING}:
             return [Answer(claim.key, sandbox)]
-        if sandbox.state is State.RESUMING or claim.key in self._inventory.waiting:
+        if (waiting := self._inventory.waiting.get(claim.key)) is not None and waiting.returns is not None:
+            # It waits already, in its old place, and goes on to wait when this caller leaves.
+            self._queues.put(replace(waiting, deadline=min(waiting.returns, now + max_wait)))
+        if sandbox.state is State.RESUMING or waiting is not None:
             return []
         state, quota = self._queues.get(claim.pool), self._quota(claim)
         if sandbox.state is State.SUSPENDED and quota.admits and (state is None or state.pool.closed):
@@ -77,10 +108,15 @@ class Suspensions:
         if state is None:
             why = "cannot resume the sandbox: its pool is gone, and it is still ending or its queue has no quota for it"
             raise ClaimReason.SANDBOX_LIMIT.error(why, sandbox.sandbox_id)
-        # A gang is bound as one; its sandboxes are suspended and resumed one by one.
-        wanted = replace(claim, workspace_id=sandbox.workspace_id, max_wait=max_wait, gang=None)
+        wanted = replace(_wanted(sandbox, claim), max_wait=max_wait)
         self._queues.arrive(wanted, now, resumes=sandbox.sandbox_id)
         return self._cycle.run(claim.pool, now)
+
+    def _wait_to_return(self, sandbox_id: str) -> None:
+        """Not without its pool: then a caller has to resume it."""
+        sandbox = self._inventory.get(sandbox_id)
+        if sandbox is not None and sandbox.claim is not None and self._queues.get(sandbox.claim.pool) is not None:
+            self._queues.wait_to_return(_wanted(sandbox, sandbox.claim), sandbox)
 
     def _quota(self, claim: Claim) -> Verdict:
         amount = vector(claim.amount) if claim.amount is not None else ONE_SANDBOX
@@ -96,3 +132,8 @@ class Suspensions:
 
     def _apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
         return [*self._transitions.apply(sandbox, step, now), *self._cycle.run(sandbox.pool, now)]
+
+
+def _wanted(sandbox: Sandbox, claim: Claim) -> Claim:
+    """A gang is bound as one; its sandboxes are suspended and resumed one by one."""
+    return replace(claim, workspace_id=sandbox.workspace_id, gang=None)

@@ -1,18 +1,20 @@
 """Queues in a world that does anything at any time: quotas hold, borrowed quota comes back, and none starves."""
 
 import itertools
+import operator
 from dataclasses import replace
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sandfleet_operator.api.errors import Code, FleetError, Problem
-from sandfleet_operator.api.kinds.queue import PriorityClass, QueueSpec, Quota, StopPolicy
+from sandfleet_operator.api.kinds.queue import Preemption, PriorityClass, QueueSpec, Quota, StopPolicy
 from sandfleet_operator.api.values import Amount, Exit, Gang, RequestKey, State, Template
-from sandfleet_operator.plan.scheduler.actions import Admit, Answer, Bind, Start, Stop
+from sandfleet_operator.plan.scheduler.actions import Admit, Answer, Bind, Resume, Start, Stop, Suspend
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from sandfleet_operator.plan.scheduler.sessions.preemption import Idle
 from support.fleet.builders import NOW, a_claim
 from support.operator.quotas import Books
 
@@ -35,6 +37,7 @@ SPECS = st.builds(
     lending=QUOTAS,
     priority_classes=st.sampled_from([(), CLASSES]),
     ageing=st.sampled_from([0.0, 30.0]),
+    preemption=st.sampled_from(Preemption),
     stop=st.sampled_from([StopPolicy.NONE] * 8 + [StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN]),
 ) | st.builds(QueueSpec, nominal=QUOTAS)
 
@@ -68,12 +71,12 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
         numbers = itertools.count(1)
         return lambda pool: f"{pool}-{next(numbers)}"
 
-    def do(self, event, *arguments, of_queues=False, **named):
-        """The event at both; then what is asked of the world is noted, and the books are checked."""
+    def do(self, event, *arguments, of="", **named):
+        """The event at both, or at this part of them; then its actions are noted, and the books are checked."""
         before = Books.of(self.scheduler)
         results = []
         for scheduler in self.pair:
-            target = scheduler.queues if of_queues else scheduler
+            target = getattr(scheduler, of) if of else scheduler
             try:
                 results.append(getattr(target, event)(*arguments, now=self.now, **named))
             except FleetError as error:
@@ -95,11 +98,11 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
                 assert not {one for one in self.waiting if self.gangs.get(one) == name} - {one for one, _ in others}
         for action in actions:
             match action:
-                case Start(sandbox):
+                case Start(sandbox) | Resume(sandbox):
                     self.starting[sandbox.sandbox_uid] = sandbox
                 case Bind(sandbox):
                     self.binding[sandbox.sandbox_uid] = sandbox
-                case Stop(sandbox):
+                case Stop(sandbox) | Suspend(sandbox):
                     self.starting.pop(sandbox.sandbox_uid, None)
                     self.binding.pop(sandbox.sandbox_uid, None)
                     self.stopping[sandbox.sandbox_uid] = sandbox
@@ -113,11 +116,11 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), spec=SPECS)
     def queue_is_put(self, name, spec):
-        self.do("put", name, spec, of_queues=True)
+        self.do("put", name, spec, of="queues")
 
     @rule(name=st.sampled_from(NAMES))
     def queue_is_removed(self, name):
-        self.do("remove", name, of_queues=True)
+        self.do("remove", name, of="queues")
 
     @rule(
         queue=st.sampled_from([*NAMES, ""]),
@@ -166,7 +169,7 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
     def a_sandbox_is_declared(self, queue, amount, age):
         key = f"d{next(self.numbers)}"
         self.declared.add(key)
-        self.do("declare", key, queue, AMOUNTS[amount], asked=self.now - age, of_queues=True)
+        self.do("declare", key, queue, AMOUNTS[amount], asked=self.now - age, of="queues")
 
     @precondition(lambda self: self.declared)
     @rule(data=st.data())
@@ -174,13 +177,34 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.declared)))
         self.declared.discard(key)
         self.admitted.discard(key)
-        self.do("withdraw", key, of_queues=True)
+        self.do("withdraw", key, of="queues")
 
     @precondition(lambda self: self.sessions)
     @rule(data=st.data())
     def a_session_is_released(self, data):
         sandbox = self.sessions.pop(data.draw(st.sampled_from(sorted(self.sessions))))
         self.do("release", sandbox.sandbox_id)
+
+    @precondition(lambda self: self.sessions)
+    @rule(data=st.data(), kept=st.booleans())
+    def owners_take_their_quota_back(self, data, kept):
+        asked = [scheduler.preemptions.candidates(self.now) for scheduler in self.pair]
+        assert asked[0] == asked[1]
+        at_rest = data.draw(st.permutations(asked[0]))[: data.draw(st.integers(0, len(asked[0])))]
+        idle = {one.sandbox_id: Idle(float(place), kept) for place, one in enumerate(at_rest)}
+        chosen = [scheduler.preemptions.victims(idle, (), self.now) for scheduler in self.pair]
+        assert chosen[0] == chosen[1]
+        ledger = self.scheduler.inventory.ledger
+        for victim in chosen[0]:
+            assert victim.sandbox_id in idle, "a busy session was chosen"
+            assert ledger.spec(victim.queue).preemption in (
+                {Preemption.SUSPEND, Preemption.RELEASE} if kept else {Preemption.RELEASE}
+            )
+            assert any(map(operator.gt, ledger.usage(victim.queue), ledger.terms(victim.queue).nominal)), (
+                "within its quota"
+            )
+            self.sessions.pop(victim.sandbox_id, None)
+            self.do("preempt" if kept else "release", victim.sandbox_id, of="suspensions")
 
     @precondition(lambda self: self.binding)
     @rule(data=st.data(), fit=st.sampled_from([True] * 4 + [False]))
@@ -228,7 +252,7 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
         """When all others release and no quota is missing, every claim is served."""
         for name in NAMES:
             if self.scheduler.queues.spec(name) is not None:
-                self.do("put", name, QueueSpec(nominal=Quota(sandboxes=1), priority_classes=CLASSES), of_queues=True)
+                self.do("put", name, QueueSpec(nominal=Quota(sandboxes=1), priority_classes=CLASSES), of="queues")
         for _ in range(200):
             for sandbox in list(self.sessions.values()):
                 del self.sessions[sandbox.sandbox_id]
@@ -246,7 +270,7 @@ class QueuesInAnyWorld(RuleBasedStateMachine):
     def a_declared_goes(self, key):
         self.declared.discard(key)
         self.admitted.discard(key)
-        self.do("withdraw", key, of_queues=True)
+        self.do("withdraw", key, of="queues")
 
 
 QueuesInAnyWorld.TestCase.settings = settings(
