@@ -120,14 +120,13 @@ class Observer:
         self._egresses = egresses
         self._clock = clock
         self.term: LeaderTerm | None = None
-        self._pods_first = False
         # CodeSandbox → the scheduler's id of the sandbox that serves it.
         self._sessions: dict[str, str] = {}
         # UID of a CodeSandbox → the claimed pod that it owns.
         self._owned: dict[str, str] = {}
         self.unrecorded = UnrecordedClaims(store, writer, take=self._complete, left=self.look_at_sandbox)
         self._declared = DeclaredClaims(driver, queue_of)
-        self._background = BackgroundTasks()
+        self._pods_first, self._background = False, BackgroundTasks()
 
     async def take_over(self) -> None:
         """Adopts everything that the store has."""
@@ -264,8 +263,7 @@ class Observer:
 
     def sandbox(self, obj: Json, *, gone: bool) -> None:
         if self._pods_first and not gone:
-            # The takeover comes to it once it knows all claims.
-            return
+            return  # The takeover comes to it once it knows all claims.
         name = key_of(obj)
         try:
             sandbox = by_metadata(obj) if gone else code_sandbox(obj)
