@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
 from figures import Figure, progress, quantile
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -28,6 +29,9 @@ from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FAIR, FIRST_COME_FIRST_SERVED, Policy
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from sandfleet_operator.simulation.__main__ import text_of
+from sandfleet_operator.simulation.load import read_load, sessions
+from sandfleet_operator.simulation.replay import replay
 
 NOW, POOL = 1_000_000.0, "python"
 START_SECONDS, SESSION_SECONDS = 0.5, 10.0
@@ -107,6 +111,7 @@ def figures() -> Iterator[Figure]:
     yield from flood()
     yield from fairness()
     yield from estimates()
+    yield from simulations()
 
 
 def cycles() -> Iterator[Figure]:
@@ -237,6 +242,19 @@ def estimates() -> Iterator[Figure]:
     yield Figure("error of the estimated wait, p50", errors.p50 * 100, "%", None, "|actual - p50| / actual, at arrival")
     yield Figure("error of the estimated wait, p90", errors.p90 * 100, "%")
     yield Figure("claims served within the estimated p90", errors.within_p90 * 100, "%", None, "90 would be honest")
+
+
+def simulations() -> Iterator[Figure]:
+    """Calls of the scheduler that a simulation makes in a second, of loads that come with it."""
+    for name in ("rl-rollout", "hostile-tenant"):
+        progress(f"simulation of {name}")
+        load = read_load(yaml.safe_load(text_of(name)))
+        rates = []
+        for policy in (FAIR, FIRST_COME_FIRST_SERVED):
+            arrivals = sessions(load)
+            start = time.process_time()
+            rates.append(replay(load, arrivals, policy).events / (time.process_time() - start))
+        yield Figure(f"simulation of {name}", rates[0], "events/s", rates[1], "≥ 100,000 events/s; beside FIFO")
 
 
 def poisson(chance: random.Random, mean: float) -> int:
