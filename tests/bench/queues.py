@@ -117,7 +117,7 @@ def figures() -> Iterator[Figure]:
 def cycles() -> Iterator[Figure]:
     """A release with all that follows, and the publication of standings, with claims waiting in 100 queues.
 
-    What follows is the end of the process, which frees the quota, the next claim's binding, and a look at all deadlines.
+    What follows is the end of the process, which frees quota, the binding of the next claim, and a look at deadlines.
     """
     last: float | None = None
     for waiting in (1_000, 10_000, 100_000):
