@@ -321,13 +321,10 @@ class KubernetesBackend:
 
     def has_pod(self, sandbox: Sandbox) -> bool:
         """Whether the end of its incarnation is still to be reported."""
-        run = self._runs.get(sandbox.sandbox_uid)
-        found = self._store.get(run.ref) if run else None
-        return run is not None and found is not None and found["metadata"]["uid"] == run.uid
+        return _is_there(self._store, self._runs.get(sandbox.sandbox_uid))
 
     def can_suspend(self, sandbox: Sandbox) -> bool:
-        run = self._runs.get(sandbox.sandbox_uid)
-        return run is not None and bool(_workspace_of(self._store, run))
+        return self.has_pod(sandbox) and bool(_workspace_of(self._store, self._runs[sandbox.sandbox_uid]))
 
     async def resume(self, sandbox: Sandbox) -> None:
         """The operator starts the pod, and its status says when it is Ready."""
@@ -369,8 +366,7 @@ class KubernetesBackend:
             return
         ref = Ref(CODE_SANDBOX, sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
         found = self._store.get(ref)
-        made = readable(found) if found else None
-        if made is None:
+        if (made := readable(found) if found else None) is None:
             return
         if sandbox.claim.object_uid == made.meta.uid and settled_binding(made) is None:
             self._unbound(ref)
@@ -389,6 +385,12 @@ class KubernetesBackend:
 def has_address(pod: Pod) -> bool:
     """Its container was given to the node's runtime, and is about to listen."""
     return bool(pod.address) and not pod.waiting
+
+
+def _is_there(store: Store, run: Run | None) -> bool:
+    """Whether its pod is there, as far as the watches show."""
+    found = store.get(run.ref) if run else None
+    return run is not None and found is not None and found["metadata"]["uid"] == run.uid
 
 
 def _workspace_of(store: Store, run: Run) -> str:
