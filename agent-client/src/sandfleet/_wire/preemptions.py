@@ -35,7 +35,7 @@ class Preemptions:
         if self.listener is not None:
             try:
                 self.listener(self.now)
-            except Exception:
+            except Exception:  # noqa: BLE001 - it is the caller's: the session goes on without it
                 _log.exception("on_preempted of sandbox %s failed", self._sandbox_id)
 
     def over(self) -> None:
