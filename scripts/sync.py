@@ -368,6 +368,8 @@ class Call:
             return [], [f"answer = {answer}", f"return {made}"]
         if not wrapped:
             return [], [f"return {answer}"]
+        if returns == f"tuple[Async{wrapped}, ...]":
+            return self.late_import(wrapped), [f"return tuple(map({wrapped}, {answer}))"]
         given = relay if f"Async{wrapped}" in LISTENING else ""
         if returns == f"Async{wrapped}":
             return self.late_import(wrapped), [f"return {wrapped}({answer}{given})"]

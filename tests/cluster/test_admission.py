@@ -438,6 +438,124 @@ def refused_use(site: Site, spec: Json) -> str:
     return ""
 
 
+# An admin of the namespace, by the chart's roles and Kubernetes' own.
+ADMIN = "boss"
+
+
+def patched(site: Site, kind: str, name: str, change: Json, subresource: str = "") -> Callable[[Api], Json]:
+    return lambda api: api.call("PATCH", site.path(kind, name, subresource), change, MERGE)
+
+
+def quota(site: Site, **change: object) -> Callable[[Api], Json]:
+    return patched(site, "SandboxQueue", "team", {"spec": change})
+
+
+def own_queue(site: Site) -> Callable[[Api], Json]:
+    return lambda api: api.create(a_queue(site, "own"))
+
+
+def admitted(site: Site) -> Callable[[Api], Json]:
+    """The fleet's word, written by hand."""
+    admission = {"queue": "team", "state": "Admitted", "time": "2026-01-01T00:00:00Z"}
+    return patched(site, "CodeSandbox", "own", {"status": {"admission": admission}}, "status")
+
+
+def role_for_itself(site: Site, release: str) -> Callable[[Api], Json]:
+    made = a_grant("", "mine", [], ("", ""), site.namespace)[1]
+    made["roleRef"] = {**made["roleRef"], "kind": "ClusterRole", "name": f"{release}-queue-admin"}
+    made["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": ADMIN}]
+    return lambda api: api.create(made)
+
+
+def verb_for_itself(site: Site) -> Callable[[Api], Json]:
+    rules = [{"apiGroups": ["sandfleet.io"], "resources": ["sandboxqueues"], "verbs": ["prioritize"]}]
+    return lambda api: api.create(a_grant("", "mine-too", rules, ("", ""), site.namespace)[0])
+
+
+def above_the_threshold(site: Site) -> Callable[[Api], Json]:
+    return lambda api: api.create(sandbox(site.namespace, "first", **HIGH))
+
+
+# What an admin of a namespace may not do to its queue. RBAC refuses it; who has all rights may.
+BY_RIGHTS: dict[str, Callable[[Site], Callable[[Api], Json]]] = {
+    "raise its quota": lambda s: quota(s, nominalQuota={"sandboxes": 1000}),
+    "join a cohort": lambda s: quota(s, cohort="all"),
+    "set its weight": lambda s: quota(s, weight=1000),
+    "borrow without bounds": lambda s: quota(s, borrowingLimit=None),
+    "free a restricted class": lambda s: quota(s, priorityClasses=[{"name": "high"}]),
+    "make a queue": own_queue,
+    "forge what a queue uses": lambda s: patched(s, "SandboxQueue", "team", {"status": {"pending": 0}}, "status"),
+    "admit itself": admitted,
+    "take the right to prioritize": verb_for_itself,
+    "delete its queue": lambda s: lambda api: api.call("DELETE", s.path("SandboxQueue", "team"), {}),
+}
+# The admission policies refuse it; without them it passes.
+BY_POLICY: dict[str, Callable[[Site], Callable[[Api], Json]]] = {
+    "claim above the threshold": above_the_threshold,
+    "count a pod against its queue": lambda s: annotated(s, "Pod", "own", queue="team"),
+}
+
+
+def a_queue(site: Site, name: str) -> Json:
+    spec = {
+        "nominalQuota": {"sandboxes": 1},
+        "priorityClasses": [{"name": "high", "restricted": True}, {"name": "low"}],
+    }
+    metadata = {"name": name, "namespace": site.namespace}
+    return {"apiVersion": "sandfleet.io/v1alpha1", "kind": "SandboxQueue", "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture
+def governed(
+    sites: tuple[Site, Site], helm: Callable[..., str], new_namespace: Callable[..., str]
+) -> Iterator[tuple[Site, Site, str]]:
+    """Each namespace has a queue and an admin with the roles of the chart, whose names begin with the last."""
+    release = f"box-{secrets.token_hex(3)}"
+    text = helm(
+        "template", release, str(CHART), "--namespace", new_namespace(),
+        "--show-only", "templates/control-plane/user-roles.yaml", "--set", f"fullnameOverride={release}",
+    )  # fmt: skip
+    roles = [one for one in yaml.safe_load_all(text) if one and one["kind"] == "ClusterRole"]
+    cluster = sites[0].cluster
+    cluster.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(roles))
+    try:
+        for site in sites:
+            cluster.api.create(a_queue(site, "team"))
+            cluster.kubectl(
+                "create", "rolebinding", ADMIN, "--clusterrole=admin", f"--user={ADMIN}", "-n", site.namespace
+            )
+            dry = f"{path_of('CodeSandbox', site.namespace)}?dryRun=All"
+            api, mine = site.acting(ADMIN), sandbox(site.namespace, "dry", queueRef={"name": "team"})
+            cluster.api.wait(
+                "the admin's rights", lambda api=api, dry=dry, mine=mine: bool(api.call("POST", dry, mine)), 60
+            )
+        yield *sites, release
+    finally:
+        cluster.kubectl("delete", "clusterrole", *(one["metadata"]["name"] for one in roles), "--ignore-not-found")
+
+
+def refusal(attack: Callable[[Api], Json], api: Api) -> int:
+    """The code that the API server refuses with; 0 if it does not."""
+    try:
+        attack(api)
+    except ApiError as error:
+        return error.status
+    return 0
+
+
+def test_an_admin_of_a_namespace_takes_nothing_that_the_platform_has_not_granted(governed: tuple[Site, Site, str]):
+    guarded, free, release = governed
+    attacks = {**BY_RIGHTS, "take the role of the platform": lambda s: role_for_itself(s, release)}
+    refused = {
+        what: refusal(attack(guarded), guarded.acting(ADMIN)) for what, attack in {**attacks, **BY_POLICY}.items()
+    }
+    assert refused == dict.fromkeys(refused, 403)
+    # Whose right it is may do the same, and without the policies the admin may do what they refuse.
+    controls = {what: refusal(attack(free), free.acting(ADMIN)) for what, attack in BY_POLICY.items()}
+    controls |= {what: refusal(attack(free), free.acting(TENANT)) for what, attack in attacks.items()}
+    assert controls == dict.fromkeys(controls, 0)
+
+
 def test_its_cost_on_a_claim_is_no_request_and_little_time(
     sites: tuple[Site, Site], capsys: pytest.CaptureFixture[str]
 ):

@@ -88,6 +88,29 @@ async def test_a_warm_claim_runs_a_cell_in_gvisor_and_is_gone_after_its_release(
     await asyncio.to_thread(bed.cluster.api.wait, "nothing to be left", lambda: settled(bed), 60)
 
 
+async def test_a_template_s_modules_are_loaded_ahead_and_its_sandbox_says_which_are_not(bed, fleet):
+    api, work = bed.cluster.api, bed.namespaces[0]
+    api.create(template(work, "ahead", preload=["xml.dom.minidom", "nowhere"]))
+    code = "import sys, time\nbegun = time.perf_counter()\nimport xml.dom.minidom\ntime.perf_counter() - begun"
+    async with await AsyncSandbox.create("ahead", fleet=fleet, max_wait=90) as one:
+        execution = await one.run_code(code)
+        assert float(execution.text) < 0.005
+        assert [notice.reason for notice in execution.notices] == ["ModulesNotPreloaded"]
+        info = await one.get_info()
+        assert {each.name: each.state for each in info.preload} == {"xml.dom.minidom": "loaded", "nowhere": "failed"}
+        name = info.sandbox_id.partition("/")[2]
+        await asyncio.to_thread(
+            api.wait,
+            "its object to be Degraded",
+            lambda: has_condition(api.get("CodeSandbox", name, work), "Degraded"),
+            30,
+        )
+        [degraded] = [
+            each for each in api.get("CodeSandbox", name, work)["status"]["conditions"] if each["type"] == "Degraded"
+        ]
+        assert (degraded["reason"], "nowhere" in degraded["message"]) == ("ModulesNotPreloaded", True)
+
+
 async def test_code_reaches_nothing_from_the_first_moment_after_a_claim(bed, fleet):
     addresses = bed.cluster.addresses
     warm = {pod["metadata"]["uid"]: pod["status"]["podIP"] for pod in pods(bed, "warm", ready=True)}

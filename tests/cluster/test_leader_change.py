@@ -1,4 +1,4 @@
-"""A change of leader on the real cluster: sessions keep the leases that callers renewed, also after a reinstall."""
+"""A change of leader on the real cluster: sessions keep renewed leases, and gangs are whole, also after a reinstall."""
 
 import asyncio
 import secrets
@@ -99,3 +99,28 @@ async def test_a_fleet_without_its_lease_counts_on_and_takes_the_session_over(be
     lease = await asyncio.to_thread(bed.cluster.api.get, "Lease", "sandfleet-fleet", bed.namespace)
     assert lease["spec"]["leaseTransitions"] > record.number
     assert await fleet.release(one.sandbox_id)
+
+
+def bound_to(bed, gang):
+    """Pods that a claim of this gang has."""
+    pods = [one["metadata"] for one in bed.cluster.api.list("Pod", bed.namespaces[0])]
+    records = [read_record(one.get("annotations", {}).get(names.CLAIM, "")) for one in pods]
+    return [one for one in records if one is not None and one.gang is not None and one.gang.gang_id == gang]
+
+
+async def test_a_gang_is_served_whole_when_its_leader_is_killed_between_two_binds(bed, fleet):
+    """One sandbox is warm, so that the others are bound when they have started."""
+    gang = asyncio.create_task(
+        AsyncSandbox.create_many(3, pool="fast", fleet=fleet, gang=True, request_id="gang", max_wait=120.0)
+    )
+    await asyncio.to_thread(bed.cluster.api.wait, "the first bind", lambda: bound_to(bed, "gang"), 60)
+    assert len(bound_to(bed, "gang")) < 3
+    await asyncio.to_thread(bed.fleet.kill)
+    assert not gang.done()
+    await asyncio.to_thread(bed.fleet.start)
+    made = await gang
+    assert [(await one.run_code("6 * 7")).text for one in made] == ["42"] * 3
+    assert len(bound_to(bed, "gang")) == len({one.sandbox_id for one in made}) == 3
+    for one in made:
+        await one.kill()
+    await asyncio.to_thread(bed.cluster.api.wait, "it to be gone", lambda: not bound_to(bed, "gang"), 60)

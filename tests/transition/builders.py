@@ -114,8 +114,8 @@ def policies() -> dict:
     return {one["metadata"]["name"]: one["spec"] for one in made if one}
 
 
-def greeted(uid: str = "uid-1", at: float = NOW - 100) -> Contact:
-    return Contact(pod_uid=uid, at=at, runtime="gvisor")
+def greeted(uid: str = "uid-1", at: float = NOW - 100, not_preloaded: str = "") -> Contact:
+    return Contact(pod_uid=uid, at=at, runtime="gvisor", not_preloaded=not_preloaded)
 
 
 def failed(reason: Reason, at: float = NOW, uid: str = "uid-1") -> Contact:

@@ -16,6 +16,7 @@ from sandfleet.values.options import (
     CreateOptions,
     ListenOptions,
     LookOptions,
+    ManyOptions,
     ResumeOptions,
 )
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from sandfleet._fleets.fleet import AsyncFleet
+    from sandfleet._wire import api
     from sandfleet._wire.link import Link
     from sandfleet.resources.commands import AsyncCommands
     from sandfleet.resources.contexts import Interpreter
@@ -45,14 +47,20 @@ Made = TypeVar("Made", bound="AsyncSandbox")
 # What a sandbox needs is imported at its first use: gRPC and protobuf cost more than all the rest of the client.
 
 
-async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, options: CreateOptions) -> Made:
+async def _create(
+    cls: type[Made],
+    template: str,
+    fleet: AsyncFleet | None,
+    options: CreateOptions,
+    gang: api.fleet.Gang | None = None,
+) -> Made:
     from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import claim_request
     from sandfleet._fleets.discovery import default_fleet
     from sandfleet.values.sandbox import Isolation
 
     isolation = Isolation(options.get("isolation") or embedded.default_isolation())
-    request = claim_request(template, options, isolation)
+    request = claim_request(template, options, isolation, gang)
     fleet = fleet or await default_fleet(
         isolation=isolation, pool=options.get("pool", ""), namespace=options.get("namespace")
     )
@@ -65,6 +73,17 @@ async def _create(cls: type[Made], template: str, fleet: AsyncFleet | None, opti
         # This process's own fleet ends with it, so the sandbox may live as long as its object.
         link.lease.start(at_once=False)
     return made
+
+
+async def _create_many(
+    template: str, fleet: AsyncFleet | None, count: int, options: ManyOptions
+) -> tuple[AsyncSandbox, ...]:
+    from sandfleet._fleets.many import all_or_none
+
+    async def claim(mine: CreateOptions, together: api.fleet.Gang | None) -> AsyncSandbox:
+        return await _create(AsyncSandbox, template, fleet, mine, together)
+
+    return await all_or_none(claim, count, options)
 
 
 async def _resume(cls: type[Made], sandbox_id: str, fleet: AsyncFleet | None, options: ResumeOptions) -> Made:
@@ -297,7 +316,6 @@ class AsyncSandbox(_RunsCode):
 
         The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
 
-
         template  the sandbox's template; "" means the pool's, or "python" without a pool.
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
                   (if SANDFLEET_FLEET names one, a `pool` or `namespace` is asked for, or this pod has a client's
@@ -308,6 +326,18 @@ class AsyncSandbox(_RunsCode):
         InvalidArgument, UnavailableError when no fleet answers.
         """
         return Opening(_create(cls, template, fleet, options))
+
+    @classmethod
+    @checked
+    async def create_many(
+        cls, count: int, template: str = "", *, fleet: AsyncFleet | None = None, **options: Unpack[ManyOptions]
+    ) -> tuple[AsyncSandbox, ...]:
+        """Claim several sandboxes: all or none. Where one claim fails, the others are undone, and its error is raised.
+
+        As `create`, with the option `gang` of `ManyOptions`. Raises what `create` raises, and ClaimError with the
+        reason GangTooLarge where there can never be so many.
+        """
+        return await _create_many(template, fleet, count, options)
 
     @classmethod
     @checked

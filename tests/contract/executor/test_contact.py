@@ -58,6 +58,12 @@ async def test_the_first_contact_signs_it_and_says_what_it_is(plane, fresh, host
     assert plane.authority.vouches(shown, fresh.config["sandbox_uid"], time.time())
 
 
+async def test_a_contact_says_which_modules_are_not_loaded_ahead(plane, starting, host):
+    async with starting(session=None, port=True, signed=False, preload=["wave", "nowhere"]) as executor:
+        found = await met(plane, executor, host)
+        assert found.not_preloaded == "cannot preload nowhere (ModuleNotFoundError: No module named 'nowhere')"
+
+
 async def test_a_later_contact_finds_it_signed_and_changes_nothing(plane, fresh, host):
     await met(plane, fresh, host)
     shown = await presented(fresh)

@@ -68,3 +68,14 @@ async def test_a_cell_that_was_not_read_by_a_killed_interpreter_runs_in_a_new_on
     # Without the variables where no copy had been made yet.
     assert (ran.outcome, ran.text, ran.lost[-1:]) == ("ok", "1", ("processes",))
     assert await sandbox.files.read("ran") == "x"
+
+
+@pytest.mark.needs("own uid")
+async def test_a_session_ends_also_while_its_first_process_does_not_look(starting):
+    """As while it imports modules ahead."""
+    async with starting() as executor:
+        assert (await executor.sandbox.run_code("1")).ok
+        first = inside(executor, 1)
+        os.kill(first, signal.SIGSTOP)
+        await asyncio.wait_for(executor.close_session(), 10)
+        await until(lambda: not Path(f"/proc/{first}").exists())

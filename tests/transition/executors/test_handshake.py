@@ -8,7 +8,14 @@ from sandfleet_operator.executors.handshake import Greeter
 from sandfleet_operator.plan.sandbox.actions import Greet
 from transition.builders import NOW, sandbox
 
-FOUND = ExecutorDescription(runtime="gvisor", isolation=Isolation.GVISOR, kernel="", session_id="", executor_version="")
+FOUND = ExecutorDescription(
+    runtime="gvisor",
+    isolation=Isolation.GVISOR,
+    kernel="",
+    session_id="",
+    executor_version="",
+    not_preloaded="cannot preload x (why)",
+)
 
 
 class Executors:
@@ -44,6 +51,7 @@ async def test_only_the_operators_own_pods_get_a_session(first, asked):
     executors = Executors()
     met = await Greeter(executors, lambda: NOW).greet(sandbox(), greet(first=first))
     assert (met.pod_uid, met.runtime, met.reason) == ("uid-1", "gvisor", None)
+    assert met.not_preloaded == FOUND.not_preloaded
     assert executors.asked == asked
 
 

@@ -233,10 +233,11 @@ class World:
         pool: str = "",
         lease: float = 300.0,
         wait: float = 60.0,
+        gang: fleet_pb2.Gang | None = None,
     ) -> Session:
         """Claims, and runs code that leaves a file. Raises FleetError."""
         message = fleet_pb2.ClaimRequest(
-            request_id=request, namespace=namespace, pool=pool, template="" if pool else "python"
+            request_id=request, namespace=namespace, pool=pool, template="" if pool else "python", gang=gang
         )
         message.lease.CopyFrom(duration(lease))
         message.max_wait.CopyFrom(duration(wait))

@@ -369,3 +369,25 @@ def test_a_lost_volume_claim_degrades_a_running_sandbox():
     made = planned(observed(volume=None))
     assert {"Ready", "Degraded"} <= true(made)
     assert condition(made, ConditionType.DEGRADED).reason == "WorkspaceLost"
+
+
+NOT_PRELOADED = "cannot preload nowhere (ModuleNotFoundError: No module named 'nowhere')"
+
+
+def degraded(made) -> tuple[str, str]:
+    found = condition(made, ConditionType.DEGRADED)
+    return found.reason, found.message
+
+
+def test_modules_that_are_not_preloaded_degrade_a_sandbox_that_runs_also_for_the_next_operator():
+    first = planned(observed(contact=greeted(not_preloaded=NOT_PRELOADED)))
+    assert {"Ready", "Degraded"} <= true(first)
+    assert degraded(first) == ("ModulesNotPreloaded", NOT_PRELOADED)
+    later = with_status(observed(contact=None), conditions=first.status.conditions)
+    assert degraded(planned(later)) == ("ModulesNotPreloaded", NOT_PRELOADED)
+
+
+def test_the_next_pod_is_asked_anew_for_its_modules():
+    first = planned(observed(contact=greeted(not_preloaded=NOT_PRELOADED)))
+    later = with_status(observed(contact=greeted()), conditions=first.status.conditions)
+    assert degraded(planned(later))[0] == "Healthy"

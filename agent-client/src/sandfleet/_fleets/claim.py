@@ -36,7 +36,9 @@ _END = 5.0
 _ending: set[asyncio.Task[None]] = set()
 
 
-def claim_request(template: str, options: CreateOptions, isolation: Isolation) -> api.fleet.ClaimRequest:
+def claim_request(
+    template: str, options: CreateOptions, isolation: Isolation, gang: api.fleet.Gang | None = None
+) -> api.fleet.ClaimRequest:
     """Build the request of `Sandbox.create`. Raises InvalidArgument."""
     pool = options.get("pool", "")
     return api.fleet.ClaimRequest(
@@ -60,6 +62,7 @@ def claim_request(template: str, options: CreateOptions, isolation: Isolation) -
         mounts=_mounts(options.get("mounts") or {}),
         queue=options.get("queue", ""),
         priority=options.get("priority", ""),
+        gang=gang,
     )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         CreateOptions,
         ListenOptions,
         LookOptions,
+        ManyOptions,
         ResumeOptions,
     )
     from sandfleet.values.sandbox import SandboxInfo
@@ -126,7 +127,6 @@ class Sandbox:
 
         The async call can be awaited, or entered at once: `async with AsyncSandbox.create() as sandbox`.
 
-
         template  the sandbox's template; "" means the pool's, or "python" without a pool.
         fleet     the fleet to ask; None means the one that the environment names: SANDFLEET_ADDRESS, else a cluster
                   (if SANDFLEET_FLEET names one, a `pool` or `namespace` is asked for, or this pod has a client's
@@ -141,6 +141,30 @@ class Sandbox:
         relay = Relay()
         return cls(
             run(AsyncSandbox.create(template, fleet=unwrap(fleet, "as_async"), **relay.wrap_options(options)), relay)
+        )
+
+    @classmethod
+    def create_many(
+        cls, count: int, template: str = "", *, fleet: Fleet | None = None, **options: Unpack[ManyOptions]
+    ) -> tuple[Sandbox, ...]:
+        """Claim several sandboxes: all or none. Where one claim fails, the others are undone, and its error is raised.
+
+        As `create`, with the option `gang` of `ManyOptions`. Raises what `create` raises, and ClaimError with the
+        reason GangTooLarge where there can never be so many.
+        """
+        from sandfleet.sandbox import AsyncSandbox
+
+        relay = Relay()
+        return tuple(
+            map(
+                Sandbox,
+                run(
+                    AsyncSandbox.create_many(
+                        count, template, fleet=unwrap(fleet, "as_async"), **relay.wrap_options(options)
+                    ),
+                    relay,
+                ),
+            )
         )
 
     @classmethod

@@ -24,6 +24,8 @@ from sandfleet.values.execution import Blame, CommandResult, Outcome
 
 _CTRL_D = b"\x04"
 _READ = 65536
+# Seconds after which the end of piped input is said again.
+_END_AGAIN = 0.5
 # Seconds that a shell may take to end after a hang-up.
 _HANG_UP = 2.0
 
@@ -211,6 +213,9 @@ def _read(source: int, stop: int, type_in: Callable[[bytes], None], leave: Calla
             if leaving and (leaving.left or not data):
                 leave()
             if not data:
+                # A Ctrl-D that comes before the shell has set up its terminal is lost.
+                while not leaving and not select.select([stop], [], [], _END_AGAIN)[0]:
+                    type_in(_CTRL_D)
                 return
 
 

@@ -95,6 +95,15 @@ class CreateOptions(TypedDict, total=False):
     rpc_timeout: float
 
 
+class ManyOptions(CreateOptions, total=False):
+    """Options of `Sandbox.create_many`: those of `create`, of which no two sandboxes can share a name or a workspace.
+
+    gang  wait in the queue as one: none takes quota or a sandbox before there is enough for all.
+    """
+
+    gang: bool
+
+
 class ResumeOptions(TypedDict, total=False):
     """Options of `resume`.
 

@@ -384,11 +384,7 @@ class Reason(Word):
         "The namespace lacks its default-deny policy, or the sandbox its egress policy. Until they exist, the sandbox is not started or handed out.",
         "Wait for the operator to create the policy. If it cannot, the message says why.",
     )
-    POLICY_IN_PLACE = (
-        "PolicyInPlace",
-        "The policies exist; the executor has not proved its runtime yet.",
-        "No action is needed.",
-    )
+    POLICY_IN_PLACE = "PolicyInPlace", "The policies exist; the runtime is not proved yet.", "No action is needed."
     OPENED_BY_OTHERS = (
         "OpenedByOthers",
         "NetworkPolicies that are not Sandfleet's select the sandbox and allow traffic. Policies add up, so the sandbox is more open than its template says. The message names them.",
@@ -412,6 +408,11 @@ class Reason(Word):
 
     # Life of the sandbox.
     EXECUTOR_ANSWERS = "ExecutorAnswers", "The sandbox is ready to run code.", "No action is needed."
+    MODULES_NOT_PRELOADED = (
+        "ModulesNotPreloaded",
+        "The sandbox runs code, but could not import all modules that its template names under preload. The message says which, and why.",
+        "Correct preload of the template, or add the module to its image. Sandboxes that are made afterwards load it ahead.",
+    )
     RUNNING = "Running", "operatingMode is Running.", "No action is needed."
     SUSPENDING = "Suspending", "operatingMode is Suspended, and the pod is ending.", "Wait for Suspended."
     SUSPENDED = (

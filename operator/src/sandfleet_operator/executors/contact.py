@@ -50,6 +50,8 @@ MAX_MESSAGE = 64 << 10
 # Size of a list of services: 64 services, some of which listen on thousands of ports.
 MAX_LIST = 1 << 20
 MAX_TEXT = 256
+# Of several sentences.
+MAX_PROBLEMS = 1024
 MAX_LEASE = 30 * 86400.0
 # The values of SandboxStatus.runtime.
 RUNTIMES = {Isolation.NONE: "none", Isolation.NAMESPACE: "linux", Isolation.GVISOR: "gvisor"}
@@ -124,6 +126,8 @@ class ExecutorDescription:
     idle: float | None = None
     # Paths.
     mounts: frozenset[str] = frozenset()
+    # Which modules of the template are not loaded ahead, and why; empty where all are.
+    not_preloaded: str = ""
 
 
 class Credentials(Protocol):
@@ -373,4 +377,11 @@ def _description(said: session_pb2.DescribeResponse) -> ExecutorDescription:
         lease_left=lease_left(said),
         idle=idle_of(said),
         mounts=frozenset(said.mounts),
+        not_preloaded=_not_preloaded(said.preload),
     )
+
+
+def _not_preloaded(modules: Sequence[session_pb2.PreloadedModule]) -> str:
+    failed = [one for one in modules if one.state == session_pb2.PRELOAD_STATE_FAILED]
+    said = "; ".join(f"{one.module} ({one.problem[:MAX_TEXT]})" for one in failed)
+    return f"cannot preload {said}"[:MAX_PROBLEMS] if failed else ""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
-from sandfleet_operator.executors.contact import ContactError, Contacts, Executor, Unreachable
+from sandfleet_operator.executors.contact import ContactError, Contacts, Executor, ExecutorDescription, Unreachable
 from sandfleet_operator.plan.pods.names import session_id
 from sandfleet_operator.plan.sandbox.actions import Greet
 from sandfleet_operator.plan.sandbox.observed import Contact
@@ -44,17 +44,16 @@ class Greeter:
                     await self._contacts.open(executor, lease=action.lease, idle_timeout=action.idle_timeout)
         except ContactError as error:
             return Contact(pod_uid=action.pod_uid, at=self._clock(), reason=error.reason, message=str(error))
-        return Contact(pod_uid=action.pod_uid, at=self._clock(), runtime=found)
+        now = self._clock()
+        return Contact(pod_uid=action.pod_uid, at=now, runtime=found.runtime, not_preloaded=found.not_preloaded)
 
-    async def _reached(self, executor: Executor, action: Greet) -> str:
-        """The runtime of the executor, once its identity is verified."""
+    async def _reached(self, executor: Executor, action: Greet) -> ExecutorDescription:
+        """The executor, once its identity is verified."""
         until = self._clock() + LISTEN_SECONDS
         while True:
             try:
-                contact = await self._contacts.contact(executor, isolation=action.isolation, first=action.first)
+                return await self._contacts.contact(executor, isolation=action.isolation, first=action.first)
             except Unreachable:
                 if self._clock() >= until:
                     raise
                 await self._sleep(PAUSE)
-            else:
-                return contact.runtime

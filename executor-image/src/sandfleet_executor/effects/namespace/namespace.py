@@ -212,8 +212,12 @@ class Namespace:
     async def close(self) -> None:
         """Ends every process in it."""
         self._finish()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        if self._process.returncode is None:
+            # While PID 1 imports, it does not see its socket end. Bubblewrap may not signal a process of another user.
+            mine = self._process.pid
+            for pid in (*(each.pid for each in tree.scan().values() if each.parent == mine), mine):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         await self._process.wait()
 
     async def _greet(self, sock: socket.socket) -> None:

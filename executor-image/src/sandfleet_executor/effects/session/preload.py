@@ -35,7 +35,7 @@ class Preload:
 
         Raises NamespaceError.
         """
-        until = time.monotonic() + preload.SECONDS
+        until, late = time.monotonic() + preload.SECONDS, False
         ends = 0
         while not self.status.settled:
             self._changed.clear()
@@ -45,11 +45,21 @@ class Preload:
                 async with asyncio.timeout(max(0.0, until - time.monotonic())):
                     await self._changed.wait()
             except TimeoutError:
-                await self._give_up(f"it was not done within {preload.SECONDS:g} s", end)
+                await self._cut(end, late=late)
+                until, late = until + preload.MORE_SECONDS, True
             ends += len(self.status.failed) > failed and not self.status.settled
             if ends > MAX_ENDS:
                 await self._give_up("other modules have failed too often", end)
         await begin()
+
+    async def _cut(self, end: Callable[[], Awaitable[None]], *, late: bool) -> None:
+        """Leaves out the module that takes too long; if it is late, all that are not loaded."""
+        if late:
+            return await self._give_up(f"it was not done within {preload.SECONDS + preload.MORE_SECONDS:g} s", end)
+        self.status = self.status.ended(f"it was not done within {preload.SECONDS:g} s")
+        _log.warning("%s", preload.told(self.status.failed))
+        await end()
+        return None
 
     async def _give_up(self, why: str, end: Callable[[], Awaitable[None]]) -> None:
         self.status = self.status.given_up(why)

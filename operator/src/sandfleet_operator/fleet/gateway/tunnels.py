@@ -14,7 +14,9 @@ from sandfleet_operator.api.reasons import ClaimReason, GatewayReason
 from sandfleet_operator.fleet.gateway.routes import Route, Routes
 
 # What is read at once. A tunnel holds one such piece each way and no more: the rest waits in the kernels of both ends.
-PIECE_BYTES = 128 << 10
+# With its message it stays below the 128 KiB from which malloc returns memory to the kernel at each free: larger pieces
+# cost twice the processor time, half of it page faults.
+PIECE_BYTES = 120 << 10
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 

@@ -239,7 +239,9 @@ class Observer:
             return
         namespace = key.partition("/")[0]
         self._backend.know(uid_key, pod_uid, record, owner)
-        self._sessions[f"{namespace}/{record.object}"] = key
+        answered = record.gang is None or owner is not None
+        if answered:
+            self._sessions[f"{namespace}/{record.object}"] = key
         found = self._scheduler.pool(pool)
         isolation = found.template.isolation if found else Isolation.NAMESPACE
         sandbox = adoption.session(
@@ -252,7 +254,7 @@ class Observer:
             now=self._clock(),
             running=bool(pod_uid),
             lease_end=lease_end(owner.annotations, self._clock()) if owner else None,
-            answered=record.gang is None or owner is not None,
+            answered=answered,
         )
         self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
 

@@ -98,6 +98,8 @@ class Contact:
     reason: Reason | None = None
     message: str = ""
     runtime: str = ""
+    # Which modules of the template the executor could not load ahead, and why; empty where there are none.
+    not_preloaded: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from sandfleet_operator.plan.sandbox.actions import DeletePod, Plan, SandboxActi
 from sandfleet_operator.plan.sandbox.admission import admission_of, ended_by_queue, held_by_queue
 from sandfleet_operator.plan.sandbox.binding import has_begun
 from sandfleet_operator.plan.sandbox.observed import Observed, Pod, has_no_volume
-from sandfleet_operator.plan.sandbox.pod import RoundInput, correction, labels_of_pod, pod_round, refused_left
+from sandfleet_operator.plan.sandbox.pod import PodRound, RoundInput, correction, labels_of_pod, pod_round, refused_left
 from sandfleet_operator.plan.sandbox.service_status import with_services
 from sandfleet_operator.plan.sandbox.status import (
     Finding,
@@ -192,7 +192,7 @@ def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
         not_ready=round_.not_ready or unproved or given.opened,
         scheduled=bool(seen.pod and seen.pod.node),
         isolated=unproved or opened,
-        degraded=volume.degraded,
+        degraded=volume.degraded or _not_preloaded(seen.sandbox.status, round_),
     )
     status = replace(
         round_.status,
@@ -207,6 +207,17 @@ def _plan_to_run(seen: Observed, now: float, settings: Settings) -> Plan:
         actions=(*before, *round_.actions),
         requeue_after=_earliest(round_.requeue_after, lifetime, pause or None),
     )
+
+
+def _not_preloaded(before: SandboxStatus, now: PodRound) -> Finding | None:
+    """What the executor said at the first contact. Later operators find it in the status."""
+    if now.proved is not None and now.proved.reason is None:
+        said = now.proved.not_preloaded
+    else:
+        known = condition(before, ConditionType.DEGRADED)
+        same = known is not None and known.reason == Reason.MODULES_NOT_PRELOADED.value
+        said = known.message if known and same and now.status.pod_uid == before.pod_uid else ""
+    return Finding(Reason.MODULES_NOT_PRELOADED, said) if said else None
 
 
 def _wanted(seen: Observed, settings: Settings) -> Effective | Refusal:
