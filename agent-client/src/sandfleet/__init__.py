@@ -108,7 +108,6 @@ if TYPE_CHECKING:
     from sandfleet.values.services import http as http
     from sandfleet.values.services import tcp as tcp
     from sandfleet.values.suspension import KeptContext as KeptContext
-    from sandfleet.values.suspension import OnPreempted as OnPreempted
     from sandfleet.values.suspension import Preemption as Preemption
     from sandfleet.values.suspension import Resumption as Resumption
     from sandfleet.values.suspension import Suspension as Suspension
@@ -182,7 +181,7 @@ _HOMES = {
     "values.rollback": ("OnFailure", "Rollback"),
     "values.sandbox": ("Isolation", "Limits", "SandboxInfo"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
-    "values.suspension": ("KeptContext", "OnPreempted", "Preemption", "Resumption", "Suspension"),
+    "values.suspension": ("KeptContext", "Preemption", "Resumption", "Suspension"),
     "values.usage": ("ExecutionUsage", "SandboxUsage"),
     "values.variables": ("Autosave",),
 }

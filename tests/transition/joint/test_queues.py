@@ -4,11 +4,13 @@ import os
 
 import pytest
 from sandfleet_operator.api.values import State
+from sandfleet_operator.fleet.kubernetes import observer
 from sandfleet_operator.fleet.kubernetes.queues.admissions import Admissions
 from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.plan.sandbox import admission, plan, pod
 from sandfleet_operator.plan.scheduler import inventory
+from sandfleet_operator.plan.scheduler.sessions.preemption import Preemptions
 from transition.joint import queue_scenarios as scenarios
 from transition.joint.play import faults
 from transition.mutant import Mutant
@@ -24,6 +26,7 @@ SCENARIOS = (
     scenarios.a_pod_that_crashes_keeps_its_place,
     scenarios.a_queue_that_is_drained,
     scenarios.queues_that_come_and_go,
+    scenarios.borrowed_quota_that_its_owner_needs,
 )
 
 
@@ -51,6 +54,16 @@ MUTANTS = (
         ((Orphans, "take_over", lambda *_: None),),
     ),
     Mutant("pods do not say their queue", scenarios.pods_that_outlive_their_objects, ((pod, "queue_for_pod", lambda *_: ""),)),
+    Mutant(
+        "the next leader forgets who is preempted",
+        scenarios.borrowed_quota_that_its_owner_needs,
+        ((observer, "preempted", lambda _: None),),
+    ),
+    Mutant(
+        "no session is preempted",
+        scenarios.borrowed_quota_that_its_owner_needs,
+        ((Preemptions, "victims", lambda *_: []),),
+    ),
     Mutant("a new queue counts nothing", scenarios.queues_that_come_and_go, ((Admissions, "look_in", lambda *_: None),)),
     Mutant("a drained queue ends nothing", scenarios.a_queue_that_is_drained, ((Admissions, "_ends", lambda *_, **__: None),)),
     Mutant(
