@@ -78,7 +78,7 @@ def most_counted(cluster: MemoryCluster) -> dict[str, int]:
 def overdrafts(cluster: MemoryCluster) -> list[str]:
     """What broke a queue: one that counts above the nominal quota of that moment, or a pod without an admission.
 
-    The queues of a cohort have their nominal quotas together. A sandbox that had a pod before it had a queue counts without being admitted.
+    The queues of a cohort have their nominal quotas together. A sandbox that had a pod before its queue counts.
     """
     levels, found = Levels(), []
     for change in cluster.changes:
