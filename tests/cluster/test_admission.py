@@ -438,6 +438,7 @@ def refused_use(site: Site, spec: Json) -> str:
     return ""
 
 
+RBAC = "apis/rbac.authorization.k8s.io/v1"
 # An admin of the namespace, by the chart's roles and Kubernetes' own.
 ADMIN = "boss"
 
@@ -464,12 +465,13 @@ def role_for_itself(site: Site, release: str) -> Callable[[Api], Json]:
     made = a_grant("", "mine", [], ("", ""), site.namespace)[1]
     made["roleRef"] = {**made["roleRef"], "kind": "ClusterRole", "name": f"{release}-queue-admin"}
     made["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": ADMIN}]
-    return lambda api: api.create(made)
+    return lambda api: api.call("POST", f"{RBAC}/namespaces/{site.namespace}/rolebindings", made)
 
 
 def verb_for_itself(site: Site) -> Callable[[Api], Json]:
     rules = [{"apiGroups": ["sandfleet.io"], "resources": ["sandboxqueues"], "verbs": ["prioritize"]}]
-    return lambda api: api.create(a_grant("", "mine-too", rules, ("", ""), site.namespace)[0])
+    role = a_grant("", "mine-too", rules, ("", ""), site.namespace)[0]
+    return lambda api: api.call("POST", f"{RBAC}/namespaces/{site.namespace}/roles", role)
 
 
 def above_the_threshold(site: Site) -> Callable[[Api], Json]:

@@ -1,6 +1,7 @@
 """Claims over the fleet's port on Kubernetes: who may, what comes back, and that it is one write."""
 
 import asyncio
+import json
 import time
 
 import grpc
@@ -10,7 +11,7 @@ from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
 from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
-from sandfleet_operator.api.kube import ref_of
+from sandfleet_operator.api.kube import SANDBOX_QUEUE, ref_of
 from sandfleet_operator.executors.contact import Contacts
 from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.fleet.kubernetes.serve import Options, listen
@@ -80,6 +81,32 @@ async def test_a_claim_gives_a_warm_sandbox_and_the_key_to_it(world):
     assert bound.access.ca_pem == world.signing.authority.pem
     assert sandbox.workspace_id.startswith("workspace-fast-")
     assert (await claimed(world)).sandbox.sandbox_id == sandbox.sandbox_id
+
+
+async def test_a_claim_that_waits_is_given_a_ticket_and_told_why_one_that_it_shows_is_ignored(world):
+    spec = {"nominalQuota": {"sandboxes": 1}}
+    await world.cluster.add(
+        {
+            "apiVersion": SANDBOX_QUEUE.api_version,
+            "kind": SANDBOX_QUEUE.kind,
+            "metadata": {"namespace": "team", "name": "default"},
+            "spec": spec,
+        }
+    )
+    world.kube.allowed.add(("alice", "queue claim", "team", "default"))
+    await world.cluster.until(lambda: world.running.scheduler.queues.spec("team/default") is not None)
+    await claimed(world)
+    waiting = world.stub.Claim(request("r2"), metadata=ALICE, timeout=10)
+    said = (await waiting.read()).queued
+    # The list that it signs says whose it is.
+    assert json.loads(said.ticket[32:])[1:5] == ["alice", "r2", "team/fast", "team/default"]
+    assert "ticket" not in said.message
+    foreign = world.stub.Claim(request("r3", ticket=said.ticket), metadata=ALICE, timeout=10)
+    told = (await foreign.read()).queued
+    assert told.position == 2
+    assert told.message.endswith("; its ticket was ignored: it is of another claim")
+    waiting.cancel()
+    foreign.cancel()
 
 
 async def test_the_same_request_of_another_caller_is_another_claim(world):

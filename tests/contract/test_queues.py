@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +28,11 @@ apiVersion: sandfleet.io/v1alpha1
 kind: SandboxQueue
 metadata: {name: closed}
 spec: {nominalQuota: {sandboxes: 1}, maxLength: 0, cohort: all, stopPolicy: Hold}
+---
+apiVersion: sandfleet.io/v1alpha1
+kind: SandboxQueue
+metadata: {name: short}
+spec: {nominalQuota: {sandboxes: 1}, maxLength: 1}
 """
 UNKNOWN = "cannot claim: there is no queue 'other'"
 
@@ -106,6 +112,24 @@ async def test_a_refusal_has_its_reason_and_is_foretold(
     assert message in foretold.message
 
 
+async def test_claims_that_a_full_queue_refuses_come_back_when_they_are_told_and_all_get_in(fleet: AsyncFleet) -> None:
+    refusals: list[Queued] = []
+
+    def listen(news: Queued) -> None:
+        if news.reason == "QueueFull":
+            refusals.append(news)
+
+    async def work(number: int) -> str | None:
+        async with AsyncSandbox.create(fleet=fleet, queue="short", max_wait=60, on_queued=listen) as sandbox:
+            return (await sandbox.run_code(f"{number} + 1")).text
+
+    assert await asyncio.gather(*map(work, range(4))) == ["1", "2", "3", "4"]
+    assert refusals
+    assert {one.position for one in refusals} == {0}
+    assert min(one.eta or 0.0 for one in refusals) >= 1.0
+    assert all("which lets no more wait" in one.message for one in refusals)
+
+
 def test_queues_in_the_sync_client_and_on_the_command_line(
     served: Process, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
@@ -127,10 +151,11 @@ def test_queues_in_the_sync_client_and_on_the_command_line(
             ["QUEUE", "COHORT", "WEIGHT", "QUOTA", "ADMITTED", "BORROWED"],
             ["closed", "all", "1", "1", "sandbox", "0"],
             ["one", "-", "1", "1", "sandbox", "1"],
+            ["short", "-", "1", "1", "sandbox", "0"],
         ]
         assert main(["queue", "top", "--count", "2", "--interval", "0", "--json"]) == 0
         looks = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert [[queue["admitted"] for queue in look] for look in looks] == [[0, 1], [0, 1]]
+        assert [[queue["admitted"] for queue in look] for look in looks] == [[0, 1, 0], [0, 1, 0]]
         assert main(["run", "--queue", "one", "--max-wait", "0.3", "--json", "-c", "1"]) == 3
         error = json.loads(capsys.readouterr().out)["error"]
         assert (error["type"], "queue one uses 1 of 1 sandboxes" in error["message"]) == ("ClaimError", True)
@@ -144,6 +169,8 @@ def test_queues_in_the_sync_client_and_on_the_command_line(
         assert "cannot wait in a queue for a sandbox that exists" in capsys.readouterr().err
     assert main(["create", "--queue", "other"]) == 3
     assert UNKNOWN in capsys.readouterr().err
+    assert main(["run", "--queue", "closed", "--max-wait", "0", "-c", "1"]) == 3
+    assert re.search(r"which lets no more wait; try again in \d+ s\n$", capsys.readouterr().err)
 
 
 def test_a_file_that_is_wrong_ends_the_fleet_with_the_reason(tmp_path: Path) -> None:

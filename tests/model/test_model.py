@@ -1,4 +1,4 @@
-"""The claim protocol, checked by spin: it holds in each setting, and without any one rule a counterexample exists."""
+"""Claims and queues, checked by spin: they hold in each setting, and each rule that is missing has a counterexample."""
 
 import shutil
 import subprocess
@@ -54,6 +54,36 @@ MUTANTS = {
     "SILENT_REFUSAL": (ALONE | {"SHRINKS": 1}, NO_LOST_CLAIM),
 }
 
+# Of queues.pml, as they stand in its assertions.
+QUOTA_HOLDS = "pod[2]!=0)) ? (1) : (0) ))<2)"
+NO_PART = "((pod["
+WHOLE = "(answered[0]==answered[1])"
+NOT_BUSY_OR_OWN = "( !(busy["
+HAS_ITS_VARIABLES = "( !(asleep["
+
+NOTHING_ELSE = {"CRASHES": 0, "DELETIONS": 0, "RUNS": 0}
+LEADERS = NOTHING_ELSE | {"CRASHES": 1}
+GANGS = LEADERS | {"GANG": 1}
+ORPHANS = LEADERS | {"DELETIONS": 1}
+EXECUTIONS = NOTHING_ELSE | {"RUNS": 1}
+QUEUE_SETTINGS = {
+    "a gang and a change of leader": GANGS,
+    "preemption and a change of leader": LEADERS,
+    "preemption beside executions": EXECUTIONS,
+    "objects that are deleted": NOTHING_ELSE | {"DELETIONS": 1},
+}
+QUEUE_MUTANTS = {
+    "FREE_EARLY": (NOTHING_ELSE, QUOTA_HOLDS),
+    "FREE_WITH_OBJECT": (NOTHING_ELSE | {"DELETIONS": 1}, QUOTA_HOLDS),
+    "SKIP_ORPHANS": (ORPHANS, QUOTA_HOLDS),
+    "ADMIT_PARTS": (GANGS, NO_PART),
+    "ANSWER_PARTS": (GANGS, WHOLE),
+    "KEEP_PARTS": (GANGS, NO_PART),
+    "PREEMPT_BUSY": (EXECUTIONS, NOT_BUSY_OR_OWN),
+    "PREEMPT_BLINDLY": (NOTHING_ELSE, NOT_BUSY_OR_OWN),
+    "SUSPEND_UNSAVED": (EXECUTIONS, HAS_ITS_VARIABLES),
+}
+
 
 @dataclass(frozen=True)
 class Search:
@@ -62,13 +92,13 @@ class Search:
     complete: bool
 
 
-def search(where: Path, switches: dict[str, int]) -> Search:
+def search(where: Path, switches: dict[str, int], model: str = "claims.pml") -> Search:
     """All states that the model can be in, up to the first error."""
     for source in HERE.glob("*.pml"):
         shutil.copy(source, where)
     given = [f"-D{name}={value}" for name, value in switches.items()]
     for command in (
-        ["spin", "-a", *given, "claims.pml"],
+        ["spin", "-a", *given, model],
         ["cc", "-Og", "-w", "-DSAFETY", "-DMEMLIM=4000", "-o", "pan", "pan.c"],
     ):
         subprocess.run(command, cwd=where, check=True, capture_output=True)
@@ -90,5 +120,20 @@ def test_the_protocol_holds(setting, tmp_path):
 def test_without_one_rule_there_is_a_counterexample(mutant, tmp_path):
     switches, broken = MUTANTS[mutant]
     found = search(tmp_path, {**switches, mutant: 1})
+    assert found.errors == 1, found.said
+    assert broken in found.said.partition("assertion violated")[2].partition("\n")[0], found.said
+
+
+@pytest.mark.parametrize("setting", QUEUE_SETTINGS)
+def test_quotas_gangs_and_preemption_hold(setting, tmp_path):
+    found = search(tmp_path, QUEUE_SETTINGS[setting], "queues.pml")
+    assert found.errors == 0, found.said
+    assert found.complete, found.said
+
+
+@pytest.mark.parametrize("mutant", QUEUE_MUTANTS)
+def test_without_one_rule_of_queues_there_is_a_counterexample(mutant, tmp_path):
+    switches, broken = QUEUE_MUTANTS[mutant]
+    found = search(tmp_path, {**switches, mutant: 1}, "queues.pml")
     assert found.errors == 1, found.said
     assert broken in found.said.partition("assertion violated")[2].partition("\n")[0], found.said

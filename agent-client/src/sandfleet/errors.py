@@ -143,9 +143,10 @@ class ProtocolError(SandboxError):
 class ClaimError(SandboxError):
     """The fleet gave no sandbox; `reason` says why.
 
-    Retryable: SandboxLimit, QuotaExceeded, PoolEmpty, ColdStart, PolicyMissing, StartsFail, ApiServerFailed,
-    CreationForbidden. Not retryable: TemplateNotFound, TemplateInvalid, WorkspaceBusy, WorkspaceNotFound,
-    WorkspaceEphemeral, IsolationUnavailable, ClaimEnded. The fleet may give other reasons.
+    Retryable: NotBoundInTime, QueueFull, WaitTooLong, SandboxLimit, QuotaExceeded, PoolEmpty, ColdStart, PolicyMissing,
+    StartsFail, ApiServerFailed, CreationForbidden. Not retryable: QueueNotFound, PriorityNotFound, QuotaTooSmall,
+    TemplateNotFound, TemplateInvalid, WorkspaceBusy, WorkspaceNotFound, WorkspaceEphemeral, IsolationUnavailable,
+    ClaimEnded. The fleet may give other reasons.
 
     queued  what the claim waited for at last: place, reason and explanation; None if it never waited.
     """

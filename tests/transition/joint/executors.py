@@ -17,7 +17,7 @@ from sandfleet_operator.executors.contact import (
     IdentityInvalid,
     Unreachable,
 )
-from sandfleet_operator.executors.tokens import MAX_LIFETIME, Token
+from sandfleet_operator.executors.tokens import MAX_LIFETIME, KeyRing, Token, TokenKey
 from sandfleet_operator.plan.pods.egress_probe import Target
 from support.fakes.kube_cluster import MemoryCluster, deleting
 from transition.nodes import claim_of, ended
@@ -199,6 +199,8 @@ class Signer:
     """Stands in for executors.tokens.Signer: a token that says whom it is for."""
 
     clock: Callable[[], float]
+    # Those of all replicas of the fleet.
+    keys: KeyRing = field(default_factory=lambda: KeyRing((TokenKey.new(0.0),)))
 
     def issue(self, *, sandbox_id: str, sandbox_uid: str, holder: str, lifetime: float, **_rest: object) -> Token:
         text = json.dumps({"pod": sandbox_uid, "session": sandbox_id, "holder": holder})

@@ -81,6 +81,26 @@ async def leaders_that_end_while_objects_wait(world: World) -> None:
     await asyncio.sleep(5)
 
 
+async def leaders_that_end_while_claims_wait(world: World) -> None:
+    """Who waited first gets in first, however late its caller comes back to the next leader."""
+    await world.make_pool()
+    await world.make_queue(quota=1)
+    holder = await world.claim("alice", "r0", pool="fast", lease=3000.0)
+    first = asyncio.create_task(world.claim("alice", "r1", pool="fast", wait=900.0, pause=7.0))
+    await asyncio.sleep(5)
+    second = asyncio.create_task(world.claim("alice", "r2", pool="fast", wait=900.0))
+    await asyncio.sleep(5)
+    for _ in range(2):
+        world.end_leader()
+        await asyncio.sleep(60)
+    assert not first.done()
+    await world.release(holder)
+    session = await first
+    assert not second.done(), "the second claim has passed the first one"
+    await world.release(session)
+    await world.release(await second)
+
+
 async def pods_that_outlive_their_objects(world: World) -> None:
     """The garbage collector is behind: objects and sessions are gone, their pods are not, and the leader ends."""
     await world.make_pool()

@@ -1,15 +1,18 @@
 """Operator and fleet together under quotas: each scenario ends well, and without what holds the quota it does not."""
 
 import os
+from dataclasses import replace
 
 import pytest
 from sandfleet_operator.api.values import State
 from sandfleet_operator.fleet.kubernetes import observer
+from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.queues.admissions import Admissions
 from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.plan.sandbox import admission, plan, pod
 from sandfleet_operator.plan.scheduler import inventory
+from sandfleet_operator.plan.scheduler.queues.standing.standings import Standings
 from sandfleet_operator.plan.scheduler.sessions.preemption import Preemptions
 from transition.joint import queue_scenarios as scenarios
 from transition.joint.play import faults
@@ -22,6 +25,7 @@ SCENARIOS = (
     scenarios.a_queue_of_two,
     scenarios.an_object_beside_its_new_queue,
     scenarios.leaders_that_end_while_objects_wait,
+    scenarios.leaders_that_end_while_claims_wait,
     scenarios.pods_that_outlive_their_objects,
     scenarios.a_pod_that_crashes_keeps_its_place,
     scenarios.a_queue_that_is_drained,
@@ -30,6 +34,11 @@ SCENARIOS = (
 )
 
 
+def _a_place_from_now(standings, key):
+    return replace(PLACE(standings, key), asked=float("inf"))
+
+
+PLACE = Standings.place
 CHARGE = inventory._charge
 MUTANTS = (
     Mutant("the operator asks no queue", scenarios.a_queue_of_two, ((plan, "held_by_queue", lambda *_: None),)),
@@ -65,6 +74,16 @@ MUTANTS = (
         ((Preemptions, "victims", lambda *_: []),),
     ),
     Mutant("a new queue counts nothing", scenarios.queues_that_come_and_go, ((Admissions, "look_in", lambda *_: None),)),
+    Mutant(
+        "a leader does not look at tickets",
+        scenarios.leaders_that_end_while_claims_wait,
+        ((KubernetesFleetApi, "_place", lambda *_: (None, "")),),
+    ),
+    Mutant(
+        "the place of a ticket begins when it is shown",
+        scenarios.leaders_that_end_while_claims_wait,
+        ((Standings, "place", _a_place_from_now),),
+    ),
     Mutant("a drained queue ends nothing", scenarios.a_queue_that_is_drained, ((Admissions, "_ends", lambda *_, **__: None),)),
     Mutant(
         "an admitted object counts for nothing",

@@ -208,7 +208,9 @@ class World:
 
     # What callers do over the fleet's API.
 
-    async def ask(self, work: Callable[[FleetProcess], Awaitable[T]], patience: float = PATIENCE) -> T:
+    async def ask(
+        self, work: Callable[[FleetProcess], Awaitable[T]], patience: float = PATIENCE, pause: float = RETRY
+    ) -> T:
         """As the client does: again while no fleet answers. Raises FleetError."""
         give_up = self.now() + patience
         while True:
@@ -222,7 +224,7 @@ class World:
             except FleetError as error:
                 if error.problem.code is not Code.UNAVAILABLE or self.now() > give_up:
                     raise
-            await asyncio.sleep(RETRY)
+            await asyncio.sleep(pause)
 
     async def claim(
         self,
@@ -234,16 +236,17 @@ class World:
         queue: str = "",
         lease: float = 300.0,
         wait: float = 60.0,
+        pause: float = RETRY,
         gang: fleet_pb2.Gang | None = None,
     ) -> Session:
-        """Claims, and runs code that leaves a file. Raises FleetError."""
+        """Claims, and runs code that leaves a file; `pause` before it asks again. Raises FleetError."""
         message = fleet_pb2.ClaimRequest(
             request_id=request, namespace=namespace, pool=pool, template="" if pool else "python", gang=gang
         )
         message.queue = queue
         message.lease.CopyFrom(duration(lease))
         message.max_wait.CopyFrom(duration(wait))
-        bound = await self.ask(lambda leader: self._claimed(leader, user, message), wait + PATIENCE)
+        bound = await self.ask(lambda leader: self._claimed(leader, user, message), wait + PATIENCE, pause)
         space, _, name = bound.sandbox.sandbox_id.partition("/")
         ref = Ref(CODE_SANDBOX, space, name)
         if (space, bound.sandbox.pool) != (namespace, pool):
@@ -265,6 +268,7 @@ class World:
         try:
             while isinstance(news := await watch.next(), Queued):
                 leader.api.check_serving("claim")
+                message.ticket = watch.ticket()
             leader.api.check_serving("claim")
             return await leader.api.bound(caller, news)
         finally:

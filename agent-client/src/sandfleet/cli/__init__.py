@@ -159,7 +159,8 @@ def report(error: SandfleetError, *, as_json: bool) -> None:
         told = {} if error.retry_after is None else {"retry_after": error.retry_after}
         _print_error(type(error).__name__, error.reason, error.message, retryable=error.retryable, **told)
     else:
-        print(f"sandfleet: {error}", file=sys.stderr)
+        later = "" if error.retry_after is None else f"; try again in {error.retry_after:.0f} s"
+        print(f"sandfleet: {error}{later}", file=sys.stderr)
 
 
 def refuse(message: str, error: Exception | None = None, *, as_json: bool) -> None:

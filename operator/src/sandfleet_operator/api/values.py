@@ -20,6 +20,9 @@ class State(Enum):
     RESUMING = "Resuming"
     ENDED = "Ended"
 
+    # A member is equal to itself alone. Enum hashes names, in Python, at each look-up of a counter.
+    __hash__ = object.__hash__
+
 
 # A session in these has no executor that callers could speak to.
 ASLEEP = frozenset({State.SUSPENDING, State.SUSPENDED})

@@ -17,6 +17,10 @@ class ClaimWatch:
         self._told: Queued | None = None
         self._changed = asyncio.Event()
         self.is_settled = False
+        # What keeps the claim's place at the next leader: empty where there is none.
+        self.ticket: Callable[[], bytes] = bytes
+        # What its caller has to know beside its standing.
+        self.note = ""
 
     async def next(self) -> Queued | Sandbox:
         """Waits for the next standing or the sandbox. Raises FleetError with the claim's failure."""

@@ -155,14 +155,16 @@ def access_message(address: str, token: Token) -> fleet_pb2.Access:
     return fleet_pb2.Access(address=address, token=token.text, token_expires=_timestamp(token.expires))
 
 
-def queued_message(queued: Queued) -> fleet_pb2.Queued:
+def queued_message(queued: Queued, ticket: bytes = b"", note: str = "") -> fleet_pb2.Queued:
+    """`note` is added to what people read."""
     return fleet_pb2.Queued(
         position=queued.position,
         eta=None if queued.eta is None else duration(queued.eta.p50),
         eta_p90=None if queued.eta is None else duration(queued.eta.p90),
         reason=queued.reason,
-        message=queued.message,
+        message=f"{queued.message}; {note}" if note else queued.message,
         queue=queued.queue,
+        ticket=ticket,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
 from sandfleet_operator.fleet.incarnations import Executors, Incarnations
 from sandfleet_operator.fleet.queue_views import QueueViews
 from sandfleet_operator.plan.scheduler.actions import Action, Admit, Answer, AskLease, Start
+from sandfleet_operator.plan.scheduler.claim_queue import Place, Queued
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 from sandfleet_operator.plan.scheduler.refill import Pool
@@ -23,6 +24,8 @@ from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 # Seconds.
 TICK = 0.25
 STANDINGS_EVERY = 0.1
+# Claims that are told their standing in one go, in milliseconds: with more of them a round takes several.
+STANDINGS_PART = 500
 RELEASE_TIMEOUT = 15.0
 # How long a caller without a deadline of its own waits for a replacement.
 RECOVERY_WAIT = 60.0
@@ -62,7 +65,9 @@ class FleetDriver:
         self.queue_views = QueueViews(scheduler, clock)
         self._changes: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._standings_due = False
+        # What is left of a round of standings; whether another one is due after it, and the next part of either.
+        self._round: Iterator[dict[RequestKey, Queued]] | None = None
+        self._standings_due = self._part_due = False
         self._serving = False
 
     # Its life.
@@ -128,10 +133,13 @@ class FleetDriver:
 
     # What callers ask.
 
-    def claim(self, claim: Claim) -> ClaimWatch:
-        """Asks for a sandbox. Raises FleetError; later failures come from the watch, which must always be left."""
+    def claim(self, claim: Claim, place: Place | None = None) -> ClaimWatch:
+        """Asks for a sandbox. Raises FleetError; later failures come from the watch, which must always be left.
+
+        `place`: where the claim waited at the leader before.
+        """
         self.check_serving("claim")
-        return self._watched(claim.key, lambda: self.scheduler.ask(claim, self._clock()))
+        return self._watched(claim.key, lambda: self.scheduler.ask(claim, self._clock(), place))
 
     def resume(self, sandbox_id: str, max_wait: float) -> ClaimWatch:
         """Takes a suspended session on, as `claim` makes a new one."""
@@ -149,7 +157,8 @@ class FleetDriver:
             watch.leave()
             raise
         if not watch.is_settled:
-            self._publish_standings(only=key)
+            for one, queued in self.scheduler.standings(self._clock(), key).items():
+                self._watches.tell(one, queued)
         return watch
 
     async def release(self, sandbox_id: str) -> bool:
@@ -252,9 +261,9 @@ class FleetDriver:
             change = self._changes.pop(sandbox_id, None)
             if change is not None and not change.done():
                 change.set_result(None)
-        if self._watches and not self._standings_due:
+        if self._watches:
             self._standings_due = True
-            asyncio.get_running_loop().call_later(STANDINGS_EVERY, self._publish_standings)
+            self._publish_soon()
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -278,11 +287,26 @@ class FleetDriver:
         if self._serving:
             self.do(self.scheduler.leave(key, self._clock()))
 
-    def _publish_standings(self, only: RequestKey | None = None) -> None:
-        if only is None:
+    def _publish_soon(self) -> None:
+        if not self._part_due:
+            self._part_due = True
+            asyncio.get_running_loop().call_later(STANDINGS_EVERY, self._publish_standings)
+
+    def _publish_standings(self) -> None:
+        """Tells the next of the claims that wait where they stand: so many that others need not wait for it."""
+        self._part_due, told = False, 0
+        if self._round is None:
             self._standings_due = False
-        for key, queued in self.scheduler.standings(self._clock(), only).items():
-            self._watches.tell(key, queued)
+            self._round = self.scheduler.standing.parts(STANDINGS_PART, self._clock)
+        while told < STANDINGS_PART and self._round is not None:
+            part = next(self._round, None)
+            if part is None:
+                self._round = None
+            for key, queued in (part or {}).items():
+                self._watches.tell(key, queued)
+                told += 1
+        if self._watches and (self._round is not None or self._standings_due):
+            self._publish_soon()
 
     async def change(self, sandbox_id: str, within: float | None = None) -> None:
         """Returns after the next change of the sandbox, or after `within` seconds."""

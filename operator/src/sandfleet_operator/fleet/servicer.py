@@ -96,7 +96,9 @@ class FleetServicer(FleetServiceServicer):
                 yield fleet_pb2.ClaimResponse(sequence=sequence, bound=await self._api.bound(caller, news))
                 return
             span.queued(news.position, news.reason)
-            yield fleet_pb2.ClaimResponse(sequence=sequence, queued=convert.queued_message(news))
+            yield fleet_pb2.ClaimResponse(
+                sequence=sequence, queued=convert.queued_message(news, watch.ticket(), watch.note)
+            )
 
     async def Suspend(self, request: fleet_pb2.SuspendRequest, context: Context) -> fleet_pb2.SuspendResponse:  # noqa: N802 - gRPC's name
         return await self._answer(context, lambda caller: self._api.suspend(caller, request))

@@ -17,6 +17,7 @@ from sandfleet_operator.api.reasons import SuspendReason
 from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.cluster.clock import SteadyClock
 from sandfleet_operator.executors.tokens import Token
+from sandfleet_operator.fleet import driver
 from sandfleet_operator.fleet.backend import Exited, Ready
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.api import LocalFleetApi
@@ -24,7 +25,7 @@ from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
-from support.fleet.builders import TEMPLATE, a_pool
+from support.fleet.builders import TEMPLATE, a_claim, a_pool
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -223,6 +224,36 @@ async def test_a_refusal_for_good_says_no_time(service):
         await service.claim("r1", queue="none")
     assert not detail(caught.value).HasField("retry_after")
     assert "grpc-status-details-bin" not in dict(caught.value.trailing_metadata())
+
+
+async def test_many_claims_are_told_where_they_stand_in_parts_each_of_them_and_after_each_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "STANDINGS_PART", 3)
+    monkeypatch.setattr(driver, "STANDINGS_EVERY", 0.01)
+    async with a_service(tmp_path, target_warm=0, max_sandboxes=1) as service:
+        service.world.hold = True
+        await service.until(lambda: service.fleet._serving)
+        watches = [service.fleet.claim(a_claim(f"r{number}")) for number in range(8)]
+        said = [[(await watch.next()).position] for watch in watches]
+        assert [one[0] for one in said] == list(range(1, 9))
+        told, parts = [], []
+        tell, publish = service.fleet._watches.tell, service.fleet._publish_standings
+        monkeypatch.setattr(service.fleet._watches, "tell", lambda key, queued: (told.append(key), tell(key, queued)))
+
+        def counted():
+            before = len(told)
+            publish()
+            parts.append(len(told) - before)
+
+        monkeypatch.setattr(service.fleet, "_publish_standings", counted)
+        watches[0].leave()
+        for place, watch in enumerate(watches[1:], 1):
+            async with asyncio.timeout(10):
+                while (news := await watch.next()).position != place:
+                    pass
+            assert news.position == place
+        assert max(parts) <= 3
+        for watch in watches[1:]:
+            watch.leave()
 
 
 async def test_a_claim_on_a_warm_pool_is_bound_at_once_with_access(service):

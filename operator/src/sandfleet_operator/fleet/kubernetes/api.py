@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 
@@ -14,10 +15,11 @@ from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Conflict, N
 from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, SuspendReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
-from sandfleet_operator.api.values import ASLEEP, Claim, Sandbox, Template
+from sandfleet_operator.api.values import ASLEEP, Claim, RequestKey, Sandbox, Template
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.reviews import Caller, Reviews
 from sandfleet_operator.executors.contact import Credentials
+from sandfleet_operator.executors.tickets import TicketError, Tickets
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import suspended
@@ -30,6 +32,7 @@ from sandfleet_operator.fleet.queue_messages import explanation_message, queue_m
 from sandfleet_operator.plan.claims.record import volume_of_workspace, workspace_key
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import MAX_ENVS_JSON
+from sandfleet_operator.plan.scheduler.claim_queue import Place
 
 # The subresource that roles name for access to a sandbox; the API server serves nothing under it.
 CONNECT = "connect"
@@ -43,6 +46,7 @@ class KubernetesFleetApi:
         self._reviews = reviews
         self._kubernetes = kubernetes
         self._workspaces = Workspaces(kube)
+        self._tickets = Tickets(lambda: credentials.signer.keys, kubernetes.clock)
         self._sessions = Sessions(kube, credentials, kubernetes)
 
     async def authenticate(self, token: str) -> Caller:
@@ -66,7 +70,23 @@ class KubernetesFleetApi:
         if claim.workspace_id and not self._kubernetes.scheduler.knows(claim.key):
             claim = await self._on_free_workspace(namespace, claim)
             self.check_serving("claim")
-        return self._kubernetes.fleet.claim(claim)
+        place, note = self._place(request.ticket, claim)
+        watch = self._kubernetes.fleet.claim(claim, place)
+        watch.ticket, watch.note = partial(self._ticket, claim.key), note
+        return watch
+
+    def _place(self, ticket: bytes, claim: Claim) -> tuple[Place | None, str]:
+        """What the ticket is good for, or why it is ignored: then the claim waits behind all others."""
+        if not ticket:
+            return None, ""
+        try:
+            return self._tickets.read(ticket, claim.key, claim.queue), ""
+        except TicketError as error:
+            return None, f"its ticket was ignored: {error}"
+
+    def _ticket(self, key: RequestKey) -> bytes:
+        place = self._kubernetes.scheduler.standing.place(key)
+        return self._tickets.issue(key, place) if place else b""
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, recipe: Recipe, traceparent: str) -> Claim:
         pool = self._kubernetes.scheduler.pool(recipe.name)

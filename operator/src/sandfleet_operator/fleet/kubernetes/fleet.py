@@ -79,7 +79,7 @@ class KubernetesFleet:
         wall_clock: Callable[[], float],
         listens: Callable[[Pod], bool],
     ) -> None:
-        self._kube, self._lease, self._leading = kube, lease, leading
+        self._kube, self._lease, self._leading, self.clock = kube, lease, leading, clock
         store = self._store = Store()
         self.catalog, self.feed = Catalog(store, settings), SandboxFeed(store, self._described)
         self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)

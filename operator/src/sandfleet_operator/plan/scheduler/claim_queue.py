@@ -16,6 +16,18 @@ class StartTags:
     of_holder: float
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of a waiting claim in its queue, as another leader of the fleet can give it back.
+
+    `asked` is when it came. `lead`: how far its queue and its holder are before virtual time, from 0.
+    """
+
+    queue: str
+    asked: float
+    lead: StartTags
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     claim: Claim
@@ -33,6 +45,8 @@ class Waiting:
     returns: float | None = None
     # Of its last turn, so that it has its place again; None before it.
     start: StartTags | None = None
+    # Of its place at an earlier leader; None: it is new.
+    lead: StartTags | None = None
     # The sandbox that was lost on its way to this claim of a gang, and still uses the quota that the claim is to have.
     follows: str = ""
     # Claims that it stands for: those of a gang are in their queue as one.

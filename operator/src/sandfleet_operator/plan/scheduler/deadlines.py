@@ -54,10 +54,10 @@ class Deadlines:
         return actions
 
     def _abandoned_gangs(self, state: PoolState, now: float) -> list[Action]:
-        """Ends what an earlier leader has bound of gangs whose claims did not all come back."""
+        """Ends what an earlier leader has bound of gangs that are not completed in time."""
         actions: list[Action] = []
         for sandbox_ids, keys in state.queue.gangs.abandoned(now):
-            why = AdmissionReason.GANG_BROKEN.problem("cannot claim: not all of the gang came back to the next leader")
+            why = AdmissionReason.GANG_BROKEN.problem("cannot claim: the next leader could not complete the gang")
             waiting = self._inventory.waiting.get(keys[0]) if keys else None
             if waiting is not None:
                 actions += self._transitions.refuse(waiting, why, now)

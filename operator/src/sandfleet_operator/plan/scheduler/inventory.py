@@ -17,6 +17,8 @@ class Inventory:
         self._by_state: dict[State, dict[str, None]] = {state: {} for state in State}
         # Pool and state → revision → ids.
         self._by_pool: dict[tuple[str, State], dict[str, dict[str, None]]] = {}
+        # Pool and state → how many, so that no decision counts them.
+        self._many: Counter[tuple[str, State]] = Counter()
         self._by_claim: dict[RequestKey, str] = {}
         self._by_workspace: dict[str, str] = {}
         self.waiting: dict[RequestKey, Waiting] = {}
@@ -46,6 +48,7 @@ class Inventory:
         self._count_start(sandbox, 1)
         revisions = self._by_pool.setdefault((sandbox.pool, sandbox.state), {})
         revisions.setdefault(sandbox.revision, {})[sandbox.sandbox_id] = None
+        self._many[sandbox.pool, sandbox.state] += 1
         self._by_uid[sandbox.sandbox_uid] = sandbox.sandbox_id
         self._by_workspace[sandbox.workspace_id] = sandbox.sandbox_id
         if sandbox.bound and sandbox.claim is not None and sandbox.state is not State.ENDED:
@@ -90,7 +93,8 @@ class Inventory:
             yield from (self._sandboxes[name] for name in revisions[revision])
 
     def count_of(self, pool: str, *states: State) -> int:
-        return sum(len(ids) for state in states for ids in self._by_pool.get((pool, state), {}).values())
+        many = self._many
+        return sum([many.get((pool, state), 0) for state in states])
 
     def count_of_revision(self, pool: str, state: State, revision: str) -> int:
         return len(self._by_pool.get((pool, state), {}).get(revision, ()))
@@ -135,6 +139,7 @@ class Inventory:
             self._unmade[sandbox.pool] += by if sandbox.unmade else 0
 
     def _forget_place(self, old: Sandbox) -> None:
+        self._many[old.pool, old.state] -= 1
         revisions = self._by_pool[old.pool, old.state]
         del revisions[old.revision][old.sandbox_id]
         if not revisions[old.revision]:

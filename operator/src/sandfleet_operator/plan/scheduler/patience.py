@@ -38,7 +38,8 @@ class Patience:
     def arrived(self, key: RequestKey, now: float) -> list[Action]:
         """The claim waits from now on, unless its queue is full or cannot serve it in time."""
         waiting, surely = self._inventory.waiting.get(key), self._standings.arrived(key, now)
-        if waiting is None or waiting.sandbox_id:
+        # One that had its place at an earlier leader keeps it.
+        if waiting is None or waiting.sandbox_id or waiting.lead is not None:
             return []
         problem = self._refusal(waiting.claim, self._queues.places.waiting(waiting.claim.queue) - 1, surely, now)
         return [] if problem is None else self._transitions.refuse(waiting, problem, now)

@@ -8,7 +8,7 @@ from math import inf
 from sandfleet_operator.api.conditions import PoolReason
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import Snapshot, Waiting
+from sandfleet_operator.plan.scheduler.claim_queue import Place, Snapshot, Waiting
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED, Places
@@ -90,12 +90,15 @@ class PoolQueues:
             self._waiting[namespace_of(waiting.claim.pool)] += 1
         self._inventory.waiting[waiting.claim.key] = waiting
 
-    def arrive(self, claim: Claim, now: float, resumes: str = "") -> None:
-        """The claim is new. `resumes`: the suspended session that it takes on."""
+    def arrive(self, claim: Claim, now: float, resumes: str = "", *, place: Place | None = None) -> None:
+        """The claim is new. `resumes`: the session that it takes on. `place`: the one that it had at another leader."""
         self._arrivals += 1
         self._states[claim.pool].arrivals += not resumes
         deadline = now + claim.max_wait
-        self.put(Waiting(claim=claim, number=self._arrivals, asked=now, deadline=deadline, resumes=resumes))
+        asked, lead = (place.asked, place.lead) if place else (now, None)
+        self.put(
+            Waiting(claim=claim, number=self._arrivals, asked=asked, deadline=deadline, resumes=resumes, lead=lead)
+        )
 
     def wait_to_return(self, claim: Claim, session: Sandbox) -> None:
         """The preempted session waits to be resumed, in its old place."""

@@ -13,7 +13,7 @@ from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
 from sandfleet_operator.plan.scheduler.admission import admit, weighed
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import Queued, WhyNot, observed
+from sandfleet_operator.plan.scheduler.claim_queue import Place, Queued, WhyNot, observed
 from sandfleet_operator.plan.scheduler.cycle import SchedulingCycle
 from sandfleet_operator.plan.scheduler.deadlines import Deadlines
 from sandfleet_operator.plan.scheduler.inventory import Inventory
@@ -127,8 +127,8 @@ class Scheduler:
             (self.inventory.waiting.get(key), self.inventory.of_session(key), self._transitions.ended_claims.get(key))
         )
 
-    def ask(self, claim: Claim, now: float) -> list[Action]:
-        """A claim arrives, perhaps again. Raises FleetError if it can never be served."""
+    def ask(self, claim: Claim, now: float, place: Place | None = None) -> list[Action]:
+        """A claim arrives, perhaps with its `place` at an earlier leader. Raises FleetError if it cannot be served."""
         if claim.key in self.inventory.waiting:
             return []
         session = self.inventory.of_session(claim.key)
@@ -139,7 +139,7 @@ class Scheduler:
         if (problem := self._transitions.ended_claims.get(claim.key)) is not None:
             raise FleetError(problem)
         claim = self._admissible(claim, now)
-        self._queues.arrive(claim, now)
+        self._queues.arrive(claim, now, place=place)
         actions = self._cycle.run(claim.pool, now)
         return [*actions, *self._patience.arrived(claim.key, now)]
 

@@ -211,6 +211,16 @@ class FleetInAnyWorld(RuleBasedStateMachine):
         assert inventory.count(State.SUSPENDED) + inventory.count(State.SUSPENDING) <= policy.max_suspended
 
     @invariant()
+    def counters_are_what_they_count(self):
+        if not hasattr(self, "scheduler"):
+            return
+        inventory = self.scheduler.inventory
+        for pool in [*(one.name for one in self.scheduler.pools), "removed"]:
+            for state in State:
+                counted = [one for one in inventory.all() if (one.pool, one.state) == (pool, state)]
+                assert inventory.count_of(pool, state) == len(counted), (pool, state)
+
+    @invariant()
     def a_suspended_session_keeps_its_workspace_and_has_an_end(self):
         if not hasattr(self, "scheduler"):
             return

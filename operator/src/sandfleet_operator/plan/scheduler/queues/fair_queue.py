@@ -77,7 +77,8 @@ class FairQueue:
     def _stand(self, waiting: Waiting) -> None:
         """The claim, or gang, stands in its queue's line."""
         queue = waiting.claim.queue
-        line = self._lines.get(queue) or self._open(queue)
+        if (line := self._lines.get(queue)) is None:
+            line = self._lines[queue] = self._line(queue)
         line.add(waiting)
         if waiting.start is not None:
             # It had its turn: it does not wait for another one.
@@ -240,6 +241,11 @@ class FairQueue:
         place = line.place(standing) if standing is not None else line.claims + 1
         return place + self._alone.before(waiting)
 
+    def lead(self, waiting: Waiting) -> StartTags:
+        """How far its queue and its holder are before virtual time."""
+        line = self._lines.get(waiting.claim.queue)
+        return line.lead(waiting, self._time.lead(line.queue)) if line else StartTags(0.0, 0.0)
+
     def rivals(self, queue: str) -> float:
         """How many claims of all queues have their turns while one of this queue has its."""
         line = self._lines.get(queue)
@@ -268,10 +274,6 @@ class FairQueue:
         return found
 
     # Lines.
-
-    def _open(self, queue: str) -> Line:
-        line = self._lines[queue] = self._line(queue)
-        return line
 
     def _close(self, line: Line) -> None:
         del self._lines[line.queue]
@@ -328,7 +330,7 @@ class FairQueue:
     def _take_part(self, line: Line, within: bool) -> None:
         """A line that could not be served, or that borrows, has no turns to catch up with."""
         if within and not line.takes_part:
-            self._time.begins(line.queue)
+            self._time.begins(line.queue, line.take_lead())
         elif line.takes_part and not within:
             self._time.ends(line.queue)
         line.takes_part = within

@@ -15,7 +15,7 @@ from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
 from sandfleet_operator.plan.scheduler.queues.quota import vector
 from sandfleet_operator.plan.scheduler.queues.weights import ONE_SANDBOX, arrival
 
-# Seconds that the claims of a gang have to come back to the next leader.
+# Seconds that the next leader has to complete a gang of which a part is bound: its callers have to come back.
 GRACE = 60.0
 # Seconds for which claims of other queues pass a gang that lacks sandboxes only. Then the pool keeps them for it.
 PATIENCE = 60.0
@@ -143,11 +143,9 @@ class Gangs:
         return self._completed(self._joined(claim))
 
     def abandoned(self, now: float) -> list[tuple[list[str], list[RequestKey]]]:
-        """Of gangs whose callers are not all back in time: the sandboxes that are bound, and the claims that wait."""
+        """Of gangs that are not completed in time: the sandboxes that are bound, and the claims that wait."""
         late = [
-            (key, gang)
-            for key, gang in self._gangs.items()
-            if gang.found is not None and now >= gang.found + GRACE and len(gang.joined) < gang.size
+            (key, gang) for key, gang in self._gangs.items() if gang.found is not None and now >= gang.found + GRACE
         ]
         for key, gang in late:
             if not gang.joined:

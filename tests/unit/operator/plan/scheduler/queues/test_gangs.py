@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kinds.queue import PriorityClass, QueueSpec, Quota
-from sandfleet_operator.api.values import Exit, Gang, RequestKey, State
+from sandfleet_operator.api.values import Amount, Exit, Gang, RequestKey, State
 from sandfleet_operator.plan.scheduler.actions import Bind, Start, Stop
 from sandfleet_operator.plan.scheduler.queues.gangs import GRACE, PATIENCE
 from support.fleet.builders import NOW, a_claim, a_pool, a_sandbox, a_scheduler, answers, of_kind
@@ -183,7 +183,7 @@ def test_a_gang_that_lacks_sandboxes_lets_other_queues_pass_for_a_while_only():
 
 
 def adopted(scheduler, number, size=3):
-    claim = member(number, size)
+    claim = replace(member(number, size), amount=Amount(sandboxes=1))
     sandbox = a_sandbox(
         State.CLAIMED, sandbox_id=f"old{number}", sandbox_uid=f"old{number}", workspace_id=f"old{number}", claim=claim
     )
@@ -221,6 +221,19 @@ def test_a_part_of_a_gang_whose_rest_does_not_come_back_ends_after_a_grace_perio
     assert {problem.reason for problem in answers(actions).values()} == ({"GangBroken"} if back else set())
     assert not scheduler.inventory.waiting
     assert of_kind(scheduler.tick(NOW + 3 * GRACE), Stop) == []
+
+
+def test_a_part_of_a_gang_ends_after_a_grace_period_where_others_have_taken_the_quota_of_the_rest():
+    scheduler = a_fleet(quota=3)
+    adopted(scheduler, 1)
+    assert len(of_kind(ask(scheduler, a_claim("other", queue="team")), Bind)) == 1
+    assert of_kind(ask(scheduler, *(member(number, max_wait=600) for number in (1, 2, 3))), Bind) == []
+    actions = scheduler.tick(NOW + GRACE)
+    assert "old1" in [one.sandbox.sandbox_id for one in of_kind(actions, Stop)]
+    assert {key: problem.reason for key, problem in answers(actions).items()} == dict.fromkeys(
+        ["g1", "g2", "g3"], "GangBroken"
+    )
+    assert not scheduler.inventory.waiting
 
 
 def test_a_gang_that_was_answered_before_the_change_of_leader_is_left_alone():

@@ -1,15 +1,16 @@
 """Where each waiting claim stands: its position, why it waits, and when its turn may come."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.reasons import QueueReason
 from sandfleet_operator.api.values import Amount, Claim, Gang, RequestKey, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import Eta, Queued, Waiting, WhyNot, why_not
+from sandfleet_operator.plan.scheduler.claim_queue import Eta, Place, Queued, Waiting, WhyNot, why_not
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
 from sandfleet_operator.plan.scheduler.queues.quota import NOTHING, Verdict, amount_of
@@ -79,20 +80,42 @@ class Standings:
         view = self._view(waiting, state, self._outlook(state, now), now)
         return self._standing(waiting, state.queue.position(waiting), state, view)
 
+    def place(self, key: RequestKey) -> Place | None:
+        """What gives the claim its place at another leader; None if it does not wait."""
+        waiting = self._inventory.waiting.get(key)
+        if waiting is None:
+            return None
+        return Place(waiting.claim.queue, waiting.asked, self._state(waiting).queue.lead(waiting))
+
     def all(self, now: float) -> dict[RequestKey, Queued]:
-        """Of every claim that waits, in one pass over each pool."""
-        found: dict[RequestKey, Queued] = {}
+        """Of every claim that waits."""
+        return {key: queued for part in self.parts(sys.maxsize, lambda: now) for key, queued in part.items()}
+
+    def parts(self, most: int, clock: Callable[[], float]) -> Iterator[dict[RequestKey, Queued]]:
+        """Of every claim that waits, `most` at a time: what lies between may change them.
+
+        Positions are those of the first part of the claim's pool. Claims that have left since are left out.
+        """
         for state in self._queues.all():
             if not len(state.queue):
                 continue
-            positions, outlook = state.queue.positions(now), self._outlook(state, now)
-            views: dict[tuple[str, Gang | None], View] = {}
-            for waiting in state.queue:
+            claims, positions = iter(list(state.queue)), state.queue.positions(clock())
+            while part := list(islice(claims, most)):
+                yield self._part(state, part, positions, clock())
+        yield self._starting(clock())
+
+    def _part(
+        self, state: PoolState, claims: list[Waiting], positions: Mapping[int, int], now: float
+    ) -> dict[RequestKey, Queued]:
+        found: dict[RequestKey, Queued] = {}
+        outlook, views = self._outlook(state, now), dict[tuple[str, Gang | None], View]()
+        for waiting in claims:
+            if self._inventory.waiting.get(waiting.claim.key) is waiting:
                 shared = waiting.claim.queue, waiting.claim.gang
                 view = views.get(shared) or self._view(waiting, state, outlook, now)
                 views[shared] = view
                 found[waiting.claim.key] = self._standing(waiting, positions[waiting.number], state, view)
-        return found | self._starting(now)
+        return found
 
     def explain(self, key: RequestKey, now: float) -> Explanation | None:
         """Of a claim that waits, or whose sandbox is being bound; None of another one."""

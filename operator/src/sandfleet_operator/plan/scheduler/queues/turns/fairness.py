@@ -29,9 +29,13 @@ class VirtualTime(Generic[K]):
         """The start tag of the flow's next claim."""
         return max(self._starts.get(flow, 0.0), self.now) if flow in self._idle else self._starts.get(flow, self.now)
 
-    def begins(self, flow: K) -> None:
-        """The flow has claims to be served from now on."""
-        self._starts[flow] = max(self._starts.get(flow, 0.0), self.now)
+    def lead(self, flow: K) -> float:
+        """How far its start tag is before virtual time."""
+        return max(0.0, self.start(flow) - self.now)
+
+    def begins(self, flow: K, lead: float = 0.0) -> None:
+        """The flow has claims to be served from now on; `lead`: the one that it had where virtual time was another."""
+        self._starts[flow] = max(self._starts.get(flow, 0.0), self.now + lead)
         self._idle.discard(flow)
 
     def ends(self, flow: K) -> None:

@@ -36,7 +36,7 @@ class HolderTurns:
         claims = self._claims.get(holder)
         if claims is None:
             claims = self._claims[holder] = []
-            self._time.begins(holder)
+            self._time.begins(holder, waiting.lead.of_holder if waiting.lead else 0.0)
         bisect.insort(claims, waiting, key=arrival)
         self._len += 1
         if claims[0] is waiting:
@@ -74,6 +74,10 @@ class HolderTurns:
         start = self._time.start(holder)
         self._time.serve(holder, cost)
         return start
+
+    def lead(self, holder: str) -> float:
+        """How far the holder is before virtual time."""
+        return self._time.lead(holder)
 
     def place(self, holder: str, waiting: Waiting) -> int:
         """From 1. With many holders it is an estimate, which is never too small."""

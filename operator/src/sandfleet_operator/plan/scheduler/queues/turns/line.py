@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sandfleet_operator.api.kinds.queue import QueueSpec
-from sandfleet_operator.plan.scheduler.claim_queue import Waiting
+from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
 from sandfleet_operator.plan.scheduler.queues.quota import Verdict
 from sandfleet_operator.plan.scheduler.queues.turns.holders import HolderTurns
 from sandfleet_operator.plan.scheduler.queues.weights import arrival, cost
@@ -35,6 +35,8 @@ class Line:
         self.takes_part = False
         # Whether a warm sandbox waits for its lent quota to come back.
         self.claims_back = False
+        # How far it was before virtual time at an earlier leader, until it takes part here.
+        self._lead = 0.0
         # Why its first claim was refused at the last look, which holds while the ledger has freed nothing since.
         self.refusal: Refusal | None = None
 
@@ -57,6 +59,8 @@ class Line:
 
     def add(self, waiting: Waiting) -> None:
         self.refusal = None
+        if waiting.lead is not None and not self.takes_part:
+            self._lead = max(self._lead, waiting.lead.of_queue)
         self._claims += waiting.many
         self._classes.setdefault(self._rank(waiting), HolderTurns()).add(self._holder(waiting), waiting)
 
@@ -83,6 +87,16 @@ class Line:
     def serve(self, waiting: Waiting) -> float:
         """The line's first claim is served; the start tag that it had. It is discarded after that."""
         return self._classes[self._rank(waiting)].serve(self._holder(waiting), cost(waiting))
+
+    def lead(self, waiting: Waiting, mine: float) -> StartTags:
+        """How far line and holder are before virtual time; `mine`: the line, as far as it takes part."""
+        turns = self._classes.get(self._rank(waiting))
+        return StartTags(max(self._lead, mine), turns.lead(self._holder(waiting)) if turns else 0.0)
+
+    def take_lead(self) -> float:
+        """The line takes part from now on: how far before virtual time it begins."""
+        lead, self._lead = self._lead, 0.0
+        return lead
 
     def place(self, waiting: Waiting) -> int:
         """From 1; where many holders wait, an estimate that is never too small."""
