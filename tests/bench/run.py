@@ -11,6 +11,7 @@ import claims
 import commands
 import figures
 import files
+import flood
 import footprint
 import gateway
 import languages
@@ -45,6 +46,7 @@ PARTS = {
     "pods": pods,
     "operator": reconciler,
     "queues": queues,
+    "flood": flood,
     "claims": claims,
     "scale": scale,
     "warm": warm,

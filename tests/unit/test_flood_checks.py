@@ -6,7 +6,7 @@ import json
 
 import pytest
 from cluster.flood.audit import Admitted, Gone, Granted, read
-from cluster.flood.checks import NEWS_SECONDS, Replay, overtaken
+from cluster.flood.checks import NEWS_SECONDS, Replay, beside, overtaken
 from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
 from sandfleet_operator.plan.claims.record import Record, record_text
 from sandfleet_operator.plan.pods import names
@@ -79,6 +79,12 @@ def test_a_claim_is_overtaken_by_those_that_were_sent_after_the_fleet_had_it(ord
     asked = {("alice", f"r{number}"): (float(number), number + 0.5) for number in (1, 2, 3)}
     events = [admitted(number, request) for number, request in enumerate(order)]
     assert overtaken(asked, events) == {"alice": expected}
+
+
+def test_claims_beside_a_burst_are_counted_until_the_last_of_it_is_admitted():
+    events = [admitted(number, request, at=number) for number, request in enumerate(("o1", "b1", "o2", "b2", "o3"))]
+    burst = {("alice", "b1"), ("alice", "b2")}
+    assert [beside(events, burst, since) for since in (0.0, 1.0)] == [2, 1]
 
 
 def test_claims_that_were_sent_at_the_same_time_have_no_order():

@@ -102,6 +102,16 @@ def excess(queue: str, used: Mapping[str, int], specs: Mapping[str, QueueSpec]) 
     return f"queue {queue} has {used[queue]} of {most}" if used[queue] > most else ""
 
 
+def beside(events: Iterable[Event], requests: set[tuple[str, str]], since: float) -> int:
+    """How many other claims were admitted from `since`, in seconds since the epoch, until the last of these was."""
+    left, others = set(requests), 0
+    for one in events:
+        if isinstance(one, Admitted) and one.at >= since and left:
+            others += one.request not in requests
+            left.discard(one.request)
+    return others
+
+
 def overtaken(asked: Mapping[tuple[str, str], tuple[float, float]], events: Sequence[Event]) -> dict[str, int]:
     """Holder → the most claims that were admitted before an older one of the same holder and queue.
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.access_bed import AGENT_RULES, FleetBed, a_grant, an_object, fleet_bed
-from cluster.flood.teams import Claim, Clients, Team
+from cluster.flood import audit, checks
+from cluster.flood.control_plane import audit_log, control_plane
+from cluster.flood.teams import Claim, Clients, Team, clients
 from cluster.harness import fake_nodes
 from cluster.harness.layout import ClusterError
 from cluster.harness.testing import Cluster
@@ -31,6 +34,10 @@ TINY = {
     "requests": {"cpu": "1m", "memory": "1Mi", "ephemeral-storage": "1Mi"},
 }
 PROGRESS_SECONDS = 5.0
+# Phases.
+ALONE, FLOODED, CHANGED, IN_ONE_LINE = "alone", "beside a flood", "through changes", "first come, first served"
+# After so many seconds the rest of a flood leaves, and who comes last in one line has waited long enough.
+FLOOD_SECONDS, LINE_SECONDS = 60.0, 120.0
 
 
 @dataclass(frozen=True)
@@ -59,10 +66,13 @@ class Size:
 
 
 def size_of(claims: int) -> Size:
-    """Quotas that a machine with two cores keeps busy: about 20 claims per second, more of a large flood."""
+    """Quotas, and not the machine's two cores, are what both teams wait for: at most 18 claims are served a second.
+
+    Most of a large flood only waits, and leaves in the end.
+    """
     if claims < 2000:
         return Size(claims, flooders=12, neighbours=6, session=1.0, bursts=3)
-    return Size(claims, flooders=80, neighbours=40, session=3.0, bursts=5)
+    return Size(claims, flooders=24, neighbours=12, session=3.0, bursts=5)
 
 
 @contextmanager
@@ -98,6 +108,43 @@ def filled(bed: FleetBed, size: Size) -> None:
     bed.cluster.api.wait(f"a pool of {size.quota}", warm, 180)
 
 
+@dataclass(frozen=True)
+class Flood:
+    """What was seen of one flood, and what the audit log says of it."""
+
+    story: Story
+    log: audit.Log
+    verdict: checks.Verdict
+    # Claims that were told a ticket.
+    tickets: int
+
+    def p99(self, phase: str) -> float:
+        """Seconds that the neighbour waited in a phase."""
+        return at(next(one for one in self.story.phases if one.name == phase).waits[NEIGHBOUR], 0.99)
+
+    def beside(self, phase: str) -> list[int]:
+        """Of each burst of the neighbour: how many claims of others were admitted before all of it was."""
+        return [checks.beside(self.log.events, claims, since) for since, claims in self.story.bursts[phase]]
+
+
+async def play(folder: Path, size: Size, say: Callable[[str], None]) -> Flood:
+    """The whole story, on a control plane of its own in this folder."""
+    with control_plane(folder, size.nodes) as cluster:
+        (folder / "fleet").mkdir()
+        with fleet(cluster, folder / "fleet", size) as bed:
+            async with clients(bed, size.claims + 10 * size.burst) as made:
+                story = Story(bed, made, size, say)
+                await story.of_two_queues()
+                await story.of_one_queue()
+        log = audit.read(audit_log(cluster))
+    return Flood(story, log, checks.Replay().play(log.events), made.tickets)
+
+
+def at(samples: list[float], share: float) -> float:
+    """A quantile."""
+    return statistics.quantiles(samples, n=100, method="inclusive")[round(share * 100) - 1]
+
+
 @dataclass
 class Phase:
     """What the claims of one phase waited; `load` is the machine's at its end."""
@@ -116,6 +163,8 @@ class Story:
     say: Callable[[str], None]
     phases: list[Phase] = field(default_factory=list)
     asked: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+    # Phase → when each burst of the neighbour was sent, in seconds since the epoch, and its claims.
+    bursts: dict[str, list[tuple[float, set[tuple[str, str]]]]] = field(default_factory=dict)
     # The claims that never waited at a second leader.
     steady: set[tuple[str, str]] = field(default_factory=set)
 
@@ -146,8 +195,8 @@ class Story:
         await self.put(NEIGHBOURS, size.neighbours, cohort="all", borrowingLimit={"sandboxes": 0})
         neighbour = self.clients.team(NEIGHBOUR, NEIGHBOURS, size.session)
         flooder = self.clients.team(FLOODER, FLOODERS, size.session)
-        await self._bursts("alone", neighbour, size.bursts)
-        await self._flooded("beside a flood", flooder, neighbour)
+        await self._bursts(ALONE, neighbour, size.bursts)
+        await self._flooded(FLOODED, flooder, neighbour)
         if flooder.waiting < size.claims // 3:
             await self._heard(flooder, size.claims)
         await self._changes(flooder, neighbour)
@@ -161,9 +210,15 @@ class Story:
         flooder = self.clients.team(FLOODER, SHARED, size.session)
         neighbour = self.clients.team(FLOODER, SHARED, size.session)
         await self._heard(flooder, size.claims)
-        began, claims = time.monotonic(), neighbour.ask(size.burst)
-        await self._until_bound(claims, "first come, first served", flooder)
-        self._phase("first come, first served", began, {NEIGHBOUR: claims, FLOODER: flooder.claims})
+        began, claims = time.monotonic(), self._burst(IN_ONE_LINE, neighbour)
+        while any(not one.bound for one in claims) and time.monotonic() - began < LINE_SECONDS:
+            self._progress(IN_ONE_LINE, flooder, neighbour)
+            await asyncio.sleep(0.05)
+        self._phase(
+            "first come, first served",
+            began,
+            {NEIGHBOUR: claims, FLOODER: [one for one in flooder.claims if one.bound]},
+        )
         await self._end(flooder, neighbour)
 
     async def _flooded(self, name: str, flooder: Team, neighbour: Team) -> None:
@@ -182,14 +237,23 @@ class Story:
         began, asked = time.monotonic(), list[Claim]()
         before = {one.account: len(one.claims) for one in others}
         for number in range(many):
-            claims = team.ask(self.size.burst)
+            claims = self._burst(name, team)
             asked += claims
             await self._until_bound(claims, f"{name}: burst {number + 1} of {many}", team, *others)
             await asyncio.sleep(2 * self.size.session)
         waits = {team.account: asked}
         for one in others:
-            waits[one.account] = one.claims[: before[one.account]]
+            waits[one.account] = [claim for claim in one.claims[: before[one.account]] if claim.bound]
         self._phase(name, began, waits)
+
+    def _burst(self, phase: str, team: Team) -> list[Claim]:
+        since, claims = time.time(), team.ask(self.size.burst)
+        self.bursts.setdefault(phase, []).append((since, {self._key(team, one) for one in claims}))
+        return claims
+
+    def _key(self, team: Team, claim: Claim) -> tuple[str, str]:
+        """Holder and request id, as the fleet knows the claim."""
+        return f"system:serviceaccount:{self.bed.namespaces[0]}:{team.account}", claim.number
 
     async def _until_bound(self, claims: list[Claim], what: str, *teams: Team) -> None:
         deadline = time.monotonic() + 1800
@@ -216,7 +280,7 @@ class Story:
             await asyncio.sleep(size.session)
             await change()
             await self._until_bound(claims, "changes", flooder, neighbour)
-        self._phase("through changes", began, {NEIGHBOUR: neighbour.claims[first:]})
+        self._phase(CHANGED, began, {NEIGHBOUR: neighbour.claims[first:]})
 
     async def _kill(self) -> None:
         self.say("the fleet is killed")
@@ -234,18 +298,18 @@ class Story:
             await self.edit(name, cohort=None, borrowingLimit=None)
 
     async def _end(self, *teams: Team) -> None:
-        deadline = time.monotonic() + 1800
-        while any(one.tasks for one in teams):
-            if time.monotonic() > deadline:
-                raise ClusterError(f"claims still wait: {[one.waiting for one in teams]}")
+        """The rest is served, or leaves."""
+        began = time.monotonic()
+        while any(one.tasks for one in teams) and time.monotonic() - began < FLOOD_SECONDS:
             self._progress("the rest is served", *teams)
             await asyncio.sleep(0.2)
         for team in teams:
-            for one in team.claims:
-                holder = f"system:serviceaccount:{self.bed.namespaces[0]}:{team.account}"
-                self.asked[holder, one.number] = one.sent, one.had
+            await team.leave()
+            for one in [one for one in team.claims if one.bound]:
+                key = self._key(team, one)
+                self.asked[key] = one.sent, one.had
                 if not one.tries:
-                    self.steady.add((holder, one.number))
+                    self.steady.add(key)
 
     # What is seen.
 
@@ -255,7 +319,9 @@ class Story:
         return self.bed.fleet
 
     def _phase(self, name: str, began: float, claims: dict[str, list[Claim]]) -> None:
-        waits = {account: [one.wait for one in found if one.bound] for account, found in claims.items()}
+        now = time.monotonic()
+        # Of a claim that waits, the wait until now.
+        waits = {account: [one.wait or now - one.sent for one in found] for account, found in claims.items()}
         self.phases.append(Phase(name, waits, time.monotonic() - began, os.getloadavg()[0]))
 
     _told = 0.0

@@ -40,7 +40,8 @@ class Claim:
 
     @property
     def wait(self) -> float:
-        return self.bound - self.sent
+        """0: it waits."""
+        return self.bound - self.sent if self.bound else 0.0
 
 
 @dataclass
@@ -54,6 +55,8 @@ class Team:
     token: str
     claims: list[Claim] = field(default_factory=list)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    # Sandboxes.
+    used: set[str] = field(default_factory=set)
 
     def ask(self, many: int) -> list[Claim]:
         """So many claims from now on; they are sent at once, or as fast as the fleet takes note of them."""
@@ -71,8 +74,10 @@ class Team:
 
     async def _use(self, claim: Claim, unheard: asyncio.Semaphore) -> None:
         name = await self.clients.claimed(self, claim, unheard)
+        self.used.add(name)
         await asyncio.sleep(self.session)
         await self.clients.release(self, name)
+        self.used.discard(name)
 
     def _begin(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -88,14 +93,13 @@ class Team:
     def waiting(self) -> int:
         return sum(1 for one in self.claims if not one.bound)
 
-    async def done(self, seconds: float) -> None:
-        """Until all of its claims were served and released."""
-        deadline = time.monotonic() + seconds
-        while self.tasks:
-            self.clients.check()
-            if time.monotonic() > deadline:
-                raise ClusterError(f"{self.waiting} claims of {self.account} still wait after {seconds:.0f} s")
-            await asyncio.sleep(0.1)
+    async def leave(self) -> None:
+        """What still waits is asked for no more, and what is used is released."""
+        tasks = list(self.tasks)
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(self.clients.release(self, one) for one in self.used))
 
 
 class Clients:
