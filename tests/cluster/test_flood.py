@@ -39,6 +39,8 @@ async def test_a_flood_of_one_team_delays_another_by_a_bounded_time(tmp_path, sa
     assert flood.verdict.over_quota == []
     assert set(story.asked) <= {one.request for one in events if isinstance(one, Admitted)}
     assert max(overtaken[0].values()) <= AT_THE_SAME_TIME
+    # Tickets keep the places. A new leader serves those that are back first, until all are.
+    assert max(overtaken[1].values()) <= AT_THE_SAME_TIME + 4 * story.size.quota
     # In sandboxes, not in seconds: a busy machine does not change them. Until all of a burst is served, the flooders
     # get what their quota gives them for each sandbox of the neighbours, and once what they had borrowed.
     size = story.size

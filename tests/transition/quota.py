@@ -78,7 +78,7 @@ def most_counted(cluster: MemoryCluster) -> dict[str, int]:
 def overdrafts(cluster: MemoryCluster) -> list[str]:
     """What broke a queue: one that counts above the nominal quota of that moment, or a pod without an admission.
 
-    Of queues without a cohort. A sandbox that had a pod before it had a queue counts without being admitted.
+    The queues of a cohort have their nominal quotas together. A sandbox that had a pod before its queue counts.
     """
     levels, found = Levels(), []
     for change in cluster.changes:
@@ -86,13 +86,27 @@ def overdrafts(cluster: MemoryCluster) -> list[str]:
             continue
         is_new, new = ref not in levels.objects, change.after
         if queue := levels.follow(change):
-            quota, number = _quota(levels.objects, queue), levels.level[queue]
+            peers = _peers(levels.objects, queue)
+            quotas = [_quota(levels.objects, one) for one in peers]
+            number = sum(levels.level[one] for one in peers)
+            quota = None if None in quotas else sum(one or 0 for one in quotas)
             had_pod = ref.kind == CODE_SANDBOX and bool((new or {}).get("status", {}).get("podUID"))
             if quota is not None and number > quota and not had_pod:
                 found.append(f"{ref} is number {number} of {quota} in {queue}, at {change.version}")
         if ref.kind == POD and is_new and new is not None and not _may_have_pod(levels.objects, ref, new):
             found.append(f"{ref} was made without an admission, at {change.version}")
     return found
+
+
+def _peers(objects: dict[Ref, Json], queue: str) -> list[str]:
+    """The queues of its cohort, or itself."""
+    queues = {
+        f"{ref.namespace}/{ref.name}": obj["spec"].get("cohort")
+        for ref, obj in objects.items()
+        if ref.kind == SANDBOX_QUEUE
+    }
+    cohort = queues.get(queue)
+    return [name for name, own in queues.items() if own == cohort] if cohort else [queue]
 
 
 def _quota(objects: dict[Ref, Json], queue: str) -> int | None:

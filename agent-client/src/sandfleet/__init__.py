@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sandfleet.errors import RpcTimeout as RpcTimeout
     from sandfleet.errors import SandboxEnded as SandboxEnded
     from sandfleet.errors import SandboxError as SandboxError
+    from sandfleet.errors import SandboxPreempted as SandboxPreempted
     from sandfleet.errors import SandboxSuspended as SandboxSuspended
     from sandfleet.errors import SandfleetError as SandfleetError
     from sandfleet.errors import ServiceNotReadyError as ServiceNotReadyError
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
     from sandfleet.values.services import http as http
     from sandfleet.values.services import tcp as tcp
     from sandfleet.values.suspension import KeptContext as KeptContext
+    from sandfleet.values.suspension import Preemption as Preemption
     from sandfleet.values.suspension import Resumption as Resumption
     from sandfleet.values.suspension import Suspension as Suspension
     from sandfleet.values.usage import ExecutionUsage as ExecutionUsage
@@ -149,6 +151,7 @@ _HOMES = {
         "RpcTimeout",
         "SandboxEnded",
         "SandboxError",
+        "SandboxPreempted",
         "SandboxSuspended",
         "SandfleetError",
         "ServiceNotReadyError",
@@ -178,7 +181,7 @@ _HOMES = {
     "values.rollback": ("OnFailure", "Rollback"),
     "values.sandbox": ("Isolation", "Limits", "SandboxInfo"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
-    "values.suspension": ("KeptContext", "Resumption", "Suspension"),
+    "values.suspension": ("KeptContext", "Preemption", "Resumption", "Suspension"),
     "values.usage": ("ExecutionUsage", "SandboxUsage"),
     "values.variables": ("Autosave",),
 }

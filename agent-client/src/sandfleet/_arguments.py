@@ -36,6 +36,7 @@ _LATE = {
     "AsyncFleet": "sandfleet._fleets.fleet",
     "Command": "sandfleet.resources.commands",
     "OnError": "sandfleet.resources.ports",
+    "OnPreempted": "sandfleet.values.suspension",
 }
 # Classes whose objects users make: their fields are checked as arguments are.
 _REQUESTS = ("Autosave", "Limits", "Probe", "ServiceSpec")

@@ -11,6 +11,7 @@ SandfleetError                  .reason .retryable .retry_after .message .subjec
 │   ├── InvalidArgument         malformed request (also ValueError)
 │   ├── PreconditionFailed      not possible in the current state
 │   │   └── SandboxSuspended    the session is suspended; `Sandbox.resume` takes it on
+│   │       └── SandboxPreempted  the owner of its quota needs it; it is resumed by itself
 │   ├── LimitReached            a limit is reached
 │   ├── RpcTimeout              a call over the network got no answer in time (also TimeoutError)
 │   ├── ProtocolError           the other side broke the protocol
@@ -73,6 +74,7 @@ __all__ = [
     "RpcTimeout",
     "SandboxEnded",
     "SandboxError",
+    "SandboxPreempted",
     "SandboxSuspended",
     "SandfleetError",
     "ServiceNotReadyError",
@@ -120,6 +122,10 @@ class PreconditionFailed(SandboxError):
 
 class SandboxSuspended(PreconditionFailed):
     """The session is suspended, by this client or another one; `Sandbox.resume(sandbox_id)` takes it on."""
+
+
+class SandboxPreempted(SandboxSuspended):
+    """The session waits in its queue, because the owner of its quota needs it; it is resumed when it is admitted."""
 
 
 class LimitReached(SandboxError):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sandfleet.values.execution import Completion, Context, Execution, Inspection
     from sandfleet.values.fleet import Bound
     from sandfleet.values.sandbox import SandboxInfo
-    from sandfleet.values.suspension import Resumption, Suspension
+    from sandfleet.values.suspension import Preemption, Resumption, Suspension
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -67,6 +67,7 @@ async def _create(
     rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
     keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
+    link.preemptions.listener = options.get("on_preempted")
     made = cls(link, lease=lease, bound=bound, keep_alive=keep_alive, autosave=autosave)
     if keep_alive is None and fleet.address == embedded.running():
         # This process's own fleet ends with it, so the sandbox may live as long as its object.
@@ -95,6 +96,7 @@ async def _resume(cls: type[Made], sandbox_id: str, fleet: AsyncFleet | None, op
         sandbox_id, max_wait=max_wait, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued")
     )
     keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
+    link.preemptions.listener = options.get("on_preempted")
     made = cls(link, lease=options.get("timeout"), bound=bound, keep_alive=keep_alive, autosave=autosave)
     made._resumption = resumption
     if keep_alive is None and fleet.address == embedded.running():
@@ -405,6 +407,11 @@ class AsyncSandbox(_RunsCode):
     def resumption(self) -> Resumption | None:
         """What has come back of the suspended session. None except after `resume`."""
         return self._resumption
+
+    @property
+    def preemptions(self) -> tuple[Preemption, ...]:
+        """The last preemptions of the session that this object has heard of."""
+        return self._link.preemptions.all
 
     async def __aenter__(self) -> Self:
         if self._keep_alive is not False:

@@ -158,6 +158,10 @@ class Executors:
         pods = ((ref, pod) for ref, pod in self.cluster.objects.items() if ref.kind == POD)
         return next((found for found in pods if found[1]["metadata"]["uid"] == uid), None)
 
+    def occupy(self, pod: Ref) -> None:
+        """Something runs there from now on."""
+        self.sessions[self.cluster.objects[pod]["metadata"]["uid"]].busy = True
+
     def memory(self, pod: Ref) -> set[str]:
         """What the pod's users have in memory."""
         return set(self.sessions[self.cluster.objects[pod]["metadata"]["uid"]].variables)

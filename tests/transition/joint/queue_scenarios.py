@@ -170,6 +170,27 @@ async def queues_that_come_and_go(world: World) -> None:
     await world.until_used(world.sessions[last])
 
 
+async def borrowed_quota_that_its_owner_needs(world: World) -> None:
+    """The idle session of the borrower goes, through a change of leader, and returns by itself; the busy one stays."""
+    await world.make_pool(size=1)
+    both = {"cohort": "all", "quota": 1}
+    await world.make_queue("owner", **both)
+    await world.make_queue("guest", preemption="Suspend", **both)
+    busy = await world.claim("alice", "busy", pool="fast", queue="guest", lease=3600)
+    idle = await world.claim("alice", "idle", pool="fast", queue="guest", lease=3600)
+    world.executors.occupy(world.pod_of(busy.ref))
+    session = await world.claim("bob", "o1", pool="fast", queue="owner", wait=300.0, lease=3600)
+    assert world.pod_of(idle.ref) is None
+    assert world.executors.preempted == [f"{idle.ref.namespace}.{idle.ref.name}"]
+    world.end_leader()
+    await asyncio.sleep(60)
+    assert world.pod_of(idle.ref) is None
+    await world.release(session)
+    await world.until(lambda: world.pod_of(idle.ref), "returned by itself")
+    await world.until_used(idle)
+    await world.until_used(busy)
+
+
 async def a_crash_at_any_write(world: World, number: int, *, done: bool) -> None:
     crash(world, number, done=done)
     await a_queue_of_two(world)

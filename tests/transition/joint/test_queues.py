@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from sandfleet_operator.api.values import State
+from sandfleet_operator.fleet.kubernetes import observer
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.queues.admissions import Admissions
 from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
@@ -12,6 +13,7 @@ from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.plan.sandbox import admission, plan, pod
 from sandfleet_operator.plan.scheduler import inventory
 from sandfleet_operator.plan.scheduler.queues.standing.standings import Standings
+from sandfleet_operator.plan.scheduler.sessions.preemption import Preemptions
 from transition.joint import queue_scenarios as scenarios
 from transition.joint.play import faults
 from transition.mutant import Mutant
@@ -28,6 +30,7 @@ SCENARIOS = (
     scenarios.a_pod_that_crashes_keeps_its_place,
     scenarios.a_queue_that_is_drained,
     scenarios.queues_that_come_and_go,
+    scenarios.borrowed_quota_that_its_owner_needs,
 )
 
 
@@ -60,6 +63,16 @@ MUTANTS = (
         ((Orphans, "take_over", lambda *_: None),),
     ),
     Mutant("pods do not say their queue", scenarios.pods_that_outlive_their_objects, ((pod, "queue_for_pod", lambda *_: ""),)),
+    Mutant(
+        "the next leader forgets who is preempted",
+        scenarios.borrowed_quota_that_its_owner_needs,
+        ((observer, "preempted", lambda _: None),),
+    ),
+    Mutant(
+        "no session is preempted",
+        scenarios.borrowed_quota_that_its_owner_needs,
+        ((Preemptions, "victims", lambda *_: []),),
+    ),
     Mutant("a new queue counts nothing", scenarios.queues_that_come_and_go, ((Admissions, "look_in", lambda *_: None),)),
     Mutant(
         "a leader does not look at tickets",

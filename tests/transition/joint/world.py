@@ -233,6 +233,7 @@ class World:
         namespace: str = "team-a",
         *,
         pool: str = "",
+        queue: str = "",
         lease: float = 300.0,
         wait: float = 60.0,
         pause: float = RETRY,
@@ -242,6 +243,7 @@ class World:
         message = fleet_pb2.ClaimRequest(
             request_id=request, namespace=namespace, pool=pool, template="" if pool else "python", gang=gang
         )
+        message.queue = queue
         message.lease.CopyFrom(duration(lease))
         message.max_wait.CopyFrom(duration(wait))
         bound = await self.ask(lambda leader: self._claimed(leader, user, message), wait + PATIENCE, pause)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         ResumeOptions,
     )
     from sandfleet.values.sandbox import SandboxInfo
-    from sandfleet.values.suspension import Resumption, Suspension
+    from sandfleet.values.suspension import Preemption, Resumption, Suspension
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -248,6 +248,11 @@ class Sandbox:
     def resumption(self) -> Resumption | None:
         """What has come back of the suspended session. None except after `resume`."""
         return self._async.resumption
+
+    @property
+    def preemptions(self) -> tuple[Preemption, ...]:
+        """The last preemptions of the session that this object has heard of."""
+        return self._async.preemptions
 
     def __enter__(self) -> Self:
         run(self._async.__aenter__())

@@ -15,12 +15,14 @@ from sandfleet._wire.channel import open_channel
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.home import Home
 from sandfleet._wire.lease import LeaseKeeper
+from sandfleet._wire.preemptions import Preemptions
 from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import detail, never_sent, to_error
 from sandfleet.errors import (
     PreconditionFailed,
     RpcTimeout,
     SandboxEnded,
+    SandboxPreempted,
     SandboxSuspended,
     SandfleetError,
     UnavailableError,
@@ -48,6 +50,8 @@ _EARLY_REFRESH, _REFRESH_PAUSE = 2.0, 5.0
 _ATTEMPTS = 3
 # The assumed length of an unknown lease, and the shortest lease, in seconds.
 _UNKNOWN_LEASE, _LEAST_LEASE = 60.0, 0.5
+# How long a call waits for a preempted session to be resumed, and the pause between two looks of its lease's keeper.
+PREEMPTED_PATIENCE, _PREEMPTED_PAUSE = 600.0, 2.0
 _PROBE_TIMEOUT = 2.0
 _LOOK_TIMEOUT = 5.0
 _PROBE_BACKOFF = Backoff(0.02, 0.5, chance=None)
@@ -166,6 +170,7 @@ class Link:
         self._closed = False
         self._next_refresh = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
+        self.preemptions = Preemptions(sandbox.sandbox_id)
         self.sandbox_id = sandbox.sandbox_id
         expires = sandbox.lease_expires
         self.lease = LeaseKeeper(self, expires.ToNanoseconds() / 1e9 if expires.seconds else None)
@@ -265,11 +270,12 @@ class Link:
         async with self._refreshing:
             if self._connection is broken:
                 self._connection = await self._find_answering()
+                self.preemptions.over()
                 broken.retire()
 
     async def _find_answering(self) -> Connection:
         clock = asyncio.get_running_loop().time
-        deadline = clock() + self.rpc_timeout
+        began, deadline = clock(), clock() + self.rpc_timeout
         failures = 0
         while True:
             # The fleet may not have noticed the executor's end yet, and name the dead one.
@@ -281,6 +287,10 @@ class Link:
                 await candidate.close()
             if refusal is not None and (not refusal.retryable or clock() > deadline):
                 raise refusal
+            if (preempted := self.preemptions.now) is not None:
+                if clock() > began + PREEMPTED_PATIENCE:
+                    raise SandboxPreempted(preempted.message, reason="SandboxPreempted", retryable=True)
+                deadline = clock() + self.rpc_timeout
             if clock() > deadline:
                 raise UnavailableError(
                     f"cannot reach the executor of sandbox {self.sandbox_id}: no answer for {self.rpc_timeout:g} s",
@@ -295,6 +305,9 @@ class Link:
             return self._connect(*await self._access(wait))
         except RpcTimeout:
             # The replacement is still starting; asking again costs nothing.
+            return None
+        except SandboxPreempted as error:
+            self.preemptions.heard(error)
             return None
         except PreconditionFailed as error:
             # The same, from a fleet that does not wait for the replacement.
@@ -342,10 +355,14 @@ class Link:
         except SandboxEnded as error:
             self._ended = error
             return None
+        except SandboxPreempted as error:
+            self.preemptions.heard(error)
+            return _PREEMPTED_PAUSE
         except SandfleetError as error:
             # A fleet without leases has none to renew. Otherwise the fleet may be away for a moment: the rest of the
             # lease allows more attempts.
             return None if error.reason == "Unimplemented" else (lease or _UNKNOWN_LEASE) / 10
+        self.preemptions.over()
         return (lease or _lease_left(info)) / 2
 
     async def suspend(self, *, force: bool, timeout: float | None) -> Suspension:

@@ -48,6 +48,7 @@ _BY_CODE: dict[str, type[errors.SandboxError]] = {
 }
 # Of a session without an executor: the fleet's word, the executor's, and those of its CodeSandbox.
 _SUSPENDED = {"SandboxSuspended", "Suspended", "Suspending"}
+_PREEMPTED = "SandboxPreempted"
 # What a call may also name and not find.
 _OTHERS_MISSING = {"ClaimNotFound", "PoolNotFound", "TemplateNotFound"}
 _CLAIM_CODES = {"NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL"}
@@ -123,6 +124,8 @@ def _built(error: api.aio.AioRpcError, doing: str) -> errors.SandfleetError:
     found = _BY_CODE.get(code, errors.SandboxError)
     if found is errors.PreconditionFailed and reason in _SUSPENDED:
         found = errors.SandboxSuspended
+    if found is errors.PreconditionFailed and reason == _PREEMPTED:
+        found = errors.SandboxPreempted
     return found(message, reason=reason or _camel(code), retryable=retryable, subject=subject)
 
 

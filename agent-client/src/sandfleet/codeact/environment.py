@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 from sandfleet.errors import ClaimError, NotFoundError, SandboxEnded, SandboxError
 from sandfleet.values.execution import CommandResult, Execution
 from sandfleet.values.sandbox import Isolation, SandboxInfo
+from sandfleet.values.suspension import Preemption
 from sandfleet.values.usage import Health
 from sandfleet.values.variables import Autosave, StateRestored
 
@@ -54,6 +55,14 @@ class Remembers(Protocol):
 
     @property
     def states(self) -> States: ...
+
+
+@runtime_checkable
+class Preempted(Protocol):
+    """An environment that says when it was preempted."""
+
+    @property
+    def preemptions(self) -> tuple[Preemption, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,19 @@ class Watched:
         self._claim = claim
         self._sleep = sleep
         self._known: SandboxInfo | None = None
+        self._told: Preemption | None = None
+
+    def preempted(self) -> Preemption | None:
+        """The last preemption, where it has not been told yet."""
+        last = self._last_preemption()
+        if last == self._told:
+            return None
+        self._told = last
+        return last
+
+    def _last_preemption(self) -> Preemption | None:
+        found = self.environment.preemptions if isinstance(self.environment, Preempted) else ()
+        return found[-1] if found else None
 
     async def check(self) -> Replaced | None:
         """Look whether it can run code; put it right when it cannot. Raises EnvironmentGone."""
@@ -141,6 +163,10 @@ class Watched:
     async def _look(self, reason: str) -> Replaced | None:
         before, now = self._known, await self.environment.get_info()
         if before is not None and before.sandbox_uid != now.sandbox_uid:
+            if self._last_preemption() != self._told:
+                # The session was resumed with its variables: the next execution says which are back.
+                self._known = now
+                return None
             brought = await self._bring_back()
             self._known = now
             return replace(brought, reason=now.last_restart_reason or reason)

@@ -175,6 +175,8 @@ class CodeActAgent:
         except (SandfleetError, OSError) as error:
             reason = str(error) or "it did not answer in time"
             return _not_run(number, action, reason, await self._replaced(self._watched.recover(reason)))
+        if (preemption := self._watched.preempted()) is not None:
+            evidence = replace(evidence, notices=(observe.preempted(preemption), *evidence.notices))
         self._used, self._told = True, (*evidence.lost, evidence.restored)
         if evidence.outcome is Outcome.LOST or set(WITH_EXECUTOR) <= set(evidence.lost):
             # The evidence says what was lost; here the new environment only has to be known.

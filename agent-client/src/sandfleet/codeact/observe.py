@@ -7,8 +7,10 @@ exact counts; then files and, in one line, usage.
 from dataclasses import dataclass
 
 from sandfleet.codeact.evidence import Evidence
+from sandfleet.values.environment import Notice
 from sandfleet.values.execution import FileChanges, Frame, Outcome, Usage
 from sandfleet.values.rollback import Rollback
+from sandfleet.values.suspension import Preemption
 
 _LOSSES = {
     "variables": "all variables and imports of earlier steps: define again what you need",
@@ -71,6 +73,16 @@ def not_run(number: int, reason: str, lost: tuple[str, ...], restored: str = "",
     """One observation of an action that the platform could not run, and of what was lost with it."""
     told = losses(lost, restored, workspace_kept=workspace_kept) or ["lost: nothing"]
     return "\n".join([f"[step {number}] NOT RUN, this is no fault of the code: {reason}", *told])
+
+
+def preempted(preemption: Preemption) -> Notice:
+    """What is to be known of a preemption, in the observation of the first execution after it."""
+    noticed = f"{preemption.noticed:%Y-%m-%d %H:%M:%S} UTC"
+    message = (
+        f"the sandbox was preempted ({noticed}): the owner of its quota needed it. It was suspended with its files and"
+        " variables, and has been resumed; programs that ran in the background have ended"
+    )
+    return Notice("SandboxPreempted", message)
 
 
 def refused(number: int, reason: str) -> str:

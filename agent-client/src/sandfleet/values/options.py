@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import Egress, OnQueued
     from sandfleet.values.rollback import OnFailure
     from sandfleet.values.sandbox import Isolation, Limits
+    from sandfleet.values.suspension import OnPreempted
     from sandfleet.values.variables import Autosave
 
 # Text that names a file, or goes to a program as its argument: it may have bytes that are no UTF-8 (`os.fsdecode`).
@@ -57,6 +58,9 @@ class CreateOptions(TypedDict, total=False):
                     changes, and awaited if it returns an awaitable. In the sync class it runs in the thread that called
                     `create`, so it may use other sandboxes and cannot deadlock. An exception that it raises is raised
                     by `create`, and the claim is undone.
+    on_preempted    called with a `Preemption` when this object hears that the session is preempted: its queue had
+                    borrowed its quota, and the owner of the quota needs it. Calls wait until it is resumed. It is
+                    called in the thread of the client's event loop, and is not to block.
     keep_alive      True renews the lease until `close`, False never. None means while this object runs something; as a
                     context manager, and in this process's own fleet, as long as the object lives.
     autosave        save the variables of Python contexts after each cell: they come back after a crash, or on another
@@ -84,6 +88,7 @@ class CreateOptions(TypedDict, total=False):
     keep_workspace: bool
     max_wait: float
     on_queued: OnQueued | None
+    on_preempted: OnPreempted | None
     keep_alive: bool | None
     autosave: bool | Autosave
     request_id: str | None
@@ -104,6 +109,7 @@ class ResumeOptions(TypedDict, total=False):
 
     max_wait     how long to wait for a place and for the start, in seconds: 60 by default.
     on_queued    called when the place in the queue changes, and awaited if it returns an awaitable.
+    on_preempted as of `create`.
     timeout      the lease that renewals ask for, in seconds; None means as at the claim.
     keep_alive   as of `create`.
     autosave     as of `create`.
@@ -112,6 +118,7 @@ class ResumeOptions(TypedDict, total=False):
 
     max_wait: float
     on_queued: OnQueued | None
+    on_preempted: OnPreempted | None
     timeout: float | None
     keep_alive: bool | None
     autosave: bool | Autosave

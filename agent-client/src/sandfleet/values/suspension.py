@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -67,6 +68,23 @@ class Resumption:
     def lost(self) -> tuple[str, ...]:
         """Variables that are not back, as "context: name (reason)"."""
         return missing_of(self.contexts)
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A session on borrowed quota was suspended for the owner of the quota. It is resumed by itself, in its old place.
+
+    noticed   when this client has heard of it.
+    message   why, for people.
+    """
+
+    sandbox_id: str
+    noticed: datetime
+    message: str = ""
+
+
+# Called with each preemption that a client hears of.
+OnPreempted = Callable[[Preemption], object]
 
 
 def missing_of(contexts: tuple[KeptContext, ...]) -> tuple[str, ...]:
