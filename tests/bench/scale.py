@@ -24,7 +24,9 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
 from sandfleet_operator.api.kube import CODE_SANDBOX
 from sandfleet_operator.cluster.clock import SteadyClock, wall_clock
+from sandfleet_operator.cluster.reflector import TURN
 from sandfleet_operator.cluster.reviews import Caller
+from sandfleet_operator.cluster.tasks import in_turns, shorten_collections
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.plan.sandbox.observed import Contact
@@ -87,6 +89,7 @@ def _of_the_fleet() -> list[Figure]:
 
 
 async def _fleet(measured: Measured) -> None:
+    shorten_collections()
     served = await asyncio.to_thread(crowd.fleets, SCALE)
     fleet = KubernetesFleet(
         served,
@@ -185,6 +188,7 @@ def _of_the_operator() -> list[Figure]:
 
 
 async def _operator(measured: Measured) -> None:
+    shorten_collections()
     served, now = await asyncio.to_thread(crowd.operators, SCALE)
 
     async def greet(_sandbox: object, action: object) -> Contact:
@@ -211,7 +215,7 @@ async def _operator(measured: Measured) -> None:
     written = served.writes
 
     async def look() -> None:
-        for one in operator.store.all(CODE_SANDBOX):
+        async for one in in_turns(operator.store.all(CODE_SANDBOX), TURN):
             operator._wake(CODE_SANDBOX, one)
         await _until(lambda: not len(operator.queue))
 

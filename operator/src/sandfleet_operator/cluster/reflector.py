@@ -24,7 +24,7 @@ Saw = Callable[[Kind, bool, Json], None]
 
 
 # Objects of a page, and objects that are taken in before others get their turn: each a few milliseconds' work.
-PAGE = 100
+PAGE = 50
 TURN = 20
 
 
@@ -121,8 +121,13 @@ class Reflector:
 
     async def _watch(self) -> None:
         watching = self._kube.watch(self._kind, self._namespace, self._selector, self._version)
+        count = 0
         async with aclosing(watching) as events:
             async for event in events:
+                count += 1
+                if count % TURN == 0:
+                    # Events that came together are there without any wait.
+                    await asyncio.sleep(0)
                 self._version = event.object["metadata"]["resourceVersion"]
                 if event.type == "BOOKMARK":
                     continue

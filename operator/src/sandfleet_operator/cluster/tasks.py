@@ -1,9 +1,20 @@
-"""Background tasks, kept until they are done, and long work that lets the event loop serve others."""
+"""Background tasks, kept until they are done, and what keeps the event loop from serving others.
+
+Python's collector of cycles looks at everything that lives: 200 ms with 10,000 pods. Here what survives a full
+collection is set aside, so that the next one looks only at what is newer. Most of it is what the stores keep, which has
+no cycles and goes when it is dropped. What goes in a cycle waits until all is looked at again.
+"""
 
 import asyncio
+import gc
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterable
-from typing import TypeVar
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+# Seconds between two collections of everything.
+EVERYTHING_SECONDS = 3600.0
+OLDEST = 2
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -35,3 +46,25 @@ class BackgroundTasks:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
+
+
+def shorten_collections() -> None:
+    """For this process, from now on."""
+    gc.callbacks.append(ShortCollections())
+
+
+class ShortCollections:
+    """A callback of the collector."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = clock()
+
+    def __call__(self, phase: str, info: Mapping[str, Any]) -> None:
+        if phase != "stop" or info["generation"] != OLDEST:
+            return
+        if self._clock() - self._since < EVERYTHING_SECONDS:
+            gc.freeze()
+        else:
+            self._since = self._clock()
+            gc.unfreeze()

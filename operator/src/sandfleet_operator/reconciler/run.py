@@ -22,6 +22,7 @@ from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.cluster.elector import steady
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import LeadershipLostError, Lease
+from sandfleet_operator.cluster.tasks import shorten_collections
 from sandfleet_operator.executors.contact import Contacts
 from sandfleet_operator.executors.handshake import Greeter
 from sandfleet_operator.executors.services import asked_by
@@ -60,6 +61,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, FleetError) as error:
         print(f"cannot start the operator: {error}", file=sys.stderr)
         return UNUSABLE
+    shorten_collections()
     try:
         return asyncio.run(serve(settings, options.namespace or settings.control_plane_namespace, options.health_port))
     except* (LeadershipLostError, KubeError, OSError) as group:

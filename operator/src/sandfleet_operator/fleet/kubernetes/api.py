@@ -259,16 +259,16 @@ class KubernetesFleetApi:
         if request.page_token:
             feed.parse_id(request.page_token, doing="list")
         convert.check_selector_length(request.label_selector)
-        # The same selectors as everywhere; the API server would take more kinds of them.
-        parse_selector(request.label_selector)
+        matches = parse_selector(request.label_selector)
         await self._reviews.authorize(caller, "list", request.namespace, "")
-        found = (await self._kube.list(CODE_SANDBOX, request.namespace or None, request.label_selector)).items
-        ordered = sorted(self._kubernetes.feed.readable(found), key=feed.sandbox_id)
-        rest = [one for one in ordered if feed.sandbox_id(one) > request.page_token]
+        if not self._kubernetes.synced:
+            raise ClaimReason.NOT_SERVING.error("cannot list: this fleet has not seen all sandboxes yet")
         size = convert.page_size(request)
-        following = feed.sandbox_id(rest[size - 1]) if len(rest) > size else ""
-        described = map(self._kubernetes.egresses.describe, rest[:size])
-        return fleet_pb2.ListResponse(sandboxes=described, next_page_token=following)
+        found, following = await self._kubernetes.feed.page(request.namespace, matches, request.page_token, size)
+        answer = fleet_pb2.ListResponse(next_page_token=following)
+        for encoded in found:
+            answer.sandboxes.add().ParseFromString(encoded)
+        return answer
 
     async def watch(self, caller: Caller, request: fleet_pb2.WatchRequest) -> AsyncIterator[fleet_pb2.WatchResponse]:
         await self._reviews.authorize(caller, "watch", request.namespace, "")

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -11,6 +11,7 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.errors import Code, FleetError, Problem
+from sandfleet_operator.api.kept import Kept
 from sandfleet_operator.api.kinds.meta import Condition
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, by_metadata, code_sandbox
 from sandfleet_operator.api.kinds.template import Contract
@@ -18,12 +19,15 @@ from sandfleet_operator.api.kube import CODE_SANDBOX, Json, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.intake import Unreadable
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.kubernetes.catalog import key_of
 from sandfleet_operator.plan.claims.suspension import is_suspended, suspended_until
 from sandfleet_operator.plan.pods.egress_probe import Known, ReachState
 
 # NAMESPACE/NAME, each a DNS label as the schema wants them.
 SANDBOX_ID = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)")
+# Sandboxes that are shown before others get their turn: a new one takes a quarter of a millisecond.
+TURN = 20
 # Of an int32 of the API.
 MAX_COUNT = (1 << 31) - 1
 # The operator is at work on these, or another controller is: asking again later may help.
@@ -173,20 +177,27 @@ class _Reader:
 
 
 class SandboxFeed:
-    """`describe` says how callers see a CodeSandbox. Lists leave unreadable ones out, and watches say why."""
+    """CodeSandboxes as all callers see them. Lists leave unreadable ones out, and watches say why.
 
-    def __init__(self, store: Store, describe: Callable[[CodeSandbox], fleet_pb2.Sandbox]) -> None:
+    `egress_of` says what is known of the egress of a CodeSandbox, NAMESPACE/NAME.
+    """
+
+    def __init__(self, store: Store, egress_of: Callable[[str], Known | None]) -> None:
         self._store = store
-        self._describe = describe
+        self._egress_of = egress_of
         self._readers: set[_Reader] = set()
+        # By name: the object, what was known of its egress, and the message of both.
+        self._encoded: dict[str, tuple[Json, Known | None, bytes]] = {}
         self.unreadable = Unreadable()
 
-    def readable(self, objects: Iterable[Json]) -> list[CodeSandbox]:
-        return list(self.unreadable.readable(CODE_SANDBOX, objects, code_sandbox))
-
     def say(self, obj: Json, *, gone: bool) -> None:
+        name = key_of(obj)
+        if gone:
+            self._encoded.pop(name, None)
+            # All readers read it, and it is in no store that has read it.
+            obj = Kept(obj)
         for reader in self._readers:
-            reader.news[key_of(obj)] = (obj, gone)
+            reader.news[name] = (obj, gone)
             reader.came.set()
 
     def say_again(self, name: str) -> None:
@@ -196,16 +207,38 @@ class SandboxFeed:
         if obj is not None:
             self.say(obj, gone=False)
 
+    async def page(self, namespace: str, matches: Matches, after: str, size: int) -> tuple[list[bytes], str]:
+        """So many messages by name, from the one after `after` on; and the last name, empty where no more follow.
+
+        Without a namespace: of all.
+        """
+        there = (obj for obj in self._store.all(CODE_SANDBOX, namespace or None) if key_of(obj) > after)
+        found: list[bytes] = []
+        last = ""
+        async for obj in in_turns(sorted(there, key=key_of), TURN):
+            if not matches(obj["metadata"].get("labels") or {}):
+                continue
+            try:
+                encoded = self._message(obj)
+            except FleetError as error:
+                self.unreadable.note(CODE_SANDBOX, obj, error)
+                continue
+            if len(found) == size:
+                return found, last
+            found.append(encoded)
+            last = key_of(obj)
+        return found, ""
+
     async def watch(self, namespace: str, matches: Matches) -> AsyncIterator[fleet_pb2.WatchResponse]:
         """Without a namespace: of all. Until it is closed."""
         reader, sequence = _Reader(), 0
         self._readers.add(reader)
         try:
-            for obj in list(self._store.all(CODE_SANDBOX, namespace or None)):
+            for obj in self._store.all(CODE_SANDBOX, namespace or None):
                 reader.news[key_of(obj)] = (obj, False)
             first = True
             while True:
-                for message in self._taken(reader, namespace, matches):
+                async for message in in_turns(self._taken(reader, namespace, matches), TURN):
                     sequence += 1
                     message.sequence = sequence
                     yield message
@@ -218,22 +251,36 @@ class SandboxFeed:
         finally:
             self._readers.discard(reader)
 
-    def _taken(self, reader: _Reader, namespace: str, matches: Matches) -> list[fleet_pb2.WatchResponse]:
+    def _message(self, obj: Json) -> bytes:
+        """A CodeSandbox of the store as callers see it, encoded once for all of them. Raises FleetError."""
+        name = key_of(obj)
+        egress = self._egress_of(name)
+        known = self._encoded.get(name)
+        if known is not None and known[0] is obj and known[1] == egress:
+            return known[2]
+        encoded = message(code_sandbox(obj), egress).SerializeToString()
+        if self._store.get_like(CODE_SANDBOX, obj) is obj:
+            self._encoded[name] = obj, egress, encoded
+        return encoded
+
+    def _taken(self, reader: _Reader, namespace: str, matches: Matches) -> Iterator[fleet_pb2.WatchResponse]:
         news, reader.news = reader.news, {}
-        found: list[fleet_pb2.WatchResponse] = []
         for obj, gone in news.values():
             if namespace and obj["metadata"]["namespace"] != namespace:
                 continue
             try:
-                sandbox = by_metadata(obj) if gone else code_sandbox(obj)
+                labels = by_metadata(obj).meta.labels if gone else obj["metadata"].get("labels") or {}
+                if matches(labels):
+                    yield self._response(obj, gone=gone)
             except FleetError as error:
                 self.unreadable.note(CODE_SANDBOX, obj, error)
-                found += self._unreadable(obj, error, matches)
-                continue
-            if not matches(sandbox.meta.labels):
-                continue
-            said = self._describe(sandbox)
-            found.append(fleet_pb2.WatchResponse(removed=said) if gone else fleet_pb2.WatchResponse(changed=said))
+                yield from self._unreadable(obj, error, matches)
+
+    def _response(self, obj: Json, *, gone: bool) -> fleet_pb2.WatchResponse:
+        if gone:
+            return fleet_pb2.WatchResponse(removed=message(by_metadata(obj), self._egress_of(key_of(obj))))
+        found = fleet_pb2.WatchResponse()
+        found.changed.ParseFromString(self._message(obj))
         return found
 
     def _unreadable(self, obj: Json, error: FleetError, matches: Matches) -> Iterator[fleet_pb2.WatchResponse]:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from sandfleet_api.fleet.v1 import fleet_pb2
-
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
@@ -42,6 +40,7 @@ from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.claims.lease_end import lease_end_patch
 from sandfleet_operator.plan.claims.record import Record, object_of
 from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.pods.egress_probe import Known
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
@@ -81,7 +80,7 @@ class KubernetesFleet:
     ) -> None:
         self._kube, self._lease, self._leading, self.clock = kube, lease, leading, clock
         store = self._store = Store()
-        self.catalog, self.feed = Catalog(store, settings), SandboxFeed(store, self._described)
+        self.catalog, self.feed = Catalog(store, settings), SandboxFeed(store, self._egress_of)
         self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
         self._backend = self._made_backend(settings, listens, wall_clock)
         self.scheduler, self.executors = Scheduler([], _limits(settings), new_id=new_name), executors(store)
@@ -201,6 +200,8 @@ class KubernetesFleet:
     def _see(self, kind: Kind, gone: bool, obj: Json) -> None:
         if kind == CODE_SANDBOX:
             self.feed.say(obj, gone=gone)
+        elif kind == POD:
+            self._upkeep.saw_pod(obj, gone=gone)
         if self._observer.term is None:
             return
         if kind == POD:
@@ -231,8 +232,8 @@ class KubernetesFleet:
     def _sandbox_unbound(self, ref: Ref) -> None:
         self._observer.look_at_sandbox(ref)
 
-    def _described(self, sandbox: CodeSandbox) -> fleet_pb2.Sandbox:
-        return self.egresses.describe(sandbox)
+    def _egress_of(self, name: str) -> Known | None:
+        return self.egresses.of(name)
 
     async def _write_lease(self, sandbox: Sandbox) -> bool:
         """On the CodeSandbox of the session, once that is there."""

@@ -26,7 +26,7 @@ from sandfleet_operator.api.values import Isolation, Sandbox, State
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.reflector import Keep, Reflector, whole
 from sandfleet_operator.cluster.store import Store
-from sandfleet_operator.cluster.tasks import BackgroundTasks
+from sandfleet_operator.cluster.tasks import BackgroundTasks, in_turns
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes import adoption
 from sandfleet_operator.fleet.kubernetes.adoption import Fate, LeaderTerm
@@ -57,6 +57,9 @@ WATCHED: dict[Kind, str] = {
 }
 # What is remembered of an object, where that is less than all of it.
 KEPT: dict[Kind, Keep] = {NETWORK_POLICY: openings.kept}
+
+# Objects that a takeover adopts before others get their turn.
+TURN = 20
 
 _LOG = logging.getLogger(__name__)
 
@@ -123,15 +126,15 @@ class Observer:
         self._owned: dict[str, str] = {}
         self.unrecorded = UnrecordedClaims(store, writer, take=self._complete, left=self.look_at_sandbox)
         self._declared = DeclaredClaims(driver, queue_of)
-        self._background = BackgroundTasks()
+        self._pods_first, self._background = False, BackgroundTasks()
 
     async def take_over(self) -> None:
         """Adopts everything that the store has."""
-        for obj in list(self._store.all(POD)):
-            self._store.intake.take(POD, obj, partial(self.pod, obj, gone=False))
+        self._pods_first = True
+        await _each(self._store, POD, self.pod)
         await self.unrecorded.settled()
-        for obj in list(self._store.all(CODE_SANDBOX)):
-            self._store.intake.take(CODE_SANDBOX, obj, partial(self.sandbox, obj, gone=False))
+        self._pods_first = False
+        await _each(self._store, CODE_SANDBOX, self.sandbox)
 
     async def close(self) -> None:
         self._declared.close()
@@ -259,6 +262,8 @@ class Observer:
         self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
 
     def sandbox(self, obj: Json, *, gone: bool) -> None:
+        if self._pods_first and not gone:
+            return  # The takeover comes to it once it knows all claims.
         name = key_of(obj)
         try:
             sandbox = by_metadata(obj) if gone else code_sandbox(obj)
@@ -392,3 +397,11 @@ class Observer:
         sandbox = self._scheduler.inventory.get(sandbox_id)
         if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
             await self._driver.reopen(sandbox)
+
+
+async def _each(store: Store, kind: Kind, see: Callable[..., None]) -> None:
+    """Shows each object as it is when its turn comes."""
+    async for obj in in_turns(list(store.all(kind)), TURN):
+        now = store.get_like(kind, obj)
+        if now is not None:
+            store.intake.take(kind, now, partial(see, now, gone=False))

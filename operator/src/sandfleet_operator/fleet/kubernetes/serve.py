@@ -19,6 +19,7 @@ from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import LeadershipLostError, Lease
 from sandfleet_operator.cluster.reviews import REVIEW_KINDS, Reviews
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.tasks import shorten_collections
 from sandfleet_operator.executors.contact import Contacts, Credentials
 from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.executors.signing import ROTATE_EVERY, Signing, SigningError
@@ -108,6 +109,7 @@ Assemble = Callable[[KubeApi, Signing, Settings, Lease], KubernetesFleet]
 def serve(options: Options, assemble: Assemble | None = None) -> int:
     """Serves until SIGTERM or SIGINT; returns an exit code. `assemble` makes a fleet for pods that only pretend."""
     code = 0
+    shorten_collections()
     try:
         asyncio.run(_serve(options, assemble or assembled))
     except* (KubeError, SigningError, OSError, RuntimeError, LeadershipLostError) as group:

@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sandfleet_operator.api.conditions import PoolReason, Reason
-from sandfleet_operator.api.kube import CONFIG_MAP, NODE, POD, SANDBOX_POOL, KubeError, NotFound, Ref
+from sandfleet_operator.api.kube import CONFIG_MAP, NODE, POD, SANDBOX_POOL, Json, KubeError, NotFound, Ref
 from sandfleet_operator.api.reasons import EndReason, QueueReason
 from sandfleet_operator.api.values import State
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.driver import FleetDriver
-from sandfleet_operator.fleet.kubernetes.catalog import COLD, Catalog, Recipe
+from sandfleet_operator.fleet.kubernetes.catalog import COLD, Catalog, Recipe, key_of
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolStatuses
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import node_of, pod_of
 from sandfleet_operator.plan.sandbox.pod import start_trouble
 from sandfleet_operator.plan.sandbox.status import Finding
+from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
 
 # Starts at the same time on each node that is ready.
@@ -61,7 +62,7 @@ class Upkeep:
         self._sizes = statuses.sizes
         self._statuses = statuses
         self._clock = clock
-        self._unready: dict[str, float] = {}
+        self._unready = UnreadyPods(fleet.scheduler.inventory)
         # Pool → what kept its starts from coming about.
         self._troubles: dict[str, Finding] = {}
         self._due = False
@@ -91,6 +92,9 @@ class Upkeep:
             self.look_at_pools()
             self._discard_unhealthy()
             await self._statuses.write(self.summaries())
+
+    def saw_pod(self, obj: Json, *, gone: bool) -> None:
+        self._unready.saw(obj, gone=gone)
 
     def look_soon(self) -> None:
         """Something has changed: of many changes at once only the last one counts."""
@@ -172,15 +176,27 @@ class Upkeep:
     def _discard_unhealthy(self) -> None:
         """Warm pods whose executor the kubelet does not reach any more, or whose node is silent."""
         now = self._clock()
-        unready = dict.fromkeys(self._not_ready(), now)
-        self._unready = {key: self._unready.get(key, since) for key, since in unready.items()}
-        for key, since in self._unready.items():
-            if now - since >= UNHEALTHY_SECONDS:
-                self._fleet.do(self._fleet.scheduler.discard(key, EndReason.UNHEALTHY.value, now))
+        for sandbox_id in self._unready.longer_than(UNHEALTHY_SECONDS, now):
+            self._fleet.do(self._fleet.scheduler.discard(sandbox_id, EndReason.UNHEALTHY.value, now))
 
-    def _not_ready(self) -> Iterator[str]:
-        for sandbox in self._fleet.scheduler.inventory.in_state(State.WARM):
-            namespace, _, name = sandbox.sandbox_uid.partition("/")
-            found = self._store.get(Ref(POD, namespace, name))
-            if found is None or not pod_of(found).ready:
-                yield sandbox.sandbox_id
+
+class UnreadyPods:
+    """Warm pods that are not ready, and since when they are both: kept from the watch, since there are thousands."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._pods: set[str] = set()
+        self._since: dict[str, float] = {}
+
+    def saw(self, obj: Json, *, gone: bool) -> None:
+        if gone or pod_of(obj).ready:
+            self._pods.discard(key_of(obj))
+        else:
+            self._pods.add(key_of(obj))
+
+    def longer_than(self, seconds: float, now: float) -> list[str]:
+        """Ids of the sandboxes. To be asked every second or so."""
+        there = map(self._inventory.of_incarnation, self._pods)
+        warm = [one.sandbox_id for one in there if one is not None and one.state is State.WARM]
+        self._since = {name: self._since.get(name, now) for name in warm}
+        return [name for name, since in self._since.items() if now - since >= seconds]

@@ -3,15 +3,18 @@
 import asyncio
 import logging
 import re
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, KubeError, NotFound, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
+from sandfleet_operator.cluster.reflector import PAGE, TURN
+from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.record import retention
 from sandfleet_operator.plan.pods import names
@@ -69,15 +72,23 @@ class Workspaces:
             raise _busy(name, found)
 
     async def _users(self, namespace: str, name: str, besides: str = "") -> list[User]:
+        """Read past all caches; in turns, since a namespace may have thousands."""
+        sandboxes: list[CodeSandbox] = []
+        unreadable: list[User] = []
+        pods: list[Pod] = []
         async with self._slots:
-            objects = (await self._kube.list(CODE_SANDBOX, namespace)).items
-            pods = (await self._kube.list(POD, namespace, names.SANDBOX_SELECTOR)).items
-        sandboxes, unreadable = read_users(name, objects)
-        others: list[Pod] = []
-        for obj in pods:
-            with suppress(FleetError):
-                others.append(pod_of(obj))
-        return [*unreadable, *users(name, sandboxes, [one for one in others if one.name != besides])]
+            async with aclosing(self._kube.pages(CODE_SANDBOX, namespace, limit=PAGE)) as pages:
+                async for page in pages:
+                    async for obj in in_turns(page.items, TURN):
+                        read = read_users(name, (obj,))
+                        sandboxes += read[0]
+                        unreadable += read[1]
+            async with aclosing(self._kube.pages(POD, namespace, names.SANDBOX_SELECTOR, limit=PAGE)) as pages:
+                async for page in pages:
+                    async for obj in in_turns(page.items, TURN):
+                        with suppress(FleetError):
+                            pods.append(pod_of(obj))
+        return [*unreadable, *users(name, sandboxes, [one for one in pods if one.name != besides])]
 
 
 async def has_own_volume(writer: Writer, pod: Ref, pod_uid: str) -> bool:

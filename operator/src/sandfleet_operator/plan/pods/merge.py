@@ -31,6 +31,7 @@ from sandfleet_operator.api.values import Amount
 from sandfleet_operator.plan.pods.egress import check as check_egress
 from sandfleet_operator.plan.pods.egress import first_outside
 from sandfleet_operator.plan.pods.placement import check as check_placement
+from sandfleet_operator.plan.remembered import remembered
 
 # Linux allows 128 KiB in one environment variable, and the executor gets all of these in one.
 MAX_ENVS_JSON = 96 << 10
@@ -97,6 +98,7 @@ class _RefusedError(Exception):
         self.refusal = Refusal(reason, message)
 
 
+@remembered
 def effective(template: TemplateSpec | None, sandbox: SandboxSpec, settings: Settings) -> Effective | Refusal:
     """Merges the template (None: the spec has an inline one) and the spec. The spec can only lower limits."""
     try:

@@ -12,6 +12,7 @@ from sandfleet_operator.api.kinds.template import Egress, EgressRule, Port, Sand
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.plan.pods import egress as networks
 from sandfleet_operator.plan.pods import names
+from sandfleet_operator.plan.remembered import remembered
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
@@ -36,6 +37,7 @@ def default_deny(namespace: str, settings: Settings) -> dict[str, Any]:
     return _policy(namespace, names.DEFAULT_DENY, spec)
 
 
+@remembered
 def template_egress(template: SandboxTemplate, settings: Settings) -> dict[str, Any] | None:
     """What the sandboxes of one template may reach; None if that is nothing. Deleted with the template."""
     spec = template.spec.egress

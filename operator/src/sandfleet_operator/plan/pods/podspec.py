@@ -17,6 +17,7 @@ from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import allows_nothing
 from sandfleet_operator.plan.pods.merge import Effective
 from sandfleet_operator.plan.pods.placement import fields_of as placement_of
+from sandfleet_operator.plan.remembered import remembered
 
 CONTAINER = "executor"
 USER_ID = 1000
@@ -102,6 +103,7 @@ def sandbox_pod(request: PodRequest, settings: Settings) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+@remembered
 def spec_hash(wanted: Effective, settings: Settings) -> str:
     """A hash of the values that pods are made from. Sandboxes of a template that change no value share one hash."""
     anonymous = PodRequest(namespace="", name="", wanted=wanted)

@@ -4,12 +4,13 @@ So a pod takes about 4 KiB of memory instead of 30, and no memory for what a ten
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, cast
 
 from sandfleet_operator.api.kept import Kept
 from sandfleet_operator.api.kinds.meta import GROUP
 from sandfleet_operator.api.kube import CODE_SANDBOX, NODE, POD, Json, Kind
+from sandfleet_operator.plan.pods.names import SANDBOX
 from sandfleet_operator.plan.pods.podspec import CONTAINER
 from sandfleet_operator.plan.sandbox.observed import OUT_OF_SERVICE
 
@@ -43,7 +44,12 @@ ONE_OF_FEW = frozenset(
         "memory",
     }
 )
+# Parts up to this length, as text, that are shared with equal ones; and how many different ones.
+MAX_PART, MAX_PARTS = 1024, 1024
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+T = TypeVar("T")
+_PARTS: dict[str, object] = {}
 
 
 def kept(kind: Kind, obj: Json) -> Kept:
@@ -58,14 +64,16 @@ def _pod(obj: Json) -> Json:
     meta, spec, status = obj["metadata"], _dict(obj, "spec"), _dict(obj, "status")
     annotations = meta.get("annotations") or {}
     slim = _only(meta, META)
-    slim["annotations"] = {key: annotations[key] for key in annotations if key.startswith(f"{GROUP}/")}
-    slim["labels"] = {sys.intern(key): _shared(value) for key, value in (meta.get("labels") or {}).items()}
+    slim["annotations"] = {key: value for key, value in _interned(annotations) if key.startswith(f"{GROUP}/")}
+    labels = meta.get("labels") or {}
+    slim["labels"] = {key: value if key == SANDBOX else _shared(value) for key, value in _interned(labels)}
     if owners := meta.get("ownerReferences"):
         slim["ownerReferences"] = [_only(one, ("apiVersion", "kind", "name", "uid")) for one in owners]
     workspace = [_only(one, ("name", "persistentVolumeClaim")) for one in _named(spec, "volumes", "name", "workspace")]
-    asked = [_requests(one) for one in _named(spec, "containers", "name", CONTAINER)]
-    ran = [_container(one) for one in _named(status, "containerStatuses", "name", CONTAINER)]
-    said = [one for name in CONDITIONS for one in _named(status, "conditions", "type", name)]
+    asked = _same([_requests(one) for one in _named(spec, "containers", "name", CONTAINER)])
+    ran = _same([_container(one) for one in _named(status, "containerStatuses", "name", CONTAINER)])
+    told = [one for name in CONDITIONS for one in _named(status, "conditions", "type", name)]
+    said = _same([_only(one, ("type", "status", "reason", "message")) for one in told])
     return {
         **_head(obj),
         "metadata": slim,
@@ -73,7 +81,7 @@ def _pod(obj: Json) -> Json:
         "status": {
             **_only(status, ("phase", "podIP", "reason", "message")),
             **({"containerStatuses": ran} if ran else {}),
-            **({"conditions": [_only(one, ("type", "status", "reason", "message")) for one in said]} if said else {}),
+            **({"conditions": said} if said else {}),
         },
     }
 
@@ -109,6 +117,8 @@ def _lean(obj: Json) -> Json:
     meta = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     texts: dict[str, str] = {}
     lean: Json = _of_shared({**obj, "metadata": meta}, texts)
+    if "spec" in lean:
+        lean["spec"] = _same(lean["spec"])
     return lean
 
 
@@ -137,6 +147,20 @@ def _only(value: Mapping[str, Any], names: tuple[str, ...]) -> Json:
 
 def _shared(text: Any) -> Any:
     return sys.intern(text) if type(text) is str and len(text) <= SHARED else text
+
+
+def _interned(texts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((sys.intern(key), value) for key, value in texts.items())
+
+
+def _same(part: T) -> T:
+    """The part itself, or an equal one of another object."""
+    text = repr(part)
+    if len(text) > MAX_PART:
+        return part
+    if len(_PARTS) >= MAX_PARTS:
+        _PARTS.clear()
+    return cast("T", _PARTS.setdefault(text, part))
 
 
 def _dict(obj: Mapping[str, Any], name: str) -> Json:

@@ -232,7 +232,7 @@ def _wanted(seen: Observed, settings: Settings) -> Effective | Refusal:
         # Egress ends with the template, and so do lists that lie within it.
         spec = replace(spec, egress=None)
     wanted = effective(made_of, spec, settings)
-    if isinstance(wanted, Effective):
+    if isinstance(wanted, Effective) and wanted.workspace.ephemeral != has_no_volume(seen):
         return replace(wanted, workspace=replace(wanted.workspace, ephemeral=has_no_volume(seen)))
     return wanted
 

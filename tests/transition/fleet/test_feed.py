@@ -1,0 +1,117 @@
+"""How callers see CodeSandboxes: each version is encoded once for all of them, and no caller keeps the loop busy."""
+
+import asyncio
+
+import pytest
+from sandfleet_api.fleet.v1 import fleet_pb2
+from sandfleet_operator.api.kube import CODE_SANDBOX
+from sandfleet_operator.api.selectors import parse_selector
+from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.fleet.kubernetes import feed as module
+from sandfleet_operator.fleet.kubernetes.feed import TURN, SandboxFeed
+from sandfleet_operator.plan.pods.egress_probe import Known, Reach, ReachState
+
+ANY = parse_selector("")
+SANDBOXES = 10 * TURN
+
+
+def put(store, name, version=1, spec=None, **labels):
+    meta = {"namespace": "team", "name": name, "uid": name, "resourceVersion": str(version), "labels": labels}
+    obj = {"kind": CODE_SANDBOX.kind, "metadata": meta, "spec": spec or {"templateRef": {"name": "python"}}}
+    assert store.put(CODE_SANDBOX, obj)
+    return store.get_like(CODE_SANDBOX, obj)
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """The names of the sandboxes that were described, each time."""
+    found, describe = [], module.message
+
+    def describing(sandbox, egress):
+        found.append(sandbox.meta.name)
+        return describe(sandbox, egress)
+
+    monkeypatch.setattr(module, "message", describing)
+    return found
+
+
+async def turns(count):
+    while True:
+        count[0] += 1
+        await asyncio.sleep(0)
+
+
+async def begun(feed, matches=ANY):
+    """A watch that has shown what is there, and what that was."""
+    watch, seen = feed.watch("", matches), []
+    while not (response := await anext(watch)).synced:
+        seen.append(response.changed.sandbox_id)
+    return watch, seen
+
+
+async def test_a_change_is_encoded_once_for_all_watches_and_lists(encoded):
+    store = Store()
+    feed = SandboxFeed(store, lambda _name: None)
+    put(store, "a")
+    watches = [(await begun(feed))[0] for _ in range(3)]
+    assert encoded == ["a"]
+    feed.say(put(store, "a", 2, x="new"), gone=False)
+    shown = [await anext(watch) for watch in watches]
+    page, _ = await feed.page("team", ANY, "", 10)
+    assert [one.changed.labels["x"] for one in shown] == ["new"] * 3
+    assert fleet_pb2.Sandbox.FromString(page[0]) == shown[0].changed
+    assert encoded == ["a", "a"]
+
+
+async def test_news_of_the_egress_alone_is_encoded_again(encoded):
+    store, known = Store(), [None]
+    feed = SandboxFeed(store, lambda _name: known[0])
+    put(store, "a")
+    watch, _ = await begun(feed)
+    known[0] = Known(Reach(ReachState.OPEN, "Open", ""))
+    feed.say_again("team/a")
+    assert (await anext(watch)).changed.egress.state == fleet_pb2.EGRESS_STATE_OPEN
+    assert encoded == ["a", "a"]
+
+
+async def test_others_get_their_turn_while_a_watch_or_a_page_begins():
+    store = Store()
+    feed, count = SandboxFeed(store, lambda _name: None), [0]
+    for number in range(SANDBOXES):
+        put(store, f"s-{number:04}")
+    other = asyncio.create_task(turns(count))
+    _, seen = await begun(feed)
+    assert (len(seen), count[0] >= SANDBOXES // TURN) == (SANDBOXES, True)
+    count[0] = 0
+    page, following = await feed.page("", ANY, "", SANDBOXES - 1)
+    assert (len(page), following, count[0] >= SANDBOXES // TURN - 1) == (
+        SANDBOXES - 1,
+        f"team/s-{SANDBOXES - 2:04}",
+        True,
+    )
+    other.cancel()
+
+
+async def test_an_unreadable_sandbox_is_on_no_page_and_makes_none_empty():
+    store = Store()
+    feed = SandboxFeed(store, lambda _name: None)
+    put(store, "a")
+    put(store, "b", spec={"templateRef": 7})
+    assert (await feed.page("", ANY, "", 1))[1] == ""
+    put(store, "c")
+    _, following = await feed.page("", ANY, "", 1)
+    page, end = await feed.page("", ANY, following, 1)
+    assert (following, fleet_pb2.Sandbox.FromString(page[0]).sandbox_id, end) == ("team/a", "team/c", "")
+
+
+async def test_a_sandbox_that_is_gone_is_shown_to_each_watch_that_wants_its_labels():
+    store = Store()
+    feed = SandboxFeed(store, lambda _name: None)
+    obj = put(store, "a", x="1")
+    wanted, _ = await begun(feed, parse_selector("x=1"))
+    other, _ = await begun(feed, parse_selector("x=2"))
+    store.remove(CODE_SANDBOX, obj)
+    feed.say(dict(obj), gone=True)
+    assert (await anext(wanted)).removed.sandbox_id == "team/a"
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(other), 0.01)
