@@ -146,3 +146,26 @@ async def test_a_workspace_that_ends_with_its_pod_refuses_a_suspension(bed, flee
 
 async def _resumed(sandbox_id, fleet):
     return await AsyncSandbox.resume(sandbox_id, fleet=fleet, max_wait=90)
+
+
+@pytest.mark.timeout(280)
+async def test_the_idle_session_of_a_borrower_goes_for_the_owner_and_returns_by_itself(bed, fleet):
+    api, work, cohort = bed.cluster.api, bed.namespaces[0], f"all-{secrets.token_hex(3)}"
+    for name, more in (("owner", {}), ("guest", {"preemption": "Suspend"})):
+        spec = {"nominalQuota": {"sandboxes": 1}, "cohort": cohort, **more}
+        api.create(an_object("sandfleet.io/v1alpha1", "SandboxQueue", name, work, spec=spec))
+    busy = await AsyncSandbox.create(pool="fast", fleet=fleet, queue="guest", max_wait=90)
+    idle = await AsyncSandbox.create(pool="fast", fleet=fleet, queue="guest", max_wait=90)
+    await idle.run_code("rows = [1, 2]")
+    await busy.services.start("web", ["sleep", "1000"])
+    owner = await AsyncSandbox.create(pool="fast", fleet=fleet, queue="owner", max_wait=120)
+    assert (await fleet.get(idle.sandbox_id)).state == "suspended"
+    assert (await fleet.get(busy.sandbox_id)).state == "claimed"
+    call = asyncio.create_task(idle.run_code("sum(rows)"))
+    await asyncio.sleep(3)
+    assert not call.done()
+    await owner.kill()
+    assert (await asyncio.wait_for(call, 120)).text == "3"
+    assert [one.sandbox_id for one in idle.preemptions] == [idle.sandbox_id]
+    await idle.kill()
+    await busy.kill()
