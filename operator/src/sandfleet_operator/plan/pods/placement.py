@@ -163,7 +163,8 @@ def _check_annotations(annotations: Mapping[str, str]) -> None:
             raise _annotation(f"{key[:100]!r} is Kubernetes' or Sandfleet's, or changes what isolates the pod")
         if "/" not in key:
             # Runtimes read keys without a domain as their settings: dev.gvisor.flag.network.
-            raise _annotation(f"{key[:100]!r} has no domain; write it as example.com/{key[:40]}")
+            better = f"example.com/{key[:40]}"
+            raise _annotation(f"{key[:100]!r} has no domain; write it as {better!r}")
         check_label(key, "", doing="annotate pods")
         if not value.isprintable() and not value.replace("\n", "").isprintable():
             raise _annotation(f"the value of {key[:100]!r} has control characters")

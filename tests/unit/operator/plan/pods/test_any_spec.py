@@ -254,6 +254,7 @@ PLACEMENTS = [
     ({"topologySpreadConstraints": spread()["topologySpreadConstraints"] * 2}, "cannot place pods: topologySpreadConstraints[1] has the topologyKey and whenUnsatisfiable of one before it"),
     *(({"podAnnotations": {key: "x"}}, f"cannot annotate pods: {key[:100]!r} is Kubernetes' or Sandfleet's, or changes what isolates the pod") for key in RESERVED),
     *(({"podAnnotations": {key: "x"}}, f"cannot annotate pods: {key!r} has no domain") for key in ("team", "dev.gvisor.flag.network", "io.katacontainers.config.hypervisor.path")),
+    ({"podAnnotations": {"a\n": "x"}}, "cannot annotate pods: 'a\\n' has no domain; write it as 'example.com/a\\n'"),
     ({"podAnnotations": {"a b/c": "x"}}, "cannot annotate pods: 'a b/c' is no label key"),
     ({"podAnnotations": {"a.example/c": "x\0"}}, "cannot annotate pods: the value of 'a.example/c' has control characters"),
     ({"podAnnotations": {f"a.example/{number}": "x" * 4096 for number in range(4)}}, "cannot annotate pods: 16428 bytes of them are more than 16384"),
