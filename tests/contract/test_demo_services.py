@@ -82,6 +82,7 @@ def test_ctrl_c_leaves_nothing(moment):
         # As a terminal does it: to all of its foreground group.
         os.killpg(one.pid, signal.SIGINT)
         _, err = one.communicate(timeout=PATIENCE)
-        assert (one.returncode, err) == (130, "")
+        # During an import the signal itself ends it; a shell says 130 of both.
+        assert (one.returncode in {130, -signal.SIGINT}, err) == (True, "")
         eventually(lambda: not any(map(is_running, below)), "no process is left")
         assert list(Path(base).iterdir()) == []

@@ -41,7 +41,11 @@ def _a_place_from_now(standings, key):
 PLACE = Standings.place
 CHARGE = inventory._charge
 MUTANTS = (
-    Mutant("the operator asks no queue", scenarios.a_queue_of_two, ((plan, "held_by_queue", lambda *_: None),)),
+    Mutant(
+        "the operator asks no queue",
+        scenarios.a_queue_of_two,
+        ((plan, "held_by_queue", lambda *_: None), (plan, "ended_by_queue", lambda *_: None)),
+    ),
     Mutant(
         "a leader counts nothing at its takeover",
         scenarios.leaders_that_end_while_objects_wait,

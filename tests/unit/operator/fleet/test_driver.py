@@ -8,6 +8,7 @@ import time
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from opentelemetry import trace
 from sandfleet_api.executor.v1 import common_pb2, session_pb2
 from sandfleet_api.fleet.v1 import fleet_pb2 as pb
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub, add_FleetServiceServicer_to_server
@@ -25,6 +26,7 @@ from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from sandfleet_operator.telemetry import tracing
 from support.fleet.builders import TEMPLATE, a_claim, a_pool
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -354,7 +356,9 @@ async def test_an_unexpected_executor_is_never_handed_out(service):
         await service.claim("r3")
 
 
-async def test_a_trace_goes_on_to_the_executor_and_a_broken_one_does_not(service):
+async def test_a_trace_goes_on_to_the_executor_and_a_broken_one_does_not(service, monkeypatch):
+    # Tests of other files may have set a provider for this process.
+    monkeypatch.setattr(tracing, "_TRACER", trace.NoOpTracer())
     await service.claim("r1", metadata=(("traceparent", TRACEPARENT),))
     await service.claim("r2", metadata=(("traceparent", "nonsense"),))
     traces = {sandbox.claim.key.request_id: sandbox.claim.traceparent for sandbox, _ in service.world.opened.values()}
