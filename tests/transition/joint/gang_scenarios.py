@@ -1,6 +1,7 @@
 """Gangs with operator and fleet together: all claims are answered or none, whichever write a process ends with."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 
 from sandfleet_api.fleet.v1 import fleet_pb2
@@ -118,14 +119,16 @@ def end_at_bind(world: World, number: int) -> None:
     world.faults.append(ends)
 
 
-async def a_leader_that_ends_at_each_bind(world: World) -> None:
+async def a_leader_that_ends_at_each_bind(
+    world: World, numbers: Iterable[int] = (1, 2, 3), wait: float = 300.0
+) -> None:
     """Its callers come back to the next one, which goes on with what was bound."""
     await world.make_pool(size=3)
     await world.make_queue(quota=3)
-    for number in (1, 2, 3):
+    for number in numbers:
         await world.until(lambda: world.leader, "led")
         end_at_bind(world, number)
-        made = await claim_gang(world, f"at-{number}", 3)
+        made = await claim_gang(world, f"at-{number}", 3, wait)
         world.faults.clear()
         for session in made:
             await world.until_used(session)

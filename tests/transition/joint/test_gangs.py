@@ -1,6 +1,7 @@
 """Gangs, with operator and fleet together: all or none, at any write, and the world finds what breaks it."""
 
 import os
+from functools import partial
 
 import pytest
 from sandfleet_operator.plan.scheduler import transitions
@@ -38,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         "a gang of an earlier leader begins anew",
-        scenarios.a_leader_that_ends_at_each_bind,
+        partial(scenarios.a_leader_that_ends_at_each_bind, numbers=(2,), wait=60.0),
         ((transitions.Transitions, "adopt_part", lambda *_: []), (transitions.Transitions, "rejoin", lambda *_: [])),
     ),
 )  # fmt: skip

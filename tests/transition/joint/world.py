@@ -218,9 +218,12 @@ class World:
             try:
                 if (leader := self.leader) is None:
                     raise ClaimReason.NOT_SERVING.error("cannot ask: no fleet serves")
-                return await leader.call(work(leader))
+                async with asyncio.timeout(give_up + PATIENCE - self.now()):
+                    return await leader.call(work(leader))
             except GoneError:
                 pass
+            except TimeoutError:
+                raise AssertionError(f"a call has no answer {PATIENCE:g} s after its end") from None
             except FleetError as error:
                 if error.problem.code is not Code.UNAVAILABLE or self.now() > give_up:
                     raise
