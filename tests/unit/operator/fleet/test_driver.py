@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import time
 
 import grpc
@@ -26,7 +25,6 @@ from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
-from sandfleet_operator.telemetry import tracing
 from support.fleet.builders import TEMPLATE, a_claim, a_pool
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -168,7 +166,7 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def a_service(directory, **policy):
-    numbers, world = itertools.count(1), World()
+    numbers, world = iter(range(1, 1000)), World()
     settings = {"target_warm": 2, "max_sandboxes": 8, "max_starting": 4} | policy
     target = settings.pop("target_warm")
     scheduler = Scheduler(
@@ -357,8 +355,7 @@ async def test_an_unexpected_executor_is_never_handed_out(service):
 
 
 async def test_a_trace_goes_on_to_the_executor_and_a_broken_one_does_not(service, monkeypatch):
-    # Tests of other files may have set a provider for this process.
-    monkeypatch.setattr(tracing, "_TRACER", trace.NoOpTracer())
+    monkeypatch.setattr("sandfleet_operator.telemetry.tracing._TRACER", trace.NoOpTracer())
     await service.claim("r1", metadata=(("traceparent", TRACEPARENT),))
     await service.claim("r2", metadata=(("traceparent", "nonsense"),))
     traces = {sandbox.claim.key.request_id: sandbox.claim.traceparent for sandbox, _ in service.world.opened.values()}
@@ -429,7 +426,7 @@ async def test_a_list_is_paged_by_id_and_filtered_by_label(service):
         pages.append([one.sandbox_id for one in page.sandboxes])
         token = page.next_page_token
     assert [len(page) for page in pages] == [4, 2]
-    assert list(itertools.chain(*pages)) == sorted(one.sandbox_id for one in service.scheduler.inventory.all())
+    assert [one for page in pages for one in page] == sorted(one.sandbox_id for one in service.scheduler.inventory.all())
     even = await service.stub.List(pb.ListRequest(label_selector="even=yes"))
     assert [dict(one.labels) for one in even.sandboxes] == [{"even": "yes"}] * 2
 
