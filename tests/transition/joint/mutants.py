@@ -8,16 +8,16 @@ from typing import Any
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
-from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_POOL, Json, Ref
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox
+from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_POOL, Json, Kind, Ref
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.values import Claim, Sandbox, State
 from sandfleet_operator.cluster import elector
+from sandfleet_operator.cluster.intake import Unreadable
 from sandfleet_operator.fleet.driver import FleetDriver
-from sandfleet_operator.fleet.kubernetes import adoption, observer
+from sandfleet_operator.fleet.kubernetes import adoption, feed, observer
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
-from sandfleet_operator.fleet.kubernetes.feed import SandboxFeed
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims import record
 from sandfleet_operator.plan.pods import names, openings
@@ -50,6 +50,14 @@ def _unchecked(kind: Callable[..., Any], said: dict[str, Any], _path: str) -> An
 def _without_text(one: record.Record, **changes: Any) -> record.Record:
     """A record that is spelled anew, from what this release knows of it."""
     return replace(one, **{name: value for name, value in changes.items() if name != "text"})
+
+
+class _Refusing(Unreadable):
+    """A list ends at the first object that cannot be read."""
+
+    def note(self, kind: Kind, obj: Json, error: FleetError) -> None:
+        del self, kind, obj
+        raise error
 
 
 async def _says_nothing(_self: Reconciler, _obj: Json, _error: FleetError) -> None:
@@ -162,7 +170,7 @@ MUTANTS: tuple[Mutant[Scenario], ...] = (
     Mutant(
         "B.4",
         scenarios.an_unreadable_object,
-        ((SandboxFeed, "readable", lambda _self, objects: [code_sandbox(one) for one in objects]),),
+        ((feed, "Unreadable", _Refusing),),
     ),
     Mutant(
         "B.4",
