@@ -9,6 +9,7 @@ from typing import Any
 
 from sandfleet_operator.api import kube
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Event, Json, Kind, Listing, NotFound, Ref
+from sandfleet_operator.cluster.kube_api import PagedLists
 from sandfleet_operator.plan.pods import names
 from support.kubernetes.world import TEAM, World, pool_object, template_object
 from transition import fake_time
@@ -26,7 +27,7 @@ READY = (
 )
 
 
-class Crowd:
+class Crowd(PagedLists):
     """An API server of which only lists, watches and reads are used; writes are counted and answered."""
 
     def __init__(self) -> None:
@@ -56,16 +57,8 @@ class Crowd:
     def some(self, kind: Kind, many: int) -> list[Json]:
         return [json.loads(text) for text in itertools.islice(self._texts[kind].values(), many)]
 
-    async def list(
-        self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = PAGE
-    ) -> Listing:
-        items: list[Json] = []
-        async for page in self.pages(kind, namespace, selector, limit=limit):
-            items += page.items
-        return Listing(tuple(items), str(self._version))
-
     async def pages(
-        self, kind: Kind, namespace: str | None = None, selector: str = "", *, limit: int = PAGE
+        self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = PAGE
     ) -> AsyncGenerator[Listing, None]:
         texts = [text for (place, _), text in self._texts.get(kind, {}).items() if namespace in {None, place}]
         for start in range(0, max(1, len(texts)), limit):

@@ -7,6 +7,7 @@ from typing import Any
 
 from sandfleet_operator.api import kube
 from sandfleet_operator.api.kube import Conflict, Event, Expired, Invalid, Json, Kind, Listing, Ref, path, ref_of
+from sandfleet_operator.cluster.kube_api import PagedLists
 from support.fakes.kube_cluster import Change, MemoryCluster, deleting
 from support.fakes.kube_objects import (
     PatchError,
@@ -68,7 +69,7 @@ class After:
     error: BaseException = field(default_factory=lost_reply)
 
 
-class MemoryKube:
+class MemoryKube(PagedLists):
     """`fault` sees each write before it is done; `lag` serves gets and lists from so many changes ago.
 
     `writes` are those of this client; several clients share a cluster.
@@ -90,16 +91,6 @@ class MemoryKube:
         if ref not in objects:
             raise kube.NotFound(404, "NotFound", f'cannot get {ref}: {ref.kind} "{ref.name}" not found')
         return copied(objects[ref])
-
-    async def list(
-        self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
-    ) -> Listing:
-        items: list[Json] = []
-        version = ""
-        async for page in self.pages(kind, namespace, selector, fields, limit):
-            items += page.items
-            version = page.resource_version
-        return Listing(tuple(items), version)
 
     async def pages(
         self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500

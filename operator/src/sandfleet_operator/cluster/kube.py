@@ -29,6 +29,7 @@ from sandfleet_operator.api.kube import (
     path,
     ref_of,
 )
+from sandfleet_operator.cluster.kube_api import PagedLists
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -84,7 +85,7 @@ async def connect(manager: str, kubeconfig: str = "", context: str = "", kinds: 
     return Kube(await configure(kubeconfig, context), manager, kinds)
 
 
-class Kube:
+class Kube(PagedLists):
     """KubeApi over HTTP/1.1, 100 connections at most, watches included. Nothing is retried here: see KubeError."""
 
     def __init__(
@@ -107,16 +108,6 @@ class Kube:
 
     async def get(self, ref: Ref) -> Json:
         return await self._call(f"get {ref}", "GET", path(ref))
-
-    async def list(
-        self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
-    ) -> Listing:
-        items: list[Json] = []
-        version = ""
-        async for page in self.pages(kind, namespace, selector, fields, limit):
-            items += page.items
-            version = page.resource_version
-        return Listing(tuple(items), version)
 
     async def pages(
         self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500

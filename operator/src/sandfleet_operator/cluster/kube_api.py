@@ -3,6 +3,7 @@
 `Kube` makes them over HTTP; tests have one in memory.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
@@ -92,3 +93,22 @@ class KubeApi(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class PagedLists(ABC):
+    """`KubeApi.list`, which puts the pages together."""
+
+    @abstractmethod
+    def pages(
+        self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
+    ) -> AsyncGenerator[Listing, None]: ...
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, selector: str = "", fields: str = "", limit: int = 500
+    ) -> Listing:
+        items: list[Json] = []
+        version = ""
+        async for page in self.pages(kind, namespace, selector, fields, limit):
+            items += page.items
+            version = page.resource_version
+        return Listing(tuple(items), version)
