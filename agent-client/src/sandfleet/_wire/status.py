@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from sandfleet import errors
 from sandfleet._wire import api
+from sandfleet._wire.convert.common import seconds_of
 from sandfleet._wire.lease import LEASE_EXPIRED, lease_was_over
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _retry_delay(status: bytes) -> float | None:
 
 
 def _seconds(value: api.duration.Duration) -> float:
-    return min(max(0.0, value.seconds + value.nanos / 1e9), _LONGEST_PAUSE)
+    return min(max(0.0, seconds_of(value)), _LONGEST_PAUSE)
 
 
 def never_sent(error: api.aio.AioRpcError) -> bool:

@@ -41,6 +41,11 @@ def seconds(value: float | None) -> api.duration.Duration | None:
     return made
 
 
+def seconds_of(value: api.duration.Duration) -> float:
+    """Read a duration in seconds."""
+    return value.seconds + value.nanos / 1e9
+
+
 def moment(value: api.timestamp.Timestamp) -> datetime | None:
     """Read a time; None if it is unset or invalid."""
     try:
@@ -309,8 +314,8 @@ def limits(message: api.common.Limits) -> values.Limits:
         processes=message.processes,
         output_bytes=message.output_bytes,
         executions=message.executions,
-        max_timeout=_float(message.max_timeout),
-        default_timeout=_float(message.default_timeout),
+        max_timeout=seconds_of(message.max_timeout),
+        default_timeout=seconds_of(message.default_timeout),
         open_files=message.open_files,
         disk_bytes=message.disk_bytes,
     )
@@ -329,7 +334,3 @@ def limits_message(value: values.Limits) -> api.common.Limits:
         open_files=value.open_files,
         disk_bytes=value.disk_bytes,
     )
-
-
-def _float(value: api.duration.Duration) -> float:
-    return value.seconds + value.nanos / 1e9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandfleet._wire import api
+from sandfleet._wire.convert.common import seconds_of
 from sandfleet.values.fleet import Explanation, Queued, QueueInfo, Quota
 
 _MESSAGE_LIMIT = 4096
@@ -13,10 +14,10 @@ def queued(message: api.fleet.Queued) -> Queued:
     """Read a queued claim."""
     return Queued(
         position=message.position,
-        eta=_seconds(message.eta) if message.HasField("eta") else None,
+        eta=_seconds(message, "eta"),
         reason=message.reason,
         message=message.message[:_MESSAGE_LIMIT],
-        eta_p90=_seconds(message.eta_p90) if message.HasField("eta_p90") else None,
+        eta_p90=_seconds(message, "eta_p90"),
         queue=message.queue,
     )
 
@@ -36,7 +37,7 @@ def queue(message: api.fleet.Queue) -> QueueInfo:
         admitted=message.admitted,
         usage=_quota(message.usage),
         borrowed=_quota(message.borrowed),
-        oldest_wait=_seconds(message.oldest_wait) if message.HasField("oldest_wait") else None,
+        oldest_wait=_seconds(message, "oldest_wait"),
         share=message.share,
         reason=message.reason,
         message=message.message[:_MESSAGE_LIMIT],
@@ -52,8 +53,8 @@ def explanation(message: api.fleet.ExplainResponse) -> Explanation:
         message=message.message[:_MESSAGE_LIMIT],
         queue=message.queue,
         position=message.position,
-        eta=_seconds(message.eta) if message.HasField("eta") else None,
-        eta_p90=_seconds(message.eta_p90) if message.HasField("eta_p90") else None,
+        eta=_seconds(message, "eta"),
+        eta_p90=_seconds(message, "eta_p90"),
         ahead={one.queue: one.claims for one in message.ahead},
         missing=_quota(message.missing) if message.HasField("missing") else None,
     )
@@ -67,5 +68,5 @@ def _quota(message: api.fleet.Quota) -> Quota:
     )
 
 
-def _seconds(value: api.duration.Duration) -> float:
-    return value.seconds + value.nanos / 1e9
+def _seconds(message: api.message.Message, field: str) -> float | None:
+    return seconds_of(getattr(message, field)) if message.HasField(field) else None
