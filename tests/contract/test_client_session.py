@@ -33,24 +33,15 @@ from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Blame, Outcome
 from sandfleet.values.sandbox import Isolation
 from support.client.executors import children, kill_executors
+from support.client.served import served_fleet
 
 EVERYTHING = ("variables", "processes", "tmp")
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Process]:
-    # A short name: the paths of sockets below it are limited.
-    with tempfile.TemporaryDirectory(prefix="sf-", dir="/tmp") as base:
-        process = Process(Options(pool_size=1), state_dir=Path(base) / f"f-{secrets.token_hex(3)}")
+    with served_fleet(Options(pool_size=1)) as process:
         yield process
-        process.stop()
-        assert list(Path(base).iterdir()) == []
-
-
-@pytest.fixture
-async def fleet(served: Process) -> AsyncIterator[AsyncFleet]:
-    async with await AsyncFleet.connect(served.address) as connected:
-        yield connected
 
 
 @pytest.fixture

@@ -1,36 +1,30 @@
 """Gangs: the client on a real fleet with real executors gets all sandboxes that it asks for, or none."""
 
 import asyncio
-import secrets
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 from sandfleet import ClaimError, Fleet, InvalidArgument, Sandbox
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.sandbox import AsyncSandbox
+from support.client.served import served_fleet
 
 MOST = 4
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Process]:
-    # A short name: the paths of sockets below it are limited.
-    with tempfile.TemporaryDirectory(prefix="sf-", dir="/tmp") as base:
-        process = Process(Options(pool_size=1, max_sandboxes=MOST), state_dir=Path(base) / f"f-{secrets.token_hex(3)}")
+    with served_fleet(Options(pool_size=1, max_sandboxes=MOST)) as process:
         yield process
-        process.stop()
 
 
 @pytest.fixture
-async def fleet(served: Process) -> AsyncIterator[AsyncFleet]:
-    async with await AsyncFleet.connect(served.address) as connected:
-        yield connected
-        assert await held(connected) == 0
+async def fleet(fleet: AsyncFleet) -> AsyncIterator[AsyncFleet]:
+    yield fleet
+    assert await held(fleet) == 0
 
 
 async def held(fleet: AsyncFleet) -> int:

@@ -1,12 +1,13 @@
 """Borrowed quota goes back to its owner: the client on a real fleet with queues and real executors."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 from sandfleet import AsyncFleet, AsyncSandbox, Preemption
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet.codeact import CodeActAgent, FinalAnswer, RunCode
+from support.client.served import served_fleet
 
 QUEUES = """
 apiVersion: sandfleet.io/v1alpha1
@@ -25,15 +26,8 @@ spec: {nominalQuota: {sandboxes: 1}, cohort: all, preemption: Suspend}
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     path = tmp_path_factory.mktemp("queues") / "queues.yaml"
     path.write_text(QUEUES)
-    process = Process(Options(pool_size=1, queues=path))
-    yield process
-    process.stop()
-
-
-@pytest.fixture
-async def fleet(served: Process) -> AsyncIterator[AsyncFleet]:
-    async with await AsyncFleet.connect(served.address) as connected:
-        yield connected
+    with served_fleet(Options(pool_size=1, queues=path)) as process:
+        yield process
 
 
 async def is_suspended(fleet: AsyncFleet, sandbox: AsyncSandbox) -> None:

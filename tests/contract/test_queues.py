@@ -7,13 +7,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sandfleet import AsyncFleet, AsyncSandbox, ClaimError, Fleet, NotFoundError, Queued, Sandbox
 from sandfleet._fleets.embedded import Options, Process
 from sandfleet.cli import main
+from support.client.served import served_fleet
 
 Capture = pytest.CaptureFixture[str]
 QUEUES = """
@@ -41,15 +42,8 @@ UNKNOWN = "cannot claim: there is no queue 'other'"
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     path = tmp_path_factory.mktemp("queues") / "queues.yaml"
     path.write_text(QUEUES)
-    process = Process(Options(pool_size=1, queues=path))
-    yield process
-    process.stop()
-
-
-@pytest.fixture
-async def fleet(served: Process) -> AsyncIterator[AsyncFleet]:
-    async with await AsyncFleet.connect(served.address) as connected:
-        yield connected
+    with served_fleet(Options(pool_size=1, queues=path)) as process:
+        yield process
 
 
 async def test_a_claim_over_quota_waits_is_told_why_and_gets_in(fleet: AsyncFleet) -> None:

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import secrets
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from sandfleet.sandbox import AsyncSandbox
 from sandfleet.values.execution import Outcome
 from sandfleet.values.services import tcp
 from support.client.executors import kill_executors
+from support.client.served import served_fleet
 
 Capture = pytest.CaptureFixture[str]
 SERVER = "import socket, time; s = socket.create_server(('127.0.0.1', 7000)); time.sleep(1e6)"
@@ -24,18 +23,8 @@ SERVER = "import socket, time; s = socket.create_server(('127.0.0.1', 7000)); ti
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Process]:
-    # A short name: the paths of sockets below it are limited.
-    with tempfile.TemporaryDirectory(prefix="sf-", dir="/tmp") as base:
-        process = Process(Options(pool_size=1), state_dir=Path(base) / f"f-{secrets.token_hex(3)}")
+    with served_fleet(Options(pool_size=1)) as process:
         yield process
-        process.stop()
-        assert list(Path(base).iterdir()) == []
-
-
-@pytest.fixture
-async def fleet(served: Process) -> AsyncIterator[AsyncFleet]:
-    async with await AsyncFleet.connect(served.address) as connected:
-        yield connected
 
 
 async def workspace_of(served: Process, sandbox_id: str, fleet: AsyncFleet) -> Path:
