@@ -9,7 +9,7 @@ from sandfleet_operator.api.errors import invalid
 from sandfleet_operator.api.kinds.meta import GROUP
 from sandfleet_operator.api.kinds.template import TemplateSpec, sandbox_template
 from sandfleet_operator.api.networks import network
-from sandfleet_operator.api.validate import check_label
+from sandfleet_operator.api.validate import DNS_LABEL, check_label
 
 MIB = 1 << 20
 DOING = "take the settings"
@@ -18,7 +18,6 @@ DOING = "take the settings"
 IMAGE = re.compile(
     r"(?P<repository>[^\s@]+?)(:(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}|\*))?(@(?P<digest>sha256:([0-9a-f]{64}|\*)))?"
 )
-NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +74,7 @@ class Settings:
     def __post_init__(self) -> None:
         """Raises FleetError for the first value that cannot be."""
         for name in (self.control_plane_namespace, self.dns.namespace, *self.watch_namespaces):
-            _must(NAMESPACE.fullmatch(name), f"{name!r} is no name of a namespace")
+            _must(DNS_LABEL.fullmatch(name), f"{name!r} is no name of a namespace")
         for pattern in self.allowed_images:
             _must(_readable(pattern), f"{pattern!r} is neither an image nor REPOSITORY:* nor REPOSITORY@sha256:*")
         for cidr in self.blocked_cidrs:

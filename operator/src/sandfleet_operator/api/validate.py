@@ -19,6 +19,7 @@ MAX_WAIT = 3600.0
 
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Kubernetes' rules, so that the same labels work there.
+DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 LABEL_PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 MAX_LABEL_PREFIX = 253

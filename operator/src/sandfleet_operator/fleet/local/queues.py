@@ -3,7 +3,6 @@
 No API server has checked them, so what it would refuse is refused here.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import API_VERSION, meta_of, part
 from sandfleet_operator.api.kinds.queue import PriorityClass, QueueSpec, Quota, queue_spec
 from sandfleet_operator.api.table import as_type, table, unreadable
+from sandfleet_operator.api.validate import DNS_LABEL
 
 MAX_BYTES = 1 << 20
 KIND = "SandboxQueue"
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # What a field may be at least and at most, as the kind's schema says.
 BOUNDS: Mapping[str, tuple[int, int]] = {
     "nominalQuota.sandboxes": (0, 100_000),
@@ -78,7 +77,7 @@ def _queues(text: str) -> Iterator[tuple[str, QueueSpec]]:
 
 def _queue(document: object, where: str) -> tuple[str, QueueSpec]:
     name = meta_of(document).name
-    if not _NAME.fullmatch(name):
+    if not DNS_LABEL.fullmatch(name):
         raise unreadable(f"{where}, metadata.name", NAMES)
     given, where = part(document, "spec"), f"queue {name}, spec"
     spec = queue_spec(given, where)
@@ -87,7 +86,7 @@ def _queue(document: object, where: str) -> tuple[str, QueueSpec]:
         raise unreadable(f"{where}.nominalQuota", "it is missing")
     _check_bounds(given, where)
     for word in (spec.cohort, *(one.name for one in spec.priority_classes)):
-        if word and not _NAME.fullmatch(word):
+        if word and not DNS_LABEL.fullmatch(word):
             raise unreadable(f"{where}, name {word[:80]!r}", NAMES)
     _check_lending(spec, where)
     return name, spec
