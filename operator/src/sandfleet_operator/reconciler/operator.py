@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
@@ -16,12 +17,13 @@ from sandfleet_operator.api.kube import (
     SANDBOX_TEMPLATE,
     Json,
     Kind,
+    KubeError,
 )
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.events import Events
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
-from sandfleet_operator.cluster.reflector import relist, whole
+from sandfleet_operator.cluster.reflector import Reflectors, relist, take_in
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.cluster.workqueue import WorkQueue
@@ -35,9 +37,9 @@ from sandfleet_operator.reconciler.housekeeping import Housekeeper
 from sandfleet_operator.reconciler.reconcile import Greeter, Key, Reconciler
 from sandfleet_operator.reconciler.routes import keys_of
 
-# The watched kinds and their selectors; an empty selector means all. Other kinds are read when they are needed.
+# Beside CodeSandboxes, which Kopf watches: the watched kinds and their selectors; an empty selector means all. Other
+# kinds are read when they are needed.
 WATCHED: dict[Kind, str] = {
-    CODE_SANDBOX: "",
     SANDBOX_TEMPLATE: "",
     SANDBOX_POOL: "",
     SANDBOX_QUEUE: "",
@@ -50,6 +52,10 @@ WATCHED: dict[Kind, str] = {
 WORKERS = 32
 # Seconds between two resyncs, which list and reconcile all objects.
 RESYNC_SECONDS = 300.0
+# Objects of one list of Kopf come within so many seconds of each other.
+LIST_SECONDS = 1.0
+# Seconds before a list that failed is tried again.
+RELIST_SECONDS = 10.0
 # Objects whose keys a resync adds before others get their turn.
 WOKEN = 200
 
@@ -80,6 +86,16 @@ class Operator:
         self._kube = kube
         self._settings = settings
         self.store = Store()
+        self._reflectors = Reflectors(
+            kube,
+            self.store,
+            WATCHED,
+            self._changed,
+            namespaces=settings.watch_namespaces,
+            kept={NETWORK_POLICY: kept},
+        )
+        # Kopf has begun to list, and when it last showed an object of a list.
+        self._lists, self._listed = asyncio.Event(), -LIST_SECONDS
         self.queue: WorkQueue[Key] = WorkQueue(self._work, workers)
         applier = Applier(kube, self.store, keys, leading)
         self._applier = applier
@@ -102,28 +118,29 @@ class Operator:
             clock=clock,
         )
 
-    def saw(self, kind: Kind, deleted: bool, obj: Json) -> None:
-        """Takes an event of a watch. Ignores unchanged nodes, and namespaces that are not ours to watch."""
-        self.store.intake.take(kind, obj, lambda: self._see(kind, deleted, obj))
+    def saw(self, deleted: bool, obj: Json, *, listed: bool = False) -> None:
+        """Kopf has shown a CodeSandbox. Ignores namespaces that are not ours to watch.
 
-    def _see(self, kind: Kind, deleted: bool, obj: Json) -> None:
+        `listed`: in a list. Kopf lists again where its watch could not go on, and does not say what was deleted
+        meanwhile; so this makes a list of our own.
+        """
         places = self._settings.watch_namespaces
-        if places and kind.namespaced and obj["metadata"].get("namespace") not in places:
+        if places and obj["metadata"].get("namespace") not in places:
             return
-        known = self.store.get_like(kind, obj)
-        shown = kept(obj) if kind == NETWORK_POLICY else obj
-        if shown is None and known is None:
-            return
-        deleted = deleted or shown is None
-        obj = shown or obj
-        news = self.store.remove(kind, obj) if deleted else self.store.put(kind, obj)
-        if news and not (known is not None and not deleted and _is_same(kind, known, obj)):
-            self._wake(kind, obj)
-            if known is not None:
-                # Wake the sandboxes that the earlier version named, too: they restore a label that was removed.
-                self._wake(kind, known)
-        if deleted and kind == CODE_SANDBOX:
-            self._reconciler.forget(obj["metadata"].get("uid", ""))
+        if listed:
+            self._note_list()
+        take = partial(take_in, self.store, CODE_SANDBOX, obj, self._changed, gone=deleted)
+        self.store.intake.take(CODE_SANDBOX, obj, take)
+
+    def _note_list(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._listed > LIST_SECONDS:
+            self._lists.set()
+        self._listed = now
+
+    async def follow(self) -> None:
+        """Keeps the store fresh until it is cancelled, also while another operator leads."""
+        await self._reflectors.follow()
 
     async def run(self) -> None:
         """Starts with a resync, then works until cancelled. Raises KubeError if the first resync fails."""
@@ -132,6 +149,7 @@ class Operator:
             group.create_task(self.queue.run())
             group.create_task(self._services.run())
             group.create_task(self._resync_forever())
+            group.create_task(self._list_after_kopf())
 
     async def close(self) -> None:
         await self._reconciler.close()
@@ -141,12 +159,8 @@ class Operator:
 
         Raises KubeError.
         """
-        for kind, selector in WATCHED.items():
-            for namespace in self._namespaces(kind):
-                keep = kept if kind == NETWORK_POLICY else whole
-                await relist(
-                    self._kube, self.store, kind, self._listed, namespace=namespace, selector=selector, keep=keep
-                )
+        await self._list_sandboxes()
+        await self._reflectors.refresh()
         await self._facts.refresh()
         self._applier.forget_keys()
         self._applier.revisions.forget()
@@ -157,13 +171,29 @@ class Operator:
             # The last sandbox of its namespace may have been deleted while no operator was running.
             self.queue.add(Key("namespace", policy["metadata"]["namespace"]))
 
-    def _listed(self, kind: Kind, gone: bool, obj: Json) -> None:
-        self._wake(kind, obj)
+    async def _list_sandboxes(self) -> None:
+        for namespace in self._settings.watch_namespaces or (None,):
+            await relist(self._kube, self.store, CODE_SANDBOX, self._changed, namespace=namespace)
+
+    async def _list_after_kopf(self) -> None:
+        while True:
+            await self._lists.wait()
+            self._lists.clear()
+            try:
+                await self._list_sandboxes()
+            except KubeError as error:
+                _log.warning("cannot list the CodeSandboxes again: %s", error)
+                await asyncio.sleep(RELIST_SECONDS)
+                self._lists.set()
+
+    def _changed(self, kind: Kind, gone: bool, obj: Json, before: Json | None) -> None:
+        if gone or before is None or not _is_same(kind, before, obj):
+            self._wake(kind, obj)
+            if before is not None:
+                # Wake the sandboxes that the earlier version named, too: they restore a label that was removed.
+                self._wake(kind, before)
         if gone and kind == CODE_SANDBOX:
             self._reconciler.forget(obj["metadata"].get("uid", ""))
-
-    def _namespaces(self, kind: Kind) -> Iterable[str | None]:
-        return (self._settings.watch_namespaces or (None,)) if kind.namespaced else (None,)
 
     async def _resync_forever(self) -> None:
         while True:

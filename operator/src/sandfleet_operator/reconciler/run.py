@@ -95,6 +95,7 @@ async def serve(settings: Settings, namespace: str, health_port: int, greet: Gre
             rest = [
                 group.create_task(probes.serve(health_port)),
                 group.create_task(health.beat(kube)),
+                group.create_task(operator.follow()),
                 group.create_task(_lead(operator, lease, signing, health)),
             ]
             await asyncio.wait({watching})
