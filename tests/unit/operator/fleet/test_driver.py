@@ -459,8 +459,12 @@ async def suspend(service, sandbox, **fields):
 
 async def resume(service, sandbox, **fields):
     """All that the stream says."""
-    request = pb.ResumeRequest(sandbox_id=sandbox.sandbox_id, **fields)
-    return [response async for response in service.stub.Resume(request)]
+    call = service.stub.Resume(pb.ResumeRequest(sandbox_id=sandbox.sandbox_id, **fields))
+    try:
+        return [response async for response in call]
+    finally:
+        # gRPC leaves the call open where its reader is cancelled in the moment in which its request has gone out.
+        call.cancel()
 
 
 async def refused(call):
