@@ -30,9 +30,9 @@ class Standing:
 
 
 class Probes:
-    """`/healthz`: the process lives. `/readyz`: it leads or could take over. `/leadz`: it leads. `/metrics`: for Prometheus.
+    """`/healthz`: the process lives. `/readyz`: it leads or could take over. `/leadz`: it leads.
 
-    Each answer of the first three names the leader.
+    Each answer names the leader. `/metrics` is for Prometheus.
     """
 
     def __init__(
