@@ -15,7 +15,7 @@ from cluster.harness.testing import Cluster
 from cluster.releases import Release
 from support.pages import ROOT, Block, blocks_of, broken_promises
 
-PAGE = "docs/howto/queues.md"
+PAGE, METRICS = "docs/howto/queues.md", "docs/reference/metrics.md"
 SYSTEM, TEAMS = "sandfleet-system", ("search", "support", "batch")
 # What a reader of the page has in the folder, beside what it says to save there.
 REPOSITORY = ("charts", "examples")
@@ -101,3 +101,5 @@ def test_a_reader_goes_from_helm_values_to_a_client_that_waits_and_gets_in(reade
     (listed,) = (text for block, text in said.items() if "get sbq" in block.text)
     rows = [line.split()[:2] for line in listed.splitlines()]
     assert [[team, team] for team in sorted(TEAMS)] == [row for row in rows if row[0] in TEAMS]
+    (look,) = (block for block in blocks_of(METRICS) if block.language == "bash")
+    assert "# TYPE sandfleet_claim_wait_error_ratio gauge" in reader.follow(look)
