@@ -96,9 +96,7 @@ class KubernetesFleet:
             self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
         )
         self._observer = self._made_observer(clock)
-        self._reflectors = Reflectors(
-            kube, store, WATCHED, self._saw, namespaces=settings.watch_namespaces, kept=KEPT
-        )
+        self._reflectors = Reflectors(kube, store, WATCHED, self._saw, namespaces=settings.watch_namespaces, kept=KEPT)
         statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
         self._upkeep = Upkeep(kube, store, self.catalog, self.fleet, facts=self._facts, statuses=statuses, clock=clock)
 

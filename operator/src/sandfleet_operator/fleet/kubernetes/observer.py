@@ -1,6 +1,5 @@
 """What the watches show: pods and CodeSandboxes that the fleet adopts, follows, completes or removes."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
