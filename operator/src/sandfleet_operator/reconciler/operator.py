@@ -17,13 +17,12 @@ from sandfleet_operator.api.kube import (
     SANDBOX_TEMPLATE,
     Json,
     Kind,
-    KubeError,
 )
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.events import Events
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
-from sandfleet_operator.cluster.reflector import Reflectors, relist, take_in
+from sandfleet_operator.cluster.reflector import Keep, Reflectors, relist, take_in
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.cluster.workqueue import WorkQueue
@@ -34,6 +33,7 @@ from sandfleet_operator.plan.sandbox.actions import AskServices
 from sandfleet_operator.plan.sandbox.observed import node_of
 from sandfleet_operator.reconciler.apply import Applier
 from sandfleet_operator.reconciler.housekeeping import Housekeeper
+from sandfleet_operator.reconciler.kopf_lists import KopfLists
 from sandfleet_operator.reconciler.reconcile import Greeter, Key, Reconciler
 from sandfleet_operator.reconciler.routes import keys_of
 
@@ -49,13 +49,11 @@ WATCHED: dict[Kind, str] = {
     NETWORK_POLICY: "",
     NODE: "",
 }
+# What is remembered of an object, where that is less than all of it.
+KEPT: dict[Kind, Keep] = {NETWORK_POLICY: kept}
 WORKERS = 32
 # Seconds between two resyncs, which list and reconcile all objects.
 RESYNC_SECONDS = 300.0
-# Objects of one list of Kopf come within so many seconds of each other.
-LIST_SECONDS = 1.0
-# Seconds before a list that failed is tried again.
-RELIST_SECONDS = 10.0
 # Objects whose keys a resync adds before others get their turn.
 WOKEN = 200
 
@@ -83,22 +81,13 @@ class Operator:
         instance: str = "sandfleet-operator",
         workers: int = WORKERS,
     ) -> None:
-        self._kube = kube
-        self._settings = settings
-        self.store = Store()
+        self._kube, self._settings, self.store = kube, settings, Store()
         self._reflectors = Reflectors(
-            kube,
-            self.store,
-            WATCHED,
-            self._changed,
-            namespaces=settings.watch_namespaces,
-            kept={NETWORK_POLICY: kept},
+            kube, self.store, WATCHED, self._changed, namespaces=settings.watch_namespaces, kept=KEPT
         )
-        # Kopf has begun to list, and when it last showed an object of a list.
-        self._lists, self._listed = asyncio.Event(), -LIST_SECONDS
+        self._lists = KopfLists(self._list_sandboxes)
         self.queue: WorkQueue[Key] = WorkQueue(self._work, workers)
-        applier = Applier(kube, self.store, keys, leading)
-        self._applier = applier
+        applier = self._applier = Applier(kube, self.store, keys, leading)
         self._facts = NodeFacts(kube, self.store, clock)
         self._housekeeper = Housekeeper(kube, self.store, applier, settings, busy=self._is_busy, clock=clock)
         events = Events(kube, clock, instance)
@@ -128,15 +117,9 @@ class Operator:
         if places and obj["metadata"].get("namespace") not in places:
             return
         if listed:
-            self._note_list()
+            self._lists.note()
         take = partial(take_in, self.store, CODE_SANDBOX, obj, self._changed, gone=deleted)
         self.store.intake.take(CODE_SANDBOX, obj, take)
-
-    def _note_list(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if now - self._listed > LIST_SECONDS:
-            self._lists.set()
-        self._listed = now
 
     async def follow(self) -> None:
         """Keeps the store fresh until it is cancelled, also while another operator leads."""
@@ -149,7 +132,7 @@ class Operator:
             group.create_task(self.queue.run())
             group.create_task(self._services.run())
             group.create_task(self._resync_forever())
-            group.create_task(self._list_after_kopf())
+            group.create_task(self._lists.run())
 
     async def close(self) -> None:
         await self._reconciler.close()
@@ -174,17 +157,6 @@ class Operator:
     async def _list_sandboxes(self) -> None:
         for namespace in self._settings.watch_namespaces or (None,):
             await relist(self._kube, self.store, CODE_SANDBOX, self._changed, namespace=namespace)
-
-    async def _list_after_kopf(self) -> None:
-        while True:
-            await self._lists.wait()
-            self._lists.clear()
-            try:
-                await self._list_sandboxes()
-            except KubeError as error:
-                _log.warning("cannot list the CodeSandboxes again: %s", error)
-                await asyncio.sleep(RELIST_SECONDS)
-                self._lists.set()
 
     def _changed(self, kind: Kind, gone: bool, obj: Json, before: Json | None) -> None:
         if gone or before is None or not _is_same(kind, before, obj):
