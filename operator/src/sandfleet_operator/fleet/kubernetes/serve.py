@@ -30,6 +30,9 @@ from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.plan.sandbox.observed import Pod
+from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from sandfleet_operator.telemetry.estimate_metrics import estimate_gauges
+from sandfleet_operator.telemetry.metrics import exposition
 from sandfleet_operator.telemetry.probes import Probes, Standing
 
 SERVICE = "sandfleet-fleet"
@@ -132,7 +135,7 @@ async def _serve(options: Options, assemble: Assemble) -> None:
         kubernetes = assemble(kube, signing, options.settings, lease)
         server, port = await listen(kube, signing, options, kubernetes)
         _LOG.info("listening on port %d", port)
-        probes = Probes(lambda: True, lambda: standing(kubernetes, lease))
+        probes = Probes(lambda: True, lambda: standing(kubernetes, lease), lambda: metrics(kubernetes.scheduler))
         work = (
             probes.serve(options.health_port),
             signing.run(rotate_every=ROTATE_EVERY),
@@ -158,6 +161,11 @@ async def _serve(options: Options, assemble: Assemble) -> None:
 def standing(kubernetes: KubernetesFleet, lease: Lease) -> Standing:
     """A standby is ready as soon as it knows what exists: it could take over. It serves only when it leads."""
     return Standing(ready=kubernetes.synced, leads=kubernetes.serving, leader=lease.holder, fencing=lease.fencing)
+
+
+def metrics(scheduler: Scheduler) -> str:
+    """What `/metrics` says. Only the leader knows estimates."""
+    return exposition(estimate_gauges({one.name: scheduler.standing.eta_errors(one.name) for one in scheduler.pools}))
 
 
 def assembled(
