@@ -1,4 +1,4 @@
-"""Lists CodeSandboxes where Kopf does: where its watch could not go on, Kopf does not say what was deleted meanwhile."""
+"""Lists CodeSandboxes where Kopf lists them: Kopf does not show what was deleted while its watch could not go on."""
 
 import asyncio
 import logging
