@@ -1,8 +1,8 @@
 """Whether a claim may wait at all."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
+from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import AdmissionReason, CallReason, ClaimReason
 from sandfleet_operator.api.validate import check_claim, check_id

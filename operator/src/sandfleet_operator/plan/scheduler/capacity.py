@@ -5,7 +5,6 @@ from itertools import islice
 from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
-from sandfleet_operator.plan.scheduler.queues.ledger import Demands
 from sandfleet_operator.plan.scheduler.refill import Pool, Room, Supply
 from sandfleet_operator.plan.scheduler.starts.shares import StartShares
 
@@ -33,24 +32,21 @@ class Capacity:
         """Starts of the pool that are in progress, those of resumed sessions included."""
         return self._inventory.count_of(pool, State.STARTING, State.RESUMING)
 
-    def room_to_start(self, pool: Pool) -> Room:
-        """As `want` has said last what the pool wants."""
-        ending = self._inventory.count(State.ENDED)
+    def room_to_start(self, pool: Pool, room: int) -> Room:
+        """As `want` has said last what the pool wants. `room`: the pool's."""
         slots = self.share(pool) - self.begun(pool.name)
-        return Room(slots=max(0, slots), sandboxes=self.room(pool), ending=ending)
+        return Room(slots=max(0, slots), sandboxes=room, ending=self._inventory.count(State.ENDED))
 
     def share(self, pool: Pool) -> int:
         """Starts that the pool may have in progress."""
         total = self.max_starting - self._replacing()
         return self.shares.share(pool.name, total) if total > 0 else 0
 
-    def want(self, pool: Pool, demands: Demands, batch: int | None) -> None:
-        """The pool wants starts for claims and for its target, `batch` more at most."""
+    def want(self, pool: Pool, more: int, room: int) -> None:
+        """The pool wants so many more starts, for claims and for its target. `room`: the pool's."""
         starting = self.begun(pool.name)
         # A pool that is full may still replace a warm sandbox.
-        more = min(self.missing(pool, demands), max(1, self.room(pool)))
-        if batch is not None:
-            more = min(more, batch)
+        more = min(more, max(1, room))
         if pool.max_starting is not None:
             more = min(more, pool.max_starting - starting)
         self.shares.want(pool.name, starting + max(0, more))
@@ -60,10 +56,10 @@ class Capacity:
         warm = self._inventory.count_of(pool.name, State.WARM)
         return warm + self._inventory.shared_starts(pool.name) + max(0, self.room(pool))
 
-    def most_starts(self, pool: Pool) -> int:
-        """More starts of the pool than this cannot be in progress, for however many claims."""
+    def most_starts(self, pool: Pool, room: int) -> int:
+        """More starts of the pool than this cannot be in progress, for however many claims. `room`: the pool's."""
         starting = self._inventory.count_of(pool.name, State.STARTING)
-        return starting + min(max(1, self.room(pool)), self.max_starting)
+        return starting + min(max(1, room), self.max_starting)
 
     def unmade(self, pool: Pool) -> int:
         """Starts of the pool that the backend has not confirmed yet."""
@@ -100,13 +96,6 @@ class Capacity:
     def rest(self, pool: Pool) -> None:
         """The pool starts nothing for now."""
         self.shares.want(pool.name, self.begun(pool.name))
-
-    def missing(self, pool: Pool, demands: Demands) -> int:
-        """Starts that the pool needs for claims and for its target, beside those in progress."""
-        supply = self.supply(pool)
-        spare = max(0, supply.starting - demands.shared)
-        unmet = sum(demands.alone.values()) + max(0, demands.shared - supply.starting)
-        return unmet + max(0, supply.target_warm - (supply.warm - supply.stale) - spare)
 
     def dispensable(self, pool: Pool, many: int) -> list[Sandbox]:
         """The warm ones to end: stale ones first, then the oldest."""

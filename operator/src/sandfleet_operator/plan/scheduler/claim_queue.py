@@ -86,7 +86,6 @@ class Snapshot:
 
     # Why the pool hands out nothing; empty while it does.
     closed: str = ""
-    warm: int = 0
     # Sandboxes that are being started.
     starting: int = 0
     # No further sandbox may be started until one ends.

@@ -1,16 +1,16 @@
 """The scheduling cycle of one pool, which runs after each event that concerns the pool."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from heapq import merge
 from itertools import islice
 
+from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import Snapshot, Waiting
+from sandfleet_operator.plan.scheduler.claim_queue import Waiting
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
@@ -18,7 +18,16 @@ from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
 from sandfleet_operator.plan.scheduler.queues.ledger import Demands
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
 from sandfleet_operator.plan.scheduler.queues.weights import arrival
-from sandfleet_operator.plan.scheduler.refill import Pool, Refill, Room, Supply, refill, surplus
+from sandfleet_operator.plan.scheduler.refill import (
+    Pool,
+    Refill,
+    Room,
+    Supply,
+    missing_starts,
+    refill,
+    refill_shared,
+    surplus,
+)
 from sandfleet_operator.plan.scheduler.starts.health import SlowStart
 from sandfleet_operator.plan.scheduler.transitions import Transitions
 
@@ -50,6 +59,17 @@ class SchedulingCycle:
         pools = self._freed()
         return self._run_all(pools if pool in pools else [pool, *pools], now)
 
+    def run_after(self, before: Sandbox, now: float) -> list[Action]:
+        """The cycles that follow from a change of one sandbox, which was `before`.
+
+        A session that begins or is released takes the same place and the same quota until its process is gone: the
+        pool's next cycle could decide nothing that the last one did not.
+        """
+        after = self._inventory.get(before.sandbox_id)
+        if before.state is State.CLAIMED and after is not None and after.state in {State.CLAIMED, State.ENDED}:
+            return self.run_freed(now)
+        return self.run(before.pool, now)
+
     def run_freed(self, now: float) -> list[Action]:
         """The cycles of the pools whose claims may use quota that was freed since the last call."""
         return self._run_all(self._freed(), now)
@@ -65,7 +85,9 @@ class SchedulingCycle:
     def _freed(self) -> list[str]:
         """The pools whose claims may use freed quota: those of the queue that borrows least first."""
         ledger, places = self._inventory.ledger, self._queues.places
-        waiting = places.with_claims(ledger.take_freed())
+        if not (freed := ledger.take_freed()):
+            return []
+        waiting = places.with_claims(freed)
         pools = places.of(waiting)
         return pools if len(pools) <= 1 else places.of(ledger.by_share(waiting))
 
@@ -79,42 +101,26 @@ class SchedulingCycle:
         # 1. Heads: of each queue with claims at this pool, the claim whose turn it is within the queue.
         heads = state.queue.turns(now, lambda: self._capacity.reach(state.pool))
         # 2. Snapshot: what the pool can hand out at this moment. What quotas leave is asked for each claim.
-        snapshot = self._snapshot(state)
+        hands_out = not (state.pool.closed or (state.trouble and state.trouble.stops_binding(now)))
         # 3. Nominate: the warm sandboxes, those of the present revision first, for heads that their quotas permit.
-        for sandbox in self._nominable(state, snapshot, now):
+        for sandbox in self._nominable(state.pool) if hands_out else ():
             # 4. Order: the policy says which of the heads goes first; the next claim of its queue is a head then.
             waiting = next(heads, None)
             if waiting is None:
                 break
             # 5. Admit: bind the claim to the sandbox; its quota is in use from now on.
             actions += self._admit(waiting, sandbox, now)
-        if not self._inventory.count_of(pool, State.WARM):
+        if not hands_out or not self._inventory.count_of(pool, State.WARM):
             state.queue.stand_back()
         # Then use the free slots: sessions that crashed go before new starts.
         actions += self._replace_crashed(now)
         actions += self._refill(state, now)
         # 6. Requeue: all other claims keep their places; why they wait follows from what is left.
-        state.left = self._snapshot(state)
         return actions
 
-    def _snapshot(self, state: PoolState) -> Snapshot:
-        name = state.pool.name
-        return Snapshot(
-            closed=state.pool.closed,
-            warm=self._inventory.count_of(name, State.WARM),
-            starting=self._inventory.count_of(name, State.STARTING),
-            full=self._capacity.room(state.pool) <= 0,
-            unmade=self._capacity.unmade(state.pool),
-            trouble=state.trouble,
-        )
-
-    def _nominable(self, state: PoolState, snapshot: Snapshot, now: float) -> Iterator[Sandbox]:
+    def _nominable(self, pool: Pool) -> Iterator[Sandbox]:
         """The warm sandboxes. Each has to be admitted before the next is taken."""
-        if snapshot.closed or not snapshot.warm or (state.trouble and state.trouble.stops_binding(now)):
-            state.queue.stand_back()
-            return
-        name, revision = state.pool.name, state.pool.revision
-        while (sandbox := next(self._inventory.of_pool(name, State.WARM, revision), None)) is not None:
+        while (sandbox := self._inventory.first_of(pool.name, State.WARM, pool.revision)) is not None:
             yield sandbox
 
     def _admit(self, waiting: Waiting, sandbox: Sandbox, now: float) -> list[Action]:
@@ -142,10 +148,16 @@ class SchedulingCycle:
         if pool.closed or now < state.retry_at:
             self._capacity.rest(pool)
             return []
-        demands = state.queue.demands(now, self._capacity.most_starts(pool))
-        self._capacity.want(pool, demands, self._batch(state, demands))
-        supply, room = self._capacity.supply(pool), self._capacity.room_to_start(pool)
-        plan = self._plan(state, demands, supply, room)
+        supply, places = self._capacity.supply(pool), self._capacity.room(pool)
+        if places <= 0 and not (supply.stale or supply.surplus or state.queue.alone()):
+            # It is full, and no warm sandbox stands in the way of another one.
+            self._capacity.rest(pool)
+            return []
+        demands = state.queue.demands(now, self._capacity.most_starts(pool, places))
+        missing = missing_starts(supply, demands.shared, demands.claims - demands.shared)
+        self._capacity.want(pool, min(missing, self._batch(state, missing)), places)
+        room = self._capacity.room_to_start(pool, places)
+        plan = self._plan(state, demands, supply, room) if demands.alone else refill_shared(missing, supply, room)
         actions: list[Action] = []
         for waiting in plan.dedicated:
             actions += self._start(pool, waiting, now)
@@ -156,24 +168,19 @@ class SchedulingCycle:
             actions += self._transitions.apply(sandbox, step, now)
         return actions
 
-    def _batch(self, state: PoolState, demands: Demands) -> int | None:
-        """How many starts may begin before the API server has taken those before; None: any number."""
+    def _batch(self, state: PoolState, missing: int) -> int:
+        """How many of the missing starts may begin before the API server has taken those before."""
         if not self._limits.confirms_starts:
-            return None
+            return missing
         unmade = self._capacity.unmade(state.pool)
-        if not unmade and not self._capacity.missing(state.pool, demands):
+        if not unmade and not missing:
             state.batches = SlowStart()
         return max(0, state.batches.window - unmade)
 
     def _plan(self, state: PoolState, demands: Demands, supply: Supply, room: Room) -> Refill:
-        """What to start, for claims in order of arrival where some need a start of their own."""
+        """What to start, for claims in order of arrival: some need a start of their own."""
         if not room.slots:
             return refill((), supply, room)
-        if not demands.alone:
-            # Which claim the starts in progress will serve makes no difference.
-            covered = min(demands.shared, supply.starting)
-            waiting = islice(state.queue.shared(), demands.shared - covered)
-            return refill(waiting, replace(supply, starting=supply.starting - covered), room)
         alone = state.queue.alone_in_order(demands)
         startable = (one for one in alone if self._may_start(one))
         shared = islice(state.queue.shared_in_order(), demands.shared)

@@ -40,17 +40,13 @@ class Inventory:
         return changed
 
     def put(self, sandbox: Sandbox) -> None:
+        old = self._sandboxes.get(sandbox.sandbox_id)
         self._changed.add(sandbox.sandbox_id)
-        self._account(self._sandboxes.get(sandbox.sandbox_id), sandbox)
-        self._forget(sandbox.sandbox_id)
+        self._account(old, sandbox)
+        if old is None or not _is_indexed_alike(old, sandbox):
+            self._forget(sandbox.sandbox_id)
+            self._index(sandbox)
         self._sandboxes[sandbox.sandbox_id] = sandbox
-        self._by_state[sandbox.state][sandbox.sandbox_id] = None
-        self._count_start(sandbox, 1)
-        revisions = self._by_pool.setdefault((sandbox.pool, sandbox.state), {})
-        revisions.setdefault(sandbox.revision, {})[sandbox.sandbox_id] = None
-        self._many[sandbox.pool, sandbox.state] += 1
-        self._by_uid[sandbox.sandbox_uid] = sandbox.sandbox_id
-        self._by_workspace[sandbox.workspace_id] = sandbox.sandbox_id
         if sandbox.bound and sandbox.claim is not None and sandbox.state is not State.ENDED:
             self._by_claim[sandbox.claim.key] = sandbox.sandbox_id
 
@@ -92,8 +88,17 @@ class Inventory:
         for revision in sorted(revisions, key=lambda one: one != first):
             yield from (self._sandboxes[name] for name in revisions[revision])
 
+    def first_of(self, pool: str, state: State, revision: str) -> Sandbox | None:
+        """Of this revision before all others, and of those the one that is longest in that state."""
+        revisions = self._by_pool.get((pool, state))
+        if not revisions:
+            return None
+        return self._sandboxes[next(iter(revisions.get(revision) or next(iter(revisions.values()))))]
+
     def count_of(self, pool: str, *states: State) -> int:
         many = self._many
+        if len(states) == 1:
+            return many.get((pool, states[0]), 0)
         return sum([many.get((pool, state), 0) for state in states])
 
     def count_of_revision(self, pool: str, state: State, revision: str) -> int:
@@ -112,6 +117,8 @@ class Inventory:
 
     def _account(self, old: Sandbox | None, new: Sandbox | None) -> None:
         """A claim uses its queue's quota from its nomination to the end of its process."""
+        if old is not None and new is not None and old.claim is new.claim and old.state is new.state:
+            return
         before, after = _charge(old), _charge(new)
         if before == after:
             return
@@ -119,6 +126,15 @@ class Inventory:
             self.ledger.charge(*after)
         if before is not None:
             self.ledger.discharge(*before)
+
+    def _index(self, sandbox: Sandbox) -> None:
+        self._by_state[sandbox.state][sandbox.sandbox_id] = None
+        self._count_start(sandbox, 1)
+        revisions = self._by_pool.setdefault((sandbox.pool, sandbox.state), {})
+        revisions.setdefault(sandbox.revision, {})[sandbox.sandbox_id] = None
+        self._many[sandbox.pool, sandbox.state] += 1
+        self._by_uid[sandbox.sandbox_uid] = sandbox.sandbox_id
+        self._by_workspace[sandbox.workspace_id] = sandbox.sandbox_id
 
     def _forget(self, sandbox_id: str) -> None:
         old = self._sandboxes.get(sandbox_id)
@@ -146,6 +162,19 @@ class Inventory:
             del revisions[old.revision]
         if not revisions:
             del self._by_pool[old.pool, old.state]
+
+
+def _is_indexed_alike(one: Sandbox, other: Sandbox) -> bool:
+    """Whether no index but that of the claims tells them apart."""
+    return (
+        one.state is other.state
+        and one.sandbox_uid == other.sandbox_uid
+        and one.claim is other.claim
+        and one.unmade == other.unmade
+        and one.revision == other.revision
+        and one.workspace_id == other.workspace_id
+        and one.pool == other.pool
+    )
 
 
 def _charge(sandbox: Sandbox | None) -> tuple[str, Vector] | None:

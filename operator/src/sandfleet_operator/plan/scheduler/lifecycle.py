@@ -9,8 +9,9 @@ replacement is gone: the step's sandbox is None. Events of an incarnation after 
 impossible in a state raises ImpossibleEventError.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.kube import NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason

@@ -1,6 +1,5 @@
 """How long claims may wait: which are refused at once, which later, and when it is worth coming back."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from sandfleet_operator.api.errors import Problem
@@ -59,12 +58,8 @@ class Patience:
 
     def pass_to(self, now: float) -> list[Action]:
         """Refuses the claims whose time is over at `now`."""
-        longest = self._queues.longest_waits()
-        late = [
-            one
-            for one in self._inventory.waiting.values()
-            if now >= _end(one, longest) and not self._queues.is_binding(one)
-        ]
+        over = self._queues.ends.over(now, self._queues.longest_waits())
+        late = [one for one in over if not self._queues.is_binding(one)]
         actions: list[Action] = []
         for waiting in late:
             # Those of a gang are refused together.
@@ -108,10 +103,3 @@ class Patience:
             within=self._longest(claim),
         )
         return replace(problem, retry_after=self.come_back(claim, now))
-
-
-def _end(waiting: Waiting, longest: Mapping[str, float]) -> float:
-    """Of its wait. A preempted session has been admitted before: no queue is too long for it."""
-    if waiting.returns is not None:
-        return waiting.deadline
-    return min(waiting.deadline, waiting.asked + longest.get(waiting.claim.queue, waiting.deadline))

@@ -2,14 +2,16 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
 from sandfleet_operator.api.conditions import PoolReason
+from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.values import Claim, RequestKey, Sandbox, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import Place, Snapshot, Waiting
+from sandfleet_operator.plan.scheduler.claim_queue import Place, Waiting
 from sandfleet_operator.plan.scheduler.inventory import Inventory
+from sandfleet_operator.plan.scheduler.queues.ends import EndsOfWaits
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue, Policy
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED, Places
 from sandfleet_operator.plan.scheduler.queues.standing.estimates import Estimates, Rate, Traffic
@@ -40,8 +42,6 @@ class PoolState:
     estimates: Estimates = field(default_factory=Estimates)
     # Of sessions, each of which leaves room for a sandbox.
     releases: Rate = field(default_factory=Rate)
-    # What the last cycle left to the claims that still wait: their why-not follows from it.
-    left: Snapshot = field(default_factory=Snapshot)
 
     @property
     def retry_at(self) -> float:
@@ -64,6 +64,7 @@ class PoolQueues:
         # Claims that have ever come.
         self._arrivals = 0
         self.places = Places()
+        self.ends = EndsOfWaits(inventory.waiting)
         self.traffic = Traffic()
         for pool in pools:
             self.open(pool)
@@ -82,13 +83,17 @@ class PoolQueues:
 
     def put(self, waiting: Waiting) -> None:
         """Records the claim. It is in the queue only while no sandbox is on its way to it."""
-        self._discard(waiting)
+        known = self._inventory.waiting.get(waiting.claim.key)
+        if known is None:
+            self._waiting[namespace_of(waiting.claim.pool)] += 1
+        else:
+            self._discard(waiting)
         if not waiting.sandbox_id:
             self._states[waiting.claim.pool].queue.add(waiting)
             self.places.arrive(waiting.claim.queue, waiting.claim.pool)
-        if waiting.claim.key not in self._inventory.waiting:
-            self._waiting[namespace_of(waiting.claim.pool)] += 1
         self._inventory.waiting[waiting.claim.key] = waiting
+        if known is None or known.deadline != waiting.deadline or known.returns != waiting.returns:
+            self.ends.add(waiting)
 
     def arrive(self, claim: Claim, now: float, resumes: str = "", *, place: Place | None = None) -> None:
         """The claim is new. `resumes`: the session that it takes on. `place`: the one that it had at another leader."""

@@ -35,6 +35,11 @@ class Supply:
     target_warm: int
     stale: int = 0
 
+    @property
+    def surplus(self) -> int:
+        """Warm sandboxes above the target."""
+        return max(0, self.warm - self.target_warm)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
@@ -71,6 +76,23 @@ def refill(waiting: Iterable[Waiting], supply: Supply, room: Room) -> Refill:
     )
 
 
+def refill_shared(missing: int, supply: Supply, room: Room) -> Refill:
+    """The same where no claim needs a start of its own: only numbers count. `missing` is that of `missing_starts`."""
+    going = max(0, min(missing, room.slots, room.sandboxes))
+    replaced = bool(supply.stale) and room.sandboxes <= going < min(missing, room.slots)
+    return Refill(shared=going, evict=max(0, min(1, supply.warm) - room.ending) if replaced else 0)
+
+
+def missing_starts(supply: Supply, shared: int, alone: int) -> int:
+    """Starts that a pool needs for claims and for its target, beside those in progress.
+
+    `shared` of the claims can be served by any sandbox, `alone` need a start of their own.
+    """
+    spare = max(0, supply.starting - shared)
+    unmet = alone + max(0, shared - supply.starting)
+    return unmet + max(0, supply.target_warm - (supply.warm - supply.stale) - spare)
+
+
 def _in_the_way(left: Sequence[Waiting | None], supply: Supply, room: Room) -> int:
     """Warm sandboxes whose place is needed: by claims on earlier workspaces, or by the successor of a stale one."""
     own = sum(1 for one in left if one is not None and one.claim.workspace_id)
@@ -83,7 +105,7 @@ def surplus(supply: Supply, kept: int = 0) -> int:
 
     `kept` is the number of claims that only wait for quota that others have borrowed.
     """
-    return max(0, supply.warm - supply.target_warm - kept)
+    return max(0, supply.surplus - kept)
 
 
 def _unmet(waiting: Iterable[Waiting], starting: int, most: int) -> tuple[list[Waiting], int]:

@@ -1,9 +1,9 @@
 """The fleet's decisions: one event in, actions out. Time is an argument, and nothing here has effects."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 
+from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
@@ -237,8 +237,9 @@ class Scheduler:
         actions = self._transitions.apply(sandbox, lifecycle.bound(sandbox), now)
         if first:
             actions += self._transitions.begin_session(sandbox.sandbox_id, now)
-            self._transitions.binding_works(sandbox.pool)
-        return [*actions, *self._cycle.run(sandbox.pool, now)]
+        if first and self._transitions.binding_works(sandbox.pool):
+            return [*actions, *self._cycle.run(sandbox.pool, now)]
+        return [*actions, *self._cycle.run_after(sandbox, now)]
 
     def unfit(self, sandbox_uid: str, problem: Problem, now: float) -> list[Action]:
         """The executor is not the expected one, or cannot be opened."""
@@ -332,5 +333,8 @@ class Scheduler:
         return self.standing.why_not(key)
 
     def _apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
-        """The step and its pool's next cycle."""
-        return [*self._transitions.apply(sandbox, step, now), *self._cycle.run(sandbox.pool, now)]
+        """The step, and the cycles that follow from it."""
+        actions = self._transitions.apply(sandbox, step, now)
+        if step.outcome is None:
+            return [*actions, *self._cycle.run_after(sandbox, now)]
+        return [*actions, *self._cycle.run(sandbox.pool, now)]

@@ -1,7 +1,6 @@
 """Puts the steps of sandboxes' lives on record, with what follows from them for claims and pools."""
 
-from dataclasses import replace
-
+from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.errors import Code, Problem
 from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason
@@ -176,11 +175,13 @@ class Transitions:
             if state.trouble is not None and not state.trouble.binds:
                 state.trouble = None
 
-    def binding_works(self, pool: str) -> None:
-        """The API server takes claims of the pool again."""
+    def binding_works(self, pool: str) -> bool:
+        """The API server takes claims of the pool; whether it did not before."""
         state = self._queues.get(pool)
-        if state is not None and state.trouble is not None and state.trouble.binds:
-            state.trouble = None
+        if state is None or state.trouble is None or not state.trouble.binds:
+            return False
+        state.trouble = None
+        return True
 
     def _hindered(self, sandbox: Sandbox, hindered: Hindered, now: float, *, binds: bool = False) -> None:
         """The API server takes no start (or, with `binds`, no claim) of the pool: the pool waits, and so do claims."""

@@ -1,6 +1,8 @@
 """Recovery, refill, queue and memory: values in, decisions out."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import Code
 from sandfleet_operator.api.values import Exit, State
@@ -12,7 +14,15 @@ from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.queues.fair_queue import FairQueue
 from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
 from sandfleet_operator.plan.scheduler.recent import Recent
-from sandfleet_operator.plan.scheduler.refill import Refill, Room, Supply, refill, surplus
+from sandfleet_operator.plan.scheduler.refill import (
+    Refill,
+    Room,
+    Supply,
+    missing_starts,
+    refill,
+    refill_shared,
+    surplus,
+)
 from sandfleet_operator.plan.scheduler.sessions.recovery import EndSession, Replace, after_exit
 from sandfleet_operator.plan.scheduler.starts.health import StartHealth
 from support.fleet.builders import NOW, a_claim, a_sandbox, a_waiting
@@ -141,3 +151,16 @@ def test_recent_entries_forget_the_oldest_first():
         memory.put(key, key.upper())
     assert [memory.get(key) for key in ("a", "b", "c")] == ["A", None, "C"]
     assert len(memory) == 2
+
+
+FEW = st.integers(0, 4)
+
+
+@given(FEW, FEW, FEW, FEW, FEW, FEW, st.integers(-1, 4), FEW)
+def test_by_numbers_as_much_is_started_and_ended_as_claim_by_claim(
+    claims, warm, stale, starting, target, slots, places, ending
+):
+    has = Supply(warm=warm, starting=starting, target_warm=target, stale=min(stale, warm))
+    room = Room(slots=slots, sandboxes=places, ending=ending)
+    waiting = [a_waiting(number) for number in range(claims)]
+    assert refill_shared(missing_starts(has, claims, 0), has, room) == refill(waiting, has, room)

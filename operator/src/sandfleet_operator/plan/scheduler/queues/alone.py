@@ -15,15 +15,17 @@ from sandfleet_operator.plan.scheduler.queues.weights import arrival, weight_of
 class AloneClaims:
     def __init__(self) -> None:
         self._of: dict[str, list[Waiting]] = {}
+        self._len = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._of.values()))
+        return self._len
 
     def __iter__(self) -> Iterator[Waiting]:
         """In any order."""
         return chain.from_iterable(self._of.values())
 
     def add(self, waiting: Waiting) -> None:
+        self._len += 1
         bisect.insort(self._of.setdefault(waiting.claim.queue, []), waiting, key=arrival)
 
     def discard(self, waiting: Waiting) -> bool:
@@ -33,6 +35,7 @@ class AloneClaims:
         place = bisect.bisect_left(claims, arrival(waiting), key=arrival)
         if place >= len(claims) or claims[place].number != waiting.number:
             return False
+        self._len -= 1
         del claims[place]
         if not claims:
             del self._of[queue]

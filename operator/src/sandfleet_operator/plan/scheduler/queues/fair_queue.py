@@ -4,9 +4,10 @@ import heapq
 import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, chain
 
+from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.values import Claim
 from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
 from sandfleet_operator.plan.scheduler.queues.alone import AloneClaims
@@ -188,16 +189,19 @@ class FairQueue:
     def demands(self, now: float, most: int = sys.maxsize) -> Demands:
         """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
         found = self._ledger.demands(most)
+        if not self._len:
+            return found
         found.shared = len(self.gangs.owed)
         self._alone.count(found, returning=True)
         for queue, line in self._lines.items():
-            refusal, first = self._refusal(line), None
-            if refusal is None and (first := line.first(now)) is not None and not self._judge(line, first).admits:
+            first = line.first(now)
+            refusal = self._refusal(line, first)
+            if refusal is None and first is not None and not self._judge(line, first).admits:
                 refusal = line.refusal
             if refusal is not None and refusal.verdict is Verdict.LENT:
                 found.add_lent(queue, weight_of(refusal.waiting), line.claims)
             elif refusal is None and first is not None and not found.are_enough:
-                found.add(queue, weight_of(replace(first, many=1)), line.claims)
+                found.add(queue, weight_of(first if first.many == 1 else replace(first, many=1)), line.claims)
         self._alone.count(found, returning=False)
         return found
 
@@ -290,11 +294,9 @@ class FairQueue:
 
     def _entry(self, line: Line, now: float) -> Entry | None:
         """Of the line's first claim; None where its quota does not permit it."""
-        refusal = self._refusal(line)
-        if refusal is not None and refusal.verdict is not Verdict.LENT:
-            return None
         waiting = line.first(now)
-        if waiting is None:
+        refusal = self._refusal(line, waiting)
+        if waiting is None or (refusal is not None and refusal.verdict is not Verdict.LENT):
             return None
         verdict = self._judge(line, waiting)
         if verdict is Verdict.LENT:
@@ -310,9 +312,10 @@ class FairQueue:
 
     def _judge(self, line: Line, waiting: Waiting) -> Verdict:
         """Whether the quota permits the line's first claim."""
-        verdict = self._ledger.judge(
-            line.queue, plus(weight_of(waiting), self._alone.left_to_return(line.queue, waiting))
-        )
+        amount = weight_of(waiting)
+        if len(self._alone):
+            amount = plus(amount, self._alone.left_to_return(line.queue, waiting))
+        verdict = self._ledger.judge(line.queue, amount)
         line.refusal = None if verdict.admits else Refusal(waiting, verdict, self._ledger.freed(line.queue))
         self._take_part(line, verdict is Verdict.WITHIN)
         return verdict
@@ -322,10 +325,12 @@ class FairQueue:
         if (line := self._lines.get(queue)) is not None:
             line.refusal = None
 
-    def _refusal(self, line: Line) -> Refusal | None:
-        """That of the last look, where nothing was freed since, and the line's claims are the same."""
+    def _refusal(self, line: Line, first: Waiting | None) -> Refusal | None:
+        """That of the last look, where nothing was freed since, and the line's first claim is the same."""
         refusal = line.refusal
-        return refusal if refusal is not None and refusal.freed == self._ledger.freed(line.queue) else None
+        if refusal is None or refusal.waiting is not first or refusal.freed != self._ledger.freed(line.queue):
+            return None
+        return refusal
 
     def _take_part(self, line: Line, within: bool) -> None:
         """A line that could not be served, or that borrows, has no turns to catch up with."""

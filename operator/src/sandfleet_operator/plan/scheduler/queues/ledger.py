@@ -73,8 +73,13 @@ class Demands:
         self.lent = 0
 
     @property
+    def claims(self) -> int:
+        """All that were counted, but for those of lent quota."""
+        return self.shared + sum(self.alone.values()) if self.alone else self.shared
+
+    @property
     def are_enough(self) -> bool:
-        return self.shared + sum(self.alone.values()) >= self._most
+        return self.claims >= self._most
 
     def add(self, queue: str, amount: Vector, many: int, *, alone: bool = False) -> None:
         """Up to `many` claims of this amount; `alone`: each needs a start of its own."""
@@ -168,6 +173,8 @@ class Ledger:
 
     def take_freed(self) -> set[str]:
         """The queues that may admit more than at the last call."""
+        if not self._freed:
+            return self._freed
         freed, self._freed = self._freed, set()
         return freed
 

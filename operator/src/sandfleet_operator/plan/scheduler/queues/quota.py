@@ -46,7 +46,7 @@ class Verdict(Enum):
 
     @property
     def admits(self) -> bool:
-        return self in {Verdict.WITHIN, Verdict.BORROWS}
+        return self is Verdict.WITHIN or self is Verdict.BORROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,12 @@ UNBOUNDED = Terms()
 
 
 def vector(amount: Amount | Quota, missing: float = 0.0) -> Vector:
-    sandboxes, cpu, memory = (missing if one is None else one for one in (amount.sandboxes, amount.cpu, amount.memory))
-    return sandboxes, cpu, memory
+    sandboxes, cpu, memory = amount.sandboxes, amount.cpu, amount.memory
+    return (
+        missing if sandboxes is None else sandboxes,
+        missing if cpu is None else cpu,
+        missing if memory is None else memory,
+    )
 
 
 def amount_of(used: Vector) -> Amount:
@@ -97,7 +101,8 @@ def times(one: Vector, many: int) -> Vector:
 
 def above(one: Vector, other: Vector) -> Vector:
     """What `one` has more than `other`, in each resource."""
-    return max(0.0, one[0] - other[0]), max(0.0, one[1] - other[1]), max(0.0, one[2] - other[2])
+    sandboxes, cpu, memory = one[0] - other[0], one[1] - other[1], one[2] - other[2]
+    return max(0.0, sandboxes), max(0.0, cpu), max(0.0, memory)
 
 
 def lesser(one: Vector, other: Vector) -> Vector:

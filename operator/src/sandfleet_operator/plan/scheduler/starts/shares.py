@@ -44,5 +44,8 @@ class StartShares:
         pools = self._wanted.get(namespace_of(pool), {})
         if pool not in pools or self._total <= total:
             return pools.get(pool, 0)
+        if pools[pool] == self._total:
+            # No other pool wants any.
+            return max(1, total)
         among = divided(total, {name: sum(each.values()) for name, each in self._wanted.items()})
         return divided(among[namespace_of(pool)], pools)[pool]

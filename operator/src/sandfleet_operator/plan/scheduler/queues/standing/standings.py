@@ -10,7 +10,7 @@ from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.reasons import QueueReason
 from sandfleet_operator.api.values import Amount, Claim, Gang, RequestKey, State
 from sandfleet_operator.plan.scheduler.capacity import Capacity
-from sandfleet_operator.plan.scheduler.claim_queue import Eta, Place, Queued, Waiting, WhyNot, why_not
+from sandfleet_operator.plan.scheduler.claim_queue import Eta, Place, Queued, Snapshot, Waiting, WhyNot, why_not
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
 from sandfleet_operator.plan.scheduler.queues.quota import NOTHING, Verdict, amount_of
@@ -69,7 +69,7 @@ class Standings:
         if waiting is None:
             return None
         state = self._state(waiting)
-        return why_not(state.queue.position(waiting), waiting, state.left, self._why_quota(waiting, state))
+        return why_not(state.queue.position(waiting), waiting, self._snapshot(state), self._why_quota(waiting, state))
 
     def of(self, key: RequestKey, now: float) -> Queued | None:
         """None if the claim does not wait."""
@@ -247,6 +247,15 @@ class Standings:
         competing = sum(1 for one in members if self._queues.places.waiting(one))
         rate = traffic.release_rate(members, now)
         return QuotaWait(why, None if rate is None else rate / max(1, competing))
+
+    def _snapshot(self, state: PoolState) -> Snapshot:
+        return Snapshot(
+            closed=state.pool.closed,
+            full=self._capacity.room(state.pool) <= 0,
+            starting=self._inventory.count_of(state.pool.name, State.STARTING),
+            unmade=self._capacity.unmade(state.pool),
+            trouble=state.trouble,
+        )
 
     def _outlook(self, state: PoolState, now: float) -> Outlook:
         starting = self._inventory.of_pool(state.pool.name, State.STARTING)

@@ -2,6 +2,7 @@
 
 import bisect
 import heapq
+import math
 from collections.abc import Iterator
 from itertools import accumulate
 
@@ -102,11 +103,16 @@ class HolderTurns:
         return [one for _, _, one in sorted(tagged, key=lambda entry: entry[:2])]
 
     def _before(self, mine: tuple[float, tuple[float, int]], holder: str) -> int:
-        """Claims of the holder that are served before the one with these tags."""
+        """Claims of the holder that are served before the one with these tags: each has the tag of the last, plus 1."""
         claims, start = self._claims[holder], self._time.start(holder)
-        return bisect.bisect_left(
-            range(len(claims)), mine, key=lambda number: (start + number, arrival(claims[number]))
-        )
+        tag, arrived = mine
+        before = min(len(claims), max(0, math.ceil(tag - start)))
+        # The difference is rounded, the sums are what counts.
+        while before and start + before - 1 >= tag:
+            before -= 1
+        while before < len(claims) and (start + before, arrival(claims[before])) < (tag, arrived):
+            before += 1
+        return before
 
     def _push(self, holder: str) -> None:
         heapq.heappush(self._heap, (self._time.start(holder), arrival(self._claims[holder][0]), holder))

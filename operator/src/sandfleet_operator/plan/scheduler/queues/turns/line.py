@@ -30,6 +30,7 @@ class Line:
         self._ranks = {one.name: rank for rank, one in enumerate(spec.priority_classes)}
         # Rank of a priority class, 0 is served first → its claims.
         self._classes: dict[int, HolderTurns] = {}
+        self._len = 0
         self._claims = 0
         # Whether its claims were within the nominal quota at the last look: only then it takes part in fair turns.
         self.takes_part = False
@@ -41,7 +42,7 @@ class Line:
         self.refusal: Refusal | None = None
 
     def __len__(self) -> int:
-        return sum(map(len, self._classes.values()))
+        return self._len
 
     @property
     def claims(self) -> int:
@@ -58,22 +59,25 @@ class Line:
         return self._spec.weight
 
     def add(self, waiting: Waiting) -> None:
-        self.refusal = None
         if waiting.lead is not None and not self.takes_part:
             self._lead = max(self._lead, waiting.lead.of_queue)
+        self._len += 1
         self._claims += waiting.many
         self._classes.setdefault(self._rank(waiting), HolderTurns()).add(self._holder(waiting), waiting)
 
     def discard(self, waiting: Waiting) -> bool:
         """Whether it was there."""
-        self.refusal = None
         turns = self._classes.get(self._rank(waiting))
         found = turns is not None and turns.discard(self._holder(waiting), waiting)
-        self._claims -= waiting.many if found else 0
+        if found:
+            self._len -= 1
+            self._claims -= waiting.many
         return found
 
     def first(self, now: float) -> Waiting | None:
         """Of the first claims of the classes, the one of the highest class with its age; of these the oldest."""
+        if len(self._classes) == 1:
+            return next(iter(self._classes.values())).first()
         firsts = [one for turns in self._classes.values() if (one := turns.first()) is not None]
         if len(firsts) == 1:
             return firsts[0]
