@@ -101,7 +101,7 @@ class KubernetesBackend:
         self._store = store
         self._catalog = catalog
         self._writer = writer
-        self.modes = Modes(store, writer, unbound)
+        self.modes = Modes(store, writer, unbound, wall_clock)
         self._settings = settings
         self._user_namespaces = user_namespaces
         self._listens = listens
@@ -310,6 +310,9 @@ class KubernetesBackend:
         if self._store.has_gone(owner.uid):
             # It was deleted before this fleet knew that it had made it.
             self.removed(run.key, EndReason.RELEASED.value)
+
+    def decided(self, sandbox: Sandbox) -> None:
+        self.modes.decided(sandbox)
 
     async def suspend(self, sandbox: Sandbox) -> None:
         """The operator ends the pod of a CodeSandbox that is suspended."""
