@@ -6,6 +6,7 @@
 import argparse
 import sys
 
+import cadence
 import cells
 import claims
 import commands
@@ -31,6 +32,7 @@ import warm
 
 PARTS = {
     "cells": cells,
+    "cadence": cadence,
     "languages": languages,
     "commands": commands,
     "files": files,
