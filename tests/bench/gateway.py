@@ -206,7 +206,7 @@ async def _round(bench: claims.Bench, found: Rounds, gateway: load.Carrier, send
 
 async def _measured(bench: claims.Bench) -> list[float]:
     await bench.filled(claims.POOL)
-    return await claims._poisson(bench, RATE, SECONDS, most=claims.POOL)
+    return await claims.poisson(bench, RATE, SECONDS, most=claims.POOL)
 
 
 def _costs(found: Rounds) -> list[Figure]:

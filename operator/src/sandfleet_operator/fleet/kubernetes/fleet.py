@@ -34,6 +34,7 @@ from sandfleet_operator.fleet.kubernetes.observer import KEPT, WATCHED, Observer
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
+from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.renewals import Renewals
@@ -269,6 +270,10 @@ class KubernetesFleet:
     def pools(self) -> list[tuple[Pool, PoolSummary]]:
         """By name, with how full each pool is."""
         return [(pool, self._upkeep.summary(pool.name)) for pool, _ in self.fleet.pools()]
+
+    @cached_property
+    def workspaces(self) -> Workspaces:
+        return Workspaces(self._kube, self._store)
 
     @cached_property
     def suspender(self) -> Suspender:
