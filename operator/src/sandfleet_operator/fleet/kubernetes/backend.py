@@ -75,7 +75,6 @@ class Run:
 
 class KubernetesBackend:
     """`listens` says of a pod whether its executor may be spoken to; `wall_clock` gives seconds since the epoch.
-
     `lost` is called with a pod that another fleet has; its events were taken for this fleet's own until then.
     `unbound` is called with a CodeSandbox that is to be looked at again: a declared one that named no pod before its
     pod was gone, and one whose operating mode was written.
@@ -97,11 +96,11 @@ class KubernetesBackend:
         unbound: Callable[[Ref], None],
         goes: Callable[[Ref, str, Record], None],
     ) -> None:
-        self._kube = kube
-        self._store = store
+        self._kube, self._store = kube, store
         self._catalog = catalog
         self._writer = writer
         self.modes = Modes(store, writer, unbound, wall_clock)
+        self.decided = self.modes.decided
         self._settings = settings
         self._user_namespaces = user_namespaces
         self._listens = listens
@@ -310,9 +309,6 @@ class KubernetesBackend:
         if self._store.has_gone(owner.uid):
             # It was deleted before this fleet knew that it had made it.
             self.removed(run.key, EndReason.RELEASED.value)
-
-    def decided(self, sandbox: Sandbox) -> None:
-        self.modes.decided(sandbox)
 
     async def suspend(self, sandbox: Sandbox) -> None:
         """The operator ends the pod of a CodeSandbox that is suspended."""

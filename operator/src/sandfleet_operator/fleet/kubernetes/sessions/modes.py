@@ -1,7 +1,7 @@
 """The operating mode of a session's CodeSandbox: the operator ends the pod of a suspended one, and starts it again.
 
 A session of a queue gives its quota back while it sleeps, by `status.admission`. The order of the writes keeps the
-quota at each moment, whoever sets the mode and whichever process ends in between:
+quota at each moment, also where a user sets the mode or a process ends in between:
 
     asleep     the mode, then, once the operator has ended the pod, Pending; then its quota is another one's
     resumed    its quota is its own again, then Admitted, then the mode
