@@ -87,7 +87,7 @@ class KubernetesBackend:
         self._user_namespaces = user_namespaces
         self._listens = listens
         self._clock = wall_clock
-        self._workspaces = Workspaces(kube)
+        self._workspaces = Workspaces(kube, store)
         self._recorder = Recorder(
             store, catalog, writer, self, settings=settings, clock=wall_clock, remove=self._remove
         )
