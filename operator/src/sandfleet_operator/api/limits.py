@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Annotated, get_args, get_type_hints
 
 from sandfleet_operator.api.quantities import MIB
@@ -44,8 +44,7 @@ class Limits:
 
     def above(self, other: "Limits") -> str:
         """The name of the first limit that is larger than in `other`, or empty."""
-        names = (one.name for one in fields(Limits))
-        return next((name for name in names if getattr(self, name) > getattr(other, name)), "")
+        return next((name for name in BOUNDS if getattr(self, name) > getattr(other, name)), "")
 
 
 def in_numbers(limits: Limits) -> dict[str, float]:

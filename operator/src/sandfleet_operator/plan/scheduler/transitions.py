@@ -33,13 +33,13 @@ class Transitions:
 
     def apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
         """Records what the step makes of the sandbox; returns the step's actions and those of the claims concerned."""
-        after = step.sandbox
+        after, gone = step.sandbox, None
         if after is None:
             self._inventory.remove(sandbox.sandbox_id)
             self._queues.gone(sandbox)
+            gone = next((one.sandbox for one in step.actions if isinstance(one, Gone)), None)
         else:
             self._inventory.put(after)
-        gone = next((one.sandbox for one in step.actions if isinstance(one, Gone)), None)
         if gone is not None and gone.keeps_workspace and self._limits.keeps_workspaces:
             self._inventory.kept_workspaces.add(gone.workspace_id)
         last = gone or after
