@@ -19,19 +19,25 @@ class Kept(dict[str, Any]):
         # A reader, then what it has read or why it could not, and so on: there are one or two.
         self._values: tuple[object, ...] = ()
 
+    def read_from(self, reader: Callable[[Any], object], whole: dict[str, Any]) -> None:
+        """Keeps what `reader`, which `once` has made, makes of `whole`: this object keeps less of it."""
+        self._values = (*self._values, *Kept(whole)._read(getattr(reader, "__wrapped__")))  # noqa: B009 - set by wraps
+
     def value(self, read: Callable[[Any], T]) -> T:
         """What `read` makes of the object. Raises FleetError as it does."""
         known = self._values
         for place in range(0, len(known), 2):
             if known[place] is read:
                 return _told(read, known[place + 1])
-        found: object
-        try:
-            found = read(self)
-        except FleetError as error:
-            found = _Unreadable(error)
+        _, found = self._read(read)
         self._values = (*known, read, found)
         return _told(read, found)
+
+    def _read(self, read: Callable[[Any], object]) -> tuple[object, object]:
+        try:
+            return read, read(self)
+        except FleetError as error:
+            return read, _Unreadable(error)
 
 
 class _Unreadable:
