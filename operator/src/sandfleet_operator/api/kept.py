@@ -21,7 +21,8 @@ class Kept(dict[str, Any]):
 
     def read_from(self, reader: Callable[[Any], object], whole: dict[str, Any]) -> None:
         """Keeps what `reader`, which `once` has made, makes of `whole`: this object keeps less of it."""
-        self._values = (*self._values, *Kept(whole)._read(getattr(reader, "__wrapped__")))  # noqa: B009 - set by wraps
+        read = getattr(reader, "__wrapped__")  # noqa: B009 - `wraps` has set it
+        self._values = (*self._values, read, _read(read, Kept(whole)))
 
     def value(self, read: Callable[[Any], T]) -> T:
         """What `read` makes of the object. Raises FleetError as it does."""
@@ -29,20 +30,21 @@ class Kept(dict[str, Any]):
         for place in range(0, len(known), 2):
             if known[place] is read:
                 return _told(read, known[place + 1])
-        _, found = self._read(read)
+        found = _read(read, self)
         self._values = (*known, read, found)
         return _told(read, found)
-
-    def _read(self, read: Callable[[Any], object]) -> tuple[object, object]:
-        try:
-            return read, read(self)
-        except FleetError as error:
-            return read, _Unreadable(error)
 
 
 class _Unreadable:
     def __init__(self, error: FleetError) -> None:
         self.problem = error.problem
+
+
+def _read(read: Callable[[Any], object], obj: Kept) -> object:
+    try:
+        return read(obj)
+    except FleetError as error:
+        return _Unreadable(error)
 
 
 def _told(_read: Callable[[Any], T], found: object) -> T:
