@@ -86,16 +86,17 @@ def _pod(obj: Json) -> Kept:
 
 
 def _volume(obj: Json) -> Json:
-    owners = _only(obj["metadata"], ("ownerReferences",))
-    return {**_head(obj), "metadata": {**_meta(obj), **owners}, "status": _only(_dict(obj, "status"), ("phase",))}
+    """With the annotations of others, which the operator writes back."""
+    slim = {**_meta(obj, prefix=""), **_only(obj["metadata"], ("ownerReferences",))}
+    return {**_head(obj), "metadata": slim, "status": _only(_dict(obj, "status"), ("phase",))}
 
 
-def _meta(obj: Json) -> Json:
-    """Without annotations of others, and with words that many objects share."""
+def _meta(obj: Json, prefix: str = f"{GROUP}/") -> Json:
+    """Of the annotations those with this prefix. Words that many objects have are shared."""
     meta = obj["metadata"]
     slim = {**_only(meta, META), "annotations": {}}
     for key, value in _interned(meta.get("annotations") or {}):
-        if key.startswith(f"{GROUP}/"):
+        if key.startswith(prefix):
             slim["annotations"][key] = _shared(value, longest=RECORD)
     labels = meta.get("labels") or {}
     slim["labels"] = {key: value if key == SANDBOX else _shared(value) for key, value in _interned(labels)}
