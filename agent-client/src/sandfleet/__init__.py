@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sandfleet._sync.ports import Forward as Forward
     from sandfleet._sync.pty import PtyHandle as PtyHandle
     from sandfleet._sync.sandbox import Sandbox as Sandbox
+    from sandfleet._sync.tools import ToolServer as ToolServer
     from sandfleet._sync.watch import FileWatch as FileWatch
     from sandfleet.codeact import CodeActAgent as CodeActAgent
     from sandfleet.errors import AccessDenied as AccessDenied
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from sandfleet.resources.ports import AsyncForward as AsyncForward
     from sandfleet.resources.pty import AsyncPtyHandle as AsyncPtyHandle
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
+    from sandfleet.tools.declared import tool as tool
+    from sandfleet.tools.server import AsyncToolServer as AsyncToolServer
     from sandfleet.values.egress import EgressInfo as EgressInfo
     from sandfleet.values.egress import EgressState as EgressState
     from sandfleet.values.environment import DeclaredPackage as DeclaredPackage
@@ -111,6 +114,11 @@ if TYPE_CHECKING:
     from sandfleet.values.suspension import Preemption as Preemption
     from sandfleet.values.suspension import Resumption as Resumption
     from sandfleet.values.suspension import Suspension as Suspension
+    from sandfleet.values.tools import Decision as Decision
+    from sandfleet.values.tools import Tool as Tool
+    from sandfleet.values.tools import ToolCall as ToolCall
+    from sandfleet.values.tools import ToolLimits as ToolLimits
+    from sandfleet.values.tools import ToolSession as ToolSession
     from sandfleet.values.usage import ExecutionUsage as ExecutionUsage
     from sandfleet.values.usage import SandboxUsage as SandboxUsage
     from sandfleet.values.variables import Autosave as Autosave
@@ -182,6 +190,10 @@ _HOMES = {
     "values.sandbox": ("Isolation", "Limits", "SandboxInfo"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
     "values.suspension": ("KeptContext", "Preemption", "Resumption", "Suspension"),
+    "values.tools": ("Decision", "Tool", "ToolCall", "ToolLimits", "ToolSession"),
+    "tools.declared": ("tool",),
+    "tools.server": ("AsyncToolServer",),
+    "_sync.tools": ("ToolServer",),
     "values.usage": ("ExecutionUsage", "SandboxUsage"),
     "values.variables": ("Autosave",),
 }
