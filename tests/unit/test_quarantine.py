@@ -1,6 +1,7 @@
 """A test in quarantine runs again when it fails; any other fails at once."""
 
 import ast
+import re
 import signal
 import subprocess
 import sys
@@ -51,8 +52,8 @@ def test_other():
 """
 
 
-@pytest.mark.parametrize("side_by_side", [(), ("-n", "1")], ids=["alone", "xdist"])
-def test_only_a_test_in_quarantine_runs_again(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
+def run(tmp_path: Path, *side_by_side: str, **environment: str) -> str:
+    """What pytest says of the tests above."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TESTS)
     command = [
@@ -69,19 +70,35 @@ def test_only_a_test_in_quarantine_runs_again(tmp_path: Path, side_by_side: tupl
     ran = subprocess.run(
         [*command, str(tmp_path)],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin", **environment},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert "2 failed, 1 passed" in ran.stdout, ran.stdout + ran.stderr
-    assert "failed, and runs again (of a race)" in ran.stdout
+    return ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("side_by_side", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_only_a_test_in_quarantine_runs_again(tmp_path: Path, side_by_side: tuple[str, ...]) -> None:
+    said = run(tmp_path, *side_by_side)
+    assert "2 failed, 1 passed" in said, said
+    assert "failed, and runs again (of a race)" in said
     assert sorted((tmp_path / "ran").read_text().split()) == [
         *["never"] * quarantine.ATTEMPTS,
         "other",
         *["sometimes"] * 2,
         *["teardown"] * 2,
     ]
+
+
+@pytest.mark.parametrize("side_by_side", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_where_each_has_a_second_chance_those_that_needed_it_are_named(
+    tmp_path: Path, side_by_side: tuple[str, ...]
+) -> None:
+    said = run(tmp_path, *side_by_side, SANDFLEET_SECOND_CHANCE="1")
+    assert "1 failed, 2 passed" in said, said
+    assert re.search(r"test_it.py::test_other\n.*\(second chance; this process stood still for \d+\.\d s", said), said
+    assert (tmp_path / "ran").read_text().split().count("other") == 2
 
 
 @pytest.mark.parametrize("name", quarantine.QUARANTINE)

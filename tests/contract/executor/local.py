@@ -163,7 +163,8 @@ class LocalHost:
 @dataclass
 class LocalExecutor(ExecutorUnderTest):
     restarts: bool = False
-    _namespaces: set = field(default_factory=set)
+    # Their identity → a descriptor: while it is open, no other namespace gets the same identity.
+    _namespaces: dict = field(default_factory=dict)
 
     @classmethod
     async def start(cls, host, **options):
@@ -284,12 +285,22 @@ class LocalExecutor(ExecutorUnderTest):
         await self.exit()
         # Whatever a test did: nothing of it is left.
         await until(lambda: not self.processes())
+        for descriptor in self._namespaces.values():
+            os.close(descriptor)
+        self._namespaces.clear()
 
     def _look(self):
         """Remembers the PID namespaces below the executor: they name its processes also after its end."""
+        if self.ended:
+            return  # Its pid may be another process's by now.
         own = _namespace_of("self")
-        found = {_namespace_of(pid) for pid in _below(_processes(), self.pid)}
-        self._namespaces |= found - {own, None}
+        for pid in _below(_processes(), self.pid):
+            name = _namespace_of(pid)
+            if name in {own, None, *self._namespaces}:
+                continue
+            with contextlib.suppress(OSError):
+                descriptor = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+                self._namespaces[Path(f"/proc/self/fd/{descriptor}").readlink()] = descriptor
 
     def _is_ours(self, pid, status):
         user = self.config["user_id"]

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from contract.executor.harness import until
+from contract.executor.harness import PATIENCE, until
 from contract.executor.plane import Plane, isolation, whom
 from sandfleet._fleets import cluster, port_forward, relay
 from sandfleet._fleets.cluster import Place
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.cli import main
+from sandfleet.cli.fleets import way
 from sandfleet.errors import AccessDenied, LimitReached, UnavailableError
 from sandfleet.sandbox import AsyncSandbox
 from sandfleet_operator.cluster import reviews
@@ -40,6 +41,9 @@ class Counting:
 @pytest_asyncio.fixture(loop_scope="session")
 async def bed(tmp_path, host, monkeypatch):
     monkeypatch.setattr(reviews, "ALLOWED", 0.05)
+    # On a busy machine an address may answer late: that is another way than the one that is tried here.
+    monkeypatch.setattr(relay, "_DIRECT_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(way, "_PATIENCE", PATIENCE)
     routes = Counting()
     async with gateway_bed(tmp_path, routes=routes, signing=Plane(host.key), check_every=2.0) as made:
         routes.routes, made.routes = FleetRoutes(made.fleet), routes

@@ -25,11 +25,16 @@ async def watching(sandbox, path, *, recursive=True):
 
 
 async def events_until(watch, wanted):
-    """All events up to the one that is wanted."""
-    seen = []
+    """All events up to the one that is wanted, but for changes of what was just made or changed.
+
+    A busy machine may look between the creation of a file and its close: then both are told.
+    """
+    seen, last = [], {}
     async with asyncio.timeout(PATIENCE):
         async for event in watch:
-            seen.append(event)
+            if event.type is not MODIFIED or last.get(event.path) not in (CREATED, MODIFIED):
+                seen.append(event)
+            last[event.path] = event.type
             if wanted(event):
                 return seen
     raise AssertionError("the watch ended")

@@ -58,6 +58,11 @@ async def test_each_check_has_its_answer_which_says_who_leads(path, alive, now, 
         assert Standing(**json.loads(body)) == now
 
 
+async def test_the_metrics_of_a_process_that_has_some_are_beside_its_probes():
+    probes = Probes(lambda: True, lambda: STARTING, lambda: '# TYPE m gauge\nm{a="é"} 1\n')
+    assert await asked(probes, b"GET /metrics HTTP/1.1\r\n\r\n") == ("200", '# TYPE m gauge\nm{a="é"} 1\n')
+
+
 # The last one is longer than a line may be.
 @pytest.mark.parametrize(
     ("line", "status"), [(b"\r\n", "404"), (b"GET \xff\xfe HTTP/1.1\r\n\r\n", "404"), (b"G" * 10_000, "")]

@@ -1,4 +1,4 @@
-"""The probes of a process, over HTTP: whether it lives, whether it could serve, and who serves.
+"""The probes of a process, over HTTP: whether it lives, could serve, and who serves. Its metrics stand beside them.
 
 The event loop itself answers. So a stuck loop gives no answer, and the kubelet restarts the pod; an outage of the API
 server changes no answer.
@@ -9,9 +9,12 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
+from sandfleet_operator.telemetry.metrics import CONTENT_TYPE
+
 # Seconds that a caller may take to send its request.
 READ_SECONDS = 5.0
 MAX_LINE = 4096
+METRICS = "/metrics"
 STATUS = {True: "200 OK", False: "503 Service Unavailable", None: "404 Not Found"}
 
 
@@ -29,12 +32,16 @@ class Standing:
 class Probes:
     """`/healthz`: the process lives. `/readyz`: it leads or could take over. `/leadz`: it leads.
 
-    Each answer names the leader.
+    Each answer names the leader. `/metrics` is for Prometheus.
     """
 
-    def __init__(self, alive: Callable[[], bool], standing: Callable[[], Standing]) -> None:
+    def __init__(
+        self, alive: Callable[[], bool], standing: Callable[[], Standing], metrics: Callable[[], str] | None = None
+    ) -> None:
+        """`metrics` gives the text; None: the process has no metrics."""
         self._alive = alive
         self._standing = standing
+        self._metrics = metrics
 
     async def serve(self, port: int, host: str = "0.0.0.0") -> None:  # noqa: S104 - the kubelet asks
         """Serves until cancelled. Port 0: serves nothing, as outside a pod."""
@@ -49,6 +56,8 @@ class Probes:
 
     def answer(self, path: str) -> tuple[bool | None, str]:
         """Whether the check of this path holds (None: there is no such check), and the body."""
+        if path == METRICS and self._metrics is not None:
+            return True, self._metrics()
         standing = self._standing()
         checks = {"/healthz": self._alive(), "/readyz": standing.ready, "/leadz": standing.leads}
         good = checks.get(path)
@@ -59,9 +68,12 @@ class Probes:
             async with asyncio.timeout(READ_SECONDS):
                 line = await reader.readline()
             words = line.split()
-            good, body = self.answer(words[1].decode("ascii", "replace") if len(words) > 1 else "")
-            head = f"HTTP/1.1 {STATUS[good]}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-            writer.write(f"{head}Connection: close\r\n\r\n{body}".encode("ascii", "replace"))
+            path = words[1].decode("ascii", "replace") if len(words) > 1 else ""
+            good, text = self.answer(path)
+            body = text.encode()
+            kind = CONTENT_TYPE if path == METRICS else "application/json"
+            head = f"HTTP/1.1 {STATUS[good]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            writer.write(f"{head}Connection: close\r\n\r\n".encode("ascii") + body)
             await writer.drain()
         except (OSError, TimeoutError, ValueError):
             pass

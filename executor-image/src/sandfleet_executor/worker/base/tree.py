@@ -125,12 +125,13 @@ def proportional(processes: Mapping[int, Process]) -> dict[int, Process]:
 
 
 def _pss(pid: int, rss: int) -> int:
-    """Bytes; 0 if the process has ended, `rss` if the kernel does not tell."""
+    """Bytes; 0 if the process has ended, `rss` or what is left of it if the kernel does not tell."""
     found = _rollup(pid)
     if b"Pss" in found:
         return found[b"Pss"]
+    # One that is about to end gives its memory back before it is seen as ended: ten at once would count with all of it.
     now = read_process(pid)
-    return 0 if now is None or now.state == "Z" else rss
+    return 0 if now is None or now.state == "Z" else min(rss, now.rss)
 
 
 def private_bytes(pid: int) -> int:

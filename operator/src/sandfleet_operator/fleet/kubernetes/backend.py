@@ -106,7 +106,7 @@ class KubernetesBackend:
         self._user_namespaces = user_namespaces
         self._listens = listens
         self._clock = wall_clock
-        self._workspaces = Workspaces(kube)
+        self._workspaces = Workspaces(kube, store)
         self._revisions = Revisions(kube)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[str, Run] = {}

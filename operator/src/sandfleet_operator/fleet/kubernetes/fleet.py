@@ -21,6 +21,7 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
+from sandfleet_operator.cluster.reflector import Reflectors
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes import adoption
@@ -29,10 +30,11 @@ from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, new_name
 from sandfleet_operator.fleet.kubernetes.egress import EgressChecks, ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.feed import SandboxFeed
-from sandfleet_operator.fleet.kubernetes.observer import Observer, Reflectors
+from sandfleet_operator.fleet.kubernetes.observer import KEPT, WATCHED, Observer
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
+from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.renewals import Renewals
@@ -95,7 +97,7 @@ class KubernetesFleet:
             self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
         )
         self._observer = self._made_observer(clock)
-        self._reflectors = Reflectors(kube, store, self._saw, settings.watch_namespaces)
+        self._reflectors = Reflectors(kube, store, WATCHED, self._saw, namespaces=settings.watch_namespaces, kept=KEPT)
         statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
         self._upkeep = Upkeep(kube, store, self.catalog, self.fleet, facts=self._facts, statuses=statuses, clock=clock)
 
@@ -194,7 +196,7 @@ class KubernetesFleet:
 
     # What the watches show.
 
-    def _saw(self, kind: Kind, gone: bool, obj: Json) -> None:
+    def _saw(self, kind: Kind, gone: bool, obj: Json, _before: Json | None) -> None:
         self._store.intake.take(kind, obj, lambda: self._see(kind, gone, obj))
 
     def _see(self, kind: Kind, gone: bool, obj: Json) -> None:
@@ -266,6 +268,10 @@ class KubernetesFleet:
     def pools(self) -> list[tuple[Pool, PoolSummary]]:
         """By name, with how full each pool is."""
         return [(pool, self._upkeep.summary(pool.name)) for pool, _ in self.fleet.pools()]
+
+    @cached_property
+    def workspaces(self) -> Workspaces:
+        return Workspaces(self._kube, self._store)
 
     @cached_property
     def suspender(self) -> Suspender:

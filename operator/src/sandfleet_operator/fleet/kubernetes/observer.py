@@ -1,8 +1,7 @@
 """What the watches show: pods and CodeSandboxes that the fleet adopts, follows, completes or removes."""
 
-import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -23,8 +22,7 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.values import Isolation, Sandbox, State
-from sandfleet_operator.cluster.kube_api import KubeApi
-from sandfleet_operator.cluster.reflector import Keep, Reflector, whole
+from sandfleet_operator.cluster.reflector import Keep
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import BackgroundTasks, in_turns
 from sandfleet_operator.fleet.driver import FleetDriver
@@ -62,38 +60,6 @@ KEPT: dict[Kind, Keep] = {NETWORK_POLICY: openings.kept}
 TURN = 20
 
 _LOG = logging.getLogger(__name__)
-
-
-class Reflectors:
-    """`saw` hears of each change: the kind, whether it is gone, the object. `namespaces` empty: all."""
-
-    def __init__(
-        self, kube: KubeApi, store: Store, saw: Callable[[Kind, bool, Json], None], namespaces: Sequence[str]
-    ) -> None:
-        self._reflectors = [
-            Reflector(kube, store, kind, saw, namespace=namespace, selector=selector, keep=KEPT.get(kind, whole))
-            for kind, selector in WATCHED.items()
-            for namespace in ((namespaces or (None,)) if kind.namespaced else (None,))
-        ]
-
-    async def follow(self) -> None:
-        """Keeps the store fresh until it is cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for reflector in self._reflectors:
-                group.create_task(reflector.run())
-
-    @property
-    def are_synced(self) -> bool:
-        return all(reflector.synced.is_set() for reflector in self._reflectors)
-
-    async def synced(self) -> None:
-        for reflector in self._reflectors:
-            await reflector.synced.wait()
-
-    async def refresh(self) -> None:
-        """Everything as it is now. Raises KubeError."""
-        for reflector in self._reflectors:
-            await reflector.refresh()
 
 
 class Observer:

@@ -115,6 +115,13 @@ def test_a_process_that_has_ended_meanwhile_counts_nothing():
     assert tree.proportional({gone.pid: gone}) == {gone.pid: gone._replace(rss=0)}
 
 
+def test_a_process_that_has_given_its_memory_back_but_is_not_seen_as_ended_counts_nothing(monkeypatch):
+    monkeypatch.setattr(tree, "_rollup", lambda _: {})
+    monkeypatch.setattr(tree, "read_process", lambda pid: Process(pid, 1, "R", 0, 0))
+    ending = Process(7, 1, "S", 0, 150 << 20)
+    assert tree.proportional({7: ending}) == {7: ending._replace(rss=0)}
+
+
 def test_a_living_process_without_figures_counts_whole(monkeypatch):
     def refuse(path, *arguments, **options):
         if path.endswith("smaps_rollup"):
