@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
     from sandfleet.tools.declared import tool as tool
     from sandfleet.tools.server import AsyncToolServer as AsyncToolServer
-    from sandfleet.values.egress import EgressInfo as EgressInfo
-    from sandfleet.values.egress import EgressState as EgressState
     from sandfleet.values.environment import DeclaredPackage as DeclaredPackage
     from sandfleet.values.environment import Environment as Environment
     from sandfleet.values.environment import Installation as Installation
@@ -100,6 +98,8 @@ if TYPE_CHECKING:
     from sandfleet.values.options import RunOptions as RunOptions
     from sandfleet.values.rollback import OnFailure as OnFailure
     from sandfleet.values.rollback import Rollback as Rollback
+    from sandfleet.values.sandbox import EgressInfo as EgressInfo
+    from sandfleet.values.sandbox import EgressState as EgressState
     from sandfleet.values.sandbox import Isolation as Isolation
     from sandfleet.values.sandbox import Limits as Limits
     from sandfleet.values.sandbox import SandboxInfo as SandboxInfo
@@ -172,7 +172,6 @@ _HOMES = {
     "resources.ports": ("AsyncForward",),
     "resources.pty": ("AsyncPtyHandle",),
     "sandbox": ("AsyncSandbox",),
-    "values.egress": ("EgressInfo", "EgressState"),
     "values.environment": ("DeclaredPackage", "Environment", "Installation", "Notice", "Package", "PreloadedModule"),
     "values.execution": ("Blame", "CommandResult", "Execution", "ExecutionError", "Outcome", "Result", "Usage"),
     "values.files": ("FileEvent", "FileEventType", "FileInfo", "Found", "Match", "Progress", "Transfer"),
@@ -187,7 +186,7 @@ _HOMES = {
         "RunOptions",
     ),
     "values.rollback": ("OnFailure", "Rollback"),
-    "values.sandbox": ("Isolation", "Limits", "SandboxInfo"),
+    "values.sandbox": ("EgressInfo", "EgressState", "Isolation", "Limits", "SandboxInfo"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
     "values.suspension": ("KeptContext", "Preemption", "Resumption", "Suspension"),
     "values.tools": ("Decision", "Tool", "ToolCall", "ToolLimits", "ToolSession"),

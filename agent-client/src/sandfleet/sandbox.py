@@ -253,7 +253,39 @@ class _RunsCode:
         return await self._interpreter.interrupt(context, grace=grace)
 
 
-class AsyncSandbox(_RunsCode):
+class _ServesTools:
+    """The part of a sandbox whose code calls functions of this process."""
+
+    _link: Link
+    _tool_servers: list[AsyncToolServer]
+
+    async def _stop_tools(self) -> None:
+        for server in self._tool_servers:
+            await server.close()
+        self._tool_servers.clear()
+
+    @checked
+    async def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> AsyncToolServer:
+        """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
+
+        tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
+                `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
+        policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
+
+        The tools take the place of those that this or another client served before; the end of that client loses no
+        call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
+        SandboxEnded, UnavailableError.
+        """
+        from sandfleet.tools.declared import tools_of
+        from sandfleet.tools.server import AsyncToolServer
+
+        server = AsyncToolServer(self._link, tools_of(tools), policy)
+        await server.begin()
+        self._tool_servers.append(server)
+        return server
+
+
+class AsyncSandbox(_RunsCode, _ServesTools):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds:
@@ -489,31 +521,6 @@ class AsyncSandbox(_RunsCode):
         await self._forwards.close()
         await self._stop_tools()
         await self._link.close()
-
-    async def _stop_tools(self) -> None:
-        for server in self._tool_servers:
-            await server.close()
-        self._tool_servers.clear()
-
-    @checked
-    async def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> AsyncToolServer:
-        """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
-
-        tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
-                `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
-        policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
-
-        The tools take the place of those that this or another client served before; the end of that client loses no
-        call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
-        SandboxEnded, UnavailableError.
-        """
-        from sandfleet.tools.declared import tools_of
-        from sandfleet.tools.server import AsyncToolServer
-
-        server = AsyncToolServer(self._link, tools_of(tools), policy)
-        await server.begin()
-        self._tool_servers.append(server)
-        return server
 
     @checked
     async def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> AsyncForward:

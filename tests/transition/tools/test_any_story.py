@@ -49,9 +49,10 @@ class Story(RuleBasedStateMachine):
         self.names = iter(range(10**6))
         self.stream = None
         self.host = Host("host-0")
-        # Call id → (tool, caller); the answers that reached the code; the calls that hosts ran, and that came to an end.
+        # By call id: what the code asked, and what it was answered.
         self.asked = {}
         self.answered = {}
+        # How often hosts ran a call, and which calls have ended there.
         self.ran = Counter()
         self.ended = set()
 

@@ -290,21 +290,6 @@ class Sandbox:
         """Close the connection without ending the sandbox, and stop renewing its lease."""
         return run(self._async.close())
 
-    def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> ToolServer:
-        """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
-
-        tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
-                `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
-        policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
-
-        The tools take the place of those that this or another client served before; the end of that client loses no
-        call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
-        SandboxEnded, UnavailableError.
-        """
-        from sandfleet._sync.tools import ToolServer
-
-        return ToolServer(run(self._async.serve_tools(tools, policy=policy)))
-
     def forward(self, port: int, *, local_port: int = 0, on_error: OnError | None = None) -> Forward:
         """Forward a TCP port of this machine to a port of the sandbox, until `close` or the end of this object.
 
@@ -429,3 +414,18 @@ class Sandbox:
     def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
         """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
         return run(self._async.interrupt(context, grace=grace))
+
+    def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> ToolServer:
+        """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
+
+        tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
+                `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
+        policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
+
+        The tools take the place of those that this or another client served before; the end of that client loses no
+        call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
+        SandboxEnded, UnavailableError.
+        """
+        from sandfleet._sync.tools import ToolServer
+
+        return ToolServer(run(self._async.serve_tools(tools, policy=policy)))

@@ -1,6 +1,6 @@
 """What a host knows of the calls that it was sent, as a state machine (pure).
 
-A call runs at most once. Its answer is kept until the executor says that it has arrived: the stream may break in between.
+A call runs at most once. Its answer is kept until the executor says that it has arrived, since the stream may break.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calls between code and host, as a state machine (pure). Times are seconds of a monotonic clock.
 
-A call waits, is sent, and is answered once. It leaves with its answer, when its caller gives it up, or when no host came
-for too long. A stream may break: calls that have no answer are sent again on the next one, marked as such.
+A call waits, is sent, and is answered once. It leaves with its answer, when its caller gives it up, or when no host
+came for too long. A stream may break: calls that have no answer are sent again on the next one.
 """
 
 from collections import deque

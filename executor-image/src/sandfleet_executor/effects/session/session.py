@@ -97,18 +97,11 @@ class Session:
         # For the executor's own programs: they do not wait for packages.
         self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
         self._notices = Notices(self.mounts.notices, self.packages.notices, self.preload.notices)
-        self._services = replace(
-            self._own_programs, settled=self.packages.settled, notices=self._notices.take, tools=self.tools
-        )
+        waiting = replace(self._own_programs, settled=self.packages.settled)
+        self._services = replace(waiting, notices=self._notices.take, tools=self.tools)
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
-        served = ServiceSession(
-            self.namespaces.get,
-            self.environment,
-            lambda: self.limits.memory_bytes,
-            lambda name: self.tools.environment(Caller(service=name)),
-        )
-        self.services = Services(served, parse.services(list(config.services), self.workdir))
+        self.services = Services(self._service_session(), parse.services(list(config.services), self.workdir))
 
     def _config_now(self) -> ExecutorConfig:
         return replace(self.config, limits=self.limits, preload=self.preload.status.wanted)
@@ -119,6 +112,14 @@ class Session:
             self.states,
             copied_bytes=lambda: self.config.rollback.most_bytes(self.limits),
             memory_bytes=lambda: self.limits.memory_bytes,
+        )
+
+    def _service_session(self) -> ServiceSession:
+        return ServiceSession(
+            self.namespaces.get,
+            self.environment,
+            lambda: self.limits.memory_bytes,
+            lambda name: self.tools.environment(Caller(service=name)),
         )
 
     def _default_context(self) -> ContextSpec:

@@ -2,8 +2,8 @@
 
 A connection has one call at a time; its end cancels the call. Frames are those of worker/base/frames.py:
   {"op":"list","key"}                        → {"event":"tools"}, with the tools as JSON
-  {"op":"call","key","tool","sizes":[n,…]}   → {"event":"value","sizes"}, or {"event":"failed","kind","reason","message",
-                                                "may_have_run"}
+  {"op":"call","key","tool","sizes":[n,…]}   → {"event":"value","sizes"}
+                                             or {"event":"failed","kind","reason","message","may_have_run"}
 `sizes` are those of the value's JSON and of its byte strings, which follow one another in the payload.
 """
 

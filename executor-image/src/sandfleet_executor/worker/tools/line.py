@@ -1,4 +1,4 @@
-"""Lines to the executor, which passes calls to the host: one call at a time on each, as many lines as calls run at once.
+"""Lines to the executor, which passes calls to the host: each has one call at a time, and each call has its line.
 
 No thread is needed for them: a context with threads cannot be copied.
 """
