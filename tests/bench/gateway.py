@@ -204,10 +204,10 @@ async def _round(
         with contextlib.ExitStack() as stack:
             if (carrier := carriers[beside]) is not None:
                 stack.enter_context(_loaded(bench, found, carrier, beside))
-            times, claimed = await claims._claimed(bench, RATE, SECONDS, most=claims.POOL // len(order))
+            times, claimed = await claims.claimed_at(bench, RATE, SECONDS, most=claims.POOL // len(order))
         found.claims[beside].append(times)
         names += claimed
-    await claims._give_back(bench, names)
+    await claims.give_back(bench, names)
 
 
 @contextlib.contextmanager

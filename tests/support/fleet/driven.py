@@ -47,6 +47,9 @@ class World:
     async def claim(self, sandbox):
         """There is no other fleet."""
 
+    def answered(self, sandbox):
+        return 0.0
+
     async def record(self, sandbox):
         """There is no next fleet."""
 

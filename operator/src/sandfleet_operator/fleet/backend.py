@@ -64,8 +64,12 @@ class Backend(Protocol):
         """Binds it to its claim, if other fleets could take it too. Raises TakenError, or FleetError if that fails."""
         ...
 
+    def answered(self, sandbox: Sandbox) -> float:
+        """Its caller has it; after so many seconds `record` is to be called, unless its session is over by then."""
+        ...
+
     async def record(self, sandbox: Sandbox) -> None:
-        """Its caller has it: stores what the next fleet needs."""
+        """Stores what the next fleet needs."""
         ...
 
     async def suspend(self, sandbox: Sandbox) -> None:

@@ -216,6 +216,10 @@ class FleetDriver:
         # The lease is the one that this leader has set.
         self.do(self.scheduler.lease_told(sandbox.sandbox_id, None, self._clock()))
 
+    def write_down(self, sandbox: Sandbox) -> None:
+        """An earlier leader has answered its claim, and has not written it down."""
+        self._spawn(self._incarnations.answered(sandbox))
+
     async def learn_lease(self, sandbox_id: str) -> bool:
         """Asks the executor for a lease that an earlier leader may have renewed; whether the lease is known then."""
         sandbox = self.scheduler.inventory.get(sandbox_id)

@@ -116,6 +116,7 @@ class Observer:
         assert sandbox.claim is not None
         name = f"{sandbox.sandbox_id.partition('/')[0]}/{object_of(sandbox.claim)}"
         self._sessions[name] = sandbox.sandbox_id
+        self._egresses.look_young(name)
         return name
 
     def pod(self, obj: Json, *, gone: bool) -> None:
@@ -195,9 +196,12 @@ class Observer:
         self._adopt_session(key, (key, pod.uid), record, made_of)
         sandbox = self._scheduler.inventory.get(key)
         if sandbox is not None:
-            self._background.begin(self._reopened(key, ask=True), f"open {key}")
+            self._background.begin(_reopened(self._driver, key, ask=True), f"open {key}")
         if sandbox is not None and sandbox.answered:
-            self._background.begin(self._backend.record(sandbox), f"write down {key}")
+            self._egresses.look_young(f"{found.ref.namespace}/{record.object}")
+            # Before anything else is seen of its pod, which may have ended.
+            self._backend.answered(sandbox)
+            self._driver.write_down(sandbox)
 
     def _adopt_session(
         self, key: str, serves: tuple[str, str], record: Record, made_of: tuple[str, str], owner: Meta | None = None
@@ -277,10 +281,13 @@ class Observer:
         self._writer.delete_later(Ref(CODE_SANDBOX, sandbox.meta.namespace, sandbox.meta.name), sandbox.meta.uid)
 
     def look_at_sandbox(self, ref: Ref) -> None:
-        """What it was waiting for is settled."""
-        obj = self._store.get(ref)
+        """What it was waiting for is settled, or it was never written and its session is over."""
+        obj, name = self._store.get(ref), f"{ref.namespace}/{ref.name}"
         if obj is not None:
             self.sandbox(obj, gone=False)
+        elif self.session_of(name) is None:
+            self._sessions.pop(name, None)
+            self._egresses.forget(name)
 
     def _bound(self, name: str, sandbox: CodeSandbox, binding: Binding) -> None:
         namespace, spec, record = sandbox.meta.namespace, sandbox.spec, binding.record
@@ -336,7 +343,7 @@ class Observer:
             self._backend.know(serves, sandbox.status.pod_uid, binding.record, sandbox.meta)
             self._driver.do(self._scheduler.recovered(sandbox_id, serves, self._clock()))
         if recovering:
-            self._background.begin(self._reopened(sandbox_id), f"open {sandbox_id}")
+            self._background.begin(_reopened(self._driver, sandbox_id), f"open {sandbox_id}")
 
     def _serving(self, sandbox: CodeSandbox) -> str | None:
         """The pod that serves it, NAMESPACE/POD. The status may still name one that went while no operator ran."""
@@ -353,16 +360,17 @@ class Observer:
         if known is not None and known.state in {State.RECOVERING, State.RESUMING}:
             self.look_at_sandbox(ref)
 
-    async def _reopened(self, sandbox_id: str, *, ask: bool = False) -> None:
-        """Its lease and environment, as far as the executor has none of this claim.
 
-        `ask`: an earlier leader may have renewed the lease.
-        """
-        if ask:
-            await self._driver.learn_lease(sandbox_id)
-        sandbox = self._scheduler.inventory.get(sandbox_id)
-        if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
-            await self._driver.reopen(sandbox)
+async def _reopened(driver: FleetDriver, sandbox_id: str, *, ask: bool = False) -> None:
+    """Its lease and environment, as far as the executor has none of this claim.
+
+    `ask`: an earlier leader may have renewed the lease.
+    """
+    if ask:
+        await driver.learn_lease(sandbox_id)
+    sandbox = driver.scheduler.inventory.get(sandbox_id)
+    if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
+        await driver.reopen(sandbox)
 
 
 async def _each(store: Store, kind: Kind, see: Callable[..., None]) -> None:
