@@ -56,6 +56,9 @@ class World:
     async def gone(self, sandbox):
         """Nothing is left of it."""
 
+    def decided(self, sandbox):
+        """There is no other writer."""
+
     async def suspend(self, sandbox):
         self.end(sandbox.sandbox_uid, Exit(code=0))
 

@@ -80,6 +80,9 @@ class LocalBackend:
     async def record(self, sandbox: Sandbox) -> None:
         """It ends with this fleet."""
 
+    def decided(self, sandbox: Sandbox) -> None:
+        """No other writer is asked."""
+
     async def suspend(self, sandbox: Sandbox) -> None:
         await self.stop(sandbox.sandbox_uid)
 
