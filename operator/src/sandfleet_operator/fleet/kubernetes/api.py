@@ -251,6 +251,9 @@ class KubernetesFleetApi:
             present = await self._kubernetes.fleet.get(known.sandbox_id, reachable=False)
             access = self._sessions.access(caller, present) if request.with_access else None
             return fleet_pb2.GetResponse(sandbox=self._sessions.message(present), access=access)
+        if self._kubernetes.feed.is_young(request.sandbox_id):
+            # It has no CodeSandbox yet, and only the leader serves it.
+            self.check_serving("get the sandbox")
         sandbox = await self._sessions.read(namespace, name)
         access = self._sessions.object_access(caller, sandbox) if request.with_access else None
         return fleet_pb2.GetResponse(sandbox=self._kubernetes.egresses.describe(sandbox), access=access)
