@@ -45,7 +45,7 @@ class LocalBackend:
         user_ids: UserIds | None,
         host_command: Sequence[str] = HOST_COMMAND,
     ) -> None:
-        """`templates` are by pool. `user_ids` where this process is root, so that workspaces have users of their own."""
+        """`templates`: by pool. `user_ids`: where this process is root, so that each workspace has its own user."""
         self._directory = directory
         self._templates = templates
         self._user_ids = user_ids
