@@ -18,7 +18,7 @@ from sandfleet_operator.api.kube import (
     Ref,
 )
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.api.values import Sandbox
+from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
 from sandfleet_operator.cluster.reflector import Reflectors
@@ -33,6 +33,7 @@ from sandfleet_operator.fleet.kubernetes.feed import SandboxFeed
 from sandfleet_operator.fleet.kubernetes.observer import KEPT, WATCHED, Observer
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
+from sandfleet_operator.fleet.kubernetes.sessions.young import YoungSessions
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
 from sandfleet_operator.fleet.kubernetes.writer import Writer
@@ -60,6 +61,7 @@ LIMITS = FleetLimits(
     recovers=False,
     keeps_workspaces=False,
     confirms_starts=True,
+    confirms_suspensions=True,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -82,7 +84,8 @@ class KubernetesFleet:
     ) -> None:
         self._kube, self._lease, self._leading, self.clock = kube, lease, leading, clock
         store = self._store = Store()
-        self.catalog, self.feed = Catalog(store, settings), SandboxFeed(store, self._egress_of)
+        self.catalog = Catalog(store, settings)
+        self.feed = SandboxFeed(store, self._egress_of, YoungSessions(settings, self._is_served))
         self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
         self._backend = self._made_backend(settings, listens, wall_clock)
         self.scheduler, self.executors = Scheduler([], _limits(settings), new_id=new_name), executors(store)
@@ -183,6 +186,7 @@ class KubernetesFleet:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.fleet.run())
             group.create_task(self._upkeep.run())
+            group.create_task(self._observer.run())
             group.create_task(self._queues.run())
             group.create_task(self._preemptor.run())
 
@@ -204,6 +208,7 @@ class KubernetesFleet:
             self.feed.say(obj, gone=gone)
         elif kind == POD:
             self._upkeep.saw_pod(obj, gone=gone)
+            self.feed.saw_pod(obj, gone=gone)
         if self._observer.term is None:
             return
         if kind == POD:
@@ -233,6 +238,10 @@ class KubernetesFleet:
 
     def _sandbox_unbound(self, ref: Ref) -> None:
         self._observer.look_at_sandbox(ref)
+
+    def _is_served(self, name: str) -> bool:
+        session = self.session_of(name)
+        return session is not None and session.bound and session.state is not State.ENDED
 
     def _egress_of(self, name: str) -> Known | None:
         return self.egresses.of(name)

@@ -40,6 +40,7 @@ ONE_OF_FEW = frozenset(
         "reason",
         "phase",
         "nodeName",
+        "runtimeClassName",
         "imageID",
         "message",
         "apiVersion",
@@ -69,7 +70,7 @@ def kept(kind: Kind, obj: Json) -> Kept:
 
 
 def _pod(obj: Json) -> Kept:
-    """It is read now: beside what `pod_of` has found only what stands in no pod's spec but in that of all its pool."""
+    """Reads it now. Beside that and the metadata, only what the pods of a pool have in common stays."""
     spec, status = _dict(obj, "spec"), _dict(obj, "status")
     slim = _meta(obj)
     if owners := obj["metadata"].get("ownerReferences"):
@@ -79,7 +80,11 @@ def _pod(obj: Json) -> Kept:
     told = [one for name in CONDITIONS for one in _named(status, "conditions", "type", name)]
     said = {**_only(status, ("phase", "podIP", "reason", "message")), "containerStatuses": ran, "conditions": told}
     volumes = _named(spec, "volumes", "name", "workspace")
-    whole = {"metadata": slim, "spec": {**_only(spec, ("nodeName",)), "volumes": volumes}, "status": said}
+    whole = {
+        "metadata": slim,
+        "spec": {**_only(spec, ("nodeName", "runtimeClassName")), "volumes": volumes},
+        "status": said,
+    }
     found = Kept({**_head(obj), "metadata": slim, "spec": asked})
     found.read_from(pod_of, whole)
     return found
