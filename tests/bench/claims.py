@@ -209,7 +209,7 @@ async def arrivals(bench: Bench) -> list[Figure]:
         runs = []
         for _ in range(RUNS):
             await bench.filled(ARRIVALS, 600)
-            runs.append(await _poisson(bench, rate, SECONDS, most=ARRIVALS))
+            runs.append(await poisson(bench, rate, SECONDS, most=ARRIVALS))
         for name, share in (("p50", 0.5), ("p99", 0.99)):
             samples = [quantile(run, share) * 1e3 for run in runs]
             target = "≤ 10 ms" if name == "p50" else "≤ 50 ms"
@@ -226,7 +226,7 @@ async def bursts(bench: Bench) -> list[Figure]:
     best = 0.0
     for rate in (50, 75, 100, 150, 200, 300, 400):
         await bench.filled(POOL)
-        times = await _poisson(bench, rate, POOL / rate, most=POOL)
+        times = await poisson(bench, rate, POOL / rate, most=POOL)
         progress(f"claims: {rate}/s for {POOL / rate:.1f} s: p99 {quantile(times, 0.99) * 1e3:.0f} ms")
         if quantile(times, 0.99) > 0.5:
             break
@@ -259,7 +259,7 @@ async def cycles(bench: Bench) -> list[Figure]:
     for rate in CYCLE_RATES:
         fleet, server = _cpu(bench)
         start = time.monotonic()
-        times = await _poisson(bench, rate, CYCLE_SECONDS, use=USE_SECONDS)
+        times = await poisson(bench, rate, CYCLE_SECONDS, use=USE_SECONDS)
         spent = time.monotonic() - start
         fleet_after, server_after = _cpu(bench)
         good = quantile(times, 0.99) <= 0.5
@@ -290,7 +290,7 @@ async def large(bench: Bench) -> list[Figure]:
     ]
 
 
-async def _poisson(bench: Bench, rate: float, seconds: float, *, most: int = 10**6, use: float = 0.0) -> list[float]:
+async def poisson(bench: Bench, rate: float, seconds: float, *, most: int = 10**6, use: float = 0.0) -> list[float]:
     """Seconds of each claim, of a pool that is full. What was claimed is given back."""
     chance, begin = random.Random(round(rate)), time.monotonic() + 0.2
     dues, at = [], begin

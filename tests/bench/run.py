@@ -22,6 +22,7 @@ import queues
 import reconciler
 import rollback
 import scale
+import scale_cluster
 import services
 import sessions
 import state
@@ -51,6 +52,7 @@ PARTS = {
     "flood": flood,
     "claims": claims,
     "scale": scale,
+    "scale-cluster": scale_cluster,
     "warm": warm,
     "rollback": rollback,
 }

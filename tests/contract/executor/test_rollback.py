@@ -1,7 +1,18 @@
 """A cell that is killed costs no variables: its context goes on from a copy of the state before it."""
 
 import pytest
-from contract.executor.copies import CRASH, EXIT, copied, count, given_up, is_kept, is_rolled_back, refused, run, state_of
+from contract.executor.copies import (
+    CRASH,
+    EXIT,
+    copied,
+    count,
+    given_up,
+    is_kept,
+    is_rolled_back,
+    refused,
+    run,
+    state_of,
+)
 from contract.executor.harness import until
 from sandfleet import Outcome
 

@@ -47,11 +47,17 @@ class World:
     async def claim(self, sandbox):
         """There is no other fleet."""
 
+    def answered(self, sandbox):
+        return 0.0
+
     async def record(self, sandbox):
         """There is no next fleet."""
 
     async def gone(self, sandbox):
         """Nothing is left of it."""
+
+    def decided(self, sandbox):
+        """There is no other writer."""
 
     async def suspend(self, sandbox):
         self.end(sandbox.sandbox_uid, Exit(code=0))

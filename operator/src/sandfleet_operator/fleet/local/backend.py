@@ -73,8 +73,15 @@ class LocalBackend:
     async def claim(self, sandbox: Sandbox) -> None:
         """There is no other fleet that could take it."""
 
+    def answered(self, sandbox: Sandbox) -> float:  # noqa: ARG002 - of all
+        """It ends with this fleet: there is nothing to wait for."""
+        return 0.0
+
     async def record(self, sandbox: Sandbox) -> None:
         """It ends with this fleet."""
+
+    def decided(self, sandbox: Sandbox) -> None:
+        """No other writer is asked."""
 
     async def suspend(self, sandbox: Sandbox) -> None:
         await self.stop(sandbox.sandbox_uid)
