@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from importlib.machinery import FileFinder
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from ..base import process
@@ -121,8 +122,9 @@ class UserProcess:
 
 def depth() -> int:
     """The number of the caller's frames."""
-    frame, count = sys._getframe(1), 0  # noqa: SLF001 as inspect does
-    while frame := frame.f_back:
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 as inspect does
+    count = 0
+    while frame := frame.f_back if frame else None:
         count += 1
     return count
 
