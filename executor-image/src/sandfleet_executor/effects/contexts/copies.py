@@ -63,7 +63,8 @@ async def _ask(
             pids = await interpreter.copy(sockets, most_bytes)
         finally:
             if isinstance(pids, Refusal):
-                namespace.expect_no_copies()
+                with contextlib.suppress(NamespaceError):
+                    await namespace.adopt(())
     except (BadFrame, NamespaceError) as error:
         raise NotCopiedError(broken(error)) from error
     if isinstance(pids, Refusal):

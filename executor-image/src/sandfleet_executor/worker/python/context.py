@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 from ..base import frames, linux, process
+from ..tools import functions
 from . import cells, copies, display, errors, looks
 from .history import History
 from .outbox import MAX_RESULTS, Outbox
@@ -53,6 +54,8 @@ def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
     def serve() -> None:
         preimport()
         copies.seed_anew()
+        if options.get("brokered"):
+            functions.install()
         ContextLoop(control, _shells[0], int(options.get("memory_bytes", 0))).serve()
 
     _end_after(serve)
