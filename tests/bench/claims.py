@@ -300,6 +300,15 @@ async def large(bench: Bench) -> list[Figure]:
 
 async def poisson(bench: Bench, rate: float, seconds: float, *, most: int = 10**6, use: float = 0.0) -> list[float]:
     """Seconds of each claim, of a pool that is full. What was claimed is given back."""
+    times, names = await claimed_at(bench, rate, seconds, most=most, use=use)
+    await give_back(bench, names)
+    return times
+
+
+async def claimed_at(
+    bench: Bench, rate: float, seconds: float, *, most: int = 10**6, use: float = 0.0
+) -> tuple[list[float], list[str]]:
+    """Seconds of each claim, and the sandboxes that are still claimed."""
     chance, begin = random.Random(round(rate)), time.monotonic() + 0.2
     dues, at = [], begin
     while (at := at + chance.expovariate(rate)) < begin + seconds and len(dues) < most:
@@ -317,8 +326,7 @@ async def poisson(bench: Bench, rate: float, seconds: float, *, most: int = 10**
             names.append(name)
 
     await _all([lambda due=due: one(due) for due in dues])
-    await _give_back(bench, names)
-    return times
+    return times, names
 
 
 async def _burst(bench: Bench, many: int) -> float:
@@ -327,11 +335,11 @@ async def _burst(bench: Bench, many: int) -> float:
     start = time.monotonic()
     claimed = await _all([lambda: bench.claim(start) for _ in range(many)])
     taken = time.monotonic() - start
-    await _give_back(bench, [name for name, _ in claimed])
+    await give_back(bench, [name for name, _ in claimed])
     return taken
 
 
-async def _give_back(bench: Bench, names: list[str]) -> None:
+async def give_back(bench: Bench, names: list[str]) -> None:
     slots = asyncio.Semaphore(32)
 
     async def one(name: str) -> None:

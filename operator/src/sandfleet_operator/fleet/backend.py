@@ -72,6 +72,10 @@ class Backend(Protocol):
         """Stores what the next fleet needs."""
         ...
 
+    def decided(self, sandbox: Sandbox) -> None:
+        """Its session is to sleep or to go on, which `suspend` or `resume` of the same value carries out."""
+        ...
+
     async def suspend(self, sandbox: Sandbox) -> None:
         """Begins to end its process; the session and its workspace stay."""
         ...

@@ -56,7 +56,6 @@ _LOG = logging.getLogger(__name__)
 
 class KubernetesBackend:
     """`listens` says of a pod whether its executor may be spoken to; `wall_clock` gives seconds since the epoch.
-
     `lost` is called with a pod that another fleet has; its events were taken for this fleet's own until then.
     `unbound` is called with a CodeSandbox that is to be looked at again: a declared one that named no pod before its
     pod was gone, one whose operating mode was written, and one that was not written before its session was over.
@@ -78,11 +77,11 @@ class KubernetesBackend:
         unbound: Callable[[Ref], None],
         goes: Callable[[Ref, str, Record], None],
     ) -> None:
-        self._kube = kube
-        self._store = store
+        self._kube, self._store = kube, store
         self._catalog = catalog
         self._writer = writer
-        self.modes = Modes(store, writer, unbound)
+        self.modes = Modes(store, writer, unbound, wall_clock)
+        self.decided = self.modes.decided
         self._settings = settings
         self._user_namespaces = user_namespaces
         self._listens = listens

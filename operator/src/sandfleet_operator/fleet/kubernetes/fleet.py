@@ -61,6 +61,7 @@ LIMITS = FleetLimits(
     recovers=False,
     keeps_workspaces=False,
     confirms_starts=True,
+    confirms_suspensions=True,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -185,6 +186,7 @@ class KubernetesFleet:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.fleet.run())
             group.create_task(self._upkeep.run())
+            group.create_task(self._observer.run())
             group.create_task(self._queues.run())
             group.create_task(self._preemptor.run())
 

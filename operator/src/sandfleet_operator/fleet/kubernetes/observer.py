@@ -1,8 +1,8 @@
 """What the watches show: pods and CodeSandboxes that the fleet adopts, follows, completes or removes."""
 
+import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from sandfleet_operator.api.errors import FleetError
@@ -32,11 +32,12 @@ from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, key_of, pool_name, pool_of_pod
 from sandfleet_operator.fleet.kubernetes.declared_claims import DeclaredClaims
 from sandfleet_operator.fleet.kubernetes.egress import EgressChecks
+from sandfleet_operator.fleet.kubernetes.sessions.sleepers import Sleepers
 from sandfleet_operator.fleet.kubernetes.unrecorded_claims import Found, UnrecordedClaims
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.lease_end import lease_end
 from sandfleet_operator.plan.claims.record import Record, object_of
-from sandfleet_operator.plan.claims.suspension import is_suspended, preempted, suspended_until
+from sandfleet_operator.plan.claims.suspension import is_suspended
 from sandfleet_operator.plan.pods import names, openings
 from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
 from sandfleet_operator.plan.pods.podspec import PodState
@@ -56,6 +57,8 @@ WATCHED: dict[Kind, str] = {
 # What is remembered of an object, where that is less than all of it.
 KEPT: dict[Kind, Keep] = {NETWORK_POLICY: openings.kept}
 
+# Seconds.
+LOOK_EVERY = 1.0
 # Objects that a takeover adopts before others get their turn.
 TURN = 20
 
@@ -92,6 +95,7 @@ class Observer:
         self._owned: dict[str, str] = {}
         self.unrecorded = UnrecordedClaims(store, writer, take=self._complete, left=self.look_at_sandbox)
         self._declared = DeclaredClaims(driver, queue_of)
+        self._sleepers = Sleepers(backend, driver, queue_of=queue_of, clock=clock)
         self._pods_first, self._background = False, BackgroundTasks()
 
     async def take_over(self) -> None:
@@ -102,8 +106,15 @@ class Observer:
         self._pods_first = False
         await _each(self._store, CODE_SANDBOX, self.sandbox)
 
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            self._sleepers.look_again()
+
     async def close(self) -> None:
         self._declared.close()
+        self._sleepers.close()
         await self.unrecorded.close()
         self._background.close()
 
@@ -125,12 +136,11 @@ class Observer:
             self._driver.do(self._scheduler.taken(key, self._clock()))
         elif self._backend.run(key) is not None:
             self._backend.saw_pod(obj, gone=gone)
-            if not gone:
-                self._look_at_replacement(obj)
+            self._look_at_session(obj)
             return
         if gone or self.term is None:
             return
-        self._look_at_replacement(obj)
+        self._look_at_session(obj)
         pod = pod_of(obj)
         record = adoption.record_on(pod.annotations)
         if record is not None and pod.owner:
@@ -312,26 +322,9 @@ class Observer:
             known = self._scheduler.inventory.get(key)
         if known is not None:
             self._sessions.setdefault(name, known.sandbox_id)
-            self._follow_mode(known, sandbox)
+            self._sleepers.look(known, sandbox)
             self._follow_pod(known.sandbox_id, sandbox, binding, serves)
         self._egresses.look(name, spec.egress)
-
-    def _follow_mode(self, known: Sandbox, sandbox: CodeSandbox) -> None:
-        """Its owner may suspend and resume it, too; and so may the fleet before this one."""
-        meta, suspensions = sandbox.meta, self._scheduler.suspensions
-        if self._backend.modes.is_writing(Ref(CODE_SANDBOX, meta.namespace, meta.name)):
-            return
-        if is_suspended(sandbox):
-            until = suspended_until(sandbox, self._scheduler.limits.longest_suspension)
-            running, restarts = self._backend.has_pod(known), sandbox.status.restarts
-            seen = replace(known, restarts=restarts) if known.state is State.RECOVERING else known
-            if (since := preempted(sandbox)) is not None and known.preempted is None:
-                seen = replace(seen, preempted=since[0], arrived=since[1])
-            if not running:
-                self._backend.forget(known.sandbox_uid)
-            self._driver.do(suspensions.suspended(seen, until, self._clock(), running=running))
-        else:
-            self._driver.do(suspensions.resumed(known.sandbox_id, self._clock()))
 
     def _follow_pod(self, sandbox_id: str, sandbox: CodeSandbox, binding: Binding, serves: str | None) -> None:
         """Its next pod is Ready."""
@@ -352,12 +345,12 @@ class Observer:
         is_there = pod is not None and pod.uid == sandbox.status.pod_uid and not pod.deleting and pod.ended is None
         return adoption.incarnation(sandbox) if is_there else None
 
-    def _look_at_replacement(self, obj: Json) -> None:
-        """A pod comes into view, perhaps after the status that names it."""
+    def _look_at_session(self, obj: Json) -> None:
+        """A pod comes into view, perhaps after the status that names it, or goes, perhaps after its end was written."""
         meta = obj["metadata"]
         ref = Ref(CODE_SANDBOX, meta["namespace"], (meta.get("labels") or {}).get(names.SANDBOX, ""))
         known = self.session_of(f"{ref.namespace}/{ref.name}")
-        if known is not None and known.state in {State.RECOVERING, State.RESUMING}:
+        if known is not None and known.state in {State.RECOVERING, State.RESUMING, State.SUSPENDING}:
             self.look_at_sandbox(ref)
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta, meta_of
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox
+from sandfleet_operator.api.kinds.sandbox import AdmissionStatus, CodeSandbox, readable
 from sandfleet_operator.api.kinds.sandbox import code_sandbox as parse
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
@@ -250,6 +250,24 @@ class Writer:
             with suppress(Conflict, NotFound):
                 await self._settled(replace(owner, resource_version=found["metadata"]["resourceVersion"]), binding)
                 return
+
+    async def admit(self, ref: Ref, uid: str, wanted: Callable[[CodeSandbox], AdmissionStatus | None]) -> Json | None:
+        """Writes the admission that the present version wants; None if it wants none. Raises NotLeadingError."""
+        return await self._insist(f"admit {ref}", lambda: self._admitted(ref, uid, wanted))
+
+    async def _admitted(
+        self, ref: Ref, uid: str, wanted: Callable[[CodeSandbox], AdmissionStatus | None]
+    ) -> Json | None:
+        while True:
+            found = await self._found(ref)
+            made = readable(found) if found is not None else None
+            said = wanted(made) if made is not None and made.meta.uid == uid else None
+            if made is None or said is None:
+                return None
+            fenced = encode(replace(said, fencing=self.fencing()))
+            patch = {"metadata": {"resourceVersion": made.meta.resource_version}, "status": {"admission": fenced}}
+            with suppress(Conflict, NotFound):
+                return await self._kube.merge(ref, patch, "status")
 
     async def own_pod(self, pod: Ref, pod_uid: str, record: Record, owner: Meta) -> None:
         """Raises NotLeadingError."""
