@@ -1,7 +1,7 @@
 """What a claim costs while it is only its pod, and what its CodeSandbox adds: processor time and API writes.
 
-Refill is held back. Processor time is that of all processes of the bed: the node's (API server, etcd, controllers, the
-pretended nodes), the fleet's and the operator's, without what they use at rest. SANDFLEET_SHORT is the number of claims.
+Refill is held back. Processor time is that of all processes of the bed: the node's (API server, etcd, controllers and
+pretended nodes), the fleet's and the operator's, without what they use at rest. SANDFLEET_SHORT is how many claims.
 """
 
 import asyncio

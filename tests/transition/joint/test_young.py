@@ -1,4 +1,4 @@
-"""Operator and fleet together keep the promises of young claims (docs/adr/0036), and without a rule of theirs do not."""
+"""Operator and fleet together keep the promises of young claims (docs/adr/0036); without one rule they do not."""
 
 import os
 
