@@ -229,6 +229,10 @@ class Context:
             interpreter = await self.start()
             namespace = await self._session.namespace()
         except (NamespaceError, BadRequest) as error:
+            if execution.cause is not Cause.NONE:
+                # The sandbox ends: it makes no interpreter any more.
+                close_stopped(meter, self.id)
+                return None
             execution.emit(Started(execution.id, self.id))
             meter.close(verdict_on(error))
             return None

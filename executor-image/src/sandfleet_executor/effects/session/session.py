@@ -239,9 +239,7 @@ class Session:
         """Ends everything in the sandbox. The files stay."""
         self.namespaces.refuse()
         self.packages.close()
-        self.contexts.stop(why)
-        for command in self._commands.values():
-            command.execution.stop(why, 0)
+        self.executions.stop_all(why)
         await self.contexts.save_last()
         await self.services.close()
         await self.namespaces.close()
