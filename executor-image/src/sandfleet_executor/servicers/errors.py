@@ -27,6 +27,7 @@ from sandfleet_executor.core.errors import (
     FullError,
     MismatchError,
     NotFoundError,
+    PreemptingError,
     SuspendingError,
 )
 from sandfleet_executor.core.files.globs import InvalidPattern
@@ -236,6 +237,8 @@ FAILURES: tuple[tuple[type[Exception], Code, str, bool], ...] = (
     (BusyError, Code.RESOURCE_EXHAUSTED, "TooMany", True),
     (FullError, Code.RESOURCE_EXHAUSTED, "WorkspaceFull", True),
     (MismatchError, Code.FAILED_PRECONDITION, "SessionMismatch", False),
+    # Nothing has begun: its client asks the fleet, and calls again when the session is there again.
+    (PreemptingError, Code.UNAVAILABLE, "SandboxPreempted", True),
     (SuspendingError, Code.FAILED_PRECONDITION, "SandboxSuspended", False),
     (NotSavedError, Code.FAILED_PRECONDITION, "StateNotSaved", False),
     (state_store.NoSpaceError, Code.RESOURCE_EXHAUSTED, "NoSpace", True),

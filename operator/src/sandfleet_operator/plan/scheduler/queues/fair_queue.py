@@ -11,7 +11,7 @@ from sandfleet_operator.api.values import Claim
 from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
 from sandfleet_operator.plan.scheduler.queues.alone import AloneClaims
 from sandfleet_operator.plan.scheduler.queues.gangs import PATIENCE, Gangs, expanded
-from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger
+from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger, Turn
 from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order
 from sandfleet_operator.plan.scheduler.queues.orders.fair import fair
 from sandfleet_operator.plan.scheduler.queues.orders.first_come import first_come
@@ -105,6 +105,8 @@ class FairQueue:
         line = self._lines.get(waiting.claim.queue)
         if line is None or not line.discard(waiting):
             return False
+        if waiting.claim.gang:
+            self._ledger.keep_for_gang(line.queue, self._pool, None)
         if not line:
             self._close(line)
         return True
@@ -172,6 +174,11 @@ class FairQueue:
                 line.claims_back = False
                 self._ledger.stand_back(line.queue, self._pool)
 
+    def let_pass(self) -> None:
+        """The pool hands out nothing: its gangs keep nothing from claims at other pools."""
+        for queue in self._lines:
+            self._ledger.keep_for_gang(queue, self._pool, None)
+
     def shared(self) -> Iterator[Waiting]:
         """Claims that any sandbox of the pool can serve, in any order."""
         return chain(self.gangs.owed, expanded(chain.from_iterable(self._lines.values())))
@@ -189,16 +196,16 @@ class FairQueue:
         """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
         found = self._ledger.demands(most)
         found.shared = len(self.gangs.owed)
-        self._alone.count(found, returning=True)
+        self._alone.count(found, lambda one: self._has_turn(one, now), returning=True)
         for queue, line in self._lines.items():
             refusal, first = self._refusal(line), None
-            if refusal is None and (first := line.first(now)) is not None and not self._judge(line, first).admits:
+            if refusal is None and (first := line.first(now)) is not None and not self._judge(line, first, now).admits:
                 refusal = line.refusal
             if refusal is not None and refusal.verdict is Verdict.LENT:
                 found.add_lent(queue, weight_of(refusal.waiting), line.claims)
             elif refusal is None and first is not None and not found.are_enough:
                 found.add(queue, weight_of(replace(first, many=1)), line.claims)
-        self._alone.count(found, returning=False)
+        self._alone.count(found, lambda one: self._has_turn(one, now), returning=False)
         return found
 
     def verdict(self, waiting: Waiting) -> Verdict:
@@ -206,6 +213,10 @@ class FairQueue:
         return self._ledger.judge(waiting.claim.queue, weight_of(waiting))
 
     # Queries.
+
+    def kept_at(self, waiting: Waiting) -> str | None:
+        """The other pool where a gang of its queue waits for the quota that this claim would use; None: nowhere."""
+        return self._ledger.kept_at(waiting.claim.queue, self._turn(waiting, waiting.asked), self._pool)
 
     def heads(self, now: float) -> Iterator[Need]:
         """Of each queue the claims that wait, each with the amount of the next one."""
@@ -296,7 +307,7 @@ class FairQueue:
         waiting = line.first(now)
         if waiting is None:
             return None
-        verdict = self._judge(line, waiting)
+        verdict = self._judge(line, waiting, now)
         if verdict is Verdict.LENT:
             self._ledger.claim_back(line.queue, self._pool)
         elif line.claims_back:
@@ -308,14 +319,29 @@ class FairQueue:
         candidate = Candidate(waiting, line.rank(waiting, now), verdict, start, share)
         return self._policy.order(candidate), line.queue, waiting
 
-    def _judge(self, line: Line, waiting: Waiting) -> Verdict:
+    def _judge(self, line: Line, waiting: Waiting, now: float) -> Verdict:
         """Whether the quota permits the line's first claim."""
         verdict = self._ledger.judge(
             line.queue, plus(weight_of(waiting), self._alone.left_to_return(line.queue, waiting))
         )
+        turn = self._turn(waiting, now)
+        if waiting.claim.gang is not None and verdict is not Verdict.HELD:
+            # One that lacks sandboxes only lets others pass for a while.
+            keeps = not verdict.admits or now - waiting.asked >= PATIENCE
+            self._ledger.keep_for_gang(line.queue, self._pool, turn if keeps else None)
+        if verdict.admits and self._ledger.kept_at(line.queue, turn, self._pool) is not None:
+            verdict = Verdict.REACHED
         line.refusal = None if verdict.admits else Refusal(waiting, verdict, self._ledger.freed(line.queue))
         self._take_part(line, verdict is Verdict.WITHIN)
         return verdict
+
+    def _has_turn(self, waiting: Waiting, now: float) -> bool:
+        """Whether no gang of its queue comes before a claim that needs a start of its own."""
+        return self._ledger.kept_at(waiting.claim.queue, self._turn(waiting, now)) is None
+
+    def _turn(self, waiting: Waiting, now: float) -> Turn:
+        line = self._lines.get(waiting.claim.queue) or self._line(waiting.claim.queue)
+        return line.rank(waiting, now), *arrival(waiting)
 
     def _look_again(self, queue: str) -> None:
         """What was refused for a claim that was before it may be admitted now."""
