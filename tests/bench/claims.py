@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def figures() -> Iterator[Figure]:
         progress(f"skipped the figures of claims: {error}")
         return
     with ExitStack() as stack:
-        bench = stack.enter_context(_bench(cluster, Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+        bench = stack.enter_context(a_bench(cluster, Path(stack.enter_context(tempfile.TemporaryDirectory()))))
         with asyncio.Runner() as runner:
             part = measure(bench)
             while (found := runner.run(anext(part, None))) is not None:
@@ -71,6 +71,7 @@ class Bench:
     bed: FleetBed
     work: str
     token: str
+    operator: OperatorProcess | None = None
     stub: Any = None
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(10**9)))
 
@@ -114,7 +115,7 @@ class Bench:
         return (("authorization", f"Bearer {self.token}"),)
 
 
-class _bench:  # noqa: N801 - a context manager, written as one
+class a_bench:  # noqa: N801 - a context manager, written as one
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self._cluster, self._folder, self._stack = cluster, folder, ExitStack()
 
@@ -152,18 +153,25 @@ class _bench:  # noqa: N801 - a context manager, written as one
                 spec={"templateRef": {"name": "python"}, "replicas": POOL},
             )
         )
-        return Bench(cluster, bed, work, bed.token(work, "agent", "--duration", "3h"))
+        return Bench(cluster, bed, work, bed.token(work, "agent", "--duration", "3h"), operator)
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
 
-async def measure(bench: Bench) -> AsyncIterator[list[Figure]]:
+@asynccontextmanager
+async def connected(bench: Bench) -> AsyncIterator[None]:
+    """The bench can claim."""
     ca = bench.cluster.api.get("ConfigMap", "sandfleet-ca", bench.bed.namespace)["data"]["ca.crt"].encode()
     options = [("grpc.ssl_target_name_override", "127.0.0.1")]
     target = f"127.0.0.1:{bench.bed.port}"
     async with grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca), options=options) as channel:
         bench.stub = FleetServiceStub(channel)
+        yield
+
+
+async def measure(bench: Bench) -> AsyncIterator[list[Figure]]:
+    async with connected(bench):
         for part in (refill, writes_of_a_cycle, arrivals, bursts, cycles, *((large,) if LARGE else ())):
             yield await part(bench)
 
@@ -292,6 +300,15 @@ async def large(bench: Bench) -> list[Figure]:
 
 async def poisson(bench: Bench, rate: float, seconds: float, *, most: int = 10**6, use: float = 0.0) -> list[float]:
     """Seconds of each claim, of a pool that is full. What was claimed is given back."""
+    times, names = await claimed_at(bench, rate, seconds, most=most, use=use)
+    await give_back(bench, names)
+    return times
+
+
+async def claimed_at(
+    bench: Bench, rate: float, seconds: float, *, most: int = 10**6, use: float = 0.0
+) -> tuple[list[float], list[str]]:
+    """Seconds of each claim, and the sandboxes that are still claimed."""
     chance, begin = random.Random(round(rate)), time.monotonic() + 0.2
     dues, at = [], begin
     while (at := at + chance.expovariate(rate)) < begin + seconds and len(dues) < most:
@@ -309,8 +326,7 @@ async def poisson(bench: Bench, rate: float, seconds: float, *, most: int = 10**
             names.append(name)
 
     await _all([lambda due=due: one(due) for due in dues])
-    await _give_back(bench, names)
-    return times
+    return times, names
 
 
 async def _burst(bench: Bench, many: int) -> float:
@@ -319,11 +335,11 @@ async def _burst(bench: Bench, many: int) -> float:
     start = time.monotonic()
     claimed = await _all([lambda: bench.claim(start) for _ in range(many)])
     taken = time.monotonic() - start
-    await _give_back(bench, [name for name, _ in claimed])
+    await give_back(bench, [name for name, _ in claimed])
     return taken
 
 
-async def _give_back(bench: Bench, names: list[str]) -> None:
+async def give_back(bench: Bench, names: list[str]) -> None:
     slots = asyncio.Semaphore(32)
 
     async def one(name: str) -> None:

@@ -8,6 +8,7 @@ through it, which is elsewhere in a cluster, only what the others leave.
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import secrets
 import statistics
 import sys
@@ -42,7 +43,8 @@ from support.fleet.on_kubernetes import Known
 MIB = 1 << 20
 CELLS, BULK, OPENINGS, ROUNDS = 300, 64 * MIB, 25, 5
 DIRECT = "beside a direct connection to the same executor, both by TLS"
-RATE, SECONDS, LOAD_ROUNDS, LOAD = 20, 14, 3, 100
+# A round needs one pool for its three loads.
+RATE, SECONDS, LOAD_ROUNDS, LOAD = 20, 4.5, 9, 100
 # Of a session's processes together; a step is a factor of 1.25. The chart requests 50m for the gateway, and 200m for
 # fleet and operator, which are both of the session of the bench.
 GATEWAY_NICE = 6
@@ -58,7 +60,7 @@ def figures() -> Iterator[Figure]:
         return
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        bench = stack.enter_context(claims._bench(cluster, folder))
+        bench = stack.enter_context(claims.a_bench(cluster, folder))
         yield from asyncio.run(_claims(bench, folder))
 
 
@@ -180,33 +182,44 @@ async def _claims(bench: claims.Bench, folder: Path) -> list[Figure]:
         port = stack.enter_context(load.source())
         gateway = stack.enter_context(load.gateway(folder, bench.bed.port, GATEWAY_NICE))
         sender = stack.enter_context(load.sender(folder))
+        carriers = {THROUGH: gateway, IDLE: None, DIRECTLY: sender}
         _says_where(bench, port)
         bench.pool(replicas=claims.POOL, maxSize=claims.POOL)
         target = f"127.0.0.1:{bench.bed.port}"
         channel = await stack.enter_async_context(grpc.aio.secure_channel(target, credentials, options=options))
         bench.stub = FleetServiceStub(channel)
-        for _ in range(LOAD_ROUNDS):
-            await _round(bench, found, gateway, sender)
+        orders = itertools.cycle(itertools.permutations(carriers))
+        for order in itertools.islice(orders, LOAD_ROUNDS):
+            await _round(bench, found, carriers, order)
     return [*_costs(found), *_beside(found)]
 
 
-async def _round(bench: claims.Bench, found: Rounds, gateway: load.Carrier, sender: load.Carrier) -> None:
-    found.claims[IDLE].append(await _measured(bench))
-    for beside, carrier in ((THROUGH, gateway), (DIRECTLY, sender)):
-        # As much directly as the gateway has carried.
-        rate = LOAD if beside == THROUGH else found.carried(THROUGH)
-        await bench.filled(claims.POOL)
-        with load.reader(carrier, bench.token, f"{bench.bed.namespace}/source", rate) as read:
-            busy = cpu_seconds(carrier.pid)
-            found.claims[beside].append(await _measured(bench))
-            busy = cpu_seconds(carrier.pid) - busy
-        found.rates[beside] += read
-        found.costs[beside].append(busy / (sum(read) / 1e8))
-
-
-async def _measured(bench: claims.Bench) -> list[float]:
+async def _round(
+    bench: claims.Bench, found: Rounds, carriers: dict[str, load.Carrier | None], order: tuple[str, ...]
+) -> None:
+    """All of one pool: a refill between two loads would be a load of its own."""
     await bench.filled(claims.POOL)
-    return await claims.poisson(bench, RATE, SECONDS, most=claims.POOL)
+    names: list[str] = []
+    for beside in order:
+        with contextlib.ExitStack() as stack:
+            if (carrier := carriers[beside]) is not None:
+                stack.enter_context(_loaded(bench, found, carrier, beside))
+            times, claimed = await claims.claimed_at(bench, RATE, SECONDS, most=claims.POOL // len(order))
+        found.claims[beside].append(times)
+        names += claimed
+    await claims.give_back(bench, names)
+
+
+@contextlib.contextmanager
+def _loaded(bench: claims.Bench, found: Rounds, carrier: load.Carrier, beside: str) -> Iterator[None]:
+    # As much directly as the gateway has carried.
+    rate = found.carried(THROUGH) if beside == DIRECTLY and found.rates[THROUGH] else LOAD
+    with load.reader(carrier, bench.token, f"{bench.bed.namespace}/source", rate) as read:
+        busy = cpu_seconds(carrier.pid)
+        yield
+        busy = cpu_seconds(carrier.pid) - busy
+    found.rates[beside] += read
+    found.costs[beside].append(busy / (sum(read) / 1e8))
 
 
 def _costs(found: Rounds) -> list[Figure]:
@@ -216,16 +229,18 @@ def _costs(found: Rounds) -> list[Figure]:
 
 
 def _beside(found: Rounds) -> Iterator[Figure]:
-    """Medians of the rounds, with the least and the most ratio of one round."""
+    """Of all claims of all rounds, with the median ratio of the rounds and the quarters beside it."""
     for name, share in (("p50", 0.5), ("p99", 0.99)):
-        times = {beside: [quantile(one, share) * 1e3 for one in rounds] for beside, rounds in found.claims.items()}
-        pairs = ((THROUGH, IDLE), (DIRECTLY, IDLE), (THROUGH, DIRECTLY))
-        for one, other in pairs:
-            ratios = [mine / theirs for mine, theirs in zip(times[one], times[other], strict=True)]
-            note = f"beside {other}; {min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} rounds"
+        for one, other in ((THROUGH, IDLE), (DIRECTLY, IDLE), (THROUGH, DIRECTLY)):
+            pairs = zip(found.claims[one], found.claims[other], strict=True)
+            ratios = [quantile(mine, share) / quantile(theirs, share) for mine, theirs in pairs]
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            note = f"beside {other}; rounds {middle:.2f} ({low:.2f} to {high:.2f})"
             note += f"; {found.carried(one):.0f} MB/s through {load.TUNNELS} streams"
             note += "; ≤ 1.3 times" if (one, other, name) == (THROUGH, IDLE, "p99") else ""
-            mine, theirs = statistics.median(times[one]), statistics.median(times[other])
+            mine, theirs = (
+                quantile(list(itertools.chain(*found.claims[beside])), share) * 1e3 for beside in (one, other)
+            )
             yield Figure(f"claim at {RATE}/s with {one}, {name}", mine, "ms", theirs, note)
 
 

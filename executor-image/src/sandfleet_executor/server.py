@@ -19,6 +19,7 @@ from sandfleet_api.executor.v1 import (
     process_pb2_grpc,
     service_pb2_grpc,
     session_pb2_grpc,
+    tools_pb2_grpc,
 )
 
 from sandfleet_executor.core.config import ExecutorConfig
@@ -52,6 +53,7 @@ from sandfleet_executor.servicers.port import PortService
 from sandfleet_executor.servicers.process import ProcessService
 from sandfleet_executor.servicers.service import ServiceManagerService, codec
 from sandfleet_executor.servicers.session import SessionService
+from sandfleet_executor.servicers.tools import ToolBrokerService
 
 EXIT_CLOSED = 0
 EXIT_LEASE = 40
@@ -118,7 +120,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     session = Session(config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads)
     meter = SandboxMeter(session)
     roots = Roots(workspace_fd, session.namespaces.tmp_fd, session.namespaces.system_fd, session.mounts.folders)
-    verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time)
+    verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract)
     server = grpc.aio.server(
         interceptors=[AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor()], options=SERVER_OPTIONS
     )
@@ -159,6 +161,7 @@ def add_session_services(server: grpc.aio.Server, session: Session, meter: Sandb
     suspender = Suspender(session, folder, lambda: tunnels.count, codec(session.workdir))
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session, meter, suspender), server)
     port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
+    tools_pb2_grpc.add_ToolBrokerServiceServicer_to_server(ToolBrokerService(session.tools), server)
 
 
 def open_workspace(config: ExecutorConfig) -> int:

@@ -173,7 +173,9 @@ async def a_service(directory, **policy):
     fleet = FleetDriver(scheduler, world, executors, SteadyClock())
     server = grpc.aio.server()
     suspender = Suspender(fleet, world, executors)
-    add_FleetServiceServicer_to_server(FleetServicer(LocalFleetApi(fleet, suspender, TEMPLATE, "uid:7")), server)
+    add_FleetServiceServicer_to_server(
+        FleetServicer(LocalFleetApi(fleet, suspender, {TEMPLATE.name: TEMPLATE}, "uid:7")), server
+    )
     server.add_insecure_port(f"unix:{directory}/s")
     await server.start()
     working = asyncio.create_task(fleet.run())

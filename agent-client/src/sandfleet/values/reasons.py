@@ -60,7 +60,7 @@ class ClaimReason(StrEnum):
     ISOLATION_UNAVAILABLE = "IsolationUnavailable"
     """The template, or this machine, isolates less than the claim asks for."""
     CONTRACT_NOT_SUPPORTED = "ContractNotSupported"
-    """The contract does not let callers run code by themselves."""
+    """The fleet, or the pool that the claim names, does not serve the contract."""
     CLAIM_ENDED = "ClaimEnded"
     """The sandbox that this request id was answered with has ended; the message says why."""
     SANDBOX_SUSPENDED = "SandboxSuspended"

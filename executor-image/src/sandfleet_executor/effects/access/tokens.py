@@ -50,7 +50,10 @@ class TokenVerifier:
     `clock` gives seconds since the epoch. A keys file that is missing or broken leaves the keys as they were.
     """
 
-    def __init__(self, keys_file: Path, audience: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, keys_file: Path, audience: str, clock: Callable[[], float], contract: str = "autonomous"
+    ) -> None:
+        self._contract = contract
         self._keys_file = keys_file
         self._audience = audience
         self._clock = clock
@@ -89,7 +92,7 @@ class TokenVerifier:
             raise TokenError(
                 TokenReason.INVALID, "cannot accept the token: it is malformed or its signature is wrong"
             ) from error
-        return read_claims(claims, self._audience)
+        return read_claims(claims, self._audience, self._contract)
 
     def _key(self, kid: object, now: float) -> Ed25519PublicKey:
         if isinstance(kid, str):

@@ -89,6 +89,7 @@ class InterpreterSlot:
             "context_id": self._spec.id,
             "language": self._spec.language,
             "memory_bytes": self._services.memory_bytes(),
+            "brokered": self._services.session.tools.brokered,
         }
         self.interpreter = await Interpreter.start(namespace, self._spec.cwd, self._spec.envs, options)
         self.generation += 1
@@ -108,10 +109,16 @@ class InterpreterSlot:
 
     # Copies
 
+    def cell_comes(self) -> bool:
+        """Whether it has to wait: for what holds the queue, or for an interpreter."""
+        self.copies.cell_comes(waits=self._queue.running is not None)
+        return self._queue.lock.locked() or not self.alive
+
     def changed_by_cell(self) -> None:
         """A cell has ended, and its changes are there."""
         self.cells.of_state = self.cells.begun
-        self.changed()
+        self.copies.cell_ended()
+        self.copy_when_idle()
 
     def changed(self) -> None:
         """The variables changed."""

@@ -68,6 +68,8 @@ class Namespace:
         # Pids of what waits to be needed, beside the spares.
         self.waiting: set[int] = set()
         self.tmp_fd = self.system_fd = -1
+        # Where code connects to call tools; None where they are not brokered. Its taker owns it.
+        self.tools_socket: socket.socket | None = None
         self.ended = False
 
     @classmethod
@@ -138,9 +140,13 @@ class Namespace:
             ours.close()
             theirs.close()
 
-    async def adopt(self, pids: Sequence[int], parent: int) -> None:
-        """Has the spawner take processes below its child `parent` for children of its own. Raises NamespaceError."""
-        answer = await self._ask({"op": "adopt", "pids": list(pids), "parent": parent})
+    async def expect_copies(self) -> None:
+        """Tells the spawner that copies become children of its own; `adopt` has to follow. Raises NamespaceError."""
+        await self._ask({"op": "expect"})
+
+    async def adopt(self, pids: Sequence[int]) -> None:
+        """Tells the spawner the pids of the copies that it expects; none ends the wait. Raises NamespaceError."""
+        answer = await self._ask({"op": "adopt", "pids": list(pids)})
         if answer["event"] != "adopted":
             raise NamespaceError(str(answer.get("message", "cannot adopt a copy")))
 
@@ -231,7 +237,7 @@ class Namespace:
                 await readable.wait()
                 readable.clear()
                 try:
-                    chunk, new_fds, _, _ = socket.recv_fds(sock, 4096, 2)
+                    chunk, new_fds, _, _ = socket.recv_fds(sock, 4096, 3)
                 except BlockingIOError:
                     continue
                 if not chunk:
@@ -244,7 +250,8 @@ class Namespace:
         self.hello = Hello(
             header["kernel"], header["python"], header["separated_user"], tuple(header["languages"]), header["mounts"]
         )
-        self.tmp_fd, self.system_fd = fds
+        self.tmp_fd, self.system_fd, *rest = fds
+        self.tools_socket = socket.socket(fileno=rest[0]) if rest else None
 
     async def _why_not(self, error: Exception) -> str:
         with contextlib.suppress(ProcessLookupError):

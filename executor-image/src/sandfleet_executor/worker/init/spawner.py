@@ -5,7 +5,8 @@ It ends with its control socket.
 
 Requests on the control socket; descriptors come beside the prefix of the frame:
   {"op":"prepare","id","kind":"context"|"command"}  fd: control socket of the child, for its work (child.py)
-  {"op":"adopt","id","pids","parent"}  copies of the context `parent`; they become children when their middleman ends
+  {"op":"expect","id"}  copies of a context are going to become children of this process
+  {"op":"adopt","id","pids"}  these are the copies; none where there are none
   {"op":"wake","pid"}  a copy becomes a context
   {"op":"connect","id","port","seconds"}  fd: a socket, which takes the connected descriptor (connect.py)
   {"op":"ports","id","pids"} (ports.py)
@@ -13,11 +14,12 @@ Requests on the control socket; descriptors come beside the prefix of the frame:
   {"op":"unlinked","id"} · {"op":"ping","id"}
 Answers, with the request's id:
   {"event":"forked","id","pid"} · {"event":"failed","id","message"}
-  {"event":"adopted","id"} · {"event":"connected","id"}
+  {"event":"expecting","id"} · {"event":"adopted","id"} · {"event":"connected","id"}
   {"event":"usage","id",…} · {"event":"unlinked","id","bytes"} · {"event":"pong","id"}
   {"event":"ports","id","trees":{pid:[ports, known]}}
 Events:
-  {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]]}  fd: /tmp, /
+  {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]]}
+      fd: /tmp, /, and where tools are brokered the socket to which code connects for them
   {"event":"exited","pid","code","signal","memory":bool,"written"}
   {"event":"sample","trees":{pid:[rss, processes, cpu, written]}}
   {"event":"preloading","module"} · {"event":"preloaded","module","problem"} (preload.py)
@@ -44,6 +46,8 @@ OWN_PROCESSES = 16
 OPEN_FILES = 4096
 # The most descriptors that one search for files without a name looks at.
 MAX_DESCRIPTORS = 16_384
+# Connections to the broker of tools that the kernel holds until they are accepted.
+WAITING_CONNECTIONS = 1024
 # Exit code of a child that failed before its work began.
 EXIT_BROKEN = 70
 
@@ -62,6 +66,8 @@ class Spawner:
         self._children: dict[int, str] = {}
         # pid of a killed child → bytes that the processes below it had written: their supervisor cannot report them.
         self._written: dict[int, int] = {}
+        # Contexts whose copies become children of this process any time now: until they are known, no stray is killed.
+        self._expected = 0
         self._poller = select.poll()
         self._connections = connect.Connections(self._poller, self._send)
         self._preload = preload.Preload(options["preload"], int(options["memory_bytes"]) // 2, send=self._send)
@@ -114,7 +120,10 @@ class Spawner:
             case "prepare":
                 self._fork(request["id"], request["kind"], fds)
             case "adopt":
-                self._adopt(request["id"], request["pids"], request["parent"])
+                self._adopt(request["id"], request["pids"])
+            case "expect":
+                self._expected += 1
+                self._send({"event": "expecting", "id": request["id"]})
             case "connect":
                 self._connections.begin(request["id"], request["port"], fds[0], request["seconds"])
             case "busy":
@@ -171,15 +180,19 @@ class Spawner:
         self._children[pid] = kind
         self._send({"event": "forked", "id": number, "pid": pid})
 
-    def _adopt(self, number: int, pids: list[int], parent: int) -> None:
-        """Takes processes below the context `parent` as children: they become children in a moment."""
-        processes = tree.scan()
-        below = set(tree.descendants(processes, parent)) if parent in self._children else set()
-        if not below.issuperset(pids) or not self._children.keys().isdisjoint(pids):
-            self._send({"event": "failed", "id": number, "message": "cannot adopt a copy: it is not the context's"})
-            return
-        self._children |= dict.fromkeys(pids, child.COPY)
-        self._send({"event": "adopted", "id": number})
+    def _adopt(self, number: int, pids: list[int]) -> None:
+        """Takes the strays that were expected as children."""
+        if all(map(self._is_stray, pids)):
+            self._children |= dict.fromkeys(pids, child.COPY)
+            self._send({"event": "adopted", "id": number})
+        else:
+            self._send({"event": "failed", "id": number, "message": "cannot adopt a copy: it has ended, or is none"})
+        self._expected -= 1
+        self._kill_strays()
+
+    def _is_stray(self, pid: int) -> bool:
+        found = tree.read_process(pid)
+        return found is not None and found.parent == os.getpid() and pid not in self._children
 
     def _become_child(self, kind: str, fd: int) -> NoReturn:
         try:
@@ -230,6 +243,8 @@ class Spawner:
 
     def _kill_strays(self) -> None:
         """Kills all at once: killing hundreds one by one would take many seconds of the spawner's only thread."""
+        if self._expected:
+            return
         processes = tree.scan()
         own = os.getpid()
         strays = [
@@ -272,10 +287,20 @@ def main(options: dict[str, Any]) -> None:
         "languages": languages.available(),
         "mounts": [[status.st_dev, status.st_ino] for status in map(os.stat, options["mounts"])],
     }
+    if options["tools_socket"]:
+        places.append(listening_socket(options["tools_socket"]))
     send_with_fds(control, frames.encode(hello), places)
     for place in places:
         os.close(place)
     Spawner(control, options).loop()
+
+
+def listening_socket(name: str) -> int:
+    """A descriptor of a unix socket of this name, in the session's network: no code can remove or replace it."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(f"\0{name}")
+    listener.listen(WAITING_CONNECTIONS)
+    return listener.detach()
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: list[int]) -> None:
