@@ -86,10 +86,8 @@ class Session:
         self.session_id = ""
         self.started = time.time()
         self.closed = asyncio.Event()
-        # It is being suspended: no execution begins, and its time does not run.
-        self.held = False
-        # The same, for the owner of its quota: it is resumed by itself.
-        self.preempted = False
+        # It is being suspended: no execution begins, and its time does not run. `preempted`: it is resumed by itself.
+        self.held = self.preempted = False
         # The machine does not change: looked at once, and not for every command.
         self._envs = bwrap.with_own(config.envs, session_environment(config))
         self.mounts = Mounts(config, this_host().prefixes, workspace_fd, threads)

@@ -113,7 +113,7 @@ class SchedulingCycle:
         if snapshot.closed or not snapshot.warm or (state.trouble and state.trouble.stops_binding(now)):
             state.queue.stand_back()
             if snapshot.closed:
-                state.queue.let_pass()
+                state.queue.gangs.let_pass()
             return
         name, revision = state.pool.name, state.pool.revision
         while (sandbox := next(self._inventory.of_pool(name, State.WARM, revision), None)) is not None:

@@ -80,7 +80,7 @@ class PoolQueues:
     def close(self, pool: str) -> None:
         queue = self._states.pop(pool).queue
         queue.stand_back()
-        queue.let_pass()
+        queue.gangs.let_pass()
 
     def put(self, waiting: Waiting) -> None:
         """Records the claim. It is in the queue only while no sandbox is on its way to it."""

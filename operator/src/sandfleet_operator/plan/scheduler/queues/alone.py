@@ -54,9 +54,6 @@ class AloneClaims:
         """Of each queue the claims that wait, with the amount of the next one."""
         return (Need(queue, weight_of(claims[0]), len(claims)) for queue, claims in self._of.items() if queue)
 
-    def waiting_in(self, queue: str) -> int:
-        return len(self._of.get(queue, ()))
-
     def oldest_in(self, queue: str) -> list[float]:
         """When the one that waits longest has arrived; empty where none waits."""
         return [one.asked for one in self._of.get(queue, ())[:1]]

@@ -97,7 +97,7 @@ class DeclaredSandboxes:
 
     def kept_at(self, waiting: Waiting) -> str | None:
         """The pool where a gang of its queue waits for the quota that it would use; None: nowhere."""
-        return self._queue.kept_at(waiting)
+        return self._queue.gangs.kept_at(waiting, self._queue.turn_of(waiting, waiting.asked))
 
     def oldest_in(self, queue: str) -> float | None:
         """When the one of the queue that waits longest was asked for; None where none waits."""

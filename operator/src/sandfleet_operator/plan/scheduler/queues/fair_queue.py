@@ -49,7 +49,7 @@ class FairQueue:
         self._policy = policy
         self._lines: dict[str, Line] = {}
         self._alone = AloneClaims()
-        self.gangs = Gangs(ledger)
+        self.gangs = Gangs(pool, ledger)
         self._time: VirtualTime[str] = VirtualTime()
         self._len = 0
 
@@ -105,8 +105,6 @@ class FairQueue:
         line = self._lines.get(waiting.claim.queue)
         if line is None or not line.discard(waiting):
             return False
-        if waiting.claim.gang:
-            self._ledger.keep_for_gang(line.queue, self._pool, None)
         if not line:
             self._close(line)
         return True
@@ -174,11 +172,6 @@ class FairQueue:
                 line.claims_back = False
                 self._ledger.stand_back(line.queue, self._pool)
 
-    def let_pass(self) -> None:
-        """The pool hands out nothing: its gangs keep nothing from claims at other pools."""
-        for queue in self._lines:
-            self._ledger.keep_for_gang(queue, self._pool, None)
-
     def shared(self) -> Iterator[Waiting]:
         """Claims that any sandbox of the pool can serve, in any order."""
         return chain(self.gangs.owed, expanded(chain.from_iterable(self._lines.values())))
@@ -196,7 +189,7 @@ class FairQueue:
         """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
         found = self._ledger.demands(most)
         found.shared = len(self.gangs.owed)
-        self._alone.count(found, lambda one: self._has_turn(one, now), returning=True)
+        self._alone.count(found, lambda one: self.gangs.let_in(one, self.turn_of(one, now)), returning=True)
         for queue, line in self._lines.items():
             refusal, first = self._refusal(line), None
             if refusal is None and (first := line.first(now)) is not None and not self._judge(line, first, now).admits:
@@ -205,7 +198,7 @@ class FairQueue:
                 found.add_lent(queue, weight_of(refusal.waiting), line.claims)
             elif refusal is None and first is not None and not found.are_enough:
                 found.add(queue, weight_of(replace(first, many=1)), line.claims)
-        self._alone.count(found, lambda one: self._has_turn(one, now), returning=False)
+        self._alone.count(found, lambda one: self.gangs.let_in(one, self.turn_of(one, now)), returning=False)
         return found
 
     def verdict(self, waiting: Waiting) -> Verdict:
@@ -214,24 +207,12 @@ class FairQueue:
 
     # Queries.
 
-    def kept_at(self, waiting: Waiting) -> str | None:
-        """The other pool where a gang of its queue waits for the quota that this claim would use; None: nowhere."""
-        return self._ledger.kept_at(waiting.claim.queue, self._turn(waiting, waiting.asked), self._pool)
-
     def heads(self, now: float) -> Iterator[Need]:
         """Of each queue the claims that wait, each with the amount of the next one."""
         for queue, line in self._lines.items():
             if queue and (first := line.first(now)) is not None:
                 yield Need(queue, weight_of(first), len(line) if first.many == 1 else 1)
         yield from self._alone.heads()
-
-    def alone(self) -> int:
-        """Claims that need a start of their own."""
-        return len(self._alone)
-
-    def waiting_in(self, queue: str) -> int:
-        line = self._lines.get(queue)
-        return (len(line) if line else 0) + self._alone.waiting_in(queue)
 
     def oldest_in(self, queue: str) -> float | None:
         """When the claim of the queue that waits longest has arrived; None where none waits."""
@@ -324,22 +305,12 @@ class FairQueue:
         verdict = self._ledger.judge(
             line.queue, plus(weight_of(waiting), self._alone.left_to_return(line.queue, waiting))
         )
-        turn = self._turn(waiting, now)
-        if waiting.claim.gang is not None and verdict is not Verdict.HELD:
-            # One that lacks sandboxes only lets others pass for a while.
-            keeps = not verdict.admits or now - waiting.asked >= PATIENCE
-            self._ledger.keep_for_gang(line.queue, self._pool, turn if keeps else None)
-        if verdict.admits and self._ledger.kept_at(line.queue, turn, self._pool) is not None:
-            verdict = Verdict.REACHED
+        verdict = self.gangs.judged(waiting, self.turn_of(waiting, now), verdict, now)
         line.refusal = None if verdict.admits else Refusal(waiting, verdict, self._ledger.freed(line.queue))
         self._take_part(line, verdict is Verdict.WITHIN)
         return verdict
 
-    def _has_turn(self, waiting: Waiting, now: float) -> bool:
-        """Whether no gang of its queue comes before a claim that needs a start of its own."""
-        return self._ledger.kept_at(waiting.claim.queue, self._turn(waiting, now)) is None
-
-    def _turn(self, waiting: Waiting, now: float) -> Turn:
+    def turn_of(self, waiting: Waiting, now: float) -> Turn:
         line = self._lines.get(waiting.claim.queue) or self._line(waiting.claim.queue)
         return line.rank(waiting, now), *arrival(waiting)
 

@@ -222,7 +222,8 @@ class Standings:
         if waiting.claim.gang is None:
             queue = waiting.claim.queue
             found = why_quota(self._inventory.ledger, queue, weight_of(waiting))
-            return found or why_kept(queue, state.queue.kept_at(waiting))
+            turn = state.queue.turn_of(waiting, waiting.asked)
+            return found or why_kept(queue, state.queue.gangs.kept_at(waiting, turn))
         if (incomplete := state.queue.gangs.why_not(waiting)) is not None:
             return incomplete
         entry = state.queue.gangs.entry_of(waiting)
