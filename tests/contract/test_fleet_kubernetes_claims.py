@@ -154,8 +154,10 @@ async def test_a_claim_binds_only_a_warm_pod_of_its_own_contract_and_otherwise_s
     both = template_object("both", contracts=["Autonomous", "Brokered"], egress={"allow": [{"cidr": "203.0.113.0/24"}]})
     tools = template_object("tools", contracts=["Brokered"])
     await world.cluster.add(both, pool_object("both", 1, "both"), tools, pool_object("tools", 1, "tools"))
-    pools = ("team/both", "team/tools")
-    await world.cluster.until(lambda: all(world.running.scheduler.summary(one).warm for one in pools))
+    scheduler = world.running.scheduler
+    await world.cluster.until(
+        lambda: all(scheduler.pool(one) and scheduler.summary(one).warm for one in ("team/both", "team/tools"))
+    )
     warm = await claimed(world, request("a", pool="both"))
     cold = await claimed(world, request("b", pool="both", contract="brokered"))
     first = await claimed(world, request("c", pool="tools"))
