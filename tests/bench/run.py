@@ -28,6 +28,7 @@ import sessions
 import state
 import streams
 import terminals
+import tools
 import tunnels
 import warm
 
@@ -37,6 +38,7 @@ PARTS = {
     "languages": languages,
     "commands": commands,
     "files": files,
+    "tools": tools,
     "tunnel": tunnels,
     "gateway": gateway,
     "pty": terminals,
