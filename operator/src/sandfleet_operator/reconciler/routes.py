@@ -19,7 +19,7 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.openings import is_ours
-from sandfleet_operator.plan.sandbox.observed import owners_of
+from sandfleet_operator.plan.sandbox.observed import owners_of, pod_of
 from sandfleet_operator.reconciler.reconcile import Key
 
 
@@ -68,7 +68,7 @@ def _of_queue(namespace: str, queue: str, store: Store) -> Iterator[Key]:
 
 def _on_node(name: str, store: Store) -> Iterator[Key]:
     for pod in store.all(POD):
-        if (pod.get("spec") or {}).get("nodeName") == name:
+        if pod_of(pod).node == name:
             yield from _sandboxes_of(pod["metadata"]["namespace"], pod)
 
 
