@@ -112,6 +112,8 @@ class SchedulingCycle:
             actions += self._admit(waiting, sandbox, now)
         if not hands_out or not self._inventory.count_of(pool, State.WARM):
             state.queue.stand_back()
+        if state.pool.closed:
+            state.queue.gangs.let_pass()
         # Then use the free slots: sessions that crashed go before new starts.
         actions += self._replace_crashed(now)
         actions += self._refill(state, now)
@@ -149,10 +151,6 @@ class SchedulingCycle:
             self._capacity.rest(pool)
             return []
         supply, places = self._capacity.supply(pool), self._capacity.room(pool)
-        if places <= 0 and not (supply.stale or supply.surplus or state.queue.alone()):
-            # It is full, and no warm sandbox stands in the way of another one.
-            self._capacity.rest(pool)
-            return []
         demands = state.queue.demands(now, self._capacity.most_starts(pool, places))
         missing = missing_starts(supply, demands.shared, demands.claims - demands.shared)
         self._capacity.want(pool, min(missing, self._batch(state, missing)), places)

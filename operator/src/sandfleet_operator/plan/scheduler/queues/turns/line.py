@@ -59,6 +59,7 @@ class Line:
         return self._spec.weight
 
     def add(self, waiting: Waiting) -> None:
+        self.refusal = None
         if waiting.lead is not None and not self.takes_part:
             self._lead = max(self._lead, waiting.lead.of_queue)
         self._len += 1
@@ -67,6 +68,7 @@ class Line:
 
     def discard(self, waiting: Waiting) -> bool:
         """Whether it was there."""
+        self.refusal = None
         turns = self._classes.get(self._rank(waiting))
         found = turns is not None and turns.discard(self._holder(waiting), waiting)
         if found:
