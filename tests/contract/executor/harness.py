@@ -18,7 +18,7 @@ from sandfleet.sandbox import AsyncSandbox
 from sandfleet_api.executor.v1 import common_pb2, session_pb2, session_pb2_grpc
 from sandfleet_api.fleet.v1 import fleet_pb2
 
-SCOPES = "interpreter process filesystem session ports admin"
+SCOPES = "interpreter process filesystem session ports admin review"
 PATIENCE = 60.0
 
 
@@ -139,7 +139,7 @@ class ExecutorUnderTest:
             "sub": "uid:0",
             "sid": self.config["sandbox_id"],
             "scope": SCOPES,
-            "contract": "autonomous",
+            "contract": self.config.get("contract", "autonomous"),
             "iat": now,
             "nbf": now,
             "exp": now + 3600,

@@ -14,6 +14,9 @@ from sandfleet_executor.core.services import parse
 
 ISOLATIONS = ("namespace", "none")
 NETWORKS = ("none", "pod")
+# Who may run code. With `reviewed` a person approves each execution.
+AUTONOMOUS, REVIEWED = "autonomous", "reviewed"
+CONTRACTS = (AUTONOMOUS, REVIEWED)
 # In a pod the configuration comes from the environment: the object, the pod's uid, and user code's variables.
 CONFIG_VARIABLE = "SANDFLEET_EXECUTOR_CONFIG"
 UID_VARIABLE = "SANDFLEET_POD_UID"
@@ -83,6 +86,12 @@ class ExecutorConfig:
     mounts: Mapping[str, str] = field(default_factory=dict)
     # Modules of the image that each context has in memory from its start.
     preload: Sequence[str] = ()
+    # Of the session: its tokens repeat it.
+    contract: str = AUTONOMOUS
+
+    @property
+    def reviewed(self) -> bool:
+        return self.contract == REVIEWED
 
     def __post_init__(self) -> None:
         self._check_paths()
@@ -97,7 +106,12 @@ class ExecutorConfig:
         for name, value in self.envs.items():
             if not ENV_NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
                 raise ConfigError(f"cannot take the variable {name[:100]!r} of envs: it is no name with a text")
+        self._check_contract()
         self._check_declared()
+
+    def _check_contract(self) -> None:
+        if self.contract not in CONTRACTS:
+            raise ConfigError(f"cannot take contract={self.contract!r}: it is one of {', '.join(CONTRACTS)}")
 
     def _check_paths(self) -> None:
         for name in ("socket", "workspace", "private_dir", "keys_file", "state_dir"):

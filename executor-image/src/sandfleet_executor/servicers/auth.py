@@ -21,6 +21,7 @@ SCOPES_OF_SERVICES = {
     f"{PACKAGE}.SessionService": "session",
     f"{PACKAGE}.PortService": "ports",
     f"{PACKAGE}.IdentityService": "admin",
+    f"{PACKAGE}.ReviewService": "review",
 }
 SCOPES_OF_METHODS = {
     f"/{PACKAGE}.SessionService/Open": "admin",

@@ -216,8 +216,8 @@ class ClaimReason(CallReason):
     CONTRACT_NOT_SUPPORTED = (
         "ContractNotSupported",
         Code.FAILED_PRECONDITION,
-        "The contract does not let callers run code by themselves.",
-        "Claim with the contract autonomous.",
+        "The fleet, or the pool that the claim names, does not serve the contract.",
+        "Claim with the contract autonomous; on one machine with reviewed too.",
     )
     CLAIM_ENDED = (
         "ClaimEnded",

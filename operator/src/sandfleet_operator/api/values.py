@@ -57,6 +57,8 @@ class Template:
     lease: float = 300.0
     # What one sandbox of it counts against the quota of a queue.
     amount: Amount = Amount(sandboxes=1)
+    # Who may run code. It is fixed when a sandbox is made: a claim takes only sandboxes of its own contract.
+    contract: str = "autonomous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ class Sandbox:
     # When this incarnation was started.
     started: float
     isolation: Isolation
+    # As its pool's template had it when it was made; its tokens repeat it.
+    contract: str = "autonomous"
     # Of what it was made from; a warm one that differs from its pool's is stale.
     revision: str = ""
     # When this sandbox became ready for the first time.

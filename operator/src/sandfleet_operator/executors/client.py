@@ -159,6 +159,7 @@ class Executors:
             holder=sandbox.claim.key.holder,
             scopes=CALLER_SCOPES,
             lifetime=lifetime,
+            contract=sandbox.contract,
         )
 
     async def _reply(self, sandbox: Sandbox, call: Awaitable[T], doing: str) -> T:
@@ -187,6 +188,7 @@ class Executors:
             holder=FLEET,
             scopes=FLEET_SCOPES,
             lifetime=OWN_TOKEN_LIFETIME,
+            contract=sandbox.contract,
         )
         trace = (("traceparent", traceparent),) if traceparent else ()
         return (("authorization", f"Bearer {token.text}"), *trace)

@@ -13,10 +13,9 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 ISSUER = "sandfleet"
-CONTRACT = "autonomous"
 # Scopes of the caller of a claim, and of the fleet itself.
 CALLER_SCOPES = ("interpreter", "process", "filesystem", "session", "ports")
-FLEET_SCOPES = ("session", "admin")
+FLEET_SCOPES = ("session", "admin", "review")
 # Seconds for which a token is valid at most, even with a longer lease.
 MAX_LIFETIME = 86400.0
 # Seconds for which a process may still sign with an old key after the next one is due, including clock differences.
@@ -83,7 +82,16 @@ class Signer:
         self.keys = keys
         self._clock = wall_clock
 
-    def issue(self, *, sandbox_id: str, sandbox_uid: str, holder: str, scopes: Sequence[str], lifetime: float) -> Token:
+    def issue(
+        self,
+        *,
+        sandbox_id: str,
+        sandbox_uid: str,
+        holder: str,
+        scopes: Sequence[str],
+        lifetime: float,
+        contract: str = "autonomous",
+    ) -> Token:
         """A token for one incarnation of one sandbox, for at most `lifetime` seconds from now."""
         now = self._clock()
         key = self.keys.signing(now)
@@ -94,7 +102,7 @@ class Signer:
             "sub": holder,
             "sid": sandbox_id,
             "scope": " ".join(scopes),
-            "contract": CONTRACT,
+            "contract": contract,
             "iat": issued,
             "nbf": issued,
             "exp": expires,

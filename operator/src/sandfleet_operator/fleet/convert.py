@@ -54,11 +54,23 @@ def seconds(message: Message, field: str) -> float | None:
     return value.seconds + value.nanos / 1_000_000_000
 
 
-def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, traceparent: str) -> Claim:
-    """The claim with the defaults of its template, of which only the contract is checked yet."""
-    if request.contract not in {"", Contract.AUTONOMOUS.value}:
-        why = f"contract {request.contract[:40]!r} does not let callers run code by themselves"
+# The contracts that a fleet serves.
+SERVED = (Contract.AUTONOMOUS, Contract.REVIEWED)
+
+
+def contract(request: fleet_pb2.ClaimRequest) -> Contract | None:
+    """The contract that the claim asks for; None: the template's first. Raises FleetError."""
+    found = next((one for one in SERVED if one.value == request.contract), None)
+    if request.contract and found is None:
+        served = " and ".join(one.value for one in SERVED)
+        why = f"contract {request.contract[:40]!r} is not served; {served} are"
         raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {why}")
+    return found
+
+
+def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, traceparent: str) -> Claim:
+    """The claim with the defaults of its template, of which only the contract is checked yet. Raises FleetError."""
+    contract(request)
     lease, longest = seconds(request, "lease"), seconds(request, "max_wait")
     name = request.template or Template().name
     return Claim(
@@ -77,6 +89,7 @@ def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, trac
         traceparent=trace_parent(traceparent),
         queue=request.queue,
         priority=request.priority,
+        contract=template.contract,
         gang=Gang(request.gang.gang_id, request.gang.size) if request.HasField("gang") else None,
     )
 

@@ -6,7 +6,15 @@ from enum import StrEnum
 # RPCs of the fleet. They keep the sandbox, and are no work of its caller.
 KEEPING = ("SessionService/Open", "SessionService/Suspend", "SessionService/Resume")
 # RPCs that only look at the sandbox. They are no use of it: a watcher does not keep an idle sandbox alive.
-LOOKING = ("/Health", "/Describe", "/Usage", "/WatchUsage", "/ProbeEgress", "ServiceManagerService/List")
+LOOKING = (
+    "/Health",
+    "/Describe",
+    "/Usage",
+    "/WatchUsage",
+    "/ProbeEgress",
+    "ServiceManagerService/List",
+    "/WatchPending",
+)
 
 
 class Expiry(StrEnum):

@@ -13,6 +13,8 @@ from sandfleet_executor.core.executions.outcomes import Cause, Facts, Verdict
 from sandfleet_executor.core.executions.tracing import TraceParent
 from sandfleet_executor.core.executions.usage import Totals
 from sandfleet_executor.core.files.changes import Mark
+from sandfleet_executor.core.review.desk import Decision
+from sandfleet_executor.core.review.subject import Subject
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.spans import Trace
 from sandfleet_executor.effects.namespace.namespace import Namespace
@@ -54,6 +56,11 @@ async def at_once(_execution: Execution | None) -> bool:
     return False
 
 
+async def unreviewed(_execution: Execution, _subject: Subject | None) -> Decision:
+    """No reviewer is asked."""
+    return Decision(allowed=True)
+
+
 @dataclass(frozen=True)
 class SessionServices:
     """What every execution needs of its session."""
@@ -68,6 +75,8 @@ class SessionServices:
     settled: Callable[[Execution | None], Awaitable[bool]] = at_once
     # Notices for the first execution of a context, or for the first command ("" for its context).
     notices: Callable[[str], tuple[Notice, ...]] = lambda _: ()
+    # Waits for a reviewer where the contract asks for one; whether it may run.
+    review: Callable[[Execution, Subject | None], Awaitable[Decision]] = unreviewed
 
 
 @dataclass

@@ -10,7 +10,7 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.mounts import check as check_mounts
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
-from sandfleet_operator.api.kinds.template import Retention
+from sandfleet_operator.api.kinds.template import Contract, Retention
 from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Conflict, NotFound, Ref
 from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, SuspendReason
 from sandfleet_operator.api.selectors import parse_selector
@@ -89,6 +89,9 @@ class KubernetesFleetApi:
         return self._tickets.issue(key, place) if place else b""
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, recipe: Recipe, traceparent: str) -> Claim:
+        if convert.contract(request) not in {None, Contract.AUTONOMOUS}:
+            why = f"clusters do not serve contract {request.contract} yet"
+            raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {why}")
         pool = self._kubernetes.scheduler.pool(recipe.name)
         template = pool.template if pool else Template(name=recipe.template)
         claim = convert.claim(request, caller.username[:MAX_HOLDER], template, traceparent)

@@ -1,11 +1,12 @@
 """The fleet's API on one machine: one template, one pool, one caller and no namespaces."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
+from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, check_duration, check_id
@@ -26,12 +27,17 @@ MACHINES_NETWORK = fleet_pb2.EgressStatus(
 
 
 class LocalFleetApi:
-    """`holder` is the caller: the transport lets in the owner of the socket's private directory only."""
+    """`templates` are those of the pools, one for each contract that is served; the first is for claims that name none.
 
-    def __init__(self, fleet: FleetDriver, suspender: Suspender, template: Template, holder: str) -> None:
+    `holder` is the caller: the transport lets in the owner of the socket's private directory only.
+    """
+
+    def __init__(
+        self, fleet: FleetDriver, suspender: Suspender, templates: Mapping[str, Template], holder: str
+    ) -> None:
         self._fleet = fleet
         self._suspender = suspender
-        self._template = template
+        self._templates = templates
         self._caller = Caller(holder)
 
     async def authenticate(self, token: str) -> Caller:  # noqa: ARG002 - the transport has let the caller in
@@ -44,17 +50,31 @@ class LocalFleetApi:
         return self._fleet.claim(self._requested(caller, request, traceparent))
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, traceparent: str) -> Claim:
-        claim = convert.claim(request, caller.username, self._template, traceparent)
-        self._check_no_cluster(request)
-        return replace(claim, queue=self._fleet.scheduler.queues.named(claim.queue, DEFAULT_QUEUE))
+        pool, template = self._wanted(convert.contract(request))
+        claim = convert.claim(request, caller.username, template, traceparent)
+        self._check_no_cluster(request, template)
+        queue = self._fleet.scheduler.queues.named(claim.queue, DEFAULT_QUEUE)
+        # Another template has no pool here, which the scheduler says.
+        pool = pool if claim.pool == template.name else claim.pool
+        return replace(claim, queue=queue, pool=pool, key=replace(claim.key, pool=pool))
 
-    def _check_no_cluster(self, request: fleet_pb2.ClaimRequest) -> None:
+    def _wanted(self, contract: Contract | None) -> tuple[str, Template]:
+        """The pool for a contract, and its template. Raises FleetError."""
+        for pool, template in self._templates.items():
+            if contract is None or template.contract == contract.value:
+                return pool, template
+        assert contract is not None
+        why = f"contract {contract.value} needs a session namespace, and without one code has all that this machine has"
+        raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {why}")
+
+    @staticmethod
+    def _check_no_cluster(request: fleet_pb2.ClaimRequest, template: Template) -> None:
         """Raises FleetError where the claim asks for what only a cluster has. The pool has the name of its template."""
         if request.name:
             why = "sandboxes of one machine have the names that it makes up"
             raise ClaimReason.NO_CLUSTER.error(f"cannot claim with the name {request.name[:80]!r}: {why}")
         _check_no_namespace(request.namespace, doing="claim")
-        if request.pool and {request.pool, request.template} - {""} != {self._template.name}:
+        if request.pool and {request.pool, request.template} - {""} != {template.name}:
             what = f"pool {request.pool[:80]!r}" + (
                 f" of template {request.template[:80]!r}" if request.template else ""
             )

@@ -45,7 +45,7 @@ class LocalBackend:
         user_ids: UserIds | None,
         host_command: Sequence[str] = HOST_COMMAND,
     ) -> None:
-        """`user_ids` where this process is root, so that each workspace can have a user of its own."""
+        """`templates` by the pool. `user_ids` where this process is root, so that each workspace can have a user of its own."""
         self._directory = directory
         self._templates = templates
         self._user_ids = user_ids
@@ -118,7 +118,7 @@ class LocalBackend:
     # Files.
 
     def _prepare(self, sandbox: Sandbox) -> dict[str, Any]:
-        template = self._templates[sandbox.template]
+        template = self._templates[sandbox.pool]
         socket_path = self._directory.socket(sandbox.sandbox_uid)
         private = socket_path.parent / "p"
         workspace = self._directory.workspace(sandbox.workspace_id)
@@ -135,6 +135,7 @@ class LocalBackend:
             "state_dir": str(state),
             "keys_file": str(self._directory.keys_file),
             "isolation": template.isolation.name.lower(),
+            "contract": sandbox.contract,
             "user_id": self._user_ids.of(sandbox.workspace_id) if self._user_ids is not None and separate else None,
             "limits": in_numbers(template.limits),
             "preload": list(template.preload),

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ import grpc
 from sandfleet_api.fleet.v1.fleet_pb2_grpc import add_FleetServiceServicer_to_server
 
 from sandfleet_operator.api.kinds.queue import QueueSpec
+from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import TEMPLATE_LIMITS
 from sandfleet_operator.api.values import Amount, Isolation, Template
 from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
@@ -98,8 +99,9 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
     ended = asyncio.Event()
     _watch_for_the_end(ended, options.lifeline_fd)
     with _user_ids(options.isolation) as user_ids:
-        fleet, suspender, signer, template = _assemble(directory, options, user_ids, queues)
-        api = LocalFleetApi(fleet, suspender, template, f"uid:{os.geteuid()}")
+        templates = _templates(options)
+        fleet, suspender, signer = _assemble(directory, options, templates, user_ids, queues)
+        api = LocalFleetApi(fleet, suspender, templates, f"uid:{os.geteuid()}")
         server = await _listen(directory, FleetServicer(api))
         working = asyncio.create_task(fleet.run())
         beside = [asyncio.create_task(work) for work in (_rotate(signer), Preemptor(fleet, suspender).run())]
@@ -118,16 +120,31 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
                 await working
 
 
-def _assemble(
-    directory: OwnerDir, options: Options, user_ids: UserIds | None, queues: Mapping[str, QueueSpec]
-) -> tuple[FleetDriver, Suspender, FileSigner, Template]:
+def _templates(options: Options) -> dict[str, Template]:
+    """By pool. Only the first keeps sandboxes warm: another contract waits for a start, a fraction of a second."""
     template = Template(
         isolation=options.isolation,
         preload=options.preload,
         amount=Amount(sandboxes=1, memory=TEMPLATE_LIMITS.memory_bytes),
     )
-    templates = {template.name: template}
-    pool = Pool(name=template.name, template=template, target_warm=min(options.pool_size, options.max_sandboxes))
+    if options.isolation is Isolation.NONE:
+        return {template.name: template}
+    reviewed = Contract.REVIEWED.value
+    return {template.name: template, f"{template.name}-{reviewed}": replace(template, contract=reviewed)}
+
+
+def _assemble(
+    directory: OwnerDir,
+    options: Options,
+    templates: Mapping[str, Template],
+    user_ids: UserIds | None,
+    queues: Mapping[str, QueueSpec],
+) -> tuple[FleetDriver, Suspender, FileSigner]:
+    warm = min(options.pool_size, options.max_sandboxes)
+    pools = [
+        Pool(name=name, template=template, target_warm=warm if template.contract == Contract.AUTONOMOUS.value else 0)
+        for name, template in templates.items()
+    ]
     policy = FleetLimits(
         max_sandboxes=options.max_sandboxes,
         max_starting=STARTS_PER_CORE * (os.cpu_count() or 1),
@@ -135,12 +152,12 @@ def _assemble(
     )
     signer = FileSigner(directory.keys_file, wall_clock)
     backend = LocalBackend(directory, templates, user_ids=user_ids, host_command=options.host_command)
-    scheduler = Scheduler([pool], policy, new_id=lambda _: new_id())
+    scheduler = Scheduler(pools, policy, new_id=lambda _: new_id())
     executors, clock = Executors(signer), SteadyClock()
     fleet = FleetDriver(scheduler, backend, executors, clock)
     for name, spec in queues.items():
         fleet.do(scheduler.queues.put(name, spec, clock()))
-    return fleet, Suspender(fleet, backend, executors), signer, template
+    return fleet, Suspender(fleet, backend, executors), signer
 
 
 @contextlib.contextmanager

@@ -201,6 +201,7 @@ class SchedulingCycle:
             state=State.STARTING,
             created=now,
             started=now,
+            contract=pool.template.contract,
             isolation=pool.template.isolation,
             revision=pool.revision,
             claim=claim,

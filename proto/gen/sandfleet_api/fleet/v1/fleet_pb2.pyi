@@ -3,6 +3,7 @@ import datetime
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from sandfleet_api.executor.v1 import common_pb2 as _common_pb2
+from sandfleet_api.executor.v1 import review_pb2 as _review_pb2
 from sandfleet_api.executor.v1 import session_pb2 as _session_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -517,3 +518,81 @@ class ExplainResponse(_message.Message):
     ahead: _containers.RepeatedCompositeFieldContainer[Ahead]
     missing: Quota
     def __init__(self, verdict: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., queue: _Optional[str] = ..., position: _Optional[int] = ..., eta: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., eta_p90: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Iterable[_Union[Ahead, _Mapping]]] = ..., missing: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...
+
+class Review(_message.Message):
+    __slots__ = ("sandbox_id", "request", "holder", "content_bytes", "approved_before", "lease_expires")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    request: _review_pb2.PendingReview
+    holder: str
+    content_bytes: int
+    approved_before: bytes
+    lease_expires: _timestamp_pb2.Timestamp
+    def __init__(self, sandbox_id: _Optional[str] = ..., request: _Optional[_Union[_review_pb2.PendingReview, _Mapping]] = ..., holder: _Optional[str] = ..., content_bytes: _Optional[int] = ..., approved_before: _Optional[bytes] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListReviewsRequest(_message.Message):
+    __slots__ = ("sandbox_id",)
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+
+class ListReviewsResponse(_message.Message):
+    __slots__ = ("reviews",)
+    REVIEWS_FIELD_NUMBER: _ClassVar[int]
+    reviews: _containers.RepeatedCompositeFieldContainer[Review]
+    def __init__(self, reviews: _Optional[_Iterable[_Union[Review, _Mapping]]] = ...) -> None: ...
+
+class WatchReviewsRequest(_message.Message):
+    __slots__ = ("sandbox_id",)
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+
+class WatchReviewsResponse(_message.Message):
+    __slots__ = ("reviews",)
+    REVIEWS_FIELD_NUMBER: _ClassVar[int]
+    reviews: _containers.RepeatedCompositeFieldContainer[Review]
+    def __init__(self, reviews: _Optional[_Iterable[_Union[Review, _Mapping]]] = ...) -> None: ...
+
+class Approval(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Edit(_message.Message):
+    __slots__ = ("content",)
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    content: bytes
+    def __init__(self, content: _Optional[bytes] = ...) -> None: ...
+
+class Denial(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class AnswerReviewRequest(_message.Message):
+    __slots__ = ("sandbox_id", "review_id", "digest", "state", "approve", "edit", "deny")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    REVIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    APPROVE_FIELD_NUMBER: _ClassVar[int]
+    EDIT_FIELD_NUMBER: _ClassVar[int]
+    DENY_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    review_id: str
+    digest: bytes
+    state: int
+    approve: Approval
+    edit: Edit
+    deny: Denial
+    def __init__(self, sandbox_id: _Optional[str] = ..., review_id: _Optional[str] = ..., digest: _Optional[bytes] = ..., state: _Optional[int] = ..., approve: _Optional[_Union[Approval, _Mapping]] = ..., edit: _Optional[_Union[Edit, _Mapping]] = ..., deny: _Optional[_Union[Denial, _Mapping]] = ...) -> None: ...
+
+class AnswerReviewResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
