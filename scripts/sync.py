@@ -31,6 +31,7 @@ OUT = PACKAGE / "_sync"
 MODULES = {
     "sandbox": ("sandfleet.sandbox", ("AsyncSandbox",)),
     "fleet": ("sandfleet._fleets.fleet", ("AsyncFleet",)),
+    "reviews": ("sandfleet._fleets.reviews", ("AsyncReviews",)),
     "commands": ("sandfleet.resources.commands", ("AsyncCommandHandle", "AsyncCommands")),
     "files": ("sandfleet.resources.files.files", ("AsyncFiles",)),
     "watch": ("sandfleet.resources.files.watch", ("AsyncFileWatch",)),

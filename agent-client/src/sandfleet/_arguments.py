@@ -37,6 +37,7 @@ _LATE = {
     "Command": "sandfleet.resources.commands",
     "OnError": "sandfleet.resources.ports",
     "OnPreempted": "sandfleet.values.suspension",
+    "OnReview": "sandfleet.values.reviews",
 }
 # Classes whose objects users make: their fields are checked as arguments are.
 _REQUESTS = ("Autosave", "Limits", "Probe", "ServiceSpec")

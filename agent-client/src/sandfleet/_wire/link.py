@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from sandfleet._wire import api
@@ -53,6 +54,22 @@ _UNKNOWN_LEASE, _LEAST_LEASE = 60.0, 0.5
 # How long a call waits for a preempted session to be resumed, and the pause between two looks of its lease's keeper.
 PREEMPTED_PATIENCE, _PREEMPTED_PAUSE = 600.0, 2.0
 _PROBE_TIMEOUT = 2.0
+# Requests that wait for a reviewer in a reviewed sandbox; cells and commands wait as executions.
+REVIEWED = frozenset(
+    {
+        "CreateContextRequest",
+        "RestoreStateRequest",
+        "SendInputRequest",
+        "ApplyRequest",
+        "ServiceManagerServiceStartRequest",
+        "RestartRequest",
+        "WriteRequest",
+        "ExtractRequest",
+        "MakeDirRequest",
+        "MoveRequest",
+        "RemoveRequest",
+    }
+)
 _LOOK_TIMEOUT = 5.0
 _PROBE_BACKOFF = Backoff(0.02, 0.5, chance=None)
 
@@ -175,6 +192,7 @@ class Link:
         expires = sandbox.lease_expires
         self.lease = LeaseKeeper(self, expires.ToNanoseconds() / 1e9 if expires.seconds else None)
         self.rpc_timeout = rpc_timeout
+        self._is_reviewed = sandbox.contract == "reviewed"
 
     @property
     def uid(self) -> str:
@@ -185,6 +203,10 @@ class Link:
     def is_relayed(self) -> bool:
         """Whether another way than the executor's own address is used."""
         return self._connection.is_relayed
+
+    def patience(self, request: str, usual: float) -> float:
+        """Return how long a call may take, in seconds: without end where a person has to approve it first."""
+        return inf if self._is_reviewed and request in REVIEWED else usual
 
     @property
     def state(self) -> str:
@@ -225,10 +247,12 @@ class Link:
         timeout: float | None = None,
     ) -> Response:
         """Call one RPC. An `idempotent` RPC is called again when its connection broke."""
+        patience = self.patience(request.DESCRIPTOR.name, timeout or self.rpc_timeout)
 
         async def attempt(connection: Connection) -> Response:
             call = method(connection)
-            return await call(request, metadata=connection.metadata(), timeout=timeout or self.rpc_timeout)
+            limit = None if patience == inf else patience
+            return await call(request, metadata=connection.metadata(), timeout=limit)
 
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
             return await self.run(attempt, resend=idempotent)

@@ -156,6 +156,7 @@ def sandbox_message(sandbox: Sandbox) -> fleet_pb2.Sandbox:
         last_restart_reason=sandbox.last_restart_reason,
         suspended_until=None if sandbox.suspended_until is None else _timestamp(sandbox.suspended_until),
         preempted=None if sandbox.preempted is None else _timestamp(sandbox.preempted),
+        contract=sandbox.contract,
     )
 
 

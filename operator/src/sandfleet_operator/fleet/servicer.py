@@ -62,6 +62,16 @@ class FleetApi(Protocol):
         self, caller: Caller, request: fleet_pb2.WatchRequest
     ) -> AsyncIterator[fleet_pb2.WatchResponse]: ...
 
+    async def list_reviews(
+        self, caller: Caller, request: fleet_pb2.ListReviewsRequest
+    ) -> fleet_pb2.ListReviewsResponse: ...
+    async def watch_reviews(
+        self, caller: Caller, request: fleet_pb2.WatchReviewsRequest
+    ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]: ...
+    async def answer_review(
+        self, caller: Caller, request: fleet_pb2.AnswerReviewRequest
+    ) -> fleet_pb2.AnswerReviewResponse: ...
+
 
 class FleetServicer(FleetServiceServicer):
     def __init__(self, api: FleetApi) -> None:
@@ -159,6 +169,26 @@ class FleetServicer(FleetServiceServicer):
         try:
             caller = await self._api.authenticate(calls.token(context))
             async for response in await self._api.watch(caller, request):
+                yield response
+        except (FleetError, KubeError) as error:
+            await calls.abort(context, calls.problem_of(error))
+
+    async def ListReviews(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.ListReviewsRequest, context: Context
+    ) -> fleet_pb2.ListReviewsResponse:
+        return await self._answer(context, lambda caller: self._api.list_reviews(caller, request))
+
+    async def AnswerReview(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.AnswerReviewRequest, context: Context
+    ) -> fleet_pb2.AnswerReviewResponse:
+        return await self._answer(context, lambda caller: self._api.answer_review(caller, request))
+
+    async def WatchReviews(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.WatchReviewsRequest, context: Context
+    ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
+        try:
+            caller = await self._api.authenticate(calls.token(context))
+            async for response in await self._api.watch_reviews(caller, request):
                 yield response
         except (FleetError, KubeError) as error:
             await calls.abort(context, calls.problem_of(error))

@@ -119,7 +119,7 @@ class AsyncFiles:
             except BaseException:  # Cancelled, or the caller's data raised: half an upload is never stored.
                 call.cancel()
                 raise
-            return await within(patience, call)
+            return await within(self._link.patience("WriteRequest", patience), call)
 
         again = isinstance(data, (str, bytes, bytearray, memoryview))
         with tracing.call(*tracing.rpc(api.filesystem.WriteRequest.DESCRIPTOR)):

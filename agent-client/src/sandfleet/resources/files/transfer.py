@@ -80,7 +80,8 @@ async def upload(link: Link, local: bytes, path: bytes, on_progress: OnProgress 
         except BaseException:  # Cancelled, or the local tree cannot be read: the rest is never written.
             stream.cancel()
             raise
-        return _uploaded(await within(link.rpc_timeout, stream), packer, path)
+        patience = link.patience("ExtractRequest", link.rpc_timeout)
+        return _uploaded(await within(patience, stream), packer, path)
 
     with call(*rpc(api.filesystem.ExtractRequest.DESCRIPTOR)):
         return await link.run(attempt, resend=False)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 # Of one request, and of all that wait together: a person reads it.
 MAX_CONTENT_BYTES = 8 << 20
-MAX_PENDING_BYTES = 32 << 20
+MAX_PENDING_BYTES = 24 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ class InterpreterSlot:
             "context_id": self._spec.id,
             "language": self._spec.language,
             "memory_bytes": self._services.memory_bytes(),
+            "reviewed": self._services.session.reviewed,
         }
         self.interpreter = await Interpreter.start(namespace, self._spec.cwd, self._spec.envs, options)
         self.generation += 1

@@ -77,6 +77,8 @@ class SessionServices:
     notices: Callable[[str], tuple[Notice, ...]] = lambda _: ()
     # Waits for a reviewer where the contract asks for one; whether it may run.
     review: Callable[[Execution, Subject | None], Awaitable[Decision]] = unreviewed
+    # Whether one is asked.
+    reviewed: bool = False
 
 
 @dataclass

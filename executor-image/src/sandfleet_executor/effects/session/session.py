@@ -101,6 +101,7 @@ class Session:
             settled=self.packages.settled,
             notices=self._notices.take,
             review=reviews.of_execution,
+            reviewed=reviews.required,
         )
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)

@@ -53,6 +53,9 @@ def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
     try:
         preimport()
         copies.seed_anew()
+        if options.get("reviewed"):
+            # What a reviewer reads as an expression is one: `rm -rf` would else be a magic where `rm` has no value.
+            _shells[0].automagic = False
         ContextLoop(control, _shells[0], int(options.get("memory_bytes", 0))).serve()
         code = EXIT_CLOSED
     except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code

@@ -330,6 +330,31 @@ class KubernetesFleetApi:
                 holder = caller.username[:MAX_HOLDER]
                 return explanation_message(views.explain_request(holder, request.request_id, prefix))
 
+    async def list_reviews(
+        self,
+        caller: Caller,
+        request: fleet_pb2.ListReviewsRequest,  # noqa: ARG002 - it is refused
+    ) -> fleet_pb2.ListReviewsResponse:
+        raise _no_reviews()
+
+    async def watch_reviews(
+        self,
+        caller: Caller,
+        request: fleet_pb2.WatchReviewsRequest,  # noqa: ARG002 - it is refused
+    ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
+        raise _no_reviews()
+
+    async def answer_review(
+        self,
+        caller: Caller,
+        request: fleet_pb2.AnswerReviewRequest,  # noqa: ARG002 - it is refused
+    ) -> fleet_pb2.AnswerReviewResponse:
+        raise _no_reviews()
+
+
+def _no_reviews() -> FleetError:
+    return ClaimReason.UNIMPLEMENTED.error("cannot review: clusters do not serve contract reviewed yet")
+
 
 def _with_workspace(claim: Claim, recipe: Recipe) -> Claim:
     """The claim with the scheduler's name of its workspace, and whether it is kept. Raises FleetError."""

@@ -52,7 +52,7 @@ EGRESS_STATE_OPENING: EgressState
 EGRESS_STATE_OPEN: EgressState
 
 class Sandbox(_message.Message):
-    __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason", "pool", "egress", "suspended_until", "preempted")
+    __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason", "pool", "egress", "suspended_until", "preempted", "contract")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,7 @@ class Sandbox(_message.Message):
     EGRESS_FIELD_NUMBER: _ClassVar[int]
     SUSPENDED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    CONTRACT_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     sandbox_uid: str
     template: str
@@ -90,7 +91,8 @@ class Sandbox(_message.Message):
     egress: EgressStatus
     suspended_until: _timestamp_pb2.Timestamp
     preempted: _timestamp_pb2.Timestamp
-    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., template: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., workspace_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ..., pool: _Optional[str] = ..., egress: _Optional[_Union[EgressStatus, _Mapping]] = ..., suspended_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., preempted: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    contract: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., template: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., workspace_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ..., pool: _Optional[str] = ..., egress: _Optional[_Union[EgressStatus, _Mapping]] = ..., suspended_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., preempted: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., contract: _Optional[str] = ...) -> None: ...
 
 class Access(_message.Message):
     __slots__ = ("address", "ca_pem", "token", "token_expires")
