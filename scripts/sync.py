@@ -38,6 +38,7 @@ MODULES = {
     "ports": ("sandfleet.resources.ports", ("AsyncForward",)),
     "pty": ("sandfleet.resources.pty", ("AsyncPtyHandle", "AsyncPty")),
     "services": ("sandfleet.resources.services", ("AsyncServices",)),
+    "tools": ("sandfleet.tools.server", ("AsyncToolServer",)),
     "variables": ("sandfleet.resources.variables", ("AsyncStates",)),
 }
 HOME = {name: module for module, (_, names) in MODULES.items() for name in names}

@@ -209,7 +209,7 @@ async def arrivals(bench: Bench) -> list[Figure]:
         runs = []
         for _ in range(RUNS):
             await bench.filled(ARRIVALS, 600)
-            runs.append(await _poisson(bench, rate, SECONDS, most=ARRIVALS))
+            runs.append(await poisson(bench, rate, SECONDS, most=ARRIVALS))
         for name, share in (("p50", 0.5), ("p99", 0.99)):
             samples = [quantile(run, share) * 1e3 for run in runs]
             target = "≤ 10 ms" if name == "p50" else "≤ 50 ms"
@@ -226,7 +226,7 @@ async def bursts(bench: Bench) -> list[Figure]:
     best = 0.0
     for rate in (50, 75, 100, 150, 200, 300, 400):
         await bench.filled(POOL)
-        times = await _poisson(bench, rate, POOL / rate, most=POOL)
+        times = await poisson(bench, rate, POOL / rate, most=POOL)
         progress(f"claims: {rate}/s for {POOL / rate:.1f} s: p99 {quantile(times, 0.99) * 1e3:.0f} ms")
         if quantile(times, 0.99) > 0.5:
             break
@@ -259,7 +259,7 @@ async def cycles(bench: Bench) -> list[Figure]:
     for rate in CYCLE_RATES:
         fleet, server = _cpu(bench)
         start = time.monotonic()
-        times = await _poisson(bench, rate, CYCLE_SECONDS, use=USE_SECONDS)
+        times = await poisson(bench, rate, CYCLE_SECONDS, use=USE_SECONDS)
         spent = time.monotonic() - start
         fleet_after, server_after = _cpu(bench)
         good = quantile(times, 0.99) <= 0.5
@@ -290,8 +290,17 @@ async def large(bench: Bench) -> list[Figure]:
     ]
 
 
-async def _poisson(bench: Bench, rate: float, seconds: float, *, most: int = 10**6, use: float = 0.0) -> list[float]:
+async def poisson(bench: Bench, rate: float, seconds: float, *, most: int = 10**6, use: float = 0.0) -> list[float]:
     """Seconds of each claim, of a pool that is full. What was claimed is given back."""
+    times, names = await claimed_at(bench, rate, seconds, most=most, use=use)
+    await give_back(bench, names)
+    return times
+
+
+async def claimed_at(
+    bench: Bench, rate: float, seconds: float, *, most: int = 10**6, use: float = 0.0
+) -> tuple[list[float], list[str]]:
+    """Seconds of each claim, and the sandboxes that are still claimed."""
     chance, begin = random.Random(round(rate)), time.monotonic() + 0.2
     dues, at = [], begin
     while (at := at + chance.expovariate(rate)) < begin + seconds and len(dues) < most:
@@ -309,8 +318,7 @@ async def _poisson(bench: Bench, rate: float, seconds: float, *, most: int = 10*
             names.append(name)
 
     await _all([lambda due=due: one(due) for due in dues])
-    await _give_back(bench, names)
-    return times
+    return times, names
 
 
 async def _burst(bench: Bench, many: int) -> float:
@@ -319,11 +327,11 @@ async def _burst(bench: Bench, many: int) -> float:
     start = time.monotonic()
     claimed = await _all([lambda: bench.claim(start) for _ in range(many)])
     taken = time.monotonic() - start
-    await _give_back(bench, [name for name, _ in claimed])
+    await give_back(bench, [name for name, _ in claimed])
     return taken
 
 
-async def _give_back(bench: Bench, names: list[str]) -> None:
+async def give_back(bench: Bench, names: list[str]) -> None:
     slots = asyncio.Semaphore(32)
 
     async def one(name: str) -> None:

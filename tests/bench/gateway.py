@@ -8,19 +8,20 @@ through it, which is elsewhere in a cluster, only what the others leave.
 import asyncio
 import contextlib
 import dataclasses
-import os
+import itertools
 import secrets
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import claims
 import grpc
+import load
 from figures import Figure, progress, quantile
 from pods import running_cluster
 from processes import cpu_seconds
@@ -38,62 +39,15 @@ from sandfleet._fleets.cluster import Place
 from sandfleet._fleets.fleet import AsyncFleet
 from support.fleet.gateway import GatewayBed, gateway_bed
 from support.fleet.on_kubernetes import Known
-from support.ports import free_port
 
 MIB = 1 << 20
 CELLS, BULK, OPENINGS, ROUNDS = 300, 64 * MIB, 25, 5
 DIRECT = "beside a direct connection to the same executor, both by TLS"
-RATE, SECONDS, LOAD_ROUNDS, LOAD = 20, 14, 3, 100
-TUNNELS = 8
+# A round needs one pool for its three loads.
+RATE, SECONDS, LOAD_ROUNDS, LOAD = 20, 4.5, 9, 100
 # Of a session's processes together; a step is a factor of 1.25. The chart requests 50m for the gateway, and 200m for
 # fleet and operator, which are both of the session of the bench.
-GATEWAY_NICE, ELSEWHERE_NICE = 6, 19
-# Sends without end to each connection that says something.
-SOURCE = f"""
-import socket, threading
-def serve(connection):
-    connection.recv(16)
-    try:
-        while True:
-            connection.sendall(bytes({MIB}))
-    except OSError:
-        pass
-server = socket.create_server(("127.0.0.1", 0))
-print(server.getsockname()[1], flush=True)
-while True:
-    threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
-"""
-# Reads so many MB/s through tunnels of the gateway at 127.0.0.1:PORT, and says each second how many bytes.
-READER = """
-import asyncio, sys, time
-import grpc
-from sandfleet_api.fleet.v1 import gateway_pb2 as pb
-from sandfleet_api.fleet.v1.gateway_pb2_grpc import GatewayServiceStub
-port, ca, token, sandbox, tunnels, rate = sys.argv[1:]
-got, begin = 0, 0.0
-async def read(stub):
-    global got
-    call = stub.Tunnel(metadata=(("authorization", "Bearer " + token),), wait_for_ready=True)
-    await call.write(pb.TunnelRequest(open=pb.TunnelOpen(sandbox_id=sandbox)))
-    await call.read()
-    await call.write(pb.TunnelRequest(data=b"go"))
-    while (message := await call.read()) is not grpc.aio.EOF:
-        got += len(message.data)
-        await asyncio.sleep(max(0.0, begin + got / float(rate) / 1e6 - time.monotonic()))
-async def main():
-    global got, begin
-    begin = time.monotonic()
-    options = [("grpc.ssl_target_name_override", "sandfleet-gateway")]
-    credentials = grpc.ssl_channel_credentials(open(ca, "rb").read())
-    async with grpc.aio.secure_channel("127.0.0.1:" + port, credentials, options=options) as channel:
-        tasks = [asyncio.ensure_future(read(GatewayServiceStub(channel))) for _ in range(int(tunnels))]
-        last = 0
-        while not any(task.done() for task in tasks):
-            await asyncio.sleep(1)
-            print(got - last, flush=True)
-            last = got
-asyncio.run(main())
-"""
+GATEWAY_NICE = 6
 
 
 def figures() -> Iterator[Figure]:
@@ -152,40 +106,11 @@ async def _reached(folder: Path) -> AsyncIterator[tuple[Connect, Connect]]:
             await bed.world.add("one", status=False)
             config = executor.config
             await bed.world.say("one", address=config["listen"], podUID=config["sandbox_uid"])
-            with _gateway(folder, bed.world.port) as gateway:
+            with load.gateway(folder, bed.world.port) as gateway:
                 yield _connector(bed, gateway.port), _connector(bed, None)
     finally:
         await executor.stop()
         await host.close()
-
-
-@dataclasses.dataclass(frozen=True)
-class Gateway:
-    port: int
-    pid: int
-
-
-@contextlib.contextmanager
-def _gateway(folder: Path, fleet: int, nice: int = 0) -> Iterator[Gateway]:
-    """A gateway's process with the credentials of the folder."""
-    port = free_port()
-    command = ["-m", "sandfleet_operator", "gateway", "--credentials", str(folder), "--port", str(port)]
-    process = subprocess.Popen(
-        [sys.executable, *command, "--fleet", f"localhost:{fleet}"], stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    _give_way(process.pid, nice)
-    try:
-        yield Gateway(port, process.pid)
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _give_way(pid: int, nice: int) -> None:
-    """Of a process with a session of its own. Linux weighs sessions, and niceness within each."""
-    os.setpriority(os.PRIO_PROCESS, pid, nice)
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def _connector(bed: GatewayBed, port: int | None) -> Connect:
@@ -224,49 +149,99 @@ async def _throughput(sandbox: AsyncSandbox) -> float:
     return read / 1e6 / (time.perf_counter() - start)
 
 
+# How claims are measured, by turns.
+IDLE, DIRECTLY, THROUGH = "no load", "direct load", "the gateway's load"
+
+
+@dataclasses.dataclass
+class Rounds:
+    """What was measured beside each load: seconds of the claims of each round, and bytes of each second."""
+
+    claims: dict[str, list[list[float]]] = dataclasses.field(default_factory=lambda: defaultdict(list))
+    rates: dict[str, list[float]] = dataclasses.field(default_factory=lambda: defaultdict(list))
+    # Seconds of processor time for 100 MB, a round.
+    costs: dict[str, list[float]] = dataclasses.field(default_factory=lambda: defaultdict(list))
+
+    def carried(self, beside: str) -> float:
+        """MB/s."""
+        return statistics.median(self.rates[beside]) / 1e6
+
+
 async def _claims(bench: claims.Bench, folder: Path) -> list[Figure]:
-    """Claims by turns with and without the load; no refill while they are measured."""
-    progress(f"claims beside a gateway with {LOAD} MB/s")
+    """Claims by turns without a load, with one through the gateway, and with the same bytes sent directly; no refill
+    while they are measured.
+    """
+    progress(f"claims beside {LOAD} MB/s, through the gateway and directly")
     api, ca = bench.cluster.api, folder / "ca.crt"
     ca.write_text(api.get("ConfigMap", "sandfleet-ca", bench.bed.namespace)["data"]["ca.crt"])
     _one_sandbox(bench, folder)
     options = [("grpc.ssl_target_name_override", "127.0.0.1")]
     credentials = grpc.ssl_channel_credentials(ca.read_bytes())
-    samples: dict[bool, list[float]] = {True: [], False: []}
-    rates: list[float] = []
-    # Seconds of the gateway for each 100 MB.
-    costs: list[float] = []
-    with _source() as port, _gateway(folder, bench.bed.port, GATEWAY_NICE) as gateway:
+    found = Rounds()
+    async with contextlib.AsyncExitStack() as stack:
+        port = stack.enter_context(load.source())
+        gateway = stack.enter_context(load.gateway(folder, bench.bed.port, GATEWAY_NICE))
+        sender = stack.enter_context(load.sender(folder))
+        carriers = {THROUGH: gateway, IDLE: None, DIRECTLY: sender}
         _says_where(bench, port)
         bench.pool(replicas=claims.POOL, maxSize=claims.POOL)
-        async with grpc.aio.secure_channel(f"127.0.0.1:{bench.bed.port}", credentials, options=options) as channel:
-            bench.stub = FleetServiceStub(channel)
-            for _ in range(LOAD_ROUNDS):
-                await bench.filled(claims.POOL)
-                samples[False] += await claims._poisson(bench, RATE, SECONDS, most=claims.POOL)
-                await bench.filled(claims.POOL)
-                with _reader(bench, gateway.port, ca) as read:
-                    busy = cpu_seconds(gateway.pid)
-                    samples[True] += await claims._poisson(bench, RATE, SECONDS, most=claims.POOL)
-                    busy = cpu_seconds(gateway.pid) - busy
-                rates += read
-                costs.append(busy / (sum(read) / 1e8))
-    note = f"beside no load; {statistics.median(rates) / 1e6:.0f} MB/s through {TUNNELS} tunnels; ≤ 1.3 times"
-    cost = Figure("processor time of a gateway, for 100 MB", statistics.median(costs), "s")
-    return [cost, *_beside(samples, note)]
+        target = f"127.0.0.1:{bench.bed.port}"
+        channel = await stack.enter_async_context(grpc.aio.secure_channel(target, credentials, options=options))
+        bench.stub = FleetServiceStub(channel)
+        orders = itertools.cycle(itertools.permutations(carriers))
+        for order in itertools.islice(orders, LOAD_ROUNDS):
+            await _round(bench, found, carriers, order)
+    return [*_costs(found), *_beside(found)]
 
 
-def _beside(samples: dict[bool, list[float]], note: str) -> list[Figure]:
-    return [
-        Figure(
-            f"claim at {RATE}/s beside a loaded gateway, {name}",
-            quantile(samples[True], share) * 1e3,
-            "ms",
-            quantile(samples[False], share) * 1e3,
-            note,
-        )
-        for name, share in (("p50", 0.5), ("p99", 0.99))
-    ]
+async def _round(
+    bench: claims.Bench, found: Rounds, carriers: dict[str, load.Carrier | None], order: tuple[str, ...]
+) -> None:
+    """All of one pool: a refill between two loads would be a load of its own."""
+    await bench.filled(claims.POOL)
+    names: list[str] = []
+    for beside in order:
+        with contextlib.ExitStack() as stack:
+            if (carrier := carriers[beside]) is not None:
+                stack.enter_context(_loaded(bench, found, carrier, beside))
+            times, claimed = await claims.claimed_at(bench, RATE, SECONDS, most=claims.POOL // len(order))
+        found.claims[beside].append(times)
+        names += claimed
+    await claims.give_back(bench, names)
+
+
+@contextlib.contextmanager
+def _loaded(bench: claims.Bench, found: Rounds, carrier: load.Carrier, beside: str) -> Iterator[None]:
+    # As much directly as the gateway has carried.
+    rate = found.carried(THROUGH) if beside == DIRECTLY and found.rates[THROUGH] else LOAD
+    with load.reader(carrier, bench.token, f"{bench.bed.namespace}/source", rate) as read:
+        busy = cpu_seconds(carrier.pid)
+        yield
+        busy = cpu_seconds(carrier.pid) - busy
+    found.rates[beside] += read
+    found.costs[beside].append(busy / (sum(read) / 1e8))
+
+
+def _costs(found: Rounds) -> list[Figure]:
+    name, theirs = "processor time of a gateway, for 100 MB", statistics.median(found.costs[DIRECTLY])
+    note = "beside a sender that does it all: makes the bytes, TLS and gRPC"
+    return [Figure(name, statistics.median(found.costs[THROUGH]), "s", theirs, note)]
+
+
+def _beside(found: Rounds) -> Iterator[Figure]:
+    """Of all claims of all rounds, with the median ratio of the rounds and the quarters beside it."""
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        for one, other in ((THROUGH, IDLE), (DIRECTLY, IDLE), (THROUGH, DIRECTLY)):
+            pairs = zip(found.claims[one], found.claims[other], strict=True)
+            ratios = [quantile(mine, share) / quantile(theirs, share) for mine, theirs in pairs]
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            note = f"beside {other}; rounds {middle:.2f} ({low:.2f} to {high:.2f})"
+            note += f"; {found.carried(one):.0f} MB/s through {load.TUNNELS} streams"
+            note += "; ≤ 1.3 times" if (one, other, name) == (THROUGH, IDLE, "p99") else ""
+            mine, theirs = (
+                quantile(list(itertools.chain(*found.claims[beside])), share) * 1e3 for beside in (one, other)
+            )
+            yield Figure(f"claim at {RATE}/s with {one}, {name}", mine, "ms", theirs, note)
 
 
 def _one_sandbox(bench: claims.Bench, folder: Path) -> None:
@@ -289,28 +264,3 @@ def _says_where(bench: claims.Bench, port: int) -> None:
     status["conditions"] = [{**ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]
     path = f"{path_of('CodeSandbox', bench.bed.namespace, 'source')}/status"
     bench.cluster.api.call("PATCH", path, {"status": status}, "application/merge-patch+json")
-
-
-@contextlib.contextmanager
-def _source() -> Iterator[int]:
-    with subprocess.Popen([sys.executable, "-c", SOURCE], stdout=subprocess.PIPE, start_new_session=True) as process:
-        assert process.stdout
-        _give_way(process.pid, ELSEWHERE_NICE)
-        yield int(process.stdout.readline())
-        process.kill()
-
-
-@contextlib.contextmanager
-def _reader(bench: claims.Bench, gateway: int, ca: Path) -> Iterator[list[float]]:
-    """Reads through the gateway; the list has the bytes of each second, when it is over."""
-    arguments = [str(gateway), str(ca), bench.token, f"{bench.bed.namespace}/source", str(TUNNELS), str(LOAD)]
-    command = [sys.executable, "-c", READER, *arguments]
-    read: list[float] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
-        assert process.stdout
-        _give_way(process.pid, ELSEWHERE_NICE)
-        # The first second opens the tunnels.
-        process.stdout.readline()
-        yield read
-        process.kill()
-        read += [float(line) for line in process.stdout.read().split()]

@@ -30,19 +30,19 @@ async def locally() -> list[Figure]:
     host = LocalHost()
     await host.start()
     try:
-        async with _executor(host, enabled=True) as with_copies, _executor(host, enabled=False) as without:
+        async with executor(host, enabled=True) as with_copies, executor(host, enabled=False) as without:
             return await measured(with_copies, without)
     finally:
         await host.close()
 
 
 @asynccontextmanager
-async def _executor(host: LocalHost, *, enabled: bool) -> AsyncIterator[AsyncSandbox]:
-    executor = await host.executor(rollback={"enabled": enabled})
+async def executor(host: LocalHost, *, enabled: bool) -> AsyncIterator[AsyncSandbox]:
+    begun = await host.executor(rollback={"enabled": enabled})
     try:
-        yield executor.sandbox
+        yield begun.sandbox
     finally:
-        await executor.stop()
+        await begun.stop()
 
 
 async def measured(on: AsyncSandbox, off: AsyncSandbox, where: str = "") -> list[Figure]:

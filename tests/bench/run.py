@@ -6,6 +6,7 @@
 import argparse
 import sys
 
+import cadence
 import cells
 import claims
 import commands
@@ -21,6 +22,7 @@ import queues
 import reconciler
 import rollback
 import scale
+import scale_cluster
 import services
 import sessions
 import state
@@ -31,6 +33,7 @@ import warm
 
 PARTS = {
     "cells": cells,
+    "cadence": cadence,
     "languages": languages,
     "commands": commands,
     "files": files,
@@ -49,6 +52,7 @@ PARTS = {
     "flood": flood,
     "claims": claims,
     "scale": scale,
+    "scale-cluster": scale_cluster,
     "warm": warm,
     "rollback": rollback,
 }

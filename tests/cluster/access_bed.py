@@ -162,6 +162,8 @@ class FleetBed:
     namespaces: tuple[str, ...] = ()
     folder: Path = Path()
     fleet: FleetProcess | None = None
+    # Of the fleet's probes and metrics.
+    health_port: int = 0
 
     def apply(self, *objects: Json) -> None:
         self.cluster.kubectl(
@@ -192,7 +194,7 @@ def fleet_bed(
 ) -> Iterator[FleetBed]:
     """Without namespaces it has no sandboxes of its own: it gives access to those of others."""
     name = f"access-{secrets.token_hex(4)}"
-    bed = FleetBed(cluster, name, free_port(), namespaces or (name,), folder)
+    bed = FleetBed(cluster, name, free_port(), namespaces or (name,), folder, health_port=free_port())
     account = (name, "fleet")
     bed.apply(
         an_object("v1", "Namespace", name),
@@ -230,6 +232,6 @@ def _command(bed: FleetBed, folder: Path, more: Mapping[str, Any], *, fakes: boo
     chosen = {"watchNamespaces": bed.namespaces, "allowedImages": IMAGES, **more}
     settings.write_text(json.dumps({"controlPlaneNamespace": bed.namespace, **chosen}))
     module = ["cluster.fleet_on_fakes"] if fakes else ["sandfleet_operator", "fleet"]
-    command = [sys.executable, "-m", *module, "--port", str(bed.port)]
+    command = [sys.executable, "-m", *module, "--port", str(bed.port), "--health-port", str(bed.health_port)]
     command += ["--namespace", bed.namespace, "--kubeconfig", str(_kubeconfig(bed, folder))]
     return [*command, "--settings", str(settings)]

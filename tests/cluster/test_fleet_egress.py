@@ -14,7 +14,7 @@ from cluster.access_bed import PROBE, an_agent, an_object, fleet_bed
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
 from sandfleet import AsyncSandbox
 from sandfleet._fleets.fleet import AsyncFleet
-from sandfleet.values.egress import EgressState
+from sandfleet.values.sandbox import EgressState
 from support.wheels import wheel
 
 RESOLVE = "import socket; bool(socket.getaddrinfo('kubernetes.default.svc.cluster.local', 443))"

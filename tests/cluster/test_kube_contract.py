@@ -10,6 +10,7 @@ from cluster.harness.testing import Cluster
 from cluster.kube_bed import bed_on, free, things
 from contract.kube.bed import Bed
 from contract.kube.read_suite import *  # noqa: F403 - the sentences are collected here
+from contract.kube.reflector_suite import *  # noqa: F403
 from contract.kube.write_suite import *  # noqa: F403
 from sandfleet_operator.api.kube import CONFIG_MAP, Forbidden, KubeError
 from sandfleet_operator.cluster.kube import Kube, configure

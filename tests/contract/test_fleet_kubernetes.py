@@ -52,7 +52,7 @@ async def test_who_may_get_the_object_gets_the_way_to_its_executor(world):
     assert (claims["sub"], claims["sid"], claims["scope"]) == (
         "alice",
         "team.one",
-        "interpreter process filesystem session ports",
+        "interpreter process filesystem session ports tools",
     )
     assert claims["exp"] - claims["iat"] <= TOKEN_LIFETIME + 1
     assert access.token_expires.seconds == claims["exp"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import socket
 import sys
 import time
@@ -271,6 +272,17 @@ async def test_a_thousand_tunnels_carry_at_once_and_leave_nothing(tmp_path):
 
 
 # A client that does not read.
+
+
+async def test_bytes_of_tunnels_that_carry_at_once_do_not_mix(bed):
+    await bed.executor()
+    tunnels = [await bed.tunnel() for _ in range(8)]
+    lines = [random.Random(number).randbytes(100_000).hex().encode() + b"\n" for number in range(8)]
+
+    async def echoed(tunnel, line):
+        return [await tunnel.echoes(line) for _ in range(10)]
+
+    assert await asyncio.gather(*map(echoed, tunnels, lines)) == [[True] * 10] * 8
 
 
 async def test_a_slow_reader_holds_up_its_own_executor_and_no_other_tunnel(bed):

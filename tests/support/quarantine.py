@@ -19,10 +19,6 @@ ATTEMPTS = 3
 UNKNOWN = "it fails rarely, under heavy load; the cause is not found yet"
 # Name of the test's function → file, and why it fails now and then.
 QUARANTINE = {
-    "test_a_resume_whose_caller_leaves_is_undone": (
-        "tests/unit/operator/fleet/test_driver.py",
-        UNKNOWN,
-    ),
     "test_background_processes_of_a_cell_live_on_until_the_context_ends": (
         "tests/contract/executor/test_languages.py",
         UNKNOWN,

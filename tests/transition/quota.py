@@ -125,4 +125,6 @@ def _may_have_pod(objects: dict[Ref, Json], ref: Ref, pod: Json) -> bool:
     if Ref(SANDBOX_QUEUE, ref.namespace, queue) not in objects and "queueRef" not in sandbox["spec"]:
         return True
     status = sandbox.get("status") or {}
-    return bool(status.get("binding")) or (status.get("admission") or {}).get("state") == "Admitted"
+    said = (status.get("admission") or {}).get("state")
+    # A session is admitted with its claim, until it sleeps.
+    return said == "Admitted" or (said is None and bool(status.get("binding")))

@@ -17,7 +17,7 @@ from sandfleet_operator.executors.contact import Unreachable
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.actions import AskServices, Greet
 from sandfleet_operator.plan.sandbox.observed import Contact
-from sandfleet_operator.reconciler.operator import WATCHED, Operator
+from sandfleet_operator.reconciler.operator import Operator
 from support.fakes.kube_memory import After, Before, MemoryKube, Write
 from support.operator.builders import IMAGE, SETTINGS
 from transition.fake_time import FakeLoop
@@ -108,8 +108,8 @@ class World:
         )
         try:
             async with asyncio.TaskGroup() as group:
-                for kind, selector in WATCHED.items():
-                    group.create_task(watch(api, kind, selector, operator))
+                group.create_task(watch(api, operator))
+                group.create_task(operator.follow())
                 group.create_task(operator.run())
         finally:
             await operator.close()
@@ -261,14 +261,14 @@ class World:
         return dict(json.loads(text))
 
 
-async def watch(api: MemoryKube, kind: Kind, selector: str, operator: Operator) -> None:
-    """Watches as Kopf does, until the watch ends: a list, then the changes."""
-    listing = await api.list(kind, None, selector)
+async def watch(api: MemoryKube, operator: Operator) -> None:
+    """Shows CodeSandboxes as Kopf does, until the watch ends: a list, then the changes."""
+    listing = await api.list(CODE_SANDBOX)
     for obj in listing.items:
-        operator.saw(kind, False, obj)
-    async for event in api.watch(kind, None, selector, listing.resource_version):
+        operator.saw(False, obj, listed=True)
+    async for event in api.watch(CODE_SANDBOX, resource_version=listing.resource_version):
         if event.type != "BOOKMARK":
-            operator.saw(kind, event.type == "DELETED", event.object)
+            operator.saw(event.type == "DELETED", event.object)
 
 
 def _timeless(obj: Json) -> Json:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sandfleet._sync.ports import Forward as Forward
     from sandfleet._sync.pty import PtyHandle as PtyHandle
     from sandfleet._sync.sandbox import Sandbox as Sandbox
+    from sandfleet._sync.tools import ToolServer as ToolServer
     from sandfleet._sync.watch import FileWatch as FileWatch
     from sandfleet.codeact import CodeActAgent as CodeActAgent
     from sandfleet.errors import AccessDenied as AccessDenied
@@ -59,8 +60,8 @@ if TYPE_CHECKING:
     from sandfleet.resources.ports import AsyncForward as AsyncForward
     from sandfleet.resources.pty import AsyncPtyHandle as AsyncPtyHandle
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
-    from sandfleet.values.egress import EgressInfo as EgressInfo
-    from sandfleet.values.egress import EgressState as EgressState
+    from sandfleet.tools.declared import tool as tool
+    from sandfleet.tools.server import AsyncToolServer as AsyncToolServer
     from sandfleet.values.environment import DeclaredPackage as DeclaredPackage
     from sandfleet.values.environment import Environment as Environment
     from sandfleet.values.environment import Installation as Installation
@@ -97,6 +98,8 @@ if TYPE_CHECKING:
     from sandfleet.values.options import RunOptions as RunOptions
     from sandfleet.values.rollback import OnFailure as OnFailure
     from sandfleet.values.rollback import Rollback as Rollback
+    from sandfleet.values.sandbox import EgressInfo as EgressInfo
+    from sandfleet.values.sandbox import EgressState as EgressState
     from sandfleet.values.sandbox import Isolation as Isolation
     from sandfleet.values.sandbox import Limits as Limits
     from sandfleet.values.sandbox import SandboxInfo as SandboxInfo
@@ -111,6 +114,11 @@ if TYPE_CHECKING:
     from sandfleet.values.suspension import Preemption as Preemption
     from sandfleet.values.suspension import Resumption as Resumption
     from sandfleet.values.suspension import Suspension as Suspension
+    from sandfleet.values.tools import Decision as Decision
+    from sandfleet.values.tools import Tool as Tool
+    from sandfleet.values.tools import ToolCall as ToolCall
+    from sandfleet.values.tools import ToolLimits as ToolLimits
+    from sandfleet.values.tools import ToolSession as ToolSession
     from sandfleet.values.usage import ExecutionUsage as ExecutionUsage
     from sandfleet.values.usage import SandboxUsage as SandboxUsage
     from sandfleet.values.variables import Autosave as Autosave
@@ -164,7 +172,6 @@ _HOMES = {
     "resources.ports": ("AsyncForward",),
     "resources.pty": ("AsyncPtyHandle",),
     "sandbox": ("AsyncSandbox",),
-    "values.egress": ("EgressInfo", "EgressState"),
     "values.environment": ("DeclaredPackage", "Environment", "Installation", "Notice", "Package", "PreloadedModule"),
     "values.execution": ("Blame", "CommandResult", "Execution", "ExecutionError", "Outcome", "Result", "Usage"),
     "values.files": ("FileEvent", "FileEventType", "FileInfo", "Found", "Match", "Progress", "Transfer"),
@@ -179,9 +186,13 @@ _HOMES = {
         "RunOptions",
     ),
     "values.rollback": ("OnFailure", "Rollback"),
-    "values.sandbox": ("Isolation", "Limits", "SandboxInfo"),
+    "values.sandbox": ("EgressInfo", "EgressState", "Isolation", "Limits", "SandboxInfo"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
     "values.suspension": ("KeptContext", "Preemption", "Resumption", "Suspension"),
+    "values.tools": ("Decision", "Tool", "ToolCall", "ToolLimits", "ToolSession"),
+    "tools.declared": ("tool",),
+    "tools.server": ("AsyncToolServer",),
+    "_sync.tools": ("ToolServer",),
     "values.usage": ("ExecutionUsage", "SandboxUsage"),
     "values.variables": ("Autosave",),
 }

@@ -33,11 +33,13 @@ _MOST = 2**63 - 1
 # Where names stand that modules import for type checkers only.
 _HOMES = ("typing", "collections.abc", "sandfleet.values", "sandfleet.values.options")
 _LATE = {
+    "AnyTool": "sandfleet.values.tools",
     "AsyncFleet": "sandfleet._fleets.fleet",
     "Command": "sandfleet.resources.commands",
     "OnError": "sandfleet.resources.ports",
     "OnPreempted": "sandfleet.values.suspension",
     "OnReview": "sandfleet.values.reviews",
+    "ToolPolicy": "sandfleet.values.tools",
 }
 # Classes whose objects users make: their fields are checked as arguments are.
 _REQUESTS = ("Autosave", "Limits", "Probe", "ServiceSpec")

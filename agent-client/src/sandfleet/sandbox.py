@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from sandfleet.resources.pty import AsyncPty
     from sandfleet.resources.services import AsyncServices
     from sandfleet.resources.variables import AsyncStates
+    from sandfleet.tools.server import AsyncToolServer
     from sandfleet.values.environment import Environment
     from sandfleet.values.execution import Completion, Context, Execution, Inspection
     from sandfleet.values.fleet import Bound
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Preemption, Resumption, Suspension
+    from sandfleet.values.tools import AnyTool, Tool, ToolPolicy
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -60,6 +62,7 @@ async def _create(
     from sandfleet._fleets.discovery import default_fleet
     from sandfleet.values.sandbox import Isolation
 
+    tools = _tools_of(options)
     isolation = Isolation(options.get("isolation") or embedded.default_isolation())
     request = claim_request(template, options, isolation, gang)
     fleet = fleet or await default_fleet(
@@ -77,7 +80,31 @@ async def _create(
         from sandfleet._fleets.reviews import Reviewing
 
         made._reviewing = Reviewing(fleet.reviews, made.sandbox_id, on_review)
+    if tools:
+        await _served(made, tools, options.get("tool_policy"))
     return made
+
+
+def _tools_of(options: CreateOptions) -> tuple[Tool, ...]:
+    """The tools of `create`, before there is a sandbox. Raises InvalidArgument."""
+    if not options.get("tools"):
+        return ()
+    from sandfleet.errors import InvalidArgument
+    from sandfleet.tools.declared import tools_of
+
+    if options.get("contract", "") not in {"", "brokered"}:
+        why = f"its code cannot call tools; they need the contract brokered, not {options['contract']}"
+        raise InvalidArgument(f"cannot create the sandbox: {why}", subject="tools")
+    return tools_of(options["tools"])
+
+
+async def _served(sandbox: AsyncSandbox, tools: tuple[Tool, ...], policy: ToolPolicy | None) -> None:
+    """Serves the tools of a sandbox that was just created; without them it is not to be had."""
+    try:
+        await sandbox.serve_tools(tools, policy=policy)
+    except BaseException:
+        await sandbox.kill()
+        raise
 
 
 async def _create_many(
@@ -231,7 +258,39 @@ class _RunsCode:
         return await self._interpreter.interrupt(context, grace=grace)
 
 
-class AsyncSandbox(_RunsCode):
+class _ServesTools:
+    """The part of a sandbox whose code calls functions of this process."""
+
+    _link: Link
+    _tool_servers: list[AsyncToolServer]
+
+    async def _stop_tools(self) -> None:
+        for server in self._tool_servers:
+            await server.close()
+        self._tool_servers.clear()
+
+    @checked
+    async def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> AsyncToolServer:
+        """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
+
+        tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
+                `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
+        policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
+
+        The tools take the place of those that this or another client served before; the end of that client loses no
+        call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
+        SandboxEnded, UnavailableError.
+        """
+        from sandfleet.tools.declared import tools_of
+        from sandfleet.tools.server import AsyncToolServer
+
+        server = AsyncToolServer(self._link, tools_of(tools), policy)
+        await server.begin()
+        self._tool_servers.append(server)
+        return server
+
+
+class AsyncSandbox(_RunsCode, _ServesTools):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds:
@@ -264,6 +323,7 @@ class AsyncSandbox(_RunsCode):
         self._keep_alive = keep_alive
         link.lease.lasts(lease, now=bound is not None)
         self._interpreter = Interpreter(link, autosave)
+        self._tool_servers: list[AsyncToolServer] = []
         if keep_alive:
             self._link.lease.start(at_once=self._bound is None)
         elif keep_alive is False:
@@ -447,6 +507,7 @@ class AsyncSandbox(_RunsCode):
         """
         kept = await self._link.suspend(force=force, timeout=timeout)
         await self._forwards.close()
+        await self._stop_tools()
         return kept
 
     @also_by_id(_kill)
@@ -466,6 +527,7 @@ class AsyncSandbox(_RunsCode):
         if self._reviewing:
             self._reviewing.stop()
         await self._forwards.close()
+        await self._stop_tools()
         await self._link.close()
 
     @checked

@@ -20,6 +20,7 @@ from sandfleet_api.executor.v1 import (
     review_pb2_grpc,
     service_pb2_grpc,
     session_pb2_grpc,
+    tools_pb2_grpc,
 )
 
 from sandfleet_executor.core.config import ExecutorConfig
@@ -56,6 +57,7 @@ from sandfleet_executor.servicers.process import ProcessService
 from sandfleet_executor.servicers.review import ReviewService
 from sandfleet_executor.servicers.service import ServiceManagerService, codec
 from sandfleet_executor.servicers.session import SessionService
+from sandfleet_executor.servicers.tools import ToolBrokerService
 
 EXIT_CLOSED = 0
 EXIT_LEASE = 40
@@ -164,6 +166,7 @@ def add_session_services(server: grpc.aio.Server, session: Session, meter: Sandb
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session, meter, suspender), server)
     port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
     review_pb2_grpc.add_ReviewServiceServicer_to_server(ReviewService(session.reviews), server)
+    tools_pb2_grpc.add_ToolBrokerServiceServicer_to_server(ToolBrokerService(session.tools), server)
 
 
 def open_workspace(config: ExecutorConfig) -> int:

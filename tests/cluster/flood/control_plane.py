@@ -32,7 +32,7 @@ def audit_log(cluster: Cluster) -> Path:
 
 
 @contextmanager
-def control_plane(folder: Path, nodes: int) -> Iterator[Cluster]:
+def control_plane(folder: Path, nodes: int, *, audited: bool = True) -> Iterator[Cluster]:
     """With so many pretended nodes; it ends with the block."""
     programs = binaries.provide(cache(), timed("control plane"), PROGRAMS)
     layout, addresses = Layout(folder), Addresses(CANDIDATES[0])
@@ -48,7 +48,7 @@ def control_plane(folder: Path, nodes: int) -> Iterator[Cluster]:
     cluster = Cluster(layout.kubeconfig, Api(json.loads(layout.kubeconfig.read_text())), programs, None)
     with ExitStack() as running:
         running.enter_context(_running(layout, _etcd(context, client, peer)))
-        running.enter_context(_running(layout, _apiserver(context, cluster, client, server)))
+        running.enter_context(_running(layout, _apiserver(context, cluster, client, server, audited=audited)))
         cluster.api.wait("the API server", lambda: bool(cluster.api.get("Namespace", "kube-system")), 90)
         for part in (components.controller_manager(context), components.scheduler(context)):
             running.enter_context(_running(layout, _with(part, {"secure-port": "0"})))
@@ -69,7 +69,9 @@ def _etcd(context: components.Context, client: int, peer: int) -> components.Com
     return _with(components.etcd(context), flags)
 
 
-def _apiserver(context: components.Context, cluster: Cluster, etcd: int, port: int) -> components.Component:
+def _apiserver(
+    context: components.Context, cluster: Cluster, etcd: int, port: int, *, audited: bool
+) -> components.Component:
     policy = context.layout.etc / "audit.json"
     policy.write_text(json.dumps(POLICY))
     flags = {
@@ -77,10 +79,10 @@ def _apiserver(context: components.Context, cluster: Cluster, etcd: int, port: i
         "secure-port": str(port),
         "bind-address": "127.0.0.1",
         "endpoint-reconciler-type": "none",
-        "audit-policy-file": str(policy),
-        "audit-log-path": str(audit_log(cluster)),
-        "audit-log-maxsize": LONGEST_LOG,
     }
+    if audited:
+        flags |= {"audit-policy-file": str(policy), "audit-log-path": str(audit_log(cluster))}
+        flags["audit-log-maxsize"] = LONGEST_LOG
     return _with(components.apiserver(context), flags)
 
 

@@ -12,7 +12,7 @@ from contract.executor.harness import until
 from contract.executor.reviewer import reviewing
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sandfleet.errors import AccessDenied, PreconditionFailed, SandboxEnded
-from sandfleet.values.services import Service
+from sandfleet.values.services import ServiceSpec
 from sandfleet_api.executor.v1 import common_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -65,7 +65,10 @@ WAITING = {
     "a command of arguments": ("command", lambda sandbox: sandbox.commands.run(["touch", "touched"])),
     "a file": ("file", lambda sandbox: sandbox.files.write("touched", b"x")),
     "a folder": ("folder", lambda sandbox: sandbox.files.make_dir("touched")),
-    "a service": ("service", lambda sandbox: sandbox.services.apply([Service("toucher", "touch touched; sleep 60")])),
+    "a service": (
+        "service",
+        lambda sandbox: sandbox.services.apply([ServiceSpec("toucher", "touch touched; sleep 60")]),
+    ),
     "a context": ("context", lambda sandbox: sandbox.create_context("other", envs={"PYTHONSTARTUP": "/workspace/x"})),
 }
 
@@ -115,7 +118,7 @@ async def test_an_edit_runs_in_place_of_what_was_asked_for_and_the_agent_is_told
     async with asked(executor.sandbox.run_code("print('as asked')")) as task:
         await reviewer.edit(await reviewer.next(), b"print('as edited')")
         execution = await task
-    assert execution.stdout == "as edited\n"
+    assert execution.logs.stdout == "as edited\n"
     (notice,) = [one for one in execution.notices if one.reason == "ReviewEdited"]
     assert "-print('as asked')\n+print('as edited')" in notice.message
 
@@ -146,7 +149,7 @@ async def test_waiting_for_a_reviewer_costs_no_deadline(executor, reviewer):
         await until(lambda: time.time() > asked_at + 1)
         await reviewer.approve(review)
         execution = await task
-    assert (execution.outcome, execution.stdout) == ("ok", "ran\n")
+    assert (execution.outcome, execution.logs.stdout) == ("ok", "ran\n")
     assert execution.usage.wall_seconds < time.time() - asked_at
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
@@ -313,3 +314,29 @@ async def test_a_separate_client_has_its_own_connections(serve: Serve):
         waiting.set()
         await asyncio.gather(behind, *slow)
     await apart.close()
+
+
+@pytest.mark.parametrize("first", ["cancelled", "too late"])
+@pytest.mark.parametrize("answers", ["nothing", "half"])
+async def test_a_call_that_is_cancelled_in_the_turn_in_which_its_time_is_over_is_cancelled(
+    serve: Serve, first: str, answers: str
+):
+    asked = asyncio.Event()
+
+    async def late(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "100"})
+        if answers == "half":
+            await response.prepare(request)
+            await response.write(b"{")
+        asked.set()
+        await asyncio.sleep(60)
+        return response
+
+    kube = await serve(late, deadline=0.2)
+    call = asyncio.ensure_future(kube.get(ONE))
+    await asked.wait()
+    asyncio.get_running_loop().call_later(0.1 if first == "cancelled" else 0.3, call.cancel)
+    # Stands still until both are due, as a busy machine does.
+    time.sleep(0.6)
+    with pytest.raises(asyncio.CancelledError):
+        await call

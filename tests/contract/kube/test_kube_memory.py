@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from contract.kube.bed import THING, Bed
 from contract.kube.read_suite import *  # noqa: F403 - the sentences are collected here
+from contract.kube.reflector_suite import *  # noqa: F403
 from contract.kube.write_suite import *  # noqa: F403
 from sandfleet_operator.api.kube import (
     CONFIG_MAP,

@@ -110,6 +110,8 @@ class World:
 
     # Seconds between two looks of the kubelet.
     pace = 0.01
+    # Of the fleets that are made from now on.
+    settings = SETTINGS
 
     def __init__(self, nodes=1, cluster=None, clock=wall_clock):
         self.clock = clock
@@ -177,7 +179,7 @@ class World:
         pretended = self.executors()
         made = KubernetesFleet(
             kube or self.client(),
-            SETTINGS,
+            self.settings,
             lambda _: pretended,
             lease=LEASE_REF,
             leading=lambda: lease.fencing if lease else state["leading"],

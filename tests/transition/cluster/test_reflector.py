@@ -47,7 +47,7 @@ async def watch_growth(store, seen):
 async def test_a_list_tells_what_it_brings_and_what_it_has_no_more():
     kube, store, news = await kube_with("a", "b"), Store(), []
 
-    def saw(_kind, gone, obj):
+    def saw(_kind, gone, obj, _before):
         news.append((obj["metadata"]["name"], gone))
 
     await relist(kube, store, CONFIG_MAP, saw)
@@ -61,7 +61,7 @@ async def test_an_object_that_is_deleted_while_its_list_is_read_does_not_come_ba
     monkeypatch.setattr(module, "PAGE", 1)
     kube, store = await kube_with("a", "b"), Store()
 
-    def saw(_kind, _gone, obj):
+    def saw(_kind, _gone, obj, _before):
         # As a watch beside the list tells it, before the page with the object comes.
         if obj["metadata"]["name"] == "a":
             store.remove(CONFIG_MAP, kube.cluster.objects[Ref(CONFIG_MAP, SPACE, "b")])
@@ -72,7 +72,7 @@ async def test_an_object_that_is_deleted_while_its_list_is_read_does_not_come_ba
 
 async def test_a_reflector_tells_the_object_as_it_is_kept():
     kube, store, told = await kube_with("a"), Store(), []
-    made = Reflector(kube, store, CONFIG_MAP, lambda _kind, _gone, obj: told.append(obj))
+    made = Reflector(kube, store, CONFIG_MAP, lambda _kind, _gone, obj, _before: told.append(obj))
     running = asyncio.create_task(made.run())
     await made.synced.wait()
     await make(kube, "b")

@@ -6,13 +6,19 @@ import pytest
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.kube import CODE_SANDBOX
 from sandfleet_operator.api.selectors import parse_selector
+from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.kubernetes import feed as module
 from sandfleet_operator.fleet.kubernetes.feed import TURN, SandboxFeed
+from sandfleet_operator.fleet.kubernetes.sessions.young import YoungSessions
 from sandfleet_operator.plan.pods.egress_probe import Known, Reach, ReachState
 
 ANY = parse_selector("")
 SANDBOXES = 10 * TURN
+
+
+def young():
+    return YoungSessions(Settings(control_plane_namespace="system"), lambda _name: False)
 
 
 def put(store, name, version=1, spec=None, **labels):
@@ -51,7 +57,7 @@ async def begun(feed, matches=ANY):
 
 async def test_a_change_is_encoded_once_for_all_watches_and_lists(encoded):
     store = Store()
-    feed = SandboxFeed(store, lambda _name: None)
+    feed = SandboxFeed(store, lambda _name: None, young())
     put(store, "a")
     watches = [(await begun(feed))[0] for _ in range(3)]
     assert encoded == ["a"]
@@ -65,7 +71,7 @@ async def test_a_change_is_encoded_once_for_all_watches_and_lists(encoded):
 
 async def test_news_of_the_egress_alone_is_encoded_again(encoded):
     store, known = Store(), [None]
-    feed = SandboxFeed(store, lambda _name: known[0])
+    feed = SandboxFeed(store, lambda _name: known[0], young())
     put(store, "a")
     watch, _ = await begun(feed)
     known[0] = Known(Reach(ReachState.OPEN, "Open", ""))
@@ -76,7 +82,7 @@ async def test_news_of_the_egress_alone_is_encoded_again(encoded):
 
 async def test_others_get_their_turn_while_a_watch_or_a_page_begins():
     store = Store()
-    feed, count = SandboxFeed(store, lambda _name: None), [0]
+    feed, count = SandboxFeed(store, lambda _name: None, young()), [0]
     for number in range(SANDBOXES):
         put(store, f"s-{number:04}")
     other = asyncio.create_task(turns(count))
@@ -94,7 +100,7 @@ async def test_others_get_their_turn_while_a_watch_or_a_page_begins():
 
 async def test_an_unreadable_sandbox_is_on_no_page_and_makes_none_empty():
     store = Store()
-    feed = SandboxFeed(store, lambda _name: None)
+    feed = SandboxFeed(store, lambda _name: None, young())
     put(store, "a")
     put(store, "b", spec={"templateRef": 7})
     assert (await feed.page("", ANY, "", 1))[1] == ""
@@ -106,7 +112,7 @@ async def test_an_unreadable_sandbox_is_on_no_page_and_makes_none_empty():
 
 async def test_a_sandbox_that_is_gone_is_shown_to_each_watch_that_wants_its_labels():
     store = Store()
-    feed = SandboxFeed(store, lambda _name: None)
+    feed = SandboxFeed(store, lambda _name: None, young())
     obj = put(store, "a", x="1")
     wanted, _ = await begun(feed, parse_selector("x=1"))
     other, _ = await begun(feed, parse_selector("x=2"))

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, Ref, Unreachable
+from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, Ref, Unreachable
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.quantities import MIB
 from sandfleet_operator.api.values import RequestKey
 from sandfleet_operator.plan.claims.record import object_name, read_record, record_text
 from sandfleet_operator.plan.pods import names
-from support.fakes.kube_memory import Before
+from support.fakes.kube_memory import Before, MemoryKube
 from support.kubernetes.world import TEAM, World, pool_object, sandbox_object, template_object
 
 
@@ -77,6 +77,38 @@ async def test_a_claim_on_a_workspace_starts_cold_and_its_object_names_it(world)
     assert await fleet.fleet.release(sandbox.sandbox_id)
     await settled(world, name)
     assert not (await a_claim_on(world, fleet, name, "r2")).warm
+
+
+async def test_a_claim_on_a_workspace_lists_its_namespace_once(world, monkeypatch):
+    """Just before it binds its pod: that look alone has to be newer than the watches."""
+    fleet = await world.fleet()
+    name = await a_kept_workspace(world, fleet)
+    keeper = f"{TEAM}/{object_name(_key('keeper'))}"
+    await world.until(lambda: fleet.object_of(keeper) is None and not fleet._store.get(Ref(POD, TEAM, name)))
+    listed, pages = [], MemoryKube.pages
+
+    def counted(kube, kind, *which, **more):
+        listed.append(kind)
+        return pages(kube, kind, *which, **more)
+
+    monkeypatch.setattr(MemoryKube, "pages", counted)
+    await fleet.workspaces.free(TEAM, name, 0.0)
+    assert listed == []
+    await a_claim_on(world, fleet, name)
+    assert sorted(map(str, listed)) == ["codesandboxes.sandfleet.io", "pods"]
+
+
+async def test_a_workspace_whose_user_has_just_gone_is_not_refused_for_what_the_watches_show(world):
+    fleet = await world.fleet()
+    name = await a_kept_workspace(world, fleet)
+    await world.add(sandbox_object(workspace={"claimName": name}))
+    await world.until(lambda: fleet.object_of(f"{TEAM}/mine") is not None)
+    seen = fleet._store.get(Ref(CODE_SANDBOX, TEAM, "mine"))
+    with pytest.raises(FleetError, match="in use by CodeSandbox mine"):
+        await fleet.workspaces.free(TEAM, name, 0.0)
+    await world.kube.delete(Ref(CODE_SANDBOX, TEAM, "mine"))
+    fleet._store._objects.setdefault(CODE_SANDBOX, {}).setdefault(TEAM, {})["mine"] = seen
+    await fleet.workspaces.free(TEAM, name, 0.0)
 
 
 async def test_an_unretained_workspace_is_deleted_with_the_second_session(world):
@@ -237,5 +269,5 @@ async def test_a_users_codesandbox_passes_its_limits_to_the_executor(world):
     assert [one.limits.processes for one in claims] == [16]
 
 
-def _key():
-    return RequestKey("alice", "r1", f"{TEAM}/fast")
+def _key(request="r1"):
+    return RequestKey("alice", request, f"{TEAM}/fast")

@@ -8,7 +8,7 @@ from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_TEMPLATE, Ref
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import Contact
 from sandfleet_operator.reconciler import housekeeping
-from sandfleet_operator.reconciler.operator import WATCHED, Operator
+from sandfleet_operator.reconciler.operator import Operator
 from support.kubernetes.world import SETTINGS, TEAM, World, template_object
 from transition.world import watch
 
@@ -38,8 +38,7 @@ class OpenWorld(World):
         operator = Operator(
             api, SETTINGS, greet=greet, ask=answer, keys=lambda: "{}", leading=lambda: 1, clock=self.clock
         )
-        tasks = [asyncio.create_task(watch(api, kind, selector, operator)) for kind, selector in WATCHED.items()]
-        tasks.append(asyncio.create_task(operator.run()))
+        tasks = [asyncio.create_task(one) for one in (watch(api, operator), operator.follow(), operator.run())]
         yield operator
         for task in tasks:
             task.cancel()

@@ -15,7 +15,7 @@ from sandfleet_operator.executors.services import asked_by
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
-from sandfleet_operator.reconciler.operator import WATCHED, Operator
+from sandfleet_operator.reconciler.operator import Operator
 from support.fakes.kube_cluster import MemoryCluster
 from support.fakes.kube_memory import After, Before, MemoryKube, Write
 from support.operator.builders import SETTINGS
@@ -170,13 +170,13 @@ class OperatorProcess(Process):
 
     async def follow(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for kind, selector in WATCHED.items():
-                group.create_task(self._watch(kind, selector))
+            group.create_task(self.operator.follow())
+            group.create_task(self._watch())
 
-    async def _watch(self, kind: kube.Kind, selector: str) -> None:
+    async def _watch(self) -> None:
         while True:
             try:
-                await watch(self.kube, kind, selector, self.operator)
+                await watch(self.kube, self.operator)
             except KubeError:
                 await asyncio.sleep(0.1)
 

@@ -2,8 +2,10 @@
 
 import asyncio
 
+from sandfleet_operator.api import kube
 from sandfleet_operator.api.kube import Ref
-from transition.joint.scenarios import crash
+from support.fakes.kube_memory import Before, Write
+from transition.joint.processes import Process
 from transition.joint.world import World
 from transition.nodes import ended
 
@@ -56,6 +58,51 @@ async def a_queue_of_two(world: World) -> None:
     await waits(world, two, "QuotaReached")
     await world.release(session)
     await is_admitted(world, two)
+
+
+async def a_session_that_is_woken_with_kubectl(world: World) -> None:
+    """It gave its quota back as it fell asleep, and waits for it like others, through a change of leader."""
+    await world.make_pool()
+    await world.make_queue()
+    first = await world.claim("alice", "r1", pool="fast", lease=3600.0)
+    await world.until(lambda: world.status(first.ref).get("binding"), "written down")
+    await suspend(world, first.ref)
+    second = await world.claim("bob", "r2", pool="fast", lease=3600.0)
+    await resume(world, first.ref)
+    await asyncio.sleep(20)
+    assert world.pod_of(first.ref) is None
+    world.end_leader()
+    await asyncio.sleep(60)
+    assert world.pod_of(first.ref) is None
+    await world.release(second)
+    await world.until(lambda: world.pod_of(first.ref), "returned by itself")
+    await world.until_used(first)
+    await suspend(world, first.ref)
+    await world.resume(first)
+
+
+async def a_session_that_is_woken_before_it_gave_its_quota_back(world: World) -> None:
+    """The API server does not take the fleet's word for it: until it does, the quota is the session's own."""
+    await world.make_pool()
+    await world.make_queue()
+    first = await world.claim("alice", "r1", pool="fast", lease=3600.0)
+    await world.until(lambda: world.status(first.ref).get("binding"), "written down")
+
+    def busy(process: Process, write: Write) -> Before | None:
+        admits = "admission" in ((write.body or {}).get("status") or {}) if write.verb == "merge" else False
+        return Before(kube.ServerError(500, "InternalError", "cannot write: 500")) if admits else None
+
+    world.faults.append(busy)
+    await suspend(world, first.ref)
+    second = asyncio.create_task(world.claim("bob", "r2", pool="fast", wait=300.0))
+    await asyncio.sleep(20)
+    assert not second.done()
+    await resume(world, first.ref)
+    await world.until_used(first)
+    assert not second.done()
+    world.faults.remove(busy)
+    await suspend(world, first.ref)
+    await world.release(await second)
 
 
 async def an_object_beside_its_new_queue(world: World) -> None:
@@ -189,8 +236,3 @@ async def borrowed_quota_that_its_owner_needs(world: World) -> None:
     await world.until(lambda: world.pod_of(idle.ref), "returned by itself")
     await world.until_used(idle)
     await world.until_used(busy)
-
-
-async def a_crash_at_any_write(world: World, number: int, *, done: bool) -> None:
-    crash(world, number, done=done)
-    await a_queue_of_two(world)

@@ -5,21 +5,25 @@ from dataclasses import replace
 
 import pytest
 from sandfleet_operator.api.values import State
-from sandfleet_operator.fleet.kubernetes import observer
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.queues.admissions import Admissions
 from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
+from sandfleet_operator.fleet.kubernetes.sessions import sleepers
+from sandfleet_operator.fleet.kubernetes.sessions.modes import Modes
+from sandfleet_operator.fleet.kubernetes.sessions.sleepers import Sleepers
 from sandfleet_operator.plan.sandbox import admission, plan, pod
 from sandfleet_operator.plan.scheduler import inventory
 from sandfleet_operator.plan.scheduler.queues.standing.standings import Standings
 from sandfleet_operator.plan.scheduler.sessions.preemption import Preemptions
+from sandfleet_operator.plan.scheduler.sessions.suspension import Suspensions
 from transition.joint import queue_scenarios as scenarios
 from transition.joint.play import faults
+from transition.joint.scenarios import crash
 from transition.mutant import Mutant
 
 EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
-# Writes of a_queue_of_two. The short profile looks at some of them.
+# Writes of a_queue_of_two, which has more of them. The short profile looks at some of them.
 WRITES, STEP = 70, 1 if EXAMPLES > 5 else 23
 SCENARIOS = (
     scenarios.a_queue_of_two,
@@ -31,6 +35,8 @@ SCENARIOS = (
     scenarios.a_queue_that_is_drained,
     scenarios.queues_that_come_and_go,
     scenarios.borrowed_quota_that_its_owner_needs,
+    scenarios.a_session_that_is_woken_with_kubectl,
+    scenarios.a_session_that_is_woken_before_it_gave_its_quota_back,
 )
 
 
@@ -38,6 +44,16 @@ def _a_place_from_now(standings, key):
     return replace(PLACE(standings, key), asked=float("inf"))
 
 
+def _frees_at_once(sleepers, known, sandbox, *, running, uses_quota):
+    del uses_quota
+    return ASLEEP(sleepers, known, sandbox, running=running, uses_quota=False)
+
+
+async def _writes_nothing(_modes, _sandbox):
+    return None
+
+
+ASLEEP = Sleepers._asleep
 PLACE = Standings.place
 CHARGE = inventory._charge
 MUTANTS = (
@@ -70,12 +86,32 @@ MUTANTS = (
     Mutant(
         "the next leader forgets who is preempted",
         scenarios.borrowed_quota_that_its_owner_needs,
-        ((observer, "preempted", lambda _: None),),
+        ((sleepers, "preempted", lambda _: None),),
     ),
     Mutant(
         "no session is preempted",
         scenarios.borrowed_quota_that_its_owner_needs,
         ((Preemptions, "victims", lambda *_: []),),
+    ),
+    Mutant(
+        "a mode that a user sets is a way round the quota",
+        scenarios.a_session_that_is_woken_with_kubectl,
+        ((Modes, "give_back", _writes_nothing), (Sleepers, "_asleep", _frees_at_once)),
+    ),
+    Mutant(
+        "quota is free before the object says so",
+        scenarios.a_session_that_is_woken_before_it_gave_its_quota_back,
+        ((Sleepers, "_asleep", _frees_at_once),),
+    ),
+    Mutant(
+        "the next leader does not see what was given back",
+        scenarios.a_session_that_is_woken_with_kubectl,
+        ((sleepers, "has_given_back", lambda _: False),),
+    ),
+    Mutant(
+        "a woken session waits for nothing",
+        scenarios.a_session_that_is_woken_with_kubectl,
+        ((Suspensions, "returns", lambda *_: []),),
     ),
     Mutant("a new queue counts nothing", scenarios.queues_that_come_and_go, ((Admissions, "look_in", lambda *_: None),)),
     Mutant(
@@ -105,11 +141,13 @@ def test_the_quota_holds_and_each_that_waits_gets_in(scenario, guarded):
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_process_that_ends_at_any_write_changes_nothing(done):
+@pytest.mark.parametrize("scenario", [scenarios.a_queue_of_two, scenarios.a_session_that_is_woken_with_kubectl])
+def test_a_process_that_ends_at_any_write_changes_nothing(scenario, done):
     for number in range(1, WRITES, STEP):
 
         async def story(world, number=number):
-            await scenarios.a_crash_at_any_write(world, number, done=done)
+            crash(world, number, done=done)
+            await scenario(world)
 
         assert (number, faults(story)) == (number, [])
 

@@ -4,8 +4,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from sandfleet_operator.fleet.kubernetes import observer
-from sandfleet_operator.fleet.kubernetes.sessions import modes
+from sandfleet_operator.fleet.kubernetes.sessions import modes, sleepers
 from sandfleet_operator.plan.scheduler import lifecycle
 from transition.joint.play import faults
 from transition.joint.scenarios import a_suspended_day, crash
@@ -22,9 +21,9 @@ def _with_its_lease(sandbox, state, until):
 
 RESTS = lifecycle._put_to_sleep
 MUTANTS = (
-    Mutant("a leader forgets who sleeps", a_suspended_day, ((observer, "is_suspended", lambda _: False),)),
+    Mutant("a leader forgets who sleeps", a_suspended_day, ((sleepers, "is_suspended", lambda _: False),)),
     Mutant("the lease goes on", a_suspended_day, ((lifecycle, "_put_to_sleep", _with_its_lease),)),
-    Mutant("the operator is not told", a_suspended_day, ((modes, "suspend_patch", lambda uid, until: []),)),
+    Mutant("the operator is not told", a_suspended_day, ((modes, "suspend_patch", lambda *_: []),)),
 )
 FINDS = [pytest.param(one, id=one.point) for one in MUTANTS]
 

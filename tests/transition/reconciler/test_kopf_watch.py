@@ -1,6 +1,8 @@
-"""Kopf's settings: watching costs little and delays nothing."""
+"""Kopf's handlers and settings: watching costs little and delays nothing."""
 
-from sandfleet_operator.reconciler.kopf_watch import NoDiffs, kopf_settings
+import pytest
+from sandfleet_operator.api.kube import CODE_SANDBOX
+from sandfleet_operator.reconciler.kopf_watch import NoDiffs, kopf_settings, registry
 
 
 def test_each_kind_can_show_a_thousand_objects_a_second():
@@ -20,3 +22,33 @@ def test_kopf_writes_no_events_and_needs_no_peers():
     settings = kopf_settings()
     assert not settings.posting.enabled
     assert settings.peering.standalone
+
+
+class Heard:
+    """Stands for the operator and for its heartbeat."""
+
+    def __init__(self):
+        self.news = []
+
+    def saw(self, deleted, obj, *, listed=False):
+        self.news.append((obj["kind"], deleted, listed))
+
+    def echo(self, obj):
+        self.news.append(obj["metadata"]["name"])
+
+
+@pytest.mark.parametrize(
+    ("type_", "deleted", "listed"), [(None, False, True), ("ADDED", False, False), ("DELETED", True, False)]
+)
+async def test_the_operator_hears_what_kopf_lists_and_what_it_watches(type_, deleted, listed):
+    heard = Heard()
+    handlers = {one.id: one for one in registry(heard, heard)._watching.get_all_handlers()}
+    assert sorted(handlers) == ["codesandboxes", "pods"]
+    await handlers["codesandboxes"].fn(event={"type": type_, "object": {"metadata": {"name": "one"}}})
+    await handlers["pods"].fn(event={"type": type_, "object": {"metadata": {"name": "operator-0"}}})
+    assert heard.news == [(CODE_SANDBOX.kind, deleted, listed), "operator-0"]
+
+
+def test_of_pods_kopf_watches_only_the_operator_s_own():
+    (selector,) = kopf_settings().watching.label_selectors.values()
+    assert selector == "sandfleet.io/component=operator"

@@ -1,6 +1,7 @@
 """The operator on the cluster in memory, under faults of its environment."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from sandfleet_operator.api.kube import (
@@ -12,6 +13,7 @@ from sandfleet_operator.api.kube import (
     POD,
     SANDBOX_POOL,
     SANDBOX_TEMPLATE,
+    Expired,
     Ref,
     failure,
 )
@@ -71,12 +73,48 @@ def test_a_resync_finds_what_the_watches_missed(monkeypatch):
         await asyncio.Event().wait()
 
     monkeypatch.setattr(world, "watch", deaf)
+    monkeypatch.setattr(Operator, "follow", deaf)
 
     async def go() -> None:
         async with World() as here:
             await asyncio.sleep(1)
             await here.make_sandbox()
             await here.until(lambda: here.there(POD, NAME), "given a pod")
+
+    run(go())
+
+
+@pytest.mark.parametrize(
+    ("kind", "others"), [(CODE_SANDBOX, True), (CODE_SANDBOX, False), (POD, True), (SANDBOX_TEMPLATE, True)]
+)
+def test_what_is_deleted_while_a_watch_cannot_go_on_is_seen_long_before_a_resync(monkeypatch, kind, others):
+    """Also the last CodeSandbox, after which Kopf's list shows none."""
+
+    async def like_kopf(api, operator):
+        operators.append(operator)
+        while True:
+            with suppress(Expired):
+                await watch_once(api, operator)
+
+    watch_once, operators = world.watch, []
+    monkeypatch.setattr(world, "watch", like_kopf)
+
+    async def go() -> None:
+        async with World() as here:
+            if others:
+                await here.make_sandbox("other", templateRef={"name": "closed"})
+            await here.make_sandbox()
+            await here.until_ready()
+            await asyncio.sleep(5)
+            ref = Ref(kind, NAMESPACE, "python" if kind == SANDBOX_TEMPLATE else NAME)
+            here.cluster.expire()
+            # No watch reads further than the sign that it has expired.
+            here.cluster.remove(ref, 0)
+            uid = (operators[0].store.get(ref) or {})["metadata"]["uid"]
+            began = here.clock()
+            await here.until(lambda: operators[0].store.has_gone(uid), "seen")
+            assert here.clock() - began < 5
+            assert here.cluster.wrong == []
 
     run(go())
 

@@ -4,9 +4,9 @@ import asyncio
 from unittest import mock
 
 from sandfleet_operator.api.kube import POD, SANDBOX_QUEUE
+from sandfleet_operator.reconciler import operator as operators
 from sandfleet_operator.reconciler.apply import Applier
 from sandfleet_operator.reconciler.operator import WATCHED
-from transition import world as worlds
 from transition.fake_time import run
 from transition.queue_scenarios import make_queue
 from transition.world import NAME, World
@@ -27,7 +27,7 @@ def has_pod(*, control: bool = False) -> bool:
         async def sees_nothing_new(*_: object) -> bool:
             return False
 
-        with mock.patch.object(worlds, "WATCHED", LATE):
+        with mock.patch.object(operators, "WATCHED", LATE):
             async with World() as world:
                 if control:
                     with mock.patch.object(Applier, "look_for_queues", sees_nothing_new):

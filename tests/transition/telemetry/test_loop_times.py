@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
-from sandfleet_operator.telemetry.loop_times import LoopTimes
+from hypothesis import given
+from hypothesis import strategies as st
+from sandfleet_operator.telemetry.loop_times import WINDOW, LoopTimes
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def clock():
 
 
 def run(clock, work):
-    times = LoopTimes(clock)
+    times = LoopTimes(clock, now=clock)
     with asyncio.Runner(loop_factory=times.new_loop) as runner:
         return runner.run(work(times))
 
@@ -69,3 +71,46 @@ def test_what_runs_when_it_is_asked_counts_up_to_now_and_not_twice(clock):
         return first, times.take()
 
     assert run(clock, work) == ((0.3, 0.3), (pytest.approx(0.1), pytest.approx(0.1)))
+
+
+def test_the_metric_is_the_longest_stretch_of_the_last_minute(clock):
+    async def work(times):
+        found = []
+        for seconds in (0.5, 0.1, 0.3, 0.2):
+            clock.work(seconds)
+            await asyncio.sleep(0)
+            found.append(times.recent())
+            times.begins()
+            # Waits.
+            clock.now += 20
+            times.begins()
+        return [*found, times.recent(), times.gauge().samples[0].value]
+
+    longest, later = [0.5, 0.5, 0.5, pytest.approx(0.3)], [pytest.approx(0.3)] * 2
+    assert run(clock, work) == [*longest, *later]
+
+
+def test_a_loop_that_only_waits_has_no_stretch(clock):
+    async def work(times):
+        clock.work(0.2)
+        await asyncio.sleep(0)
+        clock.now += 61
+        times.begins()
+        return times.recent()
+
+    assert run(clock, work) == 0.0
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 30.0), st.floats(0.002, 5.0)), max_size=20))
+def test_no_stretch_within_the_window_is_longer(stretches):
+    """Pauses and stretches, one after the other."""
+    now, ended = 0.0, []
+    times = LoopTimes(lambda: now, now=lambda: now)
+    for pause, spent in stretches:
+        now += pause
+        times.begins()
+        now += spent
+        times.ends()
+        ended.append((now, spent))
+        longest = max(spent for at, spent in ended if at >= now - WINDOW)
+        assert times.recent() == pytest.approx(longest)

@@ -57,7 +57,7 @@ def claim_request(
         namespace=options.get("namespace") or "",
         pool=pool,
         name=options.get("name", ""),
-        contract=options.get("contract", ""),
+        contract=options.get("contract", "") or ("brokered" if options.get("tools") else ""),
         egress=convert.egress_number(options.get("egress")),
         mounts=_mounts(options.get("mounts") or {}),
         queue=options.get("queue", ""),

@@ -74,8 +74,9 @@ async def changes(connection: FleetConnection, request: api.fleet.WatchRequest) 
     while True:
         stub = connection.stub
         seen.connect()
+        call = stub.Watch(request, metadata=await connection.metadata())
         try:
-            async for message in stub.Watch(request, metadata=await connection.metadata()):
+            async for message in call:
                 failures, deadline = 0, clock() + _PATIENCE
                 for change in seen.feed(message):
                     yield change
@@ -84,6 +85,9 @@ async def changes(connection: FleetConnection, request: api.fleet.WatchRequest) 
                 connection.check_worth_it(error, deadline)
             except api.aio.AioRpcError:
                 raise to_fleet_error(error) from error
+        finally:
+            # gRPC leaves the call open where its reader is cancelled in the moment in which its request has gone out.
+            call.cancel()
         failures += 1
         await asyncio.sleep(connection.backoff.after(failures))
         await connection.look_again(stub)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sandfleet._sync.ports import Forward
     from sandfleet._sync.pty import Pty
     from sandfleet._sync.services import Services
+    from sandfleet._sync.tools import ToolServer
     from sandfleet._sync.variables import States
     from sandfleet.resources.ports import OnError
     from sandfleet.sandbox import AsyncSandbox
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     )
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Preemption, Resumption, Suspension
+    from sandfleet.values.tools import AnyTool, ToolPolicy
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -412,3 +414,18 @@ class Sandbox:
     def interrupt(self, context: str | Context = "default", *, grace: float = 2.0) -> bool:
         """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
         return run(self._async.interrupt(context, grace=grace))
+
+    def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> ToolServer:
+        """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
+
+        tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
+                `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
+        policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
+
+        The tools take the place of those that this or another client served before; the end of that client loses no
+        call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
+        SandboxEnded, UnavailableError.
+        """
+        from sandfleet._sync.tools import ToolServer
+
+        return ToolServer(run(self._async.serve_tools(tools, policy=policy)))

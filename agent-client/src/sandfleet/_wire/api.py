@@ -34,6 +34,8 @@ __all__ = [
     "session",
     "session_grpc",
     "timestamp",
+    "tools",
+    "tools_grpc",
 ]
 
 if TYPE_CHECKING:
@@ -55,13 +57,15 @@ if TYPE_CHECKING:
     from sandfleet_api.executor.v1 import service_pb2_grpc as service_grpc
     from sandfleet_api.executor.v1 import session_pb2 as session
     from sandfleet_api.executor.v1 import session_pb2_grpc as session_grpc
+    from sandfleet_api.executor.v1 import tools_pb2 as tools
+    from sandfleet_api.executor.v1 import tools_pb2_grpc as tools_grpc
     from sandfleet_api.fleet.v1 import fleet_pb2 as fleet
     from sandfleet_api.fleet.v1 import fleet_pb2_grpc as fleet_grpc
     from sandfleet_api.fleet.v1 import gateway_pb2 as gateway
     from sandfleet_api.fleet.v1 import gateway_pb2_grpc as gateway_grpc
 else:
-    _EXECUTOR = ("common", "filesystem", "interpreter", "port", "process", "service", "session")
-    _GRPC = ("filesystem", "interpreter", "port", "process", "service", "session")
+    _EXECUTOR = ("common", "filesystem", "interpreter", "port", "process", "service", "session", "tools")
+    _GRPC = ("filesystem", "interpreter", "port", "process", "service", "session", "tools")
     __getattr__ = attach_modules(
         __name__,
         {

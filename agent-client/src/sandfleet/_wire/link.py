@@ -152,6 +152,11 @@ class Connection:
         """The sandbox as a whole."""
         return api.session_grpc.SessionServiceStub(self.channel)
 
+    @cached_property
+    def tools(self) -> api.tools_grpc.ToolBrokerServiceAsyncStub:
+        """Tools of this process that code in the sandbox calls."""
+        return api.tools_grpc.ToolBrokerServiceStub(self.channel)
+
     def metadata(self) -> Metadata:
         """Return the metadata of each call."""
         return (("authorization", f"Bearer {self.access.token}"), *trace_metadata())

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from sandfleet._wire.retry import Backoff
-from sandfleet.values.egress import EgressState
+from sandfleet.values.sandbox import EgressState
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Link

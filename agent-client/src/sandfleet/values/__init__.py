@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from sandfleet._lazy import attach
 
 if TYPE_CHECKING:
-    from sandfleet.values.egress import EgressInfo as EgressInfo
-    from sandfleet.values.egress import EgressState as EgressState
     from sandfleet.values.environment import DeclaredPackage as DeclaredPackage
     from sandfleet.values.environment import Environment as Environment
     from sandfleet.values.environment import Installation as Installation
@@ -69,6 +67,8 @@ if TYPE_CHECKING:
     from sandfleet.values.options import RunOptions as RunOptions
     from sandfleet.values.rollback import OnFailure as OnFailure
     from sandfleet.values.rollback import Rollback as Rollback
+    from sandfleet.values.sandbox import EgressInfo as EgressInfo
+    from sandfleet.values.sandbox import EgressState as EgressState
     from sandfleet.values.sandbox import Isolation as Isolation
     from sandfleet.values.sandbox import Limits as Limits
     from sandfleet.values.sandbox import SandboxInfo as SandboxInfo

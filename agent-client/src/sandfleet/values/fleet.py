@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sandfleet.values.egress import EgressState
-from sandfleet.values.sandbox import SandboxInfo
+from sandfleet.values.sandbox import EgressState, SandboxInfo
 
 # The egress of a claim; None means the template's.
 Egress = Literal["none", "template"]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sandfleet.values.rollback import OnFailure
     from sandfleet.values.sandbox import Isolation, Limits
     from sandfleet.values.suspension import OnPreempted
+    from sandfleet.values.tools import AnyTool, ToolPolicy
     from sandfleet.values.variables import Autosave
 
 # Text that names a file, or goes to a program as its argument: it may have bytes that are no UTF-8 (`os.fsdecode`).
@@ -37,6 +38,10 @@ class CreateOptions(TypedDict, total=False):
     name            the name of the CodeSandbox; "" generates one. A claim with a name costs the fleet one more write.
     contract        "autonomous", "brokered" or "reviewed", if the template allows it; "" means the template's first.
                     In a reviewed sandbox nothing runs before a reviewer has approved it.
+                    In a brokered sandbox code calls `tools` of this process, and reaches nothing else.
+    tools           functions of this process that the code calls, as `serve_tools` offers them; they ask for the
+                    contract "brokered".
+    tool_policy     decides about each call of them, as of `serve_tools`.
     egress          "none": the sandbox reaches nothing. "template" or None: it reaches what its template allows;
                     `bound` says what was known at the claim, `get_info().egress` what is known now.
     timeout         the lease in seconds, 300 by default; renewed at half of it as `keep_alive` says.
@@ -80,6 +85,8 @@ class CreateOptions(TypedDict, total=False):
     namespace: str | None
     name: str
     contract: Literal["", "autonomous", "brokered", "reviewed"]
+    tools: Sequence[AnyTool]
+    tool_policy: ToolPolicy | None
     egress: Egress | None
     timeout: float
     idle_timeout: float | None

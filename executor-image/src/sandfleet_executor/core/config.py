@@ -14,9 +14,9 @@ from sandfleet_executor.core.services import parse
 
 ISOLATIONS = ("namespace", "none")
 NETWORKS = ("none", "pod")
-# Who may run code. With `reviewed` a person approves each execution.
-AUTONOMOUS, REVIEWED = "autonomous", "reviewed"
-CONTRACTS = (AUTONOMOUS, REVIEWED)
+# Who may run code. With `brokered` code calls tools of the host, with `reviewed` a person approves each execution.
+AUTONOMOUS, BROKERED, REVIEWED = "autonomous", "brokered", "reviewed"
+CONTRACTS = (AUTONOMOUS, BROKERED, REVIEWED)
 # In a pod the configuration comes from the environment: the object, the pod's uid, and user code's variables.
 CONFIG_VARIABLE = "SANDFLEET_EXECUTOR_CONFIG"
 UID_VARIABLE = "SANDFLEET_POD_UID"
@@ -90,6 +90,10 @@ class ExecutorConfig:
     contract: str = AUTONOMOUS
 
     @property
+    def brokered(self) -> bool:
+        return self.contract == BROKERED
+
+    @property
     def reviewed(self) -> bool:
         return self.contract == REVIEWED
 
@@ -112,6 +116,8 @@ class ExecutorConfig:
     def _check_contract(self) -> None:
         if self.contract not in CONTRACTS:
             raise ConfigError(f"cannot take contract={self.contract!r}: it is one of {', '.join(CONTRACTS)}")
+        if self.brokered and self.isolation != "namespace":
+            raise ConfigError("cannot broker tools: without a session namespace code has all that the machine has")
 
     def _check_paths(self) -> None:
         for name in ("socket", "workspace", "private_dir", "keys_file", "state_dir"):

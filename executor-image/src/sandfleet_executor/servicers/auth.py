@@ -20,6 +20,7 @@ SCOPES_OF_SERVICES = {
     f"{PACKAGE}.FilesystemService": "filesystem",
     f"{PACKAGE}.SessionService": "session",
     f"{PACKAGE}.PortService": "ports",
+    f"{PACKAGE}.ToolBrokerService": "tools",
     f"{PACKAGE}.IdentityService": "admin",
     f"{PACKAGE}.ReviewService": "review",
 }

@@ -48,6 +48,7 @@ from sandfleet_executor.effects.files.walk import RootUnavailable
 from sandfleet_executor.effects.files.watch import TooManyWatches, WatcherNotReady
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.services.manager import UnknownNameError
+from sandfleet_executor.effects.tools.broker import NotBrokeredError, ReplacedError
 
 Code = grpc.StatusCode
 
@@ -237,6 +238,8 @@ FAILURES: tuple[tuple[type[Exception], Code, str, bool], ...] = (
     (BusyError, Code.RESOURCE_EXHAUSTED, "TooMany", True),
     (FullError, Code.RESOURCE_EXHAUSTED, "WorkspaceFull", True),
     (MismatchError, Code.FAILED_PRECONDITION, "SessionMismatch", False),
+    (NotBrokeredError, Code.FAILED_PRECONDITION, "ContractNotBrokered", False),
+    (ReplacedError, Code.ABORTED, "Replaced", False),
     (SuspendingError, Code.FAILED_PRECONDITION, "SandboxSuspended", False),
     (NotSavedError, Code.FAILED_PRECONDITION, "StateNotSaved", False),
     (state_store.NoSpaceError, Code.RESOURCE_EXHAUSTED, "NoSpace", True),

@@ -68,6 +68,8 @@ class Settings:
     max_waiting_per_namespace: int = 5000
     # Seconds that a claim's session may stay suspended; then it ends.
     suspend_timeout_seconds: float = 7 * 86400.0
+    # Seconds for which a claim without a volume is only its pod; 0: its CodeSandbox is written at once.
+    young_claim_seconds: float = 5.0
     recovery: Recovery = Recovery()
     dns: Dns = Dns()
 
@@ -85,6 +87,7 @@ class Settings:
             check_label(label, "", doing=DOING)
         _must(self.client_label not in self.copied_labels, f"copied label {self.client_label!r} opens executors")
         _must(self.suspend_timeout_seconds > 0, "suspendTimeoutSeconds is not above 0")
+        _must(self.young_claim_seconds >= 0, "youngClaimSeconds is below 0")
         _must(self.max_waiting_per_namespace > 0, "maxWaitingPerNamespace is not above 0")
         _must(self.memory_reserve >= 0, "the memory reserve is below 0")
         _check_recovery(self.recovery)

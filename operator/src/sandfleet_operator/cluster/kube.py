@@ -40,6 +40,8 @@ METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 # Seconds for a call, including the wait for a connection.
 DEADLINE = 10.0
+# Every call has its deadline around it.
+UNLIMITED = aiohttp.ClientTimeout(total=None)
 # Seconds after which the server ends a watch, so that a dead connection is not kept.
 WATCH = 300.0
 # Seconds without data after which a watch counts as dead: bookmarks come once a minute.
@@ -215,7 +217,7 @@ class Kube(PagedLists):
     async def _open(self, doing: str, where: str, query: Mapping[str, str]) -> aiohttp.ClientResponse:
         try:
             async with asyncio.timeout(self._deadline):
-                response = await self._send("GET", where, query, aiohttp.ClientTimeout(total=None))
+                response = await self._send("GET", where, query)
                 if response.status < 300:
                     return response
                 text = await response.read()
@@ -255,10 +257,10 @@ class Kube(PagedLists):
         content: str = PLAIN,
         accept: str = PLAIN,
     ) -> Json:
-        limits = aiohttp.ClientTimeout(total=self._deadline)
         try:
-            response = await self._send(method, where, query or {}, limits, body=body, content=content, accept=accept)
-            text = await response.read()
+            async with asyncio.timeout(self._deadline):
+                response = await self._send(method, where, query or {}, body=body, content=content, accept=accept)
+                text = await response.read()
         except (aiohttp.ClientError, ConfigException, OSError) as error:
             raise _unreached(doing, error) from error
         if response.status >= 300:
@@ -270,12 +272,12 @@ class Kube(PagedLists):
         method: str,
         where: str,
         query: Mapping[str, str],
-        limits: aiohttp.ClientTimeout,
         *,
         body: object = None,
         content: str = PLAIN,
         accept: str = PLAIN,
     ) -> aiohttp.ClientResponse:
+        """Has no deadline: aiohttp's own loses a cancellation that comes in the same turn, and the task goes on."""
         configuration = self._configuration
         headers = {"Accept": accept, "Content-Type": content}
         # The token of a service account changes, so ask for it at each call.
@@ -284,7 +286,7 @@ class Kube(PagedLists):
             headers["Authorization"] = token
         given = urlencode([(name, value) for name, value in query.items() if value])
         url = f"{configuration.host}{where}?{given}" if given else f"{configuration.host}{where}"
-        reply = await self._http.request(method, url, headers, body, _request_timeout=limits)  # type: ignore[no-untyped-call]
+        reply = await self._http.request(method, url, headers, body, _request_timeout=UNLIMITED)  # type: ignore[no-untyped-call]
         response: aiohttp.ClientResponse = reply.response
         return response
 

@@ -1,9 +1,12 @@
-"""Keeps the store up to date: lists the objects of a kind, then watches from where the list ended."""
+"""Keeps the store up to date: lists the objects of a kind, then watches from where the list ended.
+
+Where a watch cannot go on (410), the next list shows what was deleted meanwhile.
+"""
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from sandfleet_operator.api.backoff import Backoff
@@ -19,8 +22,8 @@ _LOG = logging.getLogger(__name__)
 
 # What to remember of an object; None: nothing, as if it did not exist.
 Keep = Callable[[Json], Json | None]
-# Called with the kind, whether the object is gone, and the object.
-Saw = Callable[[Kind, bool, Json], None]
+# Called with the kind, whether the object is gone, the object as it is kept, and its version that was known before.
+Saw = Callable[[Kind, bool, Json, Json | None], None]
 
 
 # Objects of a page, and objects that are taken in before others get their turn: each a few milliseconds' work.
@@ -53,11 +56,20 @@ async def relist(
             version = page.resource_version
             async for obj in in_turns(filter(None, map(keep, page.items)), TURN):
                 seen.add((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
-                if store.put(kind, obj):
-                    saw(kind, False, store.get_like(kind, obj) or obj)
+                take_in(store, kind, obj, saw, gone=False)
     for obj in store.keep_only(kind, seen, version, namespace):
-        saw(kind, True, obj)
+        saw(kind, True, obj, obj)
     return version
+
+
+def take_in(store: Store, kind: Kind, obj: Json, saw: Saw, *, gone: bool, keep: Keep = whole) -> None:
+    """Brings the store up to date with one object that a watch or a list has shown."""
+    before, found = store.get_like(kind, obj), keep(obj)
+    if found is None and before is None:
+        return
+    gone, obj = gone or found is None, found or obj
+    if store.remove(kind, obj) if gone else store.put(kind, obj):
+        saw(kind, gone, store.get_like(kind, obj) or obj, before)
 
 
 class Reflector:
@@ -132,11 +144,47 @@ class Reflector:
                 if event.type == "BOOKMARK":
                     continue
                 obj = {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **event.object}
-                found = self._keep(obj)
-                if found is None and self._store.get_like(self._kind, obj) is None:
-                    continue
-                gone = event.type == "DELETED" or found is None
-                obj = found or obj
-                news = self._store.remove(self._kind, obj) if gone else self._store.put(self._kind, obj)
-                if news:
-                    self._saw(self._kind, gone, self._store.get_like(self._kind, obj) or obj)
+                take_in(self._store, self._kind, obj, self._saw, gone=event.type == "DELETED", keep=self._keep)
+
+
+class Reflectors:
+    """Of several kinds: `watched` has the selector of each, `kept` what to remember of an object where it is less.
+
+    `namespaces` empty: all.
+    """
+
+    def __init__(
+        self,
+        kube: KubeApi,
+        store: Store,
+        watched: Mapping[Kind, str],
+        saw: Saw,
+        *,
+        namespaces: Sequence[str] = (),
+        kept: Mapping[Kind, Keep] | None = None,
+    ) -> None:
+        kept = kept or {}
+        self._reflectors = [
+            Reflector(kube, store, kind, saw, namespace=namespace, selector=selector, keep=kept.get(kind, whole))
+            for kind, selector in watched.items()
+            for namespace in ((namespaces or (None,)) if kind.namespaced else (None,))
+        ]
+
+    async def follow(self) -> None:
+        """Keeps the store fresh until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run())
+
+    @property
+    def are_synced(self) -> bool:
+        return all(reflector.synced.is_set() for reflector in self._reflectors)
+
+    async def synced(self) -> None:
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+
+    async def refresh(self) -> None:
+        """Everything as it is now. Raises KubeError."""
+        for reflector in self._reflectors:
+            await reflector.refresh()

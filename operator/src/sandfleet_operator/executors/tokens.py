@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 ISSUER = "sandfleet"
 # Scopes of the caller of a claim, and of the fleet itself.
-CALLER_SCOPES = ("interpreter", "process", "filesystem", "session", "ports")
+CALLER_SCOPES = ("interpreter", "process", "filesystem", "session", "ports", "tools")
 FLEET_SCOPES = ("session", "admin", "review")
 # Seconds for which a token is valid at most, even with a longer lease.
 MAX_LIFETIME = 86400.0

@@ -64,8 +64,16 @@ class Backend(Protocol):
         """Binds it to its claim, if other fleets could take it too. Raises TakenError, or FleetError if that fails."""
         ...
 
+    def answered(self, sandbox: Sandbox) -> float:
+        """Its caller has it; after so many seconds `record` is to be called, unless its session is over by then."""
+        ...
+
     async def record(self, sandbox: Sandbox) -> None:
-        """Its caller has it: stores what the next fleet needs."""
+        """Stores what the next fleet needs."""
+        ...
+
+    def decided(self, sandbox: Sandbox) -> None:
+        """Its session is to sleep or to go on, which `suspend` or `resume` of the same value carries out."""
         ...
 
     async def suspend(self, sandbox: Sandbox) -> None:

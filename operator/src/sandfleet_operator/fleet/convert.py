@@ -55,7 +55,7 @@ def seconds(message: Message, field: str) -> float | None:
 
 
 # The contracts that a fleet serves.
-SERVED = (Contract.AUTONOMOUS, Contract.REVIEWED)
+SERVED = (Contract.AUTONOMOUS, Contract.BROKERED, Contract.REVIEWED)
 
 
 def contract(request: fleet_pb2.ClaimRequest) -> Contract | None:

@@ -14,7 +14,7 @@ from sandfleet_operator.fleet.backend import Backend, Event, Exited, Made, NotMa
 from sandfleet_operator.fleet.claim_watches import ClaimWatch, ClaimWatches
 from sandfleet_operator.fleet.incarnations import Executors, Incarnations
 from sandfleet_operator.fleet.queue_views import QueueViews
-from sandfleet_operator.plan.scheduler.actions import Action, Admit, Answer, AskLease, Start
+from sandfleet_operator.plan.scheduler.actions import Action, Admit, Answer, AskLease, Resume, Start, Suspend
 from sandfleet_operator.plan.scheduler.claim_queue import Place, Queued
 from sandfleet_operator.plan.scheduler.lifecycle import ImpossibleEventError
 from sandfleet_operator.plan.scheduler.pool_queues import PoolSummary
@@ -216,6 +216,10 @@ class FleetDriver:
         # The lease is the one that this leader has set.
         self.do(self.scheduler.lease_told(sandbox.sandbox_id, None, self._clock()))
 
+    def write_down(self, sandbox: Sandbox) -> None:
+        """An earlier leader has answered its claim, and has not written it down."""
+        self._spawn(self._incarnations.answered(sandbox))
+
     async def learn_lease(self, sandbox_id: str) -> bool:
         """Asks the executor for a lease that an earlier leader may have renewed; whether the lease is known then."""
         sandbox = self.scheduler.inventory.get(sandbox_id)
@@ -278,6 +282,10 @@ class FleetDriver:
             case Start() if not self._serving:
                 # What ends while the fleet ends is not replaced.
                 pass
+            case Suspend(sandbox) | Resume(sandbox):
+                # At once: what others show of its mode is out of date from now on, not from when it is written.
+                self._backend.decided(sandbox)
+                self._spawn(self._incarnations.carry_out(action))
             case _:
                 self._spawn(self._incarnations.carry_out(action))
 

@@ -1,5 +1,6 @@
 """What the scheduler asks of incarnations, carried out one by one; how it went is an event for the scheduler."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -101,19 +102,25 @@ class Incarnations:
             self._do(self._scheduler.unfit(sandbox.sandbox_uid, error.problem, self._clock()))
         else:
             self._do(self._scheduler.bound(sandbox.sandbox_uid, self._clock()))
-            async with self._gate.background():
-                await self._record(sandbox.sandbox_uid)
-
-    async def answered(self, sandbox: Sandbox) -> None:
-        """All of its gang was bound and answered: now it is written down."""
-        async with self._gate.background():
             await self._record(sandbox.sandbox_uid)
 
+    async def answered(self, sandbox: Sandbox) -> None:
+        """Its caller has it, as the last of its gang was bound or as another leader has answered it."""
+        await self._record(sandbox.sandbox_uid)
+
     async def _record(self, sandbox_uid: str) -> None:
-        """Behind the answer; what was undone meanwhile has nothing to be remembered by."""
+        """Behind the answer, and not while it is young; what is over by then has nothing to be remembered by."""
+        sandbox = self._answered(sandbox_uid)
+        if sandbox is not None and (left := self._backend.answered(sandbox)) > 0:
+            await asyncio.sleep(left)
+        async with self._gate.background():
+            if (sandbox := self._answered(sandbox_uid)) is not None:
+                await self._backend.record(sandbox)
+
+    def _answered(self, sandbox_uid: str) -> Sandbox | None:
         sandbox = self._scheduler.inventory.of_incarnation(sandbox_uid)
-        if sandbox is not None and sandbox.bound and sandbox.answered and sandbox.state is not State.ENDED:
-            await self._backend.record(sandbox)
+        over = sandbox is None or not (sandbox.bound and sandbox.answered) or sandbox.state is State.ENDED
+        return None if over else sandbox
 
     async def _stop(self, sandbox: Sandbox) -> None:
         if sandbox.bound:

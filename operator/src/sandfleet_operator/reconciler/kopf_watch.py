@@ -1,14 +1,18 @@
-"""The Kopf handlers: Kopf keeps the watches open and runs one worker for each object that changes."""
+"""The Kopf handlers: Kopf watches CodeSandboxes and runs one worker for each that changes.
+
+It also watches the operator's own pods, whose heartbeat shows that Kopf's watches live. All other kinds come by the
+reflectors, which cost a fifth for an event and see what is deleted while a watch cannot go on (docs/adr/0034).
+"""
 
 from typing import Any
 
 import kopf
 
-from sandfleet_operator.api.kube import POD, Kind
+from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Kind
 from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.reconciler.health import Health
-from sandfleet_operator.reconciler.operator import WATCHED, Operator
+from sandfleet_operator.reconciler.operator import Operator
 
 OPERATOR_COMPONENT = "operator"
 # Seconds without an event or bookmark after which a watch is opened again.
@@ -17,8 +21,7 @@ WORKERS = 64
 # Seconds that a worker waits for more events of its object. A waiting worker occupies one of WORKERS places: with
 # Kopf's default of five seconds, each kind could show no more than a dozen objects a second.
 IDLE_SECONDS = 0.05
-# The operator's own pod is watched with the sandboxes' pods: its heartbeat checks the most important watch.
-PODS = f"{names.COMPONENT} in ({names.SANDBOX_COMPONENT},{OPERATOR_COMPONENT})"
+OWN_PODS = f"{names.COMPONENT}={OPERATOR_COMPONENT}"
 
 
 class NoDiffs(kopf.DiffBaseStorage):
@@ -38,10 +41,17 @@ class NoDiffs(kopf.DiffBaseStorage):
 
 
 def registry(operator: Operator, health: Health) -> kopf.OperatorRegistry:
-    """A handler for each watched kind; none of them makes Kopf write to the API server."""
+    """None of the handlers makes Kopf write to the API server."""
     made = kopf.OperatorRegistry()
-    for kind in WATCHED:
-        _watch(made, kind, operator, health)
+
+    @kopf.on.event(*_of(CODE_SANDBOX), registry=made, id=CODE_SANDBOX.plural)
+    async def sandbox(event: Any, **_: Any) -> None:
+        obj = {"apiVersion": CODE_SANDBOX.api_version, "kind": CODE_SANDBOX.kind, **event["object"]}
+        operator.saw(event["type"] == "DELETED", obj, listed=event["type"] is None)
+
+    @kopf.on.event(*_of(POD), registry=made, id=POD.plural)
+    async def own_pod(event: Any, **_: Any) -> None:
+        health.echo(event["object"])
 
     @kopf.on.login(registry=made)
     async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -50,14 +60,8 @@ def registry(operator: Operator, health: Health) -> kopf.OperatorRegistry:
     return made
 
 
-def _watch(registry: kopf.OperatorRegistry, kind: Kind, operator: Operator, health: Health) -> None:
-    @kopf.on.event(kind.group or "", kind.version, kind.plural, registry=registry, id=kind.plural)
-    async def saw(event: Any, **_: Any) -> None:
-        obj = {"apiVersion": kind.api_version, "kind": kind.kind, **event["object"]}
-        if kind == POD and (obj["metadata"].get("labels") or {}).get(names.COMPONENT) == OPERATOR_COMPONENT:
-            health.echo(obj)
-        else:
-            operator.saw(kind, event["type"] == "DELETED", obj)
+def _of(kind: Kind) -> tuple[str, str, str]:
+    return kind.group, kind.version, kind.plural
 
 
 def kopf_settings() -> kopf.OperatorSettings:
@@ -71,9 +75,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     made.queueing.worker_limit = WORKERS
     made.queueing.idle_timeout = IDLE_SECONDS
     made.watching.inactivity_timeout = INACTIVITY_SECONDS
-    for kind, selector in WATCHED.items():
-        if selector:
-            made.watching.label_selectors[kind.group, kind.version, kind.plural] = PODS if kind == POD else selector
+    made.watching.label_selectors[_of(POD)] = OWN_PODS
     return made
 
 

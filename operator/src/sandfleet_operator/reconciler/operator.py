@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
@@ -21,7 +22,7 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.cluster.events import Events
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
-from sandfleet_operator.cluster.reflector import relist, whole
+from sandfleet_operator.cluster.reflector import Keep, Reflectors, relist, take_in
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.cluster.workqueue import WorkQueue
@@ -32,12 +33,13 @@ from sandfleet_operator.plan.sandbox.actions import AskServices
 from sandfleet_operator.plan.sandbox.observed import node_of
 from sandfleet_operator.reconciler.apply import Applier
 from sandfleet_operator.reconciler.housekeeping import Housekeeper
+from sandfleet_operator.reconciler.kopf_lists import KopfLists
 from sandfleet_operator.reconciler.reconcile import Greeter, Key, Reconciler
 from sandfleet_operator.reconciler.routes import keys_of
 
-# The watched kinds and their selectors; an empty selector means all. Other kinds are read when they are needed.
+# Beside CodeSandboxes, which Kopf watches: the watched kinds and their selectors; an empty selector means all. Other
+# kinds are read when they are needed.
 WATCHED: dict[Kind, str] = {
-    CODE_SANDBOX: "",
     SANDBOX_TEMPLATE: "",
     SANDBOX_POOL: "",
     SANDBOX_QUEUE: "",
@@ -47,6 +49,8 @@ WATCHED: dict[Kind, str] = {
     NETWORK_POLICY: "",
     NODE: "",
 }
+# What is remembered of an object, where that is less than all of it.
+KEPT: dict[Kind, Keep] = {NETWORK_POLICY: kept}
 WORKERS = 32
 # Seconds between two resyncs, which list and reconcile all objects.
 RESYNC_SECONDS = 300.0
@@ -77,12 +81,13 @@ class Operator:
         instance: str = "sandfleet-operator",
         workers: int = WORKERS,
     ) -> None:
-        self._kube = kube
-        self._settings = settings
-        self.store = Store()
+        self._kube, self._settings, self.store = kube, settings, Store()
+        self._reflectors = Reflectors(
+            kube, self.store, WATCHED, self._changed, namespaces=settings.watch_namespaces, kept=KEPT
+        )
+        self._lists = KopfLists(self._list_sandboxes)
         self.queue: WorkQueue[Key] = WorkQueue(self._work, workers)
-        applier = Applier(kube, self.store, keys, leading)
-        self._applier = applier
+        applier = self._applier = Applier(kube, self.store, keys, leading)
         self._facts = NodeFacts(kube, self.store, clock)
         self._housekeeper = Housekeeper(kube, self.store, applier, settings, busy=self._is_busy, clock=clock)
         events = Events(kube, clock, instance)
@@ -102,28 +107,23 @@ class Operator:
             clock=clock,
         )
 
-    def saw(self, kind: Kind, deleted: bool, obj: Json) -> None:
-        """Takes an event of a watch. Ignores unchanged nodes, and namespaces that are not ours to watch."""
-        self.store.intake.take(kind, obj, lambda: self._see(kind, deleted, obj))
+    def saw(self, deleted: bool, obj: Json, *, listed: bool = False) -> None:
+        """Kopf has shown a CodeSandbox. Ignores namespaces that are not ours to watch.
 
-    def _see(self, kind: Kind, deleted: bool, obj: Json) -> None:
+        `listed`: in a list. Kopf lists again where its watch could not go on, and does not say what was deleted
+        meanwhile; so this makes a list of our own.
+        """
         places = self._settings.watch_namespaces
-        if places and kind.namespaced and obj["metadata"].get("namespace") not in places:
+        if places and obj["metadata"].get("namespace") not in places:
             return
-        known = self.store.get_like(kind, obj)
-        shown = kept(obj) if kind == NETWORK_POLICY else obj
-        if shown is None and known is None:
-            return
-        deleted = deleted or shown is None
-        obj = shown or obj
-        news = self.store.remove(kind, obj) if deleted else self.store.put(kind, obj)
-        if news and not (known is not None and not deleted and _is_same(kind, known, obj)):
-            self._wake(kind, obj)
-            if known is not None:
-                # Wake the sandboxes that the earlier version named, too: they restore a label that was removed.
-                self._wake(kind, known)
-        if deleted and kind == CODE_SANDBOX:
-            self._reconciler.forget(obj["metadata"].get("uid", ""))
+        if listed:
+            self._lists.note()
+        take = partial(take_in, self.store, CODE_SANDBOX, obj, self._changed, gone=deleted)
+        self.store.intake.take(CODE_SANDBOX, obj, take)
+
+    async def follow(self) -> None:
+        """Keeps the store fresh until it is cancelled, also while another operator leads."""
+        await self._reflectors.follow()
 
     async def run(self) -> None:
         """Starts with a resync, then works until cancelled. Raises KubeError if the first resync fails."""
@@ -132,6 +132,7 @@ class Operator:
             group.create_task(self.queue.run())
             group.create_task(self._services.run())
             group.create_task(self._resync_forever())
+            group.create_task(self._lists.run())
 
     async def close(self) -> None:
         await self._reconciler.close()
@@ -141,12 +142,8 @@ class Operator:
 
         Raises KubeError.
         """
-        for kind, selector in WATCHED.items():
-            for namespace in self._namespaces(kind):
-                keep = kept if kind == NETWORK_POLICY else whole
-                await relist(
-                    self._kube, self.store, kind, self._listed, namespace=namespace, selector=selector, keep=keep
-                )
+        await self._list_sandboxes()
+        await self._reflectors.refresh()
         await self._facts.refresh()
         self._applier.forget_keys()
         self._applier.revisions.forget()
@@ -157,13 +154,18 @@ class Operator:
             # The last sandbox of its namespace may have been deleted while no operator was running.
             self.queue.add(Key("namespace", policy["metadata"]["namespace"]))
 
-    def _listed(self, kind: Kind, gone: bool, obj: Json) -> None:
-        self._wake(kind, obj)
+    async def _list_sandboxes(self) -> None:
+        for namespace in self._settings.watch_namespaces or (None,):
+            await relist(self._kube, self.store, CODE_SANDBOX, self._changed, namespace=namespace)
+
+    def _changed(self, kind: Kind, gone: bool, obj: Json, before: Json | None) -> None:
+        if gone or before is None or not _is_same(kind, before, obj):
+            self._wake(kind, obj)
+            if before is not None:
+                # Wake the sandboxes that the earlier version named, too: they restore a label that was removed.
+                self._wake(kind, before)
         if gone and kind == CODE_SANDBOX:
             self._reconciler.forget(obj["metadata"].get("uid", ""))
-
-    def _namespaces(self, kind: Kind) -> Iterable[str | None]:
-        return (self._settings.watch_namespaces or (None,)) if kind.namespaced else (None,)
 
     async def _resync_forever(self) -> None:
         while True:

@@ -157,6 +157,12 @@ class Reconciler:
             except Conflict:
                 # The decision was based on an older version of the object.
                 await self._applier.look(ref)
+            except NotFound:
+                if await self._applier.look(ref) is not None:
+                    raise
+                # No watch has shown that it was deleted.
+                self.forget(sandbox.meta.uid)
+                self._wake(Key("namespace", key.namespace))
         return 0.0
 
     async def _say_unreadable(self, obj: Json, error: FleetError) -> None:

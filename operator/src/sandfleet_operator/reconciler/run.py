@@ -31,6 +31,8 @@ from sandfleet_operator.reconciler.health import Health
 from sandfleet_operator.reconciler.kopf_watch import watch
 from sandfleet_operator.reconciler.operator import Operator
 from sandfleet_operator.reconciler.reconcile import Greeter as Greet
+from sandfleet_operator.telemetry.loop_times import LoopTimes
+from sandfleet_operator.telemetry.metrics import exposition
 from sandfleet_operator.telemetry.probes import Probes, Standing
 
 MANAGER = "sandfleet-operator"
@@ -61,23 +63,40 @@ def main(words: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, FleetError) as error:
         print(f"cannot start the operator: {error}", file=sys.stderr)
         return UNUSABLE
+    return live(settings, options.namespace or settings.control_plane_namespace, options.health_port)
+
+
+def live(
+    settings: Settings,
+    namespace: str,
+    health_port: int,
+    greet: Greet | None = None,
+    times: LoopTimes | None = None,
+) -> int:
+    """Runs the operator until a signal stops it; returns an exit code.
+
+    `greet` replaces the handshake where nodes run no containers, and `times` measures the event loop by another clock.
+    """
+    times = times or LoopTimes()
     shorten_collections()
     try:
-        return asyncio.run(serve(settings, options.namespace or settings.control_plane_namespace, options.health_port))
+        with asyncio.Runner(loop_factory=times.new_loop) as runner:
+            return runner.run(serve(settings, namespace, health_port, times, greet))
     except* (LeadershipLostError, KubeError, OSError) as group:
         print(f"the operator ends: {_said(group)}", file=sys.stderr)
     return FAILED
 
 
-async def serve(settings: Settings, namespace: str, health_port: int, greet: Greet | None = None) -> int:
-    """Runs the operator until a signal stops it. `greet` replaces the handshake where nodes run no containers."""
+async def serve(
+    settings: Settings, namespace: str, health_port: int, times: LoopTimes, greet: Greet | None = None
+) -> int:
     kube = await kubernetes.connect(MANAGER)
     signing = Signing(kube, namespace, wall_clock)
     name = os.environ.get("POD_NAME", "")
     identity = f"{name or socket.gethostname()}_{secrets.token_hex(4)}"
     lease = Lease(kube, Ref(LEASE, namespace, LEASE_NAME), identity)
     health = Health(steady, Ref(POD, namespace, name) if name else None)
-    probes = Probes(lambda: health.alive, lambda: _standing(health, lease))
+    probes = Probes(lambda: health.alive, lambda: _standing(health, lease), lambda: exposition([times.gauge()]))
     operator = Operator(
         kube,
         settings,
@@ -95,6 +114,7 @@ async def serve(settings: Settings, namespace: str, health_port: int, greet: Gre
             rest = [
                 group.create_task(probes.serve(health_port)),
                 group.create_task(health.beat(kube)),
+                group.create_task(operator.follow()),
                 group.create_task(_lead(operator, lease, signing, health)),
             ]
             await asyncio.wait({watching})

@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import grpc
 import pytest
@@ -16,7 +18,7 @@ from sandfleet import Sandbox, errors
 from sandfleet._fleets import connection, embedded
 from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.fleet import AsyncFleet
-from sandfleet._fleets.watch import WatchState
+from sandfleet._fleets.watch import WatchState, changes
 from sandfleet._sync import portal
 from sandfleet._wire import link
 from sandfleet._wire.retry import Backoff
@@ -376,12 +378,12 @@ async def test_a_broken_watch_reports_the_missed_changes_after_it_reconnects(fak
     fake.answer_call("Watch", changed[2], synced, fleet_pb2.WatchResponse(removed=again), Hangs())
     heard: list[SandboxChange] = []
     async with await AsyncFleet.connect("kubernetes") as fleet:
-        changes = fleet.watch("a=b")
-        async for change in changes:
+        watched = fleet.watch("a=b")
+        async for change in watched:
             heard.append(change)
             if len(heard) == 6:
                 break
-        await changes.aclose()  # type: ignore[attr-defined]
+        await watched.aclose()  # type: ignore[attr-defined]
     said = [(change.kind, change.sandbox and (change.sandbox.sandbox_id, change.sandbox.restarts)) for change in heard]
     assert said == [
         ("changed", ("team/one", 0)),
@@ -400,8 +402,8 @@ def test_a_watch_says_why_a_sandbox_cannot_be_read_and_when_it_can_again() -> No
     odd = fleet_pb2.UnreadableSandbox(sandbox_id="team/odd", reason="SandboxUnreadable", message="cannot read spec.b")
 
     def said(**event: object) -> list[tuple[str, int, str]]:
-        changes = state.feed(fleet_pb2.WatchResponse(**event))
-        return [(one.kind, one.sandbox.restarts if one.sandbox else -1, one.message) for one in changes]
+        news = state.feed(fleet_pb2.WatchResponse(**event))
+        return [(one.kind, one.sandbox.restarts if one.sandbox else -1, one.message) for one in news]
 
     state.connect()
     assert said(changed=one) == [("changed", 1, "")]
@@ -413,6 +415,34 @@ def test_a_watch_says_why_a_sandbox_cannot_be_read_and_when_it_can_again() -> No
     assert said(unreadable=why) == []
     assert said(synced=True) == [("removed", 0, "")]
     assert said(changed=one) == [("changed", 1, "")]
+
+
+class _LeftAsItWasSent:
+    """A call whose reader is cancelled in the moment in which its request has gone out: gRPC leaves it open."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+    async def __aiter__(self) -> AsyncIterator[fleet_pb2.WatchResponse]:
+        raise asyncio.CancelledError
+        yield
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+async def test_a_watch_that_its_caller_leaves_ends_at_the_fleet_too() -> None:
+    call = _LeftAsItWasSent()
+
+    class Connection:
+        stub = SimpleNamespace(Watch=lambda _request, metadata: call)
+
+        async def metadata(self) -> tuple[()]:
+            return ()
+
+    with pytest.raises(asyncio.CancelledError):
+        await anext(changes(cast("FleetConnection", Connection()), fleet_pb2.WatchRequest()))
+    assert call.is_cancelled
 
 
 async def test_watching_a_local_fleet_is_refused(fake: FakeFleet) -> None:

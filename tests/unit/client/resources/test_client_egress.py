@@ -6,7 +6,7 @@ import pytest
 from sandfleet import AsyncSandbox
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.testing import FakeFleet, Hangs
-from sandfleet.values.egress import EgressState
+from sandfleet.values.sandbox import EgressState
 from sandfleet_api.fleet.v1 import fleet_pb2
 
 

@@ -121,7 +121,7 @@ async def test_open_passes_the_claim_on_with_a_short_fleet_token(executors, liar
 async def test_a_callers_token_cannot_open_or_close(executors, liar, address):
     token = executors.caller_token(SESSION, 100.0)
     claims = jwt.decode(token.text, options={"verify_signature": False})
-    assert claims["scope"].split() == ["interpreter", "process", "filesystem", "session", "ports"]
+    assert claims["scope"].split() == ["interpreter", "process", "filesystem", "session", "ports", "tools"]
     assert claims["sub"] == "uid:1000"
 
 

@@ -8,6 +8,7 @@ from sandfleet_operator.fleet.kubernetes.serve import metrics
 from sandfleet_operator.plan.scheduler.actions import Bind, Start
 from sandfleet_operator.plan.scheduler.queues.standing.estimates import EtaErrors
 from sandfleet_operator.telemetry.estimate_metrics import estimate_gauges
+from sandfleet_operator.telemetry.loop_times import LoopTimes
 from sandfleet_operator.telemetry.metrics import Gauge, Sample, exposition
 from support.fleet.builders import NOW, a_claim, a_scheduler, of_kind
 
@@ -49,13 +50,13 @@ def served_after(scheduler, request, seconds, now):
 def test_a_claim_that_is_served_later_than_told_moves_the_error():
     scheduler = a_scheduler(target_warm=0)
     served_after(scheduler, "r1", 2.0, NOW)
-    assert "{" not in metrics(scheduler), "before the first start nothing can be estimated"
+    assert "{" not in metrics(scheduler, LoopTimes()), "before the first start nothing can be estimated"
     served_after(scheduler, "r2", 4.0, NOW + 10)
-    said = metrics(scheduler)
+    said = metrics(scheduler, LoopTimes())
     assert 'sandfleet_claim_wait_error_ratio{namespace="",pool="python",quantile="0.5"} 0.5\n' in said
     assert 'sandfleet_claim_wait_estimates{namespace="",pool="python"} 1\n' in said
 
 
 def test_the_page_lists_exactly_the_metrics_that_there_are():
     listed = re.findall(r"(?m)^\| `(\w+)` \|", PAGE.read_text())
-    assert listed == re.findall(r"# TYPE (\w+) gauge", metrics(a_scheduler()))
+    assert listed == re.findall(r"# TYPE (\w+) gauge", metrics(a_scheduler(), LoopTimes()))

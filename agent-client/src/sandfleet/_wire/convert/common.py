@@ -11,9 +11,9 @@ from sandfleet import values
 from sandfleet._wire import api
 from sandfleet._wire.convert.enums import numbers_of, values_of, words_of
 from sandfleet.errors import InvalidArgument
-from sandfleet.values.egress import EgressInfo, EgressState
 from sandfleet.values.environment import DeclaredPackage, Environment, Installation, Notice, Package, PreloadedModule
 from sandfleet.values.rollback import Rollback
+from sandfleet.values.sandbox import EgressInfo, EgressState
 
 _NAMES_LIMIT = 100_000
 _MESSAGE_LIMIT = 4096

@@ -75,6 +75,8 @@ METHODS = {
     "PortService/Tunnel": Gate.REFUSED,
     "IdentityService/GetSigningRequest": Gate.FREE,
     "IdentityService/InstallCertificate": Gate.FREE,
+    # It serves brokered sandboxes only.
+    "ToolBrokerService/Serve": Gate.FREE,
     "ReviewService/ListPending": Gate.FREE,
     "ReviewService/WatchPending": Gate.FREE,
     "ReviewService/Answer": Gate.FREE,

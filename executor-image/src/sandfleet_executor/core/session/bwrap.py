@@ -199,13 +199,19 @@ def program(host: Host, *, user_id: int | None, start: str) -> list[str]:
     return python
 
 
-def environment(host: Host, threads: int, workspace: str = WORKSPACE, worker: str = WORKER_MOUNT) -> dict[str, str]:
-    """What every process of the session starts with (D15). Folders are as user code sees them."""
+def environment(
+    host: Host, threads: int, workspace: str = WORKSPACE, worker: str = WORKER_MOUNT, *, brokered: bool = False
+) -> dict[str, str]:
+    """What every process of the session starts with (D15). Folders are as user code sees them.
+
+    `brokered`: code can call the tools of the host.
+    """
     count = str(threads)
     packages = f"{workspace}/{PACKAGES}"
     shims = f"{worker}/shims"
+    programs = f"{worker}/tools/shims/bin:{shims}/bin" if brokered else f"{shims}/bin"
     return {
-        "PATH": f"{shims}/bin:{host.python.rpartition('/')[0]}:{packages}/bin:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{programs}:{host.python.rpartition('/')[0]}:{packages}/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": workspace,
         "USER": "sandbox",
         "LOGNAME": "sandbox",
@@ -220,7 +226,7 @@ def environment(host: Host, threads: int, workspace: str = WORKSPACE, worker: st
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         # The session's pip, and the folder of its packages on the path of each Python.
-        PYTHON_PATH: shims,
+        PYTHON_PATH: f"{shims}:{worker}/tools/shims" if brokered else shims,
         "SANDFLEET_PACKAGES": packages,
         "SANDFLEET_PYTHON": host.python,
         "OMP_NUM_THREADS": count,

@@ -5,7 +5,8 @@ from enum import StrEnum
 
 # RPCs of the fleet. They keep the sandbox, and are no work of its caller.
 KEEPING = ("SessionService/Open", "SessionService/Suspend", "SessionService/Resume")
-# RPCs that only look at the sandbox. They are no use of it: a watcher does not keep an idle sandbox alive.
+# RPCs that only look at the sandbox, or wait for its code. They are no use of it: a watcher does not keep an idle
+# sandbox alive.
 LOOKING = (
     "/Health",
     "/Describe",
@@ -14,6 +15,7 @@ LOOKING = (
     "/ProbeEgress",
     "ServiceManagerService/List",
     "/WatchPending",
+    "ToolBrokerService/Serve",
 )
 
 

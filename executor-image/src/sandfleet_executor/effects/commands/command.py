@@ -212,7 +212,7 @@ class Command:
     async def _start(self, namespace: Namespace) -> Child:
         """The supervisor. Raises NamespaceError."""
         request = self.request
-        envs = request.envs | self._meter.trace.environment()
+        envs = request.envs | self._meter.environment()
         header = {"cwd": os.fsdecode(request.cwd), "envs": envs, "shell": request.shell, "tell": True}
         if request.terminal:
             return await self._start_in_terminal(namespace, header, request.terminal)

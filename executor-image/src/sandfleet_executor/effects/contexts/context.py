@@ -374,7 +374,7 @@ async def run_in(
     interpreter: Interpreter, namespace: Namespace, meter: ExecutionMeter, request: CellRequest, number: int
 ) -> tuple[Cell, Done | Exit | BadFrame]:
     """Runs a cell; how it ended. An interpreter that has not come to an end, or that broke the protocol, is killed."""
-    envs = request.envs | meter.trace.environment()
+    envs = request.envs | meter.environment()
     header = {"cell": number, "execution_id": meter.execution.id, "envs": envs}
     with namespace.busy():
         cell = interpreter.begin(meter, header, request.code)

@@ -90,6 +90,7 @@ class InterpreterSlot:
             "language": self._spec.language,
             "memory_bytes": self._services.memory_bytes(),
             "reviewed": self._services.session.reviewed,
+            "brokered": self._services.session.tools.brokered,
         }
         self.interpreter = await Interpreter.start(namespace, self._spec.cwd, self._spec.envs, options)
         self.generation += 1

@@ -4,9 +4,9 @@ import asyncio
 import math
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Files, Finished, Notice, Rollback, Usage
 from sandfleet_executor.core.executions.outcomes import Cause, Facts, Verdict
@@ -15,6 +15,7 @@ from sandfleet_executor.core.executions.usage import Totals
 from sandfleet_executor.core.files.changes import Mark
 from sandfleet_executor.core.review.desk import Decision
 from sandfleet_executor.core.review.subject import Subject
+from sandfleet_executor.core.tools.values import Caller
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.spans import Trace
 from sandfleet_executor.effects.namespace.namespace import Namespace
@@ -61,6 +62,27 @@ async def unreviewed(_execution: Execution, _subject: Subject | None) -> Decisio
     return Decision(allowed=True)
 
 
+class ToolKeys(Protocol):
+    """Lets code call the tools of the host, as long as it runs."""
+
+    @property
+    def brokered(self) -> bool: ...
+    def environment(self, caller: Caller) -> Mapping[str, str]: ...
+    def end(self, caller: Caller) -> None: ...
+
+
+class NoTools:
+    """Of a session whose code calls none."""
+
+    brokered = False
+
+    def environment(self, caller: Caller) -> Mapping[str, str]:  # noqa: ARG002 - of any caller
+        return {}
+
+    def end(self, caller: Caller) -> None:
+        """It had none."""
+
+
 @dataclass(frozen=True)
 class SessionServices:
     """What every execution needs of its session."""
@@ -79,6 +101,7 @@ class SessionServices:
     review: Callable[[Execution, Subject | None], Awaitable[Decision]] = unreviewed
     # Whether one is asked.
     reviewed: bool = False
+    tools: ToolKeys = field(default_factory=NoTools)
 
 
 @dataclass
@@ -103,6 +126,14 @@ class ExecutionMeter:
         self.trace = Trace(self.traceparent)
         self._mark = self.session.begin_changes()
         self.session.ledger.running[self.execution.id] = self
+
+    @property
+    def _caller(self) -> Caller:
+        return Caller(self.execution.id, self.attributes.get("sandfleet.context.id", ""))
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which the code continues the trace, and calls tools."""
+        return {**self.trace.environment(), **self.session.tools.environment(self._caller)}
 
     def restart_clock(self) -> None:
         """After waiting, which does not count."""
@@ -137,6 +168,7 @@ class ExecutionMeter:
         rollback: Rollback | None = None,
     ) -> None:
         """Emits the end."""
+        self.session.tools.end(self._caller)
         self.execution.flush_tails()
         usage = self.usage()
         self.session.ledger.close(self, usage)

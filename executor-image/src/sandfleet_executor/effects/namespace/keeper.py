@@ -1,6 +1,7 @@
 """Keeps one session namespace alive: it makes a new one when the old one has ended."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ class Making:
     folders: Callable[[], Awaitable[Mapping[Mount, int]]]
     # Hears of modules that a namespace loads ahead, and of its end.
     told: Callable[[Mapping[str, Any]], None]
+    # Takes the socket to which code connects for tools.
+    listen: Callable[[socket.socket], None]
 
 
 class NamespaceKeeper:
@@ -46,6 +49,8 @@ class NamespaceKeeper:
                     folders=await self._sources.folders(),
                     told=self._sources.told,
                 )
+                if self._namespace.tools_socket:
+                    self._sources.listen(self._namespace.tools_socket)
             return self._namespace
 
     @property

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import secrets
 import shutil
 import socket
 import sys
@@ -82,6 +83,8 @@ def spawner_options(
         "workspace": bwrap.WORKSPACE if contained else config.workspace,
         "mounts": [mount.target for mount in mounts],
         "counts_writes": counts_writes,
+        # A new one each time: where the network is the pod's, an earlier one may still be open.
+        "tools_socket": f"sandfleet-tools-{secrets.token_hex(8)}" if config.brokered else "",
         "tmp_directories": ["/tmp", "/dev/shm"] if contained else [],  # noqa: S108 - the namespace's own
     }
 
@@ -116,7 +119,7 @@ def bubblewrap(
 def session_environment(config: ExecutorConfig) -> dict[str, str]:
     """What every process of the session starts with."""
     if config.isolation == "namespace":
-        return bwrap.environment(this_host(), THREADS)
+        return bwrap.environment(this_host(), THREADS, brokered=config.brokered)
     worker = f"{link_worker(config.private_dir)}/{bwrap.WORKER_PACKAGE}"
     return bwrap.environment(this_host(), THREADS, config.workspace, worker)
 

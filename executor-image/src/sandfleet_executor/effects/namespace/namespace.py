@@ -68,6 +68,8 @@ class Namespace:
         # Pids of what waits to be needed, beside the spares.
         self.waiting: set[int] = set()
         self.tmp_fd = self.system_fd = -1
+        # Where code connects to call tools; None where they are not brokered. Its taker owns it.
+        self.tools_socket: socket.socket | None = None
         self.ended = False
 
     @classmethod
@@ -231,7 +233,7 @@ class Namespace:
                 await readable.wait()
                 readable.clear()
                 try:
-                    chunk, new_fds, _, _ = socket.recv_fds(sock, 4096, 2)
+                    chunk, new_fds, _, _ = socket.recv_fds(sock, 4096, 3)
                 except BlockingIOError:
                     continue
                 if not chunk:
@@ -244,7 +246,8 @@ class Namespace:
         self.hello = Hello(
             header["kernel"], header["python"], header["separated_user"], tuple(header["languages"]), header["mounts"]
         )
-        self.tmp_fd, self.system_fd = fds
+        self.tmp_fd, self.system_fd, *rest = fds
+        self.tools_socket = socket.socket(fileno=rest[0]) if rest else None
 
     async def _why_not(self, error: Exception) -> str:
         with contextlib.suppress(ProcessLookupError):

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,6 +46,8 @@ class ServiceSession:
     environment: Callable[[dict[str, str]], dict[str, str]]
     # Bytes; only to name it in the message when a service reaches it.
     memory_limit: Callable[[], int]
+    # By which a service, of this name, calls the tools of the host.
+    tools: Callable[[str], Mapping[str, str]] = lambda _: {}
 
 
 class Services:
@@ -252,9 +254,9 @@ class Services:
         spec = self._services[name].spec
         program = self._programs[name] = Program(self._log(name).write, spec.stop_signal)
         envs = {**UNBUFFERED, **self._session.environment(dict(spec.envs))}
-        start = Start(spec.payload, spec.shell, spec.cwd, envs)
         try:
             namespace = await self._session.namespace()
+            start = Start(spec.payload, spec.shell, spec.cwd, {**envs, **self._session.tools(name)})
             await program.start(namespace, start, lasting=True)
             with namespace.busy():
                 how = await self._attend(name, program, Target(namespace, program, spec.cwd, start.envs, self._spawn))

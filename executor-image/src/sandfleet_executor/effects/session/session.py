@@ -18,6 +18,7 @@ from sandfleet_executor.core.requests import DEFAULT_CONTEXT
 from sandfleet_executor.core.services import parse
 from sandfleet_executor.core.session import bwrap
 from sandfleet_executor.core.session.expiry import Expiry, Lease, Tenancy
+from sandfleet_executor.core.tools.values import Caller
 from sandfleet_executor.effects.commands import helper_programs
 from sandfleet_executor.effects.commands.command import Command, CommandRequest
 from sandfleet_executor.effects.commands.helper_programs import Said
@@ -40,6 +41,7 @@ from sandfleet_executor.effects.session.mounts import Mounts
 from sandfleet_executor.effects.session.notices import Notices
 from sandfleet_executor.effects.session.packages import Packages
 from sandfleet_executor.effects.session.preload import Preload
+from sandfleet_executor.effects.tools.broker import ToolBroker
 
 # The memory that a copy of a context takes at least: under gVisor, where forks are dear, and elsewhere.
 LEAST_FORK_BYTES = FORK_BYTES if "gvisor" in os.uname().release else 4 << 20
@@ -89,24 +91,20 @@ class Session:
         self.tenancy = Tenancy(Lease(now + config.lease if config.lease else None, config.idle_timeout), now)
         self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
         self.preload = Preload(config.preload)
-        making = Making(self._config_now, self.mounts.open, self.preload.heard)
+        self.tools = ToolBroker(brokered=config.brokered)
+        making = Making(self._config_now, self.mounts.open, self.preload.heard, self.tools.listen)
         self.namespaces = NamespaceKeeper(making, cgroup, counts_writes=self.ledger.counts_writes)
         self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self.namespaces.unlinked)
         self.packages = Packages(config.packages, config.packages_timeout, self._install)
         # For the executor's own programs: they do not wait for packages.
         self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
         self._notices = Notices(self.mounts.notices, self.packages.notices, self.preload.notices)
-        self._services = replace(
-            self._own_programs,
-            settled=self.packages.settled,
-            notices=self._notices.take,
-            review=reviews.of_execution,
-            reviewed=reviews.required,
-        )
+        waiting = replace(self._own_programs, settled=self.packages.settled)
+        reviewed = replace(waiting, review=reviews.of_execution, reviewed=reviews.required)
+        self._services = replace(reviewed, notices=self._notices.take, tools=self.tools)
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
-        served = ServiceSession(self.namespaces.get, self.environment, lambda: self.limits.memory_bytes)
-        self.services = Services(served, parse.services(list(config.services), self.workdir))
+        self.services = Services(self._service_session(), parse.services(list(config.services), self.workdir))
 
     def _config_now(self) -> ExecutorConfig:
         return replace(self.config, limits=self.limits, preload=self.preload.status.wanted)
@@ -117,6 +115,14 @@ class Session:
             self.states,
             copied_bytes=lambda: self.config.rollback.most_bytes(self.limits),
             memory_bytes=lambda: self.limits.memory_bytes,
+        )
+
+    def _service_session(self) -> ServiceSession:
+        return ServiceSession(
+            self.namespaces.get,
+            self.environment,
+            lambda: self.limits.memory_bytes,
+            lambda name: self.tools.environment(Caller(service=name)),
         )
 
     def _default_context(self) -> ContextSpec:
@@ -252,6 +258,7 @@ class Session:
             command.execution.stop(why, 0)
         await self.contexts.save_last()
         await self.services.close()
+        self.tools.close()
         await self.namespaces.close()
         await self.services.end()
         await self.executions.ended(END_SECONDS)

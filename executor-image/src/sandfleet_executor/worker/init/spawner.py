@@ -17,7 +17,8 @@ Answers, with the request's id:
   {"event":"usage","id",…} · {"event":"unlinked","id","bytes"} · {"event":"pong","id"}
   {"event":"ports","id","trees":{pid:[ports, known]}}
 Events:
-  {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]]}  fd: /tmp, /
+  {"event":"hello","kernel","python","separated_user","languages","mounts":[[dev, ino]]}
+      fd: /tmp, /, and where tools are brokered the socket to which code connects for them
   {"event":"exited","pid","code","signal","memory":bool,"written"}
   {"event":"sample","trees":{pid:[rss, processes, cpu, written]}}
   {"event":"preloading","module"} · {"event":"preloaded","module","problem"} (preload.py)
@@ -44,6 +45,8 @@ OWN_PROCESSES = 16
 OPEN_FILES = 4096
 # The most descriptors that one search for files without a name looks at.
 MAX_DESCRIPTORS = 16_384
+# Connections to the broker of tools that the kernel holds until they are accepted.
+WAITING_CONNECTIONS = 1024
 # Exit code of a child that failed before its work began.
 EXIT_BROKEN = 70
 
@@ -272,10 +275,20 @@ def main(options: dict[str, Any]) -> None:
         "languages": languages.available(),
         "mounts": [[status.st_dev, status.st_ino] for status in map(os.stat, options["mounts"])],
     }
+    if options["tools_socket"]:
+        places.append(listening_socket(options["tools_socket"]))
     send_with_fds(control, frames.encode(hello), places)
     for place in places:
         os.close(place)
     Spawner(control, options).loop()
+
+
+def listening_socket(name: str) -> int:
+    """A descriptor of a unix socket of this name, in the session's network: no code can remove or replace it."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(f"\0{name}")
+    listener.listen(WAITING_CONNECTIONS)
+    return listener.detach()
 
 
 def send_with_fds(sock: socket.socket, data: bytes, fds: list[int]) -> None:

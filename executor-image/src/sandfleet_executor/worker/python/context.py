@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 from ..base import frames, linux, process
+from ..tools import functions
 from . import cells, copies, display, errors, looks
 from .history import History
 from .outbox import MAX_RESULTS, Outbox
@@ -56,6 +57,8 @@ def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
         if options.get("reviewed"):
             # What a reviewer reads as an expression is one: `rm -rf` would else be a magic where `rm` has no value.
             _shells[0].automagic = False
+        if options.get("brokered"):
+            functions.install()
         ContextLoop(control, _shells[0], int(options.get("memory_bytes", 0))).serve()
         code = EXIT_CLOSED
     except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code

@@ -12,6 +12,7 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import GatewayReason
 from sandfleet_operator.fleet import calls
 from sandfleet_operator.fleet.calls import Context
+from sandfleet_operator.fleet.gateway.messages import data_response
 from sandfleet_operator.fleet.gateway.tunnels import Tunnel, Tunnels
 
 MAX_DATA_BYTES = 256 << 10
@@ -78,7 +79,7 @@ async def carry(tunnel: Tunnel, *work: Coroutine[Any, Any, None]) -> None:
 async def receive(tunnel: Tunnel, context: Context) -> None:
     """Until the executor says that it sends no more."""
     async for piece in tunnel.read():
-        await context.write(pb.TunnelResponse(data=piece))
+        await context.write(data_response(piece))
     await context.write(pb.TunnelResponse(end=TunnelEnd()))
 
 

@@ -6,7 +6,7 @@ import random
 import socket
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 from sandfleet_operator.api.errors import FleetError
@@ -14,9 +14,8 @@ from sandfleet_operator.api.reasons import ClaimReason, GatewayReason
 from sandfleet_operator.fleet.gateway.routes import Route, Routes
 
 # What is read at once. A tunnel holds one such piece each way and no more: the rest waits in the kernels of both ends.
-# With its message it stays below the 128 KiB from which malloc returns memory to the kernel at each free: larger pieces
-# cost twice the processor time, half of it page faults.
-PIECE_BYTES = 120 << 10
+# Large pieces cost less for each byte. Many tunnels share what few may hold.
+LARGEST_PIECE, SMALLEST_PIECE, ALL_PIECES = 512 << 10, 64 << 10, 64 << 20
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -37,8 +36,12 @@ class Bounds:
 class Tunnel:
     """One connection to an executor. Its two directions are independent: one task reads, one writes."""
 
-    def __init__(self, sock: socket.socket, sandbox_id: str, route: Route, token: str) -> None:
+    def __init__(
+        self, sock: socket.socket, sandbox_id: str, route: Route, token: str, room: Callable[[], memoryview]
+    ) -> None:
+        """`room` is where the next piece is put; all tunnels may share it."""
         self._sock = sock
+        self._room = room
         self._loop = asyncio.get_running_loop()
         self._ends = 0
         self.sandbox_id = sandbox_id
@@ -51,15 +54,33 @@ class Tunnel:
         """Whether both sides have said all."""
         return self._ends == 2
 
-    async def read(self) -> AsyncIterator[bytes]:
-        """What comes, until the executor says that it sends no more. Raises FleetError where the connection breaks."""
-        while data := await self._guarded(self._loop.sock_recv(self._sock, PIECE_BYTES)):
-            yield data
+    async def read(self) -> AsyncIterator[memoryview]:
+        """What comes, until the executor says that it sends no more. Each piece is only valid until the caller awaits:
+        it is copied once, into its message. Raises FleetError where the connection breaks.
+        """
+        while True:
+            with self._telling():
+                piece = self._take()
+            if piece is None:
+                await self._readable()
+            elif piece:
+                yield piece
+            else:
+                break
         self._ends += 1
+
+    def _take(self) -> memoryview | None:
+        """What is there now, empty at the end; None if nothing has come yet."""
+        room = self._room()
+        try:
+            return room[: self._sock.recv_into(room)]
+        except BlockingIOError:
+            return None
 
     async def write(self, data: bytes) -> None:
         """Returns when the kernel has all of it. Raises FleetError where the connection breaks."""
-        await self._guarded(self._loop.sock_sendall(self._sock, data))
+        with self._telling():
+            await self._loop.sock_sendall(self._sock, data)
 
     def end(self) -> None:
         """Says that no more is sent."""
@@ -74,9 +95,13 @@ class Tunnel:
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
         self._sock.close()
 
-    async def _guarded(self, work: Awaitable[bytes | None]) -> bytes:
-        with self._telling():
-            return await work or b""
+    async def _readable(self) -> None:
+        came = asyncio.Event()
+        self._loop.add_reader(self._sock, came.set)
+        try:
+            await came.wait()
+        finally:
+            self._loop.remove_reader(self._sock)
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
@@ -96,6 +121,7 @@ class Tunnels:
         self._open = 0
         self._stopping = asyncio.Event()
         self._of_caller: Counter[str] = Counter()
+        self._room = memoryview(bytearray(LARGEST_PIECE))
 
     def __len__(self) -> int:
         return self._open
@@ -110,13 +136,16 @@ class Tunnels:
         try:
             route = await self.routes.find(sandbox_id, token)
             with self._counted(route.caller):
-                tunnel = Tunnel(await self._connect(sandbox_id, route), sandbox_id, route, token)
+                tunnel = Tunnel(await self._connect(sandbox_id, route), sandbox_id, route, token, self._piece)
                 try:
                     yield tunnel
                 finally:
                     tunnel.close()
         finally:
             self._open -= 1
+
+    def _piece(self) -> memoryview:
+        return self._room[: piece_bytes(self._open)]
 
     @contextlib.contextmanager
     def _counted(self, caller: str) -> Iterator[None]:
@@ -178,6 +207,11 @@ class Tunnels:
     def stop(self) -> None:
         """Ends all tunnels, and opens no more."""
         self._stopping.set()
+
+
+def piece_bytes(tunnels: int) -> int:
+    """The most that one of so many open tunnels reads at once."""
+    return max(SMALLEST_PIECE, min(LARGEST_PIECE, ALL_PIECES // max(1, tunnels)))
 
 
 def check_same(tunnel: Tunnel, route: Route) -> None:

@@ -10,11 +10,13 @@ from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.values import Isolation, Sandbox, State
 from sandfleet_operator.plan.claims.record import Record, claim_of, read_record
+from sandfleet_operator.plan.claims.young import is_only_pod
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.sandbox.binding import Binding, claims_own, has_begun
-from sandfleet_operator.plan.sandbox.observed import Pod
+from sandfleet_operator.plan.sandbox.observed import Ended, Pod
 from sandfleet_operator.plan.sandbox.status import holds
+from sandfleet_operator.plan.scheduler.sessions.recovery import SESSION_ENDS
 
 # Of a fencing number.
 MAX_DIGITS = 10
@@ -61,7 +63,15 @@ def fate(pod: Pod, record: Record | None, here: LeaderTerm) -> Fate:
     if record.number > here.fencing:
         # Of who leads now: this fleet's time is over.
         return Fate.LEAVE
-    return Fate.REMOVE if over or record.number < here.served or is_late(record, here) else Fate.SESSION
+    if record.number < here.served or is_late(record, here):
+        return Fate.REMOVE
+    return Fate.SESSION if pod.ended is None or outlives(pod, record, pod.ended) else Fate.REMOVE
+
+
+def outlives(pod: Pod, record: Record, ended: Ended) -> bool:
+    """Whether a claim goes on whose pod has ended before its CodeSandbox was written: a young one, with another pod."""
+    over = ended.code is not None and ended.code in SESSION_ENDS and not pod.disruption
+    return is_only_pod(pod, record) and not (over or pod.workspace_claim)
 
 
 def served_of(text: str, fencing: int) -> int:

@@ -27,7 +27,6 @@ from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.sessions.shown import MAX_HOLDER, Sessions
-from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
 from sandfleet_operator.plan.claims.record import volume_of_workspace, workspace_key
 from sandfleet_operator.plan.pods import names
@@ -45,7 +44,6 @@ class KubernetesFleetApi:
         self._kube = kube
         self._reviews = reviews
         self._kubernetes = kubernetes
-        self._workspaces = Workspaces(kube)
         self._tickets = Tickets(lambda: credentials.signer.keys, kubernetes.clock)
         self._sessions = Sessions(kube, credentials, kubernetes)
 
@@ -141,7 +139,7 @@ class KubernetesFleetApi:
         check_duration(claim.max_wait, "longest wait", most=MAX_WAIT, doing="claim", zero=True)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await self._workspaces.free(namespace, volume_of_workspace(claim.workspace_id), claim.max_wait)
+        await self._kubernetes.workspaces.free(namespace, volume_of_workspace(claim.workspace_id), claim.max_wait)
         return replace(claim, max_wait=max(0.0, claim.max_wait - (loop.time() - began)))
 
     async def bound(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Bound:
@@ -254,6 +252,9 @@ class KubernetesFleetApi:
             present = await self._kubernetes.fleet.get(known.sandbox_id, reachable=False)
             access = self._sessions.access(caller, present) if request.with_access else None
             return fleet_pb2.GetResponse(sandbox=self._sessions.message(present), access=access)
+        if self._kubernetes.feed.is_young(request.sandbox_id):
+            # It has no CodeSandbox yet, and only the leader serves it.
+            self.check_serving("get the sandbox")
         sandbox = await self._sessions.read(namespace, name)
         access = self._sessions.object_access(caller, sandbox) if request.with_access else None
         return fleet_pb2.GetResponse(sandbox=self._kubernetes.egresses.describe(sandbox), access=access)
@@ -332,21 +333,21 @@ class KubernetesFleetApi:
 
     async def list_reviews(
         self,
-        caller: Caller,
+        caller: Caller,  # noqa: ARG002 - it is refused
         request: fleet_pb2.ListReviewsRequest,  # noqa: ARG002 - it is refused
     ) -> fleet_pb2.ListReviewsResponse:
         raise _no_reviews()
 
     async def watch_reviews(
         self,
-        caller: Caller,
+        caller: Caller,  # noqa: ARG002 - it is refused
         request: fleet_pb2.WatchReviewsRequest,  # noqa: ARG002 - it is refused
     ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
         raise _no_reviews()
 
     async def answer_review(
         self,
-        caller: Caller,
+        caller: Caller,  # noqa: ARG002 - it is refused
         request: fleet_pb2.AnswerReviewRequest,  # noqa: ARG002 - it is refused
     ) -> fleet_pb2.AnswerReviewResponse:
         raise _no_reviews()

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
@@ -28,12 +27,15 @@ from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.revisions import Revisions
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.fleet.backend import Event, Exited, Made, NotMade, Ready, Removed, TakenError
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, key_of
 from sandfleet_operator.fleet.kubernetes.sessions.binding import bind, unsettled
 from sandfleet_operator.fleet.kubernetes.sessions.modes import Modes
-from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, has_own_volume, settle
-from sandfleet_operator.fleet.kubernetes.writer import RefusedError, Writer
+from sandfleet_operator.fleet.kubernetes.sessions.recorder import Recorder
+from sandfleet_operator.fleet.kubernetes.sessions.run import Run
+from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces, has_own_volume
+from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.patches import claim_patch
 from sandfleet_operator.plan.claims.record import (
     Record,
@@ -44,41 +46,19 @@ from sandfleet_operator.plan.claims.record import (
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_pod
 from sandfleet_operator.plan.pods.volume import workspace_claim
-from sandfleet_operator.plan.sandbox.binding import Binding, settled_binding, told
+from sandfleet_operator.plan.sandbox.binding import settled_binding, told
 from sandfleet_operator.plan.sandbox.dependencies import annotated
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
+from sandfleet_operator.plan.scheduler.sessions.recovery import ends_session
 
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Run:
-    """What is known of one pod of the fleet."""
-
-    ref: Ref
-    uid: str = ""
-    # Its executor was reported to listen.
-    said_ready: bool = False
-    # From before its claim is sent.
-    record: Record | None = None
-    # The claim is certainly there.
-    claimed: bool = False
-    # Its CodeSandbox, once it is written.
-    object: Meta | None = None
-    # Held while something is written for it: a release waits for the writes of its claim.
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def key(self) -> str:
-        return f"{self.ref.namespace}/{self.ref.name}"
-
-
 class KubernetesBackend:
     """`listens` says of a pod whether its executor may be spoken to; `wall_clock` gives seconds since the epoch.
-
     `lost` is called with a pod that another fleet has; its events were taken for this fleet's own until then.
     `unbound` is called with a CodeSandbox that is to be looked at again: a declared one that named no pod before its
-    pod was gone, and one whose operating mode was written.
+    pod was gone, one whose operating mode was written, and one that was not written before its session was over.
     `goes` is called with a pod whose session is over, before the scheduler hears of that.
     """
 
@@ -97,16 +77,20 @@ class KubernetesBackend:
         unbound: Callable[[Ref], None],
         goes: Callable[[Ref, str, Record], None],
     ) -> None:
-        self._kube = kube
-        self._store = store
+        self._kube, self._store = kube, store
         self._catalog = catalog
         self._writer = writer
-        self.modes = Modes(store, writer, unbound)
+        self.modes = Modes(store, writer, unbound, wall_clock)
+        self.decided = self.modes.decided
         self._settings = settings
         self._user_namespaces = user_namespaces
         self._listens = listens
         self._clock = wall_clock
-        self._workspaces = Workspaces(kube)
+        self._workspaces = Workspaces(kube, store)
+        self._recorder = Recorder(
+            store, catalog, writer, self, settings=settings, clock=wall_clock, remove=self._remove
+        )
+        self._background = BackgroundTasks()
         self._revisions = Revisions(kube)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._runs: dict[str, Run] = {}
@@ -151,6 +135,9 @@ class KubernetesBackend:
         run.uid = pod.uid
         if gone or pod.ended is not None or (pod.deleting and run.record is None):
             self._over(run, pod, gone=gone)
+        elif pod.deleting and run.young is not None:
+            # The operator recovers what is written down by the time that the pod is gone.
+            self._background.begin(self._recorder.write(run, run.young), f"write down {run.key}")
         elif not run.said_ready and not pod.deleting and self._listens(pod):
             run.said_ready = True
             self._events.put_nowait(Ready(run.key, pod.address))
@@ -168,19 +155,29 @@ class KubernetesBackend:
         return run is not None
 
     def _over(self, run: Run, pod: Pod, *, gone: bool) -> None:
+        end = _end_of(pod)
+        if run.ending:
+            return
+        if run.young is not None and not ends_session(end):
+            run.ending = True
+            self._background.begin(self._end_written(run, run.young, end), f"write down {run.key}, whose pod ended")
+            return
         del self._runs[run.key]
-        ended = pod.ended
-        message = ended.message or ended.reason if ended else "its pod was deleted"
-        if run.claimed and run.object is None:
+        if run.claimed and run.object is None and run.young is None:
             # The operator replaces no pod of a claim that is not recorded.
             self._events.put_nowait(Removed(run.key, EndReason.POD_LOST.value))
         else:
-            # Of a pod that is deleted the executor is told to end, and ends as one whose session is over.
-            code = ended.code if ended and not pod.deleting else None
-            self._events.put_nowait(Exited(run.key, Exit(code=code, message=message)))
+            self._events.put_nowait(Exited(run.key, end))
         if not gone and run.object is None and not pod.deleting:
             # Only the fleet removes a pod without a CodeSandbox.
             self._writer.delete_later(run.ref, pod.uid)
+
+    async def _end_written(self, run: Run, sandbox: Sandbox, end: Exit) -> None:
+        """Tells the end of a young session's pod once the operator can recover the session."""
+        await self._recorder.write(run, sandbox)
+        if run.object is not None and self._runs.get(run.key) is run:
+            del self._runs[run.key]
+            self._events.put_nowait(Exited(run.key, end))
 
     async def next_event(self) -> Event:
         return await self._events.get()
@@ -267,49 +264,20 @@ class KubernetesBackend:
                 raise TakenError
             run.claimed = True
 
+    def answered(self, sandbox: Sandbox) -> float:
+        run = self._runs.get(sandbox.sandbox_uid)
+        if run is None:
+            return 0.0
+        left, found = self._recorder.begin(run, sandbox), self._store.get(run.ref)
+        if found is not None:
+            # Its end may have come before its caller had it.
+            self.saw_pod(found, gone=False)
+        return left
+
     async def record(self, sandbox: Sandbox) -> None:
         run = self._runs.get(sandbox.sandbox_uid)
-        recipe = self._catalog.recipe(sandbox.pool)
-        if run is None or run.record is None:
-            return
-        async with run.lock:
-            if self._runs.get(run.key) is not run or run.object is not None:
-                return
-            template = recipe.template if recipe else sandbox.template
-            pool = recipe.pool if recipe else ""
-            try:
-                await self._written(run, run.record, template, pool)
-            except NotLeadingError as error:
-                # The present leader finds the claim on the pod.
-                _LOG.info("claim %s is not written down: %s", run.key, error)
-
-    async def _written(self, run: Run, record: Record, template: str, pool: str) -> None:
-        try:
-            reserve = self._settings.memory_reserve
-            owner = await self._writer.write_object(
-                run.ref,
-                run.uid,
-                record,
-                template=template,
-                pool=pool,
-                memory_reserve=reserve,
-                is_there=lambda: self._runs.get(run.key) is run,
-            )
-        except RefusedError as error:
-            _LOG.error("claim %s ends, since it cannot be written down: %s", run.key, error)
-            await self._remove(run)
-            self.removed(run.key, EndReason.RECORD_REFUSED.value)
-            return
-        if owner is None:
-            # Another pod serves this request, or its CodeSandbox is gone.
-            await self._remove(run)
-            self.removed(run.key, EndReason.CLAIM_SUPERSEDED.value)
-            return
-        run.object = owner
-        await settle(self._writer, owner, Binding(run.ref.name, run.uid, record), _workspace_of(self._store, run))
-        if self._store.has_gone(owner.uid):
-            # It was deleted before this fleet knew that it had made it.
-            self.removed(run.key, EndReason.RELEASED.value)
+        if run is not None:
+            await self._recorder.write(run, sandbox)
 
     async def suspend(self, sandbox: Sandbox) -> None:
         """The operator ends the pod of a CodeSandbox that is suspended."""
@@ -321,10 +289,11 @@ class KubernetesBackend:
 
     def has_pod(self, sandbox: Sandbox) -> bool:
         """Whether the end of its incarnation is still to be reported."""
-        return _is_there(self._store, self._runs.get(sandbox.sandbox_uid))
+        run = self._runs.get(sandbox.sandbox_uid)
+        return run is not None and self._recorder.pod_of(run) is not None
 
     def can_suspend(self, sandbox: Sandbox) -> bool:
-        return self.has_pod(sandbox) and bool(_workspace_of(self._store, self._runs[sandbox.sandbox_uid]))
+        return self.has_pod(sandbox) and bool(self._recorder.workspace_of(self._runs[sandbox.sandbox_uid]))
 
     async def resume(self, sandbox: Sandbox) -> None:
         """The operator starts the pod, and its status says when it is Ready."""
@@ -352,7 +321,9 @@ class KubernetesBackend:
         if run.object is not None:
             await self._writer.delete(Ref(CODE_SANDBOX, run.ref.namespace, run.object.name), run.object.uid)
         # What is not written down may have another fleet by now, which goes on with the claim.
-        elif run.uid and not await self._writer.retire(run.ref, run.uid, run.record, claimed=run.claimed):
+        elif run.claimed and run.record is not None:
+            return await self._recorder.delete_claimed(run, run.record)
+        elif run.uid and not await self._writer.retire(run.ref, run.uid, run.record, claimed=False):
             return False
         if run.uid:
             await self._writer.delete(run.ref, run.uid)
@@ -367,6 +338,8 @@ class KubernetesBackend:
         ref = Ref(CODE_SANDBOX, sandbox.sandbox_id.partition("/")[0], object_of(sandbox.claim))
         found = self._store.get(ref)
         if (made := readable(found) if found else None) is None:
+            # It was young, and is not to be looked for any more.
+            self._unbound(ref)
             return
         if sandbox.claim.object_uid == made.meta.uid and settled_binding(made) is None:
             self._unbound(ref)
@@ -379,6 +352,7 @@ class KubernetesBackend:
 
     async def close(self) -> None:
         """Ends no sandbox: the next leader goes on with them."""
+        self._background.close()
         await self._writer.close()
 
 
@@ -387,17 +361,11 @@ def has_address(pod: Pod) -> bool:
     return bool(pod.address) and not pod.waiting
 
 
-def _is_there(store: Store, run: Run | None) -> bool:
-    """Whether its pod is there, as far as the watches show."""
-    found = store.get(run.ref) if run else None
-    return run is not None and found is not None and found["metadata"]["uid"] == run.uid
-
-
-def _workspace_of(store: Store, run: Run) -> str:
-    """Name of its volume claim; empty if its workspace is a directory of the pod."""
-    found = store.get(run.ref)
-    own = names.workspace_claim_name(run.ref.name)
-    return pod_of(found).workspace_claim if found and found["metadata"]["uid"] == run.uid else own
+def _end_of(pod: Pod) -> Exit:
+    """How its executor ended. Where the pod was taken away the executor is told to end: its code says nothing then."""
+    ended = pod.ended
+    message = ended.message or ended.reason if ended else "its pod was deleted"
+    return Exit(code=ended.code if ended and not (pod.deleting or pod.disruption) else None, message=message)
 
 
 def _ends_with(sandbox: Sandbox, made: CodeSandbox) -> bool:

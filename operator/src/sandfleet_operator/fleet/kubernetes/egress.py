@@ -89,6 +89,12 @@ class EgressChecks:
         """As callers see it."""
         return feed.message(sandbox, self.of(feed.sandbox_id(sandbox)))
 
+    def look_young(self, name: str) -> None:
+        """A claim was answered. Its CodeSandbox comes later, and will list what the claim asked for."""
+        session = self._session_of(name)
+        if session is not None and session.claim is not None and name not in self._entries:
+            self.look(name, None if session.claim.egress else Egress())
+
     def look(self, name: str, own: Egress | None) -> None:
         """Asks its executor, unless that was done for this incarnation and this list."""
         session = self._session_of(name)

@@ -21,6 +21,7 @@ from sandfleet_operator.cluster.intake import Unreadable
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.kubernetes.catalog import key_of
+from sandfleet_operator.fleet.kubernetes.sessions.young import YoungSessions
 from sandfleet_operator.plan.claims.suspension import is_suspended, suspended_until
 from sandfleet_operator.plan.pods.egress_probe import Known, ReachState
 
@@ -166,6 +167,12 @@ def _is_true(condition: Condition | None) -> bool:
     return condition is not None and condition.status == "True"
 
 
+def _has_begun(obj: Json) -> bool:
+    """Whether the operator has written what it has seen. Also of one that cannot be read."""
+    status = obj.get("status")
+    return isinstance(status, dict) and bool(status.get("conditions"))
+
+
 Matches = Callable[[Mapping[str, str]], bool]
 
 
@@ -177,13 +184,15 @@ class _Reader:
 
 
 class SandboxFeed:
-    """CodeSandboxes as all callers see them. Lists leave unreadable ones out, and watches say why.
+    """CodeSandboxes as all callers see them, and young sessions like them. Lists leave unreadable ones out, and watches
+    say why.
 
     `egress_of` says what is known of the egress of a CodeSandbox, NAMESPACE/NAME.
     """
 
-    def __init__(self, store: Store, egress_of: Callable[[str], Known | None]) -> None:
+    def __init__(self, store: Store, egress_of: Callable[[str], Known | None], young: YoungSessions) -> None:
         self._store = store
+        self._young = young
         self._egress_of = egress_of
         self._readers: set[_Reader] = set()
         # By name: the object, what was known of its egress, and the message of both.
@@ -196,23 +205,54 @@ class SandboxFeed:
             self._encoded.pop(name, None)
             # All readers read it, and it is in no store that has read it.
             obj = Kept(obj)
+        if gone or _has_begun(obj):
+            self._young.drop(name)
+        elif self._young.get(name) is not None:
+            # It is shown by its pod until the operator has looked at it.
+            return
+        self._tell(name, obj, gone=gone)
+
+    def saw_pod(self, obj: Json, *, gone: bool) -> None:
+        news = self._young.saw(obj, gone=gone)
+        if news is None:
+            return
+        name, shown, over = news
+        written = self._written(name)
+        if over and written is None:
+            self._encoded.pop(name, None)
+        self._tell(name, written or shown if over else shown, gone=over and written is None)
+
+    def is_young(self, name: str) -> bool:
+        """Whether a session is only its pod, as far as the watches show."""
+        return self._young.get(name) is not None and self._written(name) is None
+
+    def _tell(self, name: str, obj: Json, *, gone: bool) -> None:
         for reader in self._readers:
             reader.news[name] = (obj, gone)
             reader.came.set()
 
     def say_again(self, name: str) -> None:
         """Something is new of a CodeSandbox, NAMESPACE/NAME, that does not stand in it."""
-        namespace, _, own = name.partition("/")
-        obj = self._store.get(Ref(CODE_SANDBOX, namespace, own))
+        obj = self._young.get(name) or self._written(name)
         if obj is not None:
-            self.say(obj, gone=False)
+            self._tell(name, obj, gone=False)
+
+    def _written(self, name: str) -> Json | None:
+        namespace, _, own = name.partition("/")
+        return self._store.get(Ref(CODE_SANDBOX, namespace, own))
+
+    def _all(self, namespace: str | None) -> Iterator[Json]:
+        for obj in self._store.all(CODE_SANDBOX, namespace):
+            if self._young.get(key_of(obj)) is None:
+                yield obj
+        yield from self._young.all(namespace)
 
     async def page(self, namespace: str, matches: Matches, after: str, size: int) -> tuple[list[bytes], str]:
         """So many messages by name, from the one after `after` on; and the last name, empty where no more follow.
 
         Without a namespace: of all.
         """
-        there = (obj for obj in self._store.all(CODE_SANDBOX, namespace or None) if key_of(obj) > after)
+        there = (obj for obj in self._all(namespace or None) if key_of(obj) > after)
         found: list[bytes] = []
         last = ""
         async for obj in in_turns(sorted(there, key=key_of), TURN):
@@ -234,7 +274,7 @@ class SandboxFeed:
         reader, sequence = _Reader(), 0
         self._readers.add(reader)
         try:
-            for obj in self._store.all(CODE_SANDBOX, namespace or None):
+            for obj in self._all(namespace or None):
                 reader.news[key_of(obj)] = (obj, False)
             first = True
             while True:
@@ -259,7 +299,7 @@ class SandboxFeed:
         if known is not None and known[0] is obj and known[1] == egress:
             return known[2]
         encoded = message(code_sandbox(obj), egress).SerializeToString()
-        if self._store.get_like(CODE_SANDBOX, obj) is obj:
+        if any(one is obj for one in (self._young.get(name), self._written(name))):
             self._encoded[name] = obj, egress, encoded
         return encoded
 

@@ -18,9 +18,10 @@ from sandfleet_operator.api.kube import (
     Ref,
 )
 from sandfleet_operator.api.settings import Settings
-from sandfleet_operator.api.values import Sandbox
+from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
+from sandfleet_operator.cluster.reflector import Reflectors
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes import adoption
@@ -29,10 +30,12 @@ from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, Recipe, new_name
 from sandfleet_operator.fleet.kubernetes.egress import EgressChecks, ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.feed import SandboxFeed
-from sandfleet_operator.fleet.kubernetes.observer import Observer, Reflectors
+from sandfleet_operator.fleet.kubernetes.observer import KEPT, WATCHED, Observer
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
+from sandfleet_operator.fleet.kubernetes.sessions.young import YoungSessions
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
+from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.renewals import Renewals
@@ -58,6 +61,7 @@ LIMITS = FleetLimits(
     recovers=False,
     keeps_workspaces=False,
     confirms_starts=True,
+    confirms_suspensions=True,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -80,7 +84,8 @@ class KubernetesFleet:
     ) -> None:
         self._kube, self._lease, self._leading, self.clock = kube, lease, leading, clock
         store = self._store = Store()
-        self.catalog, self.feed = Catalog(store, settings), SandboxFeed(store, self._egress_of)
+        self.catalog = Catalog(store, settings)
+        self.feed = SandboxFeed(store, self._egress_of, YoungSessions(settings, self._is_served))
         self._facts, self._writer = NodeFacts(kube, store, wall_clock), Writer(kube, leading)
         self._backend = self._made_backend(settings, listens, wall_clock)
         self.scheduler, self.executors = Scheduler([], _limits(settings), new_id=new_name), executors(store)
@@ -95,7 +100,7 @@ class KubernetesFleet:
             self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
         )
         self._observer = self._made_observer(clock)
-        self._reflectors = Reflectors(kube, store, self._saw, settings.watch_namespaces)
+        self._reflectors = Reflectors(kube, store, WATCHED, self._saw, namespaces=settings.watch_namespaces, kept=KEPT)
         statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
         self._upkeep = Upkeep(kube, store, self.catalog, self.fleet, facts=self._facts, statuses=statuses, clock=clock)
 
@@ -181,6 +186,7 @@ class KubernetesFleet:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.fleet.run())
             group.create_task(self._upkeep.run())
+            group.create_task(self._observer.run())
             group.create_task(self._queues.run())
             group.create_task(self._preemptor.run())
 
@@ -194,7 +200,7 @@ class KubernetesFleet:
 
     # What the watches show.
 
-    def _saw(self, kind: Kind, gone: bool, obj: Json) -> None:
+    def _saw(self, kind: Kind, gone: bool, obj: Json, _before: Json | None) -> None:
         self._store.intake.take(kind, obj, lambda: self._see(kind, gone, obj))
 
     def _see(self, kind: Kind, gone: bool, obj: Json) -> None:
@@ -202,6 +208,7 @@ class KubernetesFleet:
             self.feed.say(obj, gone=gone)
         elif kind == POD:
             self._upkeep.saw_pod(obj, gone=gone)
+            self.feed.saw_pod(obj, gone=gone)
         if self._observer.term is None:
             return
         if kind == POD:
@@ -231,6 +238,10 @@ class KubernetesFleet:
 
     def _sandbox_unbound(self, ref: Ref) -> None:
         self._observer.look_at_sandbox(ref)
+
+    def _is_served(self, name: str) -> bool:
+        session = self.session_of(name)
+        return session is not None and session.bound and session.state is not State.ENDED
 
     def _egress_of(self, name: str) -> Known | None:
         return self.egresses.of(name)
@@ -266,6 +277,10 @@ class KubernetesFleet:
     def pools(self) -> list[tuple[Pool, PoolSummary]]:
         """By name, with how full each pool is."""
         return [(pool, self._upkeep.summary(pool.name)) for pool, _ in self.fleet.pools()]
+
+    @cached_property
+    def workspaces(self) -> Workspaces:
+        return Workspaces(self._kube, self._store)
 
     @cached_property
     def suspender(self) -> Suspender:

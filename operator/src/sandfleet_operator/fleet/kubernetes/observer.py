@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 
 from sandfleet_operator.api.errors import FleetError
@@ -23,8 +22,7 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.values import Isolation, Sandbox, State
-from sandfleet_operator.cluster.kube_api import KubeApi
-from sandfleet_operator.cluster.reflector import Keep, Reflector, whole
+from sandfleet_operator.cluster.reflector import Keep
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import BackgroundTasks, in_turns
 from sandfleet_operator.fleet.driver import FleetDriver
@@ -34,11 +32,12 @@ from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, key_of, pool_name, pool_of_pod
 from sandfleet_operator.fleet.kubernetes.declared_claims import DeclaredClaims
 from sandfleet_operator.fleet.kubernetes.egress import EgressChecks
+from sandfleet_operator.fleet.kubernetes.sessions.sleepers import Sleepers
 from sandfleet_operator.fleet.kubernetes.unrecorded_claims import Found, UnrecordedClaims
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.lease_end import lease_end
 from sandfleet_operator.plan.claims.record import Record, object_of
-from sandfleet_operator.plan.claims.suspension import is_suspended, preempted, suspended_until
+from sandfleet_operator.plan.claims.suspension import is_suspended
 from sandfleet_operator.plan.pods import names, openings
 from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
 from sandfleet_operator.plan.pods.podspec import PodState
@@ -58,42 +57,12 @@ WATCHED: dict[Kind, str] = {
 # What is remembered of an object, where that is less than all of it.
 KEPT: dict[Kind, Keep] = {NETWORK_POLICY: openings.kept}
 
+# Seconds.
+LOOK_EVERY = 1.0
 # Objects that a takeover adopts before others get their turn.
 TURN = 20
 
 _LOG = logging.getLogger(__name__)
-
-
-class Reflectors:
-    """`saw` hears of each change: the kind, whether it is gone, the object. `namespaces` empty: all."""
-
-    def __init__(
-        self, kube: KubeApi, store: Store, saw: Callable[[Kind, bool, Json], None], namespaces: Sequence[str]
-    ) -> None:
-        self._reflectors = [
-            Reflector(kube, store, kind, saw, namespace=namespace, selector=selector, keep=KEPT.get(kind, whole))
-            for kind, selector in WATCHED.items()
-            for namespace in ((namespaces or (None,)) if kind.namespaced else (None,))
-        ]
-
-    async def follow(self) -> None:
-        """Keeps the store fresh until it is cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for reflector in self._reflectors:
-                group.create_task(reflector.run())
-
-    @property
-    def are_synced(self) -> bool:
-        return all(reflector.synced.is_set() for reflector in self._reflectors)
-
-    async def synced(self) -> None:
-        for reflector in self._reflectors:
-            await reflector.synced.wait()
-
-    async def refresh(self) -> None:
-        """Everything as it is now. Raises KubeError."""
-        for reflector in self._reflectors:
-            await reflector.refresh()
 
 
 class Observer:
@@ -126,6 +95,7 @@ class Observer:
         self._owned: dict[str, str] = {}
         self.unrecorded = UnrecordedClaims(store, writer, take=self._complete, left=self.look_at_sandbox)
         self._declared = DeclaredClaims(driver, queue_of)
+        self._sleepers = Sleepers(backend, driver, queue_of=queue_of, clock=clock)
         self._pods_first, self._background = False, BackgroundTasks()
 
     async def take_over(self) -> None:
@@ -136,8 +106,15 @@ class Observer:
         self._pods_first = False
         await _each(self._store, CODE_SANDBOX, self.sandbox)
 
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            self._sleepers.look_again()
+
     async def close(self) -> None:
         self._declared.close()
+        self._sleepers.close()
         await self.unrecorded.close()
         self._background.close()
 
@@ -150,6 +127,7 @@ class Observer:
         assert sandbox.claim is not None
         name = f"{sandbox.sandbox_id.partition('/')[0]}/{object_of(sandbox.claim)}"
         self._sessions[name] = sandbox.sandbox_id
+        self._egresses.look_young(name)
         return name
 
     def pod(self, obj: Json, *, gone: bool) -> None:
@@ -158,12 +136,11 @@ class Observer:
             self._driver.do(self._scheduler.taken(key, self._clock()))
         elif self._backend.run(key) is not None:
             self._backend.saw_pod(obj, gone=gone)
-            if not gone:
-                self._look_at_replacement(obj)
+            self._look_at_session(obj)
             return
         if gone or self.term is None:
             return
-        self._look_at_replacement(obj)
+        self._look_at_session(obj)
         pod = pod_of(obj)
         record = adoption.record_on(pod.annotations)
         if record is not None and pod.owner:
@@ -229,9 +206,12 @@ class Observer:
         self._adopt_session(key, (key, pod.uid), record, made_of)
         sandbox = self._scheduler.inventory.get(key)
         if sandbox is not None:
-            self._background.begin(self._reopened(key, ask=True), f"open {key}")
+            self._background.begin(_reopened(self._driver, key, ask=True), f"open {key}")
         if sandbox is not None and sandbox.answered:
-            self._background.begin(self._backend.record(sandbox), f"write down {key}")
+            self._egresses.look_young(f"{found.ref.namespace}/{record.object}")
+            # Before anything else is seen of its pod, which may have ended.
+            self._backend.answered(sandbox)
+            self._driver.write_down(sandbox)
 
     def _adopt_session(
         self, key: str, serves: tuple[str, str], record: Record, made_of: tuple[str, str], owner: Meta | None = None
@@ -311,10 +291,13 @@ class Observer:
         self._writer.delete_later(Ref(CODE_SANDBOX, sandbox.meta.namespace, sandbox.meta.name), sandbox.meta.uid)
 
     def look_at_sandbox(self, ref: Ref) -> None:
-        """What it was waiting for is settled."""
-        obj = self._store.get(ref)
+        """What it was waiting for is settled, or it was never written and its session is over."""
+        obj, name = self._store.get(ref), f"{ref.namespace}/{ref.name}"
         if obj is not None:
             self.sandbox(obj, gone=False)
+        elif self.session_of(name) is None:
+            self._sessions.pop(name, None)
+            self._egresses.forget(name)
 
     def _bound(self, name: str, sandbox: CodeSandbox, binding: Binding) -> None:
         namespace, spec, record = sandbox.meta.namespace, sandbox.spec, binding.record
@@ -339,26 +322,9 @@ class Observer:
             known = self._scheduler.inventory.get(key)
         if known is not None:
             self._sessions.setdefault(name, known.sandbox_id)
-            self._follow_mode(known, sandbox)
+            self._sleepers.look(known, sandbox)
             self._follow_pod(known.sandbox_id, sandbox, binding, serves)
         self._egresses.look(name, spec.egress)
-
-    def _follow_mode(self, known: Sandbox, sandbox: CodeSandbox) -> None:
-        """Its owner may suspend and resume it, too; and so may the fleet before this one."""
-        meta, suspensions = sandbox.meta, self._scheduler.suspensions
-        if self._backend.modes.is_writing(Ref(CODE_SANDBOX, meta.namespace, meta.name)):
-            return
-        if is_suspended(sandbox):
-            until = suspended_until(sandbox, self._scheduler.limits.longest_suspension)
-            running, restarts = self._backend.has_pod(known), sandbox.status.restarts
-            seen = replace(known, restarts=restarts) if known.state is State.RECOVERING else known
-            if (since := preempted(sandbox)) is not None and known.preempted is None:
-                seen = replace(seen, preempted=since[0], arrived=since[1])
-            if not running:
-                self._backend.forget(known.sandbox_uid)
-            self._driver.do(suspensions.suspended(seen, until, self._clock(), running=running))
-        else:
-            self._driver.do(suspensions.resumed(known.sandbox_id, self._clock()))
 
     def _follow_pod(self, sandbox_id: str, sandbox: CodeSandbox, binding: Binding, serves: str | None) -> None:
         """Its next pod is Ready."""
@@ -370,7 +336,7 @@ class Observer:
             self._backend.know(serves, sandbox.status.pod_uid, binding.record, sandbox.meta)
             self._driver.do(self._scheduler.recovered(sandbox_id, serves, self._clock()))
         if recovering:
-            self._background.begin(self._reopened(sandbox_id), f"open {sandbox_id}")
+            self._background.begin(_reopened(self._driver, sandbox_id), f"open {sandbox_id}")
 
     def _serving(self, sandbox: CodeSandbox) -> str | None:
         """The pod that serves it, NAMESPACE/POD. The status may still name one that went while no operator ran."""
@@ -379,24 +345,25 @@ class Observer:
         is_there = pod is not None and pod.uid == sandbox.status.pod_uid and not pod.deleting and pod.ended is None
         return adoption.incarnation(sandbox) if is_there else None
 
-    def _look_at_replacement(self, obj: Json) -> None:
-        """A pod comes into view, perhaps after the status that names it."""
+    def _look_at_session(self, obj: Json) -> None:
+        """A pod comes into view, perhaps after the status that names it, or goes, perhaps after its end was written."""
         meta = obj["metadata"]
         ref = Ref(CODE_SANDBOX, meta["namespace"], (meta.get("labels") or {}).get(names.SANDBOX, ""))
         known = self.session_of(f"{ref.namespace}/{ref.name}")
-        if known is not None and known.state in {State.RECOVERING, State.RESUMING}:
+        if known is not None and known.state in {State.RECOVERING, State.RESUMING, State.SUSPENDING}:
             self.look_at_sandbox(ref)
 
-    async def _reopened(self, sandbox_id: str, *, ask: bool = False) -> None:
-        """Its lease and environment, as far as the executor has none of this claim.
 
-        `ask`: an earlier leader may have renewed the lease.
-        """
-        if ask:
-            await self._driver.learn_lease(sandbox_id)
-        sandbox = self._scheduler.inventory.get(sandbox_id)
-        if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
-            await self._driver.reopen(sandbox)
+async def _reopened(driver: FleetDriver, sandbox_id: str, *, ask: bool = False) -> None:
+    """Its lease and environment, as far as the executor has none of this claim.
+
+    `ask`: an earlier leader may have renewed the lease.
+    """
+    if ask:
+        await driver.learn_lease(sandbox_id)
+    sandbox = driver.scheduler.inventory.get(sandbox_id)
+    if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
+        await driver.reopen(sandbox)
 
 
 async def _each(store: Store, kind: Kind, see: Callable[..., None]) -> None:

@@ -32,6 +32,7 @@ from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.plan.sandbox.observed import Pod
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
 from sandfleet_operator.telemetry.estimate_metrics import estimate_gauges
+from sandfleet_operator.telemetry.loop_times import LoopTimes
 from sandfleet_operator.telemetry.metrics import exposition
 from sandfleet_operator.telemetry.probes import Probes, Standing
 
@@ -109,19 +110,23 @@ class PortCertificate:
 Assemble = Callable[[KubeApi, Signing, Settings, Lease], KubernetesFleet]
 
 
-def serve(options: Options, assemble: Assemble | None = None) -> int:
-    """Serves until SIGTERM or SIGINT; returns an exit code. `assemble` makes a fleet for pods that only pretend."""
-    code = 0
+def serve(options: Options, assemble: Assemble | None = None, times: LoopTimes | None = None) -> int:
+    """Serves until SIGTERM or SIGINT; returns an exit code.
+
+    `assemble` makes a fleet for pods that only pretend, and `times` measures the event loop by another clock.
+    """
+    code, times = 0, times or LoopTimes()
     shorten_collections()
     try:
-        asyncio.run(_serve(options, assemble or assembled))
+        with asyncio.Runner(loop_factory=times.new_loop) as runner:
+            runner.run(_serve(options, assemble or assembled, times))
     except* (KubeError, SigningError, OSError, RuntimeError, LeadershipLostError) as group:
         _LOG.error("cannot serve: %s", "; ".join(map(str, group.exceptions)))
         code = 1
     return code
 
 
-async def _serve(options: Options, assemble: Assemble) -> None:
+async def _serve(options: Options, assemble: Assemble, times: LoopTimes) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -135,7 +140,7 @@ async def _serve(options: Options, assemble: Assemble) -> None:
         kubernetes = assemble(kube, signing, options.settings, lease)
         server, port = await listen(kube, signing, options, kubernetes)
         _LOG.info("listening on port %d", port)
-        probes = Probes(lambda: True, lambda: standing(kubernetes, lease), lambda: metrics(kubernetes.scheduler))
+        probes = Probes(lambda: True, lambda: standing(kubernetes, lease), lambda: metrics(kubernetes.scheduler, times))
         work = (
             probes.serve(options.health_port),
             signing.run(rotate_every=ROTATE_EVERY),
@@ -163,9 +168,10 @@ def standing(kubernetes: KubernetesFleet, lease: Lease) -> Standing:
     return Standing(ready=kubernetes.synced, leads=kubernetes.serving, leader=lease.holder, fencing=lease.fencing)
 
 
-def metrics(scheduler: Scheduler) -> str:
+def metrics(scheduler: Scheduler, times: LoopTimes) -> str:
     """What `/metrics` says. Only the leader knows estimates."""
-    return exposition(estimate_gauges({one.name: scheduler.standing.eta_errors(one.name) for one in scheduler.pools}))
+    errors = {one.name: scheduler.standing.eta_errors(one.name) for one in scheduler.pools}
+    return exposition([times.gauge(), *estimate_gauges(errors)])
 
 
 def assembled(

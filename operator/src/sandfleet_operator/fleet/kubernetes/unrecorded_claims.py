@@ -119,8 +119,10 @@ class UnrecordedClaims:
         record = found.record
         while True:
             mine = record.kept_by(self._writer.fencing())
-            if await self._writer.patch(found.ref, keep_patch(found.pod.uid, record, mine)):
-                return mine
+            kept = await self._writer.patched(found.ref, keep_patch(found.pod.uid, record, mine))
+            if kept is not None:
+                # Its old fleet has deleted it since it was found: the claim is over.
+                return None if "deletionTimestamp" in kept else mine
             there = _claim_on(await self._writer.look(found.ref), found.pod.uid)
             if there == mine:
                 # By a write whose reply was lost.
@@ -161,4 +163,5 @@ def _claim_on(obj: Json | None, uid: str) -> Record | None:
         return None
     meta = obj["metadata"]
     claimed = (meta.get("labels") or {}).get(names.STATE) == PodState.CLAIMED.value
-    return adoption.record_on(meta.get("annotations") or {}) if claimed else None
+    alive = claimed and "deletionTimestamp" not in meta
+    return adoption.record_on(meta.get("annotations") or {}) if alive else None

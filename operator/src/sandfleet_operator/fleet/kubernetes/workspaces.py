@@ -3,17 +3,19 @@
 import asyncio
 import logging
 import re
+from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
-from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, KubeError, NotFound, Ref
+from sandfleet_operator.api.kube import CODE_SANDBOX, PERSISTENT_VOLUME_CLAIM, POD, Json, Kind, KubeError, NotFound, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.reflector import PAGE, TURN
+from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.record import retention
@@ -29,6 +31,8 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 BACKOFF = Backoff(first=0.2, longest=2.0)
 # Looks at the same time.
 AT_ONCE = 8
+# Objects that the watches have shown, and that are looked at before others get their turn: each has been read.
+SEEN_TURN = 200
 # Looks at a volume claim that others write at the same moment.
 SETTLE_TRIES = 10
 
@@ -36,19 +40,23 @@ _LOG = logging.getLogger(__name__)
 
 
 class Workspaces:
-    def __init__(self, kube: KubeApi) -> None:
+    def __init__(self, kube: KubeApi, store: Store) -> None:
         self._kube = kube
+        self._store = store
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def free(self, namespace: str, name: str, within: float) -> None:
-        """Waits up to `within` seconds until no sandbox uses the workspace. Raises FleetError, KubeError."""
+        """Waits up to `within` seconds until no sandbox uses the workspace. Raises FleetError, KubeError.
+
+        Watches may show a user too late: `only_for` sees it.
+        """
         if not NAME.fullmatch(name):
             raise ClaimReason.INVALID_ID.error(
                 f"cannot claim: {name[:80]!r} cannot be the id of a workspace", name[:80]
             )
         loop = asyncio.get_running_loop()
         looks, give_up = 0, loop.time() + within
-        while found := await self._users(namespace, name):
+        while await self._seen_users(namespace, name) and (found := await self._users(namespace, name)):
             looks += 1
             pause = BACKOFF.after(looks)
             if not all(one.leaving for one in found) or loop.time() + pause > give_up:
@@ -71,24 +79,40 @@ class Workspaces:
         if found:
             raise _busy(name, found)
 
+    async def _seen_users(self, namespace: str, name: str) -> list[User]:
+        sandboxes, pods = (self._store.all(kind, namespace) for kind in (CODE_SANDBOX, POD))
+        return await _users_among(name, in_turns(sandboxes, SEEN_TURN), in_turns(pods, SEEN_TURN))
+
     async def _users(self, namespace: str, name: str, besides: str = "") -> list[User]:
         """Read past all caches; in turns, since a namespace may have thousands."""
-        sandboxes: list[CodeSandbox] = []
-        unreadable: list[User] = []
-        pods: list[Pod] = []
         async with self._slots:
-            async with aclosing(self._kube.pages(CODE_SANDBOX, namespace, limit=PAGE)) as pages:
-                async for page in pages:
-                    async for obj in in_turns(page.items, TURN):
-                        read = read_users(name, (obj,))
-                        sandboxes += read[0]
-                        unreadable += read[1]
-            async with aclosing(self._kube.pages(POD, namespace, names.SANDBOX_SELECTOR, limit=PAGE)) as pages:
-                async for page in pages:
-                    async for obj in in_turns(page.items, TURN):
-                        with suppress(FleetError):
-                            pods.append(pod_of(obj))
-        return [*unreadable, *users(name, sandboxes, [one for one in pods if one.name != besides])]
+            sandboxes, pods = (
+                self._listed(CODE_SANDBOX, namespace),
+                self._listed(POD, namespace, names.SANDBOX_SELECTOR),
+            )
+            return await _users_among(name, sandboxes, pods, besides)
+
+    async def _listed(self, kind: Kind, namespace: str, selector: str = "") -> AsyncIterator[Json]:
+        async with aclosing(self._kube.pages(kind, namespace, selector, limit=PAGE)) as pages:
+            async for page in pages:
+                async for obj in in_turns(page.items, TURN):
+                    yield obj
+
+
+async def _users_among(
+    name: str, objects: AsyncIterator[Json], their_pods: AsyncIterator[Json], besides: str = ""
+) -> list[User]:
+    sandboxes: list[CodeSandbox] = []
+    unreadable: list[User] = []
+    pods: list[Pod] = []
+    async for obj in objects:
+        read = read_users(name, (obj,))
+        sandboxes += read[0]
+        unreadable += read[1]
+    async for obj in their_pods:
+        with suppress(FleetError):
+            pods.append(pod_of(obj))
+    return [*unreadable, *users(name, sandboxes, [one for one in pods if one.name != besides])]
 
 
 async def has_own_volume(writer: Writer, pod: Ref, pod_uid: str) -> bool:

@@ -5,12 +5,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta, meta_of
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox
+from sandfleet_operator.api.kinds.sandbox import AdmissionStatus, CodeSandbox, readable
 from sandfleet_operator.api.kinds.sandbox import code_sandbox as parse
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
@@ -79,12 +80,13 @@ class Writer:
         """Of that uid only. Raises NotLeadingError."""
         await self._insist(f"delete {ref}", lambda: self._deleted(ref, uid))
 
-    async def _deleted(self, ref: Ref, uid: str) -> None:
+    async def _deleted(self, ref: Ref, uid: str, version: str | None = None) -> bool:
+        """False where another object has the name by now, or where it is not of this version any more."""
         try:
-            await self._kube.delete(ref, uid=uid)
+            await self._kube.delete(ref, uid=uid, resource_version=version)
         except Conflict:
-            # Another object has the name by now.
-            return
+            return False
+        return True
 
     async def retire(self, pod: Ref, pod_uid: str, record: Record | None, *, claimed: bool) -> bool:
         """Retires the pod; returns whether this fleet may remove it. Raises NotLeadingError.
@@ -104,6 +106,24 @@ class Writer:
         mine = record_text(record) if record is not None else None
         # Retired already, by a write whose reply was lost.
         return said in {None, mine} and (meta.get("labels") or {}).get(names.STATE) == PodState.RETIRING.value
+
+    async def delete_claimed(self, pod: Ref, pod_uid: str, record: Record, seen: Json | None) -> bool:
+        """Deletes the pod of exactly this claim, with one write as a rule. Raises NotLeadingError.
+
+        False where another fleet has taken the claim over: that changes the pod, and the deletion names its version.
+        `seen` is the pod as a watch has shown it.
+        """
+        while True:
+            if seen is None or not _has_claim(seen, pod_uid, record):
+                seen = await self.look(pod)
+                if seen is None or seen["metadata"]["uid"] != pod_uid or "deletionTimestamp" in seen["metadata"]:
+                    return True
+                if not _has_claim(seen, pod_uid, record):
+                    return False
+            version = seen["metadata"]["resourceVersion"]
+            if await self._insist(f"delete {pod}", partial(self._deleted, pod, pod_uid, version)):
+                return True
+            seen = None
 
     def delete_later(self, ref: Ref, uid: str) -> None:
         self._later(f"delete {ref}", lambda: self._deleted(ref, uid))
@@ -231,6 +251,24 @@ class Writer:
                 await self._settled(replace(owner, resource_version=found["metadata"]["resourceVersion"]), binding)
                 return
 
+    async def admit(self, ref: Ref, uid: str, wanted: Callable[[CodeSandbox], AdmissionStatus | None]) -> Json | None:
+        """Writes the admission that the present version wants; None if it wants none. Raises NotLeadingError."""
+        return await self._insist(f"admit {ref}", lambda: self._admitted(ref, uid, wanted))
+
+    async def _admitted(
+        self, ref: Ref, uid: str, wanted: Callable[[CodeSandbox], AdmissionStatus | None]
+    ) -> Json | None:
+        while True:
+            found = await self._found(ref)
+            made = readable(found) if found is not None else None
+            said = wanted(made) if made is not None and made.meta.uid == uid else None
+            if made is None or said is None:
+                return None
+            fenced = encode(replace(said, fencing=self.fencing()))
+            patch = {"metadata": {"resourceVersion": made.meta.resource_version}, "status": {"admission": fenced}}
+            with suppress(Conflict, NotFound):
+                return await self._kube.merge(ref, patch, "status")
+
     async def own_pod(self, pod: Ref, pod_uid: str, record: Record, owner: Meta) -> None:
         """Raises NotLeadingError."""
         # Where it is gone, or is not this claim's any more, there is nothing to own.
@@ -238,14 +276,19 @@ class Writer:
 
     async def patch(self, ref: Ref, operations: list[Json]) -> bool:
         """Whether it is done: not where a test fails, or there is no such object. Raises NotLeadingError."""
+        return await self.patched(ref, operations) is not None
+
+    async def patched(self, ref: Ref, operations: list[Json]) -> Json | None:
+        """The metadata of the patched object; None where a test fails, or there is none. Raises NotLeadingError."""
         return await self._insist(f"patch {ref}", lambda: self._patched(ref, operations))
 
-    async def _patched(self, ref: Ref, operations: list[Json]) -> bool:
+    async def _patched(self, ref: Ref, operations: list[Json]) -> Json | None:
         try:
-            await self._kube.patch(ref, operations, brief=True)
+            found = await self._kube.patch(ref, operations, brief=True)
         except (Invalid, NotFound):
-            return False
-        return True
+            return None
+        meta: Json = found["metadata"]
+        return meta
 
     def _later(self, doing: str, work: Callable[[], Awaitable[object]]) -> None:
         """In the background, until it is done or this fleet leads no more."""
@@ -290,6 +333,11 @@ def _names(obj: Json, pod: str, pod_uid: str) -> bool:
     """Whether the object says that it was made for this pod."""
     found = _told(obj)
     return found is not None and (found.pod, found.pod_uid) == (pod, pod_uid)
+
+
+def _has_claim(pod: Json, uid: str, record: Record) -> bool:
+    meta = pod["metadata"]
+    return meta["uid"] == uid and (meta.get("annotations") or {}).get(names.CLAIM) == record_text(record)
 
 
 def _meta(obj: Json) -> Meta:

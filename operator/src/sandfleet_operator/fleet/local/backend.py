@@ -45,7 +45,7 @@ class LocalBackend:
         user_ids: UserIds | None,
         host_command: Sequence[str] = HOST_COMMAND,
     ) -> None:
-        """`templates` by the pool. `user_ids` where this process is root, so that each workspace can have a user of its own."""
+        """`templates`: by pool. `user_ids`: where this process is root, so that each workspace has its own user."""
         self._directory = directory
         self._templates = templates
         self._user_ids = user_ids
@@ -73,8 +73,15 @@ class LocalBackend:
     async def claim(self, sandbox: Sandbox) -> None:
         """There is no other fleet that could take it."""
 
+    def answered(self, sandbox: Sandbox) -> float:  # noqa: ARG002 - of all
+        """It ends with this fleet: there is nothing to wait for."""
+        return 0.0
+
     async def record(self, sandbox: Sandbox) -> None:
         """It ends with this fleet."""
+
+    def decided(self, sandbox: Sandbox) -> None:
+        """No other writer is asked."""
 
     async def suspend(self, sandbox: Sandbox) -> None:
         await self.stop(sandbox.sandbox_uid)

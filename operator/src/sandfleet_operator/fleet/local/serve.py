@@ -133,8 +133,8 @@ def _templates(options: Options) -> dict[str, Template]:
     )
     if options.isolation is Isolation.NONE:
         return {template.name: template}
-    reviewed = Contract.REVIEWED.value
-    return {template.name: template, f"{template.name}-{reviewed}": replace(template, contract=reviewed)}
+    others = (Contract.BROKERED.value, Contract.REVIEWED.value)
+    return {template.name: template} | {f"{template.name}-{one}": replace(template, contract=one) for one in others}
 
 
 def _assemble(

@@ -10,7 +10,7 @@ from sandfleet_operator.plan.reviews.record import Request, SessionRecord
 
 MAX_EXPRESSION_BYTES = 2000
 # Settings that change nothing about what an expression does.
-PLAIN_SETTINGS = frozenset({"context_id", "language", "timeout", "output_limit_bytes"})
+PLAIN_SETTINGS = frozenset({"context_id", "language", "timeout", "output_limit_bytes", "on_failure"})
 HARMLESS_CALLS = frozenset(
     {"abs", "all", "any", "bool", "dict", "float", "int", "len", "list", "max", "min", "repr", "round", "set"}
     | {"sorted", "str", "sum", "tuple", "type"}

@@ -12,7 +12,7 @@ from sandfleet_operator.api.conditions import ConditionType, Reason
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kinds.sandbox import AdmissionState, AdmissionStatus, CodeSandbox, OperatingMode
 from sandfleet_operator.api.quantities import bytes_text, cores_text, parse_bytes, parse_cores
-from sandfleet_operator.api.values import Amount
+from sandfleet_operator.api.values import Amount, Claim
 from sandfleet_operator.plan.pods.merge import Effective, amount_of
 from sandfleet_operator.plan.sandbox.binding import claims_own, has_begun, settled_binding
 from sandfleet_operator.plan.sandbox.dependencies import is_own
@@ -151,7 +151,7 @@ def standing(sandbox: CodeSandbox, *, has_pod: bool) -> Standing:
     if state is AdmissionState.ENDING:
         return Standing.LEAVES if not pod and _has_obeyed(sandbox) else Standing.COUNTS
     if sandbox.spec.operating_mode is OperatingMode.SUSPENDED:
-        gone = not pod and _is_suspended(sandbox)
+        gone = not has_pod and sleeps(sandbox)
         return (Standing.LEAVES if gone else Standing.COUNTS) if counts else Standing.ASIDE
     return Standing.COUNTS if counts else Standing.WAITS
 
@@ -162,10 +162,40 @@ def _has_obeyed(sandbox: CodeSandbox) -> bool:
     return said is not None and sandbox.status.observed_admission == said.time
 
 
-def _is_suspended(sandbox: CodeSandbox) -> bool:
-    """Whether the operator says so of the spec as it is now, and not of an earlier time that it was suspended."""
+def sleeps(sandbox: CodeSandbox) -> bool:
+    """Whether it has no pod and none is made: the operator says so of the spec as it is now, not of an earlier one."""
     one = condition(sandbox.status, ConditionType.SUSPENDED)
-    return one is not None and one.status == "True" and one.observed_generation == sandbox.meta.generation
+    is_said = one is not None and one.status == "True" and one.observed_generation == sandbox.meta.generation
+    is_meant = sandbox.spec.operating_mode is OperatingMode.SUSPENDED
+    return is_said and is_meant and not sandbox.status.pod_uid
+
+
+def has_given_back(sandbox: CodeSandbox) -> bool:
+    """Whether the session of a claim uses no quota while it sleeps: it needs another admission to go on."""
+    return _state(sandbox) is AdmissionState.PENDING
+
+
+def given_back(sandbox: CodeSandbox, claim: Claim, now: float) -> AdmissionStatus | None:
+    """What is to be written of a session that uses no quota from then on; None where it is written, or goes on."""
+    if has_given_back(sandbox) or not sleeps(sandbox):
+        return None
+    return _of_session(claim, AdmissionState.PENDING, now, Reason.SUSPENDED)
+
+
+def admitted_again(sandbox: CodeSandbox, claim: Claim, now: float) -> AdmissionStatus | None:
+    """The same of a session that uses its quota again; None where it has not given it back."""
+    return _of_session(claim, AdmissionState.ADMITTED, now) if has_given_back(sandbox) else None
+
+
+def _of_session(claim: Claim, state: AdmissionState, now: float, reason: Reason | None = None) -> AdmissionStatus:
+    said = AdmissionStatus(
+        queue=claim.queue.rpartition("/")[2],
+        state=state,
+        time=now,
+        reason=reason.value if reason else "",
+        message=reason.meaning if reason else "",
+    )
+    return with_amount(said, claim.amount or Amount(sandboxes=1))
 
 
 def admitted_amount(said: AdmissionStatus) -> Amount:

@@ -37,6 +37,7 @@ ONE_OF_FEW = frozenset(
         "reason",
         "phase",
         "nodeName",
+        "runtimeClassName",
         "imageID",
         "message",
         "apiVersion",
@@ -77,7 +78,11 @@ def _pod(obj: Json) -> Json:
     return {
         **_head(obj),
         "metadata": slim,
-        "spec": {**_only(spec, ("nodeName",)), **({"volumes": workspace} if workspace else {}), "containers": asked},
+        "spec": {
+            **_only(spec, ("nodeName", "runtimeClassName")),
+            **({"volumes": workspace} if workspace else {}),
+            "containers": asked,
+        },
         "status": {
             **_only(status, ("phase", "podIP", "reason", "message")),
             **({"containerStatuses": ran} if ran else {}),

@@ -42,6 +42,8 @@ class Pod:
     created: float = 0.0
     deleting: bool = False
     node: str = ""
+    # Name of its RuntimeClass; empty: the nodes' own.
+    runtime_class: str = ""
     address: str = ""
     # The scheduler's message while it finds no node.
     unschedulable: str = ""
@@ -227,6 +229,7 @@ def pod_of(obj: Mapping[str, Any]) -> Pod:
         created=meta.created,
         deleting=meta.deleting,
         node=_word(spec, "nodeName"),
+        runtime_class=_word(spec, "runtimeClassName"),
         address=_word(status, "podIP"),
         unschedulable=_unschedulable(conditions),
         waiting=_word(waiting, "reason"),

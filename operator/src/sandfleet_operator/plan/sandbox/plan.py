@@ -63,6 +63,8 @@ def _with_binding(seen: Observed, status: SandboxStatus) -> SandboxStatus:
 def _plan_round(seen: Observed, now: float, settings: Settings) -> Plan:
     status = seen.sandbox.status
     end = restarts.end_of(seen)
+    if (left := restarts.undone_left(seen, end, now)) > 0:
+        return Plan(status=status, requeue_after=left)
     expired = _expired(seen, end, now, settings)
     if expired is not None:
         return _plan_without_pod(seen, status, now, expired=expired)

@@ -14,6 +14,9 @@ from sandfleet_operator.plan.sandbox.status import condition
 
 OOM_KILLED = "OOMKilled"
 HISTORY = 10
+# Seconds from the creation of a claim's object in which the fleet may still write its binding: it does where the pod of
+# a young claim went.
+BINDING_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,13 @@ def is_undone(seen: Observed) -> bool:
     """
     sandbox = seen.sandbox
     return claims_own(sandbox) is not None and settled_binding(sandbox) is None and is_unrecorded(sandbox)
+
+
+def undone_left(seen: Observed, end: End | None, now: float) -> float:
+    """Seconds for which a claim whose pod is gone may still turn out to go on; 0 of all other ends."""
+    if end is None or end.reason is not Reason.CLAIM_OVER:
+        return 0.0
+    return min(BINDING_SECONDS, max(0.0, seen.sandbox.meta.created + BINDING_SECONDS - now))
 
 
 def _claim_over() -> End:

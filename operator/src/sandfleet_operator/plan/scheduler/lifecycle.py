@@ -138,8 +138,11 @@ def exited(sandbox: Sandbox, end: Exit, now: float, limits: FleetLimits) -> Step
             return _gone(sandbox)
         case State.CLAIMED | State.RECOVERING if sandbox.bound:
             return _session_lost_its_executor(sandbox, end, now, limits)
+        case State.SUSPENDING if limits.confirms_suspensions and sandbox.claim is not None and sandbox.claim.queue:
+            # Until then it uses its quota, and may be resumed without another admission.
+            return Step(sandbox)
         case State.SUSPENDING | State.SUSPENDED:
-            return Step(replace(sandbox, state=State.SUSPENDED, running=False))
+            return fell_asleep(sandbox)
         case State.RESUMING if not limits.recovers:
             # The operator starts another one, and says when that is ready.
             return Step(sandbox)
@@ -195,6 +198,13 @@ def suspended(sandbox: Sandbox, until: float | None, *, running: bool) -> Step:
             return Step(mine, outcome=Lost(sandbox.claim, ClaimReason.SANDBOX_SUSPENDED.problem(why)))
         case _:
             raise ImpossibleEventError("suspended", sandbox)
+
+
+def fell_asleep(sandbox: Sandbox) -> Step:
+    """The suspended session has no process, and uses no quota any more."""
+    if sandbox.state not in ASLEEP:
+        raise ImpossibleEventError("fell_asleep", sandbox)
+    return Step(replace(sandbox, state=State.SUSPENDED, running=False))
 
 
 def resuming(sandbox: Sandbox, sandbox_uid: str, now: float, *, asked: bool = True) -> Step:

@@ -31,6 +31,8 @@ class FleetLimits:
     lease_grace: float = 5.0
     # How long an executor may leave the question unanswered whether an earlier leader has renewed its lease.
     lease_patience: float = 120.0
+    # Whether a suspended session of a queue uses its quota until another writer says that it does not.
+    confirms_suspensions: bool = False
     # Wait before the first, second, … replacement; a crash after the last one ends the sandbox.
     recovery_delays: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
     # A sandbox that ran for so long starts with a clean record.

@@ -33,6 +33,11 @@ class Replace:
     reason: str
 
 
+def ends_session(end: Exit) -> bool:
+    """Whether its executor has ended the session, as when its lease is over."""
+    return end.code is not None and end.code in SESSION_ENDS
+
+
 def after_exit(sandbox: Sandbox, end: Exit, now: float, limits: FleetLimits) -> EndSession | Replace:
     """What becomes of a session whose executor ended at `now`."""
     if end.code is not None and (reason := SESSION_ENDS.get(end.code)):

@@ -67,13 +67,17 @@ class Suspensions:
     def is_preempted(self, sandbox: Sandbox) -> bool:
         """Whether it waits to be resumed, by itself."""
         waiting = self._inventory.waiting.get(sandbox.claim.key) if sandbox.claim else None
-        return sandbox.state in ASLEEP and waiting is not None and waiting.returns is not None
+        waits = waiting is not None and waiting.returns is not None
+        return sandbox.state in ASLEEP and waits and sandbox.preempted is not None
 
     def suspended(self, sandbox: Sandbox, until: float | None, now: float, *, running: bool) -> list[Action]:
         """Another writer has suspended the session, or an earlier leader has. `until` as it stands there.
 
-        A session that an earlier leader has preempted says since when, and when its claim has arrived.
+        A session that an earlier leader has preempted says since when, and when its claim has arrived. `running`: it
+        has a process, or uses its quota until another writer says that it does not.
         """
+        if sandbox.state is State.SUSPENDING and not running:
+            return self._apply(sandbox, lifecycle.fell_asleep(sandbox), now)
         if not sandbox.bound or sandbox.state in {*ASLEEP, State.ENDED}:
             return []
         longest = self._end(sandbox, None, now)
@@ -89,6 +93,26 @@ class Suspensions:
         if sandbox is None or sandbox.state not in ASLEEP:
             return []
         return self._apply(sandbox, lifecycle.resuming(sandbox, sandbox.sandbox_uid, now, asked=False), now)
+
+    def returns(self, sandbox_id: str, asked: float, now: float) -> list[Action]:
+        """Another writer wants the sleeping session to go on: it waits for quota, in the place of who came at `asked`.
+
+        To be called again while it sleeps, as its pool or its queue may have gone.
+        """
+        sandbox = self._inventory.get(sandbox_id)
+        if sandbox is None or sandbox.claim is None or sandbox.state not in ASLEEP:
+            return []
+        claim, state = sandbox.claim, self._queues.get(sandbox.claim.pool)
+        if state is None or state.pool.closed:
+            rests = sandbox.state is State.SUSPENDED and self._quota(claim).admits
+            return self._cycle.resume(sandbox, now) if rests else []
+        waiting = self._inventory.waiting.get(claim.key)
+        if waiting is None:
+            lasting = replace(sandbox, arrived=min(asked, now), suspended_until=None)
+            self._queues.wait_to_return(_wanted(sandbox, claim), lasting)
+        elif waiting.returns is None:
+            self._queues.put(replace(waiting, returns=math.inf))
+        return self._cycle.run(claim.pool, now)
 
     def resume(self, sandbox: Sandbox, max_wait: float, now: float) -> list[Action]:
         """A caller takes the session on, perhaps again. It waits in its pool's queue for a place."""

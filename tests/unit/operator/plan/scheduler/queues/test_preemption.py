@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sandfleet_operator.api.kinds.queue import Preemption, QueueSpec, Quota
 from sandfleet_operator.api.values import Exit, RequestKey, State
@@ -49,7 +49,23 @@ def admitted(needs, levels, victims):
     return many
 
 
+def _lends(sandboxes, cpu, lending=None):
+    return QueueSpec(cohort="all", nominal=Quota(sandboxes=sandboxes, cpu=cpu), lending=Quota(sandboxes=lending))
+
+
 @given(specs=st.tuples(*[SPECS] * 3), uses=USES, needs=NEEDS)
+# The session that goes for the second claim gives enough for both.
+@example(
+    specs=(_lends(3, 4000, lending=0), _lends(None, 1000), _lends(None, 1000)),
+    uses=[
+        ("a", (1.0, 500.0, 0.0), None),
+        ("b", (1.0, 500.0, 0.0), None),
+        ("b", (1.0, 500.0, 0.0), 0),
+        ("b", (1.0, 2000.0, 0.0), 0),
+        ("b", (1.0, 2000.0, 0.0), None),
+    ],
+    needs=[Need("a", (1.0, 1000.0, 0.0), 2)],
+)
 def test_only_idle_sessions_of_borrowers_go_and_no_more_than_let_claims_in(specs, uses, needs):
     levels, candidates = levels_of(specs, uses)
     needs = [one for one in needs if levels.verdict(one.queue, one.amount) is Verdict.LENT]

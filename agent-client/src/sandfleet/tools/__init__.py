@@ -1,0 +1,1 @@
+"""Tools of this process that code in a brokered sandbox calls."""

@@ -1,0 +1,195 @@
+"""What a host knows of the calls that it was sent, as a state machine (pure).
+
+A call runs at most once. Its answer is kept until the executor says that it has arrived, since the stream may break.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from sandfleet.tools.values import Wire
+
+if TYPE_CHECKING:
+    from sandfleet.values.tools import Tool
+
+# Executions whose calls are counted; those that called longest ago are forgotten first.
+MAX_EXECUTIONS = 10_000
+# Calls that are known at a time: an executor sends fewer.
+MAX_CALLS = 4096
+
+
+class Kind(StrEnum):
+    """Why a call has no result."""
+
+    ERROR = "error"
+    DENIED = "denied"
+    TIMEOUT = "timeout"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What the code gets as an exception."""
+
+    kind: Kind
+    reason: str
+    message: str
+    may_have_run: bool = False
+
+
+Answer = Wire | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A call as the executor sent it. `again`: an earlier host may have run it."""
+
+    id: str
+    tool: str
+    arguments: Wire
+    execution_id: str = ""
+    context_id: str = ""
+    service: str = ""
+    again: bool = False
+
+    @property
+    def caller(self) -> str:
+        """The execution or service whose calls are counted together."""
+        return f"service {self.service}" if self.service else self.execution_id
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The call is to be run."""
+
+    call: Received
+    tool: Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer is to be sent."""
+
+    call_id: str
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The call that runs is to be cancelled."""
+
+    call_id: str
+
+
+Action = Run | Reply | Stop
+
+
+class Ledger:
+    """The calls of one session."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._tools = tools
+        # Call id → its tool while it runs, and then its answer.
+        self._known: dict[str, str | Answer] = {}
+        self._running: Counter[str] = Counter()
+        self._ran: Counter[str] = Counter()
+        self._by_caller: OrderedDict[str, Counter[str]] = OrderedDict()
+
+    @property
+    def ran(self) -> Mapping[str, int]:
+        """How many calls of each tool have run or are running."""
+        return dict(self._ran)
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids of calls that run."""
+        return tuple(call_id for call_id, state in self._known.items() if isinstance(state, str))
+
+    def receive(self, call: Received) -> Run | Reply | None:
+        """Take a call; None where it runs already."""
+        known = self._known.get(call.id)
+        if isinstance(known, str):
+            return None
+        if known is not None:
+            return Reply(call.id, known)
+        tool = self._tools.get(call.tool)
+        failure = self._refusal(call, tool)
+        if failure is not None or tool is None:
+            return self._answered(call.id, failure or not_offered(call.tool))
+        self._known[call.id] = tool.name
+        self._running[tool.name] += 1
+        self._ran[tool.name] += 1
+        self._count(call.caller)[tool.name] += 1
+        return Run(call, tool)
+
+    def finish(self, call_id: str, answer: Answer) -> Reply | None:
+        """Take the answer of a call that ran; None where it is not wanted any more."""
+        tool = self._known.get(call_id)
+        if not isinstance(tool, str):
+            return None
+        self._running[tool] -= 1
+        return self._answered(call_id, answer)
+
+    def cancel(self, call_id: str) -> Stop | None:
+        """Forget a call; to be stopped where it runs."""
+        known = self._known.pop(call_id, None)
+        if not isinstance(known, str):
+            return None
+        self._running[known] -= 1
+        return Stop(call_id)
+
+    def acknowledge(self, call_id: str) -> None:
+        """Forget an answer that has arrived."""
+        if not isinstance(self._known.get(call_id), str):
+            self._known.pop(call_id, None)
+
+    def resume(self, outstanding: Collection[str]) -> list[Stop]:
+        """Forget all other calls: a new stream names those that wait for an answer, and sends them."""
+        gone = [call_id for call_id in self._known if call_id not in outstanding]
+        return [stop for call_id in gone if (stop := self.cancel(call_id)) is not None]
+
+    def _answered(self, call_id: str, answer: Answer) -> Reply:
+        self._known[call_id] = answer
+        return Reply(call_id, answer)
+
+    def _count(self, caller: str) -> Counter[str]:
+        counted = self._by_caller.setdefault(caller, Counter())
+        self._by_caller.move_to_end(caller)
+        if len(self._by_caller) > MAX_EXECUTIONS:
+            self._by_caller.popitem(last=False)
+        return counted
+
+    def _refusal(self, call: Received, tool: Tool | None) -> Failure | None:
+        """Why the call does not run; None: it does."""
+        if tool is None:
+            return not_offered(call.tool)
+        if call.again and not tool.idempotent:
+            why = "the host that had the call is gone, and nothing says whether it ran"
+            return Failure(Kind.UNAVAILABLE, "HostLost", f"cannot call {tool.name}: {why}", may_have_run=True)
+        if len(self._known) >= MAX_CALLS:
+            return denied(tool.name, "TooManyCalls", f"{MAX_CALLS} calls are known at once")
+        limits = tool.limits
+        counted = self._by_caller.get(call.caller, Counter[str]())
+        for used, most, reason, what in (
+            (call.arguments.size, limits.argument_bytes, "ArgumentsTooLarge", "bytes of arguments"),
+            (self._ran[tool.name] + 1, limits.calls_per_session, "CallsPerSession", "calls in a session"),
+            (counted[tool.name] + 1, limits.calls_per_execution, "CallsPerExecution", "calls in an execution"),
+            (self._running[tool.name] + 1, limits.concurrency, "Concurrency", "calls at once"),
+        ):
+            if most is not None and used > most:
+                return denied(tool.name, reason, f"the most is {most} {what}")
+        return None
+
+
+def denied(tool: str, reason: str, why: str) -> Failure:
+    """A refusal of the host."""
+    return Failure(Kind.DENIED, reason, f"cannot call {tool}: {why}")
+
+
+def not_offered(tool: str) -> Failure:
+    """The answer to a call of a tool that there is not."""
+    return Failure(Kind.UNAVAILABLE, "NoSuchTool", f"cannot call {tool[:80]}: the host does not offer it")

@@ -1,0 +1,42 @@
+"""Ready-made policies: which calls of tools run."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from sandfleet.values.tools import Decision
+
+if TYPE_CHECKING:
+    from sandfleet.values.tools import ToolCall, ToolPolicy, ToolSession
+
+ALLOW = Decision(allowed=True)
+
+
+def allow_all(call: ToolCall, session: ToolSession) -> Decision:  # noqa: ARG001  as every policy
+    """Allow each call."""
+    return ALLOW
+
+
+def only(*tools: str) -> ToolPolicy:
+    """Allow calls of these tools and no others."""
+    return lambda call, _: ALLOW if call.tool in tools else Decision(allowed=False, why="the policy does not allow it")
+
+
+def never(*tools: str) -> ToolPolicy:
+    """Refuse calls of these tools."""
+    return lambda call, _: Decision(allowed=False, why="the policy forbids it") if call.tool in tools else ALLOW
+
+
+def all_of(*policies: ToolPolicy) -> ToolPolicy:
+    """Allow a call that each of the policies allows. They are asked in their order, up to the first that refuses."""
+
+    async def decide(call: ToolCall, session: ToolSession) -> Decision:
+        for policy in policies:
+            decided = policy(call, session)
+            decision = await decided if inspect.isawaitable(decided) else decided
+            if not decision.allowed:
+                return decision
+        return ALLOW
+
+    return decide

@@ -1,0 +1,277 @@
+"""Serves tools of this process to the code in a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import os
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from sandfleet._wire import api
+from sandfleet._wire.link import receive
+from sandfleet._wire.retry import Backoff
+from sandfleet._wire.status import to_error
+from sandfleet.errors import ProtocolError, SandfleetError
+from sandfleet.tools import convert
+from sandfleet.tools.ledger import Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
+from sandfleet.tools.values import decode, encode
+from sandfleet.values.tools import ToolCall, ToolSession
+
+if TYPE_CHECKING:
+    from sandfleet._wire.link import Connection, Link
+    from sandfleet.values.tools import Tool, ToolPolicy
+
+# Tools that are no coroutines run in threads; more of them wait.
+MOST_THREADS = 64
+_BACKOFF = Backoff(0.05, 5.0, chance=None)
+# How long the end of the stream may take at `close`, in seconds.
+_END = 2.0
+
+
+class AsyncToolServer:
+    """Tools of this process that code in one sandbox calls, until `close`.
+
+    The stream to the sandbox is opened again when it breaks: no call is lost or runs twice then. A server that is
+    opened later, by any process, takes the place of this one.
+    """
+
+    def __init__(self, link: Link, tools: Sequence[Tool], policy: ToolPolicy | None) -> None:
+        """Use `sandbox.serve_tools`."""
+        self._link = link
+        self._tools = tuple(tools)
+        self._policy = policy
+        self._ledger = Ledger({tool.name: tool for tool in tools})
+        self._host_id = os.urandom(16).hex()
+        self._working: dict[str, asyncio.Task[None]] = {}
+        self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="sandfleet-tool")
+        self._stream: Any = None
+        # gRPC takes one message at a time.
+        self._turn = asyncio.Lock()
+        self._problem: SandfleetError | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that are offered."""
+        return self._tools
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """How many calls of each tool have run or are running."""
+        return dict(self._ledger.ran)
+
+    @property
+    def serving(self) -> bool:
+        """Whether calls are answered, or will be when the stream is open again."""
+        return self._serving is not None and not self._serving.done()
+
+    @property
+    def problem(self) -> SandfleetError | None:
+        """Why it has stopped serving; None while it serves, and after `close`. Another server: reason Replaced."""
+        return self._problem
+
+    async def begin(self) -> None:
+        """Offer the tools; the code can call them when this returns. Raises PreconditionFailed, SandboxEnded, …"""
+        await self._open()
+        self._serving = asyncio.ensure_future(self._serve())
+
+    async def close(self) -> None:
+        """Stop serving: running calls are cancelled, and the code gets ToolUnavailable. Closing twice is no error."""
+        stream, self._stream = self._stream, None
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
+        if stream is not None:
+            await self._end(stream)
+        for task in self._working.values():
+            task.cancel()
+        await asyncio.gather(*self._working.values(), return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # The stream
+
+    async def _open(self) -> None:
+        """Open a stream, in the place of one that broke. Raises SandfleetError."""
+        offer = api.tools.ServeRequest(offer=convert.offer(self._tools, self._host_id))
+
+        async def attempt(connection: Connection) -> tuple[Any, Any]:
+            # The stubs expect the requests here; they are written to the call instead.
+            stream: Any = connection.tools.Serve(None, metadata=connection.metadata())
+            try:
+                async with asyncio.timeout(self._link.rpc_timeout):
+                    await _write(stream, offer)
+                    return stream, await receive(stream)
+            except BaseException:  # Also a cancellation: no other code can cancel the stream.
+                stream.cancel()
+                raise
+
+        stream, first = await self._link.run(attempt, resend=True)
+        if first is None or first.WhichOneof("message") != "ready":
+            stream.cancel()
+            raise ProtocolError("cannot serve tools: the executor does not say that it is ready", reason="NotReady")
+        self._stream = stream
+        self._stop(self._ledger.resume(set(first.ready.outstanding)))
+
+    async def _serve(self) -> None:
+        """Until the sandbox ends, or another server takes the place of this one."""
+        failures = 0
+        while True:
+            try:
+                if self._stream is None:
+                    await self._open()
+                    failures = 0
+                await self._carry()
+            except SandfleetError as error:
+                if not error.retryable:
+                    self._problem = error
+                    self._stop([Stop(call_id) for call_id in list(self._working)])
+                    return
+            if self._stream is not None:
+                self._stream.cancel()
+                self._stream = None
+            await asyncio.sleep(_BACKOFF.after(failures))
+            failures += 1
+
+    async def _carry(self) -> None:
+        """Take what comes on the stream. Raises SandfleetError; returns where the connection broke."""
+        try:
+            while (message := await receive(self._stream)) is not None:
+                self._take(message)
+        except api.aio.AioRpcError as error:
+            if error.code().name in {"UNAVAILABLE", "CANCELLED", "UNAUTHENTICATED", "INTERNAL", "UNKNOWN"}:
+                return
+            raise to_error(error, "serve tools") from error
+
+    def _take(self, message: api.tools.ServeResponse) -> None:
+        match message.WhichOneof("message"):
+            case "call":
+                self._act(self._ledger.receive(convert.received(message.call)))
+            case "cancel":
+                self._act(self._ledger.cancel(message.cancel.call_id))
+            case "acknowledged":
+                self._ledger.acknowledge(message.acknowledged.call_id)
+
+    def _act(self, action: Run | Reply | Stop | None) -> None:
+        match action:
+            case Run(call, tool):
+                self._begin(call.id, self._run(call, tool))
+            case Reply(call_id, answer):
+                self._begin(f"reply {call_id}", self._reply(call_id, answer))
+            case Stop():
+                self._stop([action])
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = self._working[name] = asyncio.ensure_future(work)
+        task.add_done_callback(lambda _: self._working.pop(name, None))
+
+    def _stop(self, stops: Sequence[Stop]) -> None:
+        for each in stops:
+            if (task := self._working.get(each.call_id)) is not None:
+                task.cancel()
+
+    async def _reply(self, call_id: str, answer: Answer) -> None:
+        stream = self._stream
+        if stream is None:
+            # The next stream asks for it again.
+            return
+        try:
+            async with self._turn:
+                await _write(stream, api.tools.ServeRequest(answer=convert.answer(call_id, answer)))
+        except (api.aio.AioRpcError, asyncio.InvalidStateError, ConnectionResetError):
+            return
+
+    async def _end(self, stream: Any) -> None:
+        """Tell the executor that no host is to be waited for."""
+        try:
+            async with asyncio.timeout(_END), self._turn:
+                await _write(stream, api.tools.ServeRequest(end=api.tools.ServeEnd()))
+                await stream.done_writing()
+                await stream.code()
+        except (api.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            pass
+        finally:
+            stream.cancel()
+
+    # One call
+
+    async def _run(self, call: Received, tool: Tool) -> None:
+        answer = await self._answer(call, tool)
+        if (reply := self._ledger.finish(call.id, answer)) is not None:
+            await self._reply(reply.call_id, reply.answer)
+
+    async def _answer(self, call: Received, tool: Tool) -> Answer:
+        """Run the tool. Nothing that the tool or the policy raises comes out of this."""
+        try:
+            arguments = decode(call.arguments)
+            if not isinstance(arguments, dict):
+                raise TypeError("the arguments are no object")  # noqa: TRY301  the code's mistake, as all others here
+            bound = dict(tool.bind(arguments))
+        except (ValueError, TypeError, RecursionError) as error:
+            return denied(tool.name, "InvalidArguments", str(error))
+        if (refusal := await self._refusal(call, arguments)) is not None:
+            return refusal
+        try:
+            async with asyncio.timeout(tool.limits.timeout):
+                result = await self._called(tool, bound)
+        except TimeoutError as error:
+            return _timed_out(tool, error)
+        except Exception as error:  # noqa: BLE001  what a tool raises is the answer
+            return Failure(Kind.ERROR, type(error).__name__, f"{tool.name} has failed: {error}")
+        return _encoded(tool, result)
+
+    async def _refusal(self, call: Received, arguments: dict[str, Any]) -> Failure | None:
+        """What the policy decides; None: the call may run. A policy that fails allows nothing."""
+        if self._policy is None:
+            return None
+        ran = {**self._ledger.ran, call.tool: self._ledger.ran.get(call.tool, 1) - 1}
+        asked = ToolCall(call.tool, arguments, call.execution_id, call.context_id, call.service)
+        try:
+            decided = self._policy(asked, ToolSession(self._link.sandbox_id, ran))
+            decision = await decided if inspect.isawaitable(decided) else decided
+        except Exception as error:  # noqa: BLE001  closed where it fails
+            return denied(call.tool, "PolicyFailed", f"the policy has failed ({type(error).__name__})")
+        return None if decision.allowed else denied(call.tool, "Policy", decision.why or "the policy does not allow it")
+
+    async def _called(self, tool: Tool, arguments: dict[str, Any]) -> Any:
+        if inspect.iscoroutinefunction(tool.function):
+            return await tool.function(**arguments)
+        # A function that blocks must hold up neither the stream nor other tools.
+        here = contextvars.copy_context()
+        work = partial(here.run, partial(tool.function, **arguments))
+        result = await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await result if inspect.isawaitable(result) else result
+
+
+def _timed_out(tool: Tool, error: TimeoutError) -> Failure:
+    """The time was over, or the tool raised the same exception itself."""
+    if error.args:
+        return Failure(Kind.ERROR, "TimeoutError", f"{tool.name} has failed: {error}")
+    return Failure(Kind.TIMEOUT, "Timeout", f"{tool.name} has not ended within {tool.limits.timeout:g} s")
+
+
+def _encoded(tool: Tool, result: Any) -> Answer:
+    try:
+        wire = encode(result)
+    except (TypeError, ValueError, RecursionError) as error:
+        return Failure(Kind.ERROR, "BadResult", f"{tool.name} has failed: {error}")
+    if wire.size > tool.limits.result_bytes:
+        why = f"its result has {wire.size} bytes, and the most is {tool.limits.result_bytes}"
+        return Failure(Kind.DENIED, "ResultTooLarge", f"{tool.name} has run, but {why}")
+    return wire
+
+
+async def _write(stream: Any, message: api.tools.ServeRequest) -> None:
+    await stream.write(message)

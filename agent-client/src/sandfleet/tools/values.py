@@ -1,0 +1,94 @@
+"""Python values ↔ JSON with byte strings beside it, as ToolValue in the API says. What is read is hostile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+BYTES = "$bytes"
+# No value of a program is nested so deeply: it contains itself.
+MAX_DEPTH = 200
+
+
+class Wire(NamedTuple):
+    """A value as it is sent."""
+
+    json: bytes
+    blobs: tuple[bytes, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.json) + sum(map(len, self.blobs))
+
+
+def encode(value: Any) -> Wire:
+    """Raises TypeError for a value that cannot be sent."""
+    blobs: list[bytes] = []
+    plain = _plain(value, blobs, 0)
+    return Wire(json.dumps(plain, separators=(",", ":")).encode("ascii"), tuple(blobs))
+
+
+def decode(wire: Wire) -> Any:
+    """Raises ValueError and RecursionError."""
+    return _made(json.loads(wire.json), wire.blobs)
+
+
+def _plain(value: Any, blobs: list[bytes], depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise TypeError("cannot send the value: it contains itself, or is nested too deeply")
+    if value is None or type(value) in {bool, int, float, str}:
+        return value
+    if isinstance(value, Mapping):
+        return {_name(name): _plain(each, blobs, depth + 1) for name, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(each, blobs, depth + 1) for each in value]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        blobs.append(bytes(value))
+        return {BYTES: len(blobs) - 1}
+    # Subclasses, as those of enums and of NumPy.
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return _plain(_converted(value), blobs, depth + 1)
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"cannot send an object with the key {name!r}: keys have to be strings")
+    return f"${name}" if name.startswith("$") else str(name)
+
+
+def _converted(value: Any) -> Any:
+    """Tables as lists of rows, arrays as lists, scalars of NumPy, models as objects, times as ISO 8601."""
+    if isinstance(value, type):
+        raise _unsendable(value)
+    for method in ("to_dicts", "to_pylist", "tolist", "isoformat", "model_dump"):
+        if callable(convert := getattr(value, method, None)):
+            return convert()
+    if hasattr(value, "columns") and callable(convert := getattr(value, "to_dict", None)):
+        return convert(orient="records")
+    if (fields := getattr(value, "__dataclass_fields__", None)) is not None:
+        return {name: getattr(value, name) for name in fields}
+    raise _unsendable(value)
+
+
+def _unsendable(value: object) -> TypeError:
+    return TypeError(f"cannot send a value of type {type(value).__name__}: it is no JSON, bytes or table")
+
+
+def _made(plain: Any, blobs: Sequence[bytes]) -> Any:
+    if isinstance(plain, list):
+        return [_made(each, blobs) for each in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if plain.keys() == {BYTES}:
+        return blobs[_index(plain[BYTES], len(blobs))]
+    return {name.removeprefix("$") if name[:2] == "$$" else name: _made(each, blobs) for name, each in plain.items()}
+
+
+def _index(value: Any, count: int) -> int:
+    if type(value) is not int or not 0 <= value < count:
+        raise ValueError("cannot read the value: it refers to bytes that are not there")
+    return value

@@ -1,0 +1,1 @@
+"""Calls of the host's tools by code in the sandbox."""

@@ -1,0 +1,1 @@
+"""The tools of the host, called by code in the session."""

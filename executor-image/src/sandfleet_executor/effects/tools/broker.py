@@ -1,0 +1,161 @@
+"""The broker: it has the calls of the session's code, and the stream of the host that answers them."""
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+from sandfleet_executor.core.tools.calls import Answered, Calls, Message
+from sandfleet_executor.core.tools.values import Answer, Call, Caller, Failure, Kind, Tool, Value
+from sandfleet_executor.effects.tools.lines import Lines
+
+# Name of the socket and key of the caller, for worker/tools/line.py: "NAME:KEY".
+VARIABLE = "SANDFLEET_TOOLS"
+KEY_BYTES = 16
+
+
+class NotBrokeredError(RuntimeError):
+    """The sandbox has another contract."""
+
+
+class ReplacedError(RuntimeError):
+    """Another host serves the tools now."""
+
+
+class HostStream:
+    """One host's stream: what is to be sent on it."""
+
+    def __init__(self, number: int, calls: Calls) -> None:
+        self.number = number
+        self.news = asyncio.Event()
+        self._calls = calls
+
+    async def next(self) -> Message:
+        """Waits for the next message to the host. Raises ReplacedError."""
+        while True:
+            if self._calls.stream != self.number:
+                raise ReplacedError("cannot go on with serving tools: another client serves them now")
+            if (message := self._calls.take(self.number)) is not None:
+                return message
+            self.news.clear()
+            await self.news.wait()
+
+
+class ToolBroker:
+    """Of one sandbox. Without the contract `brokered` it has no callers."""
+
+    def __init__(self, *, brokered: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self.brokered = brokered
+        self._clock = clock
+        self._calls = Calls()
+        # Key → who calls with it. A key is as good as the sandbox's own memory: its code may share it.
+        self._callers: dict[str, Caller] = {}
+        self._waiting: dict[str, asyncio.Future[Answer]] = {}
+        self._streams = 0
+        self._host: HostStream | None = None
+        self._lines: Lines | None = None
+        self._socket_name = ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    # The session's side
+
+    def listen(self, listener: socket.socket) -> None:
+        """Takes the calls of a new session namespace, in the place of an earlier one. Owns the socket."""
+        self.close()
+        self._socket_name = listener.getsockname()[1:].decode()
+        self._lines = Lines(listener, self)
+
+    def environment(self, caller: Caller) -> Mapping[str, str]:
+        """The variables by which the caller's code finds the broker."""
+        if not self.brokered:
+            return {}
+        key = next((key for key, one in self._callers.items() if one == caller), "")
+        if not key:
+            key = secrets.token_hex(KEY_BYTES)
+            self._callers[key] = caller
+        return {VARIABLE: f"{self._socket_name}:{key}"}
+
+    def end(self, caller: Caller) -> None:
+        """The caller has ended: its key is good for nothing any more, and its calls are cancelled."""
+        for key in [key for key, one in self._callers.items() if one == caller]:
+            del self._callers[key]
+        if self.brokered:
+            self._answered(self._calls.end(caller))
+            self._tell()
+
+    def tools(self) -> Mapping[str, Tool]:
+        """Those that can be called now."""
+        return self._calls.tools
+
+    async def call(self, key: str, tool: str, arguments: Value) -> Answer:
+        """Calls a tool of the host. A cancellation cancels the call there."""
+        caller = self._callers.get(key)
+        if caller is None:
+            message = f"cannot call {tool[:80]}: no execution that is running calls it"
+            return Failure(Kind.UNAVAILABLE, "ExecutionEnded", message)
+        call = Call(secrets.token_hex(16), tool, arguments, caller)
+        if (failure := self._calls.ask(call)) is not None:
+            return failure
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[call.id] = waiting
+        self._tell()
+        try:
+            return await waiting
+        finally:
+            # Where the answer has come, this does nothing.
+            del self._waiting[call.id]
+            self._calls.withdraw(call.id)
+            self._tell()
+
+    # The host's side
+
+    def connect(self, host: str, tools: Mapping[str, Tool]) -> tuple[HostStream, tuple[str, ...]]:
+        """A host's stream begins; also the calls that it is to answer. Raises NotBrokeredError."""
+        if not self.brokered:
+            raise NotBrokeredError("cannot serve tools: the sandbox has not the contract brokered")
+        self._streams += 1
+        before, self._host = self._host, HostStream(self._streams, self._calls)
+        self._answered(self._calls.connect(self._streams, host, tools))
+        if before:
+            before.news.set()
+        self._set_timer()
+        return self._host, self._calls.outstanding
+
+    def disconnect(self, stream: HostStream, *, broken: bool) -> None:
+        """It has ended. `broken`: not as its host wanted."""
+        self._answered(self._calls.disconnect(stream.number, self._clock(), broken=broken))
+        self._set_timer()
+
+    def answer(self, stream: HostStream, call_id: str, answer: Answer) -> None:
+        """The host's answer to a call."""
+        found = self._calls.answer(stream.number, call_id, answer)
+        self._answered([found] if found else [])
+        self._tell()
+
+    def close(self) -> None:
+        """Takes no calls any more."""
+        if self._lines:
+            self._lines.close()
+            self._lines = None
+
+    def _tell(self) -> None:
+        if self._host:
+            self._host.news.set()
+
+    def _answered(self, answers: list[Answered]) -> None:
+        for call_id, answer in answers:
+            waiting = self._waiting.get(call_id)
+            if waiting and not waiting.done():
+                waiting.set_result(answer)
+
+    def _set_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if (due := self._calls.due) is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - self._clock()), self._expire)
+
+    def _expire(self) -> None:
+        self._answered(self._calls.expire(self._clock()))
+        self._set_timer()

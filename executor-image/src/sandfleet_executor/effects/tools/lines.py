@@ -1,0 +1,149 @@
+"""Connections of the session's code to the broker. The other side is hostile.
+
+A connection has one call at a time; its end cancels the call. Frames are those of worker/base/frames.py:
+  {"op":"list","key"}                        → {"event":"tools"}, with the tools as JSON
+  {"op":"call","key","tool","sizes":[n,…]}   → {"event":"value","sizes"}
+                                             or {"event":"failed","kind","reason","message","may_have_run"}
+`sizes` are those of the value's JSON and of its byte strings, which follow one another in the payload.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from sandfleet_executor.core.tools.values import MAX_BLOBS, MAX_VALUE, Answer, Failure, Tool, Value
+from sandfleet_executor.worker.base import frames
+from sandfleet_executor.worker.base.frames import Frame, FrameError
+
+MAX_LINES = 1024
+# Together, of the arguments that all lines hold. Who asks for more waits.
+MAX_HELD = 64 << 20
+MAX_HEADER = 64 << 10
+# How long a request that has begun may take to arrive, in seconds.
+REQUEST_SECONDS = 30.0
+READ_AHEAD = 64 << 10
+
+
+class Broker(Protocol):
+    def tools(self) -> Mapping[str, Tool]: ...
+    async def call(self, key: str, tool: str, arguments: Value) -> Answer: ...
+
+
+class Room:
+    """Bytes that may be held together."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._changed = asyncio.Condition()
+
+    @contextlib.asynccontextmanager
+    async def of(self, size: int) -> Any:
+        """Waits until there is room for so many."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._left >= size)
+            self._left -= size
+        try:
+            yield
+        finally:
+            self._left += size
+            async with self._changed:
+                self._changed.notify_all()
+
+
+class Lines:
+    """All connections of one session namespace."""
+
+    def __init__(self, listener: socket.socket, broker: Broker) -> None:
+        """Owns the listening socket."""
+        listener.setblocking(False)
+        self._broker = broker
+        self._room = Room(MAX_HELD)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._serving = asyncio.ensure_future(self._accept(listener))
+
+    def close(self) -> None:
+        """Ends all, with their calls."""
+        for task in (self._serving, *self._tasks):
+            task.cancel()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        with listener:
+            server = await asyncio.start_unix_server(self._begin, sock=listener, limit=READ_AHEAD)
+            async with server:
+                await server.serve_forever()
+
+    async def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            if len(self._tasks) <= MAX_LINES:
+                await self._serve(reader, writer)
+        except (OSError, FrameError, KeyError, TypeError, ValueError, TimeoutError, asyncio.IncompleteReadError):
+            # It broke the protocol, or has gone.
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while prefix := await reader.read(1):
+            prefix += await reader.readexactly(frames.PREFIX.size - 1)
+            header, payload = frames.PREFIX.unpack(prefix)
+            if header > MAX_HEADER or payload > MAX_VALUE:
+                raise FrameError("cannot take a request: it is too large")
+            async with self._room.of(header + payload):
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    body = await reader.readexactly(header + payload)
+                request = Frame(frames.decode_header(body[:header]), body[header:])
+                del body
+                answer = await self._unless_gone(reader, self._answer(request))
+            if answer is None:
+                return
+            writer.write(answer)
+            await writer.drain()
+
+    async def _answer(self, request: Frame) -> bytes:
+        key = str(request.header["key"])
+        if request.header["op"] == "list":
+            text = json.dumps([asdict(tool) for tool in self._broker.tools().values()])
+            return frames.encode({"event": "tools"}, text.encode())
+        return encoded(await self._broker.call(key, str(request.header["tool"]), value_of(request)))
+
+    @staticmethod
+    async def _unless_gone(reader: asyncio.StreamReader, work: Any) -> bytes | None:
+        """What the work gives, unless the other side goes or speaks out of turn: then it is cancelled."""
+        working, gone = asyncio.ensure_future(work), asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+            return None if gone.done() else working.result()
+        finally:
+            working.cancel()
+            gone.cancel()
+            await asyncio.gather(working, gone, return_exceptions=True)
+
+
+def value_of(frame: Frame) -> Value:
+    """The value in a frame. Raises ValueError."""
+    sizes = frame.header["sizes"]
+    if not all(type(size) is int and size >= 0 for size in sizes) or sum(sizes) != len(frame.payload):
+        raise ValueError("cannot read a value: its sizes are wrong")
+    if not 1 <= len(sizes) <= 1 + MAX_BLOBS:
+        raise ValueError("cannot read a value: it has too many parts")
+    parts, position = [], 0
+    for size in sizes:
+        parts.append(frame.payload[position : position + size])
+        position += size
+    return Value(parts[0], tuple(parts[1:]))
+
+
+def encoded(answer: Answer) -> bytes:
+    """The frame of an answer."""
+    if isinstance(answer, Failure):
+        return frames.encode({"event": "failed", **asdict(answer)})
+    sizes = [len(answer.json), *map(len, answer.blobs)]
+    return frames.encode({"event": "value", "sizes": sizes}, b"".join((answer.json, *answer.blobs)))

@@ -1,0 +1,77 @@
+"""Tools, calls and answers ↔ the messages of the API."""
+
+from collections.abc import Mapping
+
+from sandfleet_api.executor.v1 import tools_pb2 as pb
+
+from sandfleet_executor.core.errors import BadRequest
+from sandfleet_executor.core.tools.calls import Acknowledged, Cancelled, Message, Sent
+from sandfleet_executor.core.tools.values import (
+    Answer,
+    Call,
+    Failure,
+    Kind,
+    Parameter,
+    Tool,
+    Value,
+    checked_answer,
+    checked_offer,
+)
+
+KINDS = {
+    pb.TOOL_FAILURE_KIND_ERROR: Kind.ERROR,
+    pb.TOOL_FAILURE_KIND_DENIED: Kind.DENIED,
+    pb.TOOL_FAILURE_KIND_TIMEOUT: Kind.TIMEOUT,
+    pb.TOOL_FAILURE_KIND_UNAVAILABLE: Kind.UNAVAILABLE,
+}
+
+
+def offer(message: pb.ToolOffer) -> Mapping[str, Tool]:
+    """Raises BadRequest."""
+    return checked_offer([_tool(each) for each in message.tools])
+
+
+def _tool(message: pb.ToolSpec) -> Tool:
+    parameters = tuple(
+        Parameter(
+            each.name,
+            each.annotation,
+            each.default_text if each.HasField("default_text") else None,
+            each.keyword_only,
+        )
+        for each in message.parameters
+    )
+    return Tool(message.name, message.doc, parameters, message.returns, message.schema_json)
+
+
+def answer(message: pb.ToolAnswer) -> Answer:
+    """Raises BadRequest."""
+    match message.WhichOneof("outcome"):
+        case "value":
+            return checked_answer(Value(message.value.json, tuple(message.value.blobs)))
+        case "failure" if message.failure.kind in KINDS:
+            said = message.failure
+            return checked_answer(Failure(KINDS[said.kind], said.reason, said.message, said.may_have_run))
+    raise BadRequest(f"cannot take the answer to call {message.call_id[:80]!r}: it has no outcome")
+
+
+def response(message: Message) -> pb.ServeResponse:
+    match message:
+        case Sent(call, again):
+            return pb.ServeResponse(call=_call(call, again=again))
+        case Cancelled(call_id):
+            return pb.ServeResponse(cancel=pb.ToolCancel(call_id=call_id))
+        case Acknowledged(call_id):
+            return pb.ServeResponse(acknowledged=pb.ToolAcknowledged(call_id=call_id))
+
+
+def _call(call: Call, *, again: bool) -> pb.ToolCall:
+    return pb.ToolCall(
+        call_id=call.id,
+        tool=call.tool,
+        arguments=pb.ToolValue(json=call.arguments.json, blobs=call.arguments.blobs),
+        execution_id=call.caller.execution_id,
+        context_id=call.caller.context_id,
+        service=call.caller.service,
+        redelivered=again,
+    )

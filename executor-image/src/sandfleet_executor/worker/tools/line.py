@@ -1,0 +1,179 @@
+"""Lines to the executor, which passes calls to the host: each has one call at a time, and each call has its line.
+
+No thread is needed for them: a context with threads cannot be copied.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from ..base import frames, process
+from ..base.frames import Frame
+from . import failures, values
+
+# Socket and key: "NAME:KEY".
+VARIABLE = "SANDFLEET_TOOLS"
+# Lines that wait for the next call.
+MOST_IDLE = 16
+RECEIVE_BYTES = 1 << 20
+# Kept, because code may replace it.
+_environ, _getpid = os.environ, os.getpid
+
+
+def place() -> tuple[str, str]:
+    """The name of the socket, and the key of the execution. Raises ToolUnavailable."""
+    name, _, key = _environ.get(VARIABLE, "").partition(":")
+    if not name:
+        why = f"the variable {VARIABLE} is not set: only executions of a brokered sandbox can call tools"
+        raise failures.ToolUnavailable(f"cannot call tools: {why}", reason="NotBrokered")
+    return name, key
+
+
+class Lines:
+    """The lines of this process that are free."""
+
+    def __init__(self) -> None:
+        self._free: list[tuple[str, socket.socket]] = []
+        self._owner = _getpid()
+
+    def take(self, name: str) -> socket.socket:
+        """A free line, or a new one. Raises OSError."""
+        if self._owner != _getpid():
+            # A fork: the lines are the parent's.
+            self.forget()
+        while self._free:
+            theirs, line = self._free.pop()
+            if theirs == name and _is_quiet(line):
+                return line
+            line.close()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as low:
+            low.connect(f"\0{name}")
+            return socket.socket(fileno=process.private_copy(low.fileno()))
+
+    def give_back(self, name: str, line: socket.socket) -> None:
+        if len(self._free) < MOST_IDLE and self._owner == _getpid():
+            self._free.append((name, line))
+        else:
+            line.close()
+
+    def forget(self) -> None:
+        """Closes this process's copies of its parent's lines."""
+        free, self._free, self._owner = self._free, [], _getpid()
+        for _, line in free:
+            with contextlib.suppress(OSError):
+                line.close()
+
+
+def _is_quiet(line: socket.socket) -> bool:
+    """Whether the other end is there and silent."""
+    try:
+        line.setblocking(False)
+        line.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+LINES = Lines()
+
+
+def request(op: str, key: str, tool: str, arguments: Mapping[str, Any]) -> bytes:
+    """The frame of a request. Raises TypeError for arguments that cannot be sent, and ToolDenied for too many bytes."""
+    if op == "list":
+        return frames.encode({"op": op, "key": key})
+    text, blobs = values.encode(arguments)
+    sizes = [len(text), *map(len, blobs)]
+    header = {"op": op, "key": key, "tool": tool, "sizes": sizes}
+    try:
+        return frames.encode(header, b"".join((text, *blobs)))
+    except frames.FrameError as error:
+        raise failures.ToolDenied(f"cannot call {tool}: {error}", tool=tool, reason="ArgumentsTooLarge") from error
+
+
+def answer(tool: str, frame: Frame | None) -> Any:
+    """What a call gives. Raises ToolError."""
+    if frame is None:
+        raise failures.lost(tool, sent=True)
+    match frame.header["event"]:
+        case "failed":
+            raise failures.of(tool, frame.header)
+        case "tools":
+            return values.decode(frame.payload, ())
+    parts, position = [], 0
+    for size in frame.header["sizes"]:
+        parts.append(frame.payload[position : position + size])
+        position += size
+    return values.decode(parts[0], parts[1:])
+
+
+def ask(op: str, tool: str = "", arguments: Mapping[str, Any] | None = None) -> Any:
+    """Blocks for the answer. Raises ToolError and TypeError; an interrupt cancels the call on the host."""
+    name, key = place()
+    data = request(op, key, tool, arguments or {})
+    line, whole, sent = None, False, False
+    try:
+        line = LINES.take(name)
+        line.setblocking(True)
+        sent = True
+        line.sendall(data)
+        frame = frames.receive(line)
+        whole = frame is not None
+    except OSError as error:
+        raise failures.lost(tool, sent=sent) from error
+    finally:
+        _leave(name, line, whole=whole)
+    return answer(tool, frame)
+
+
+async def ask_async(op: str, tool: str = "", arguments: Mapping[str, Any] | None = None) -> Any:
+    """As `ask`, without blocking the event loop."""
+    name, key = place()
+    data = request(op, key, tool, arguments or {})
+    line, whole, sent = None, False, False
+    try:
+        line = LINES.take(name)
+        line.setblocking(False)
+        sent = True
+        await asyncio.get_running_loop().sock_sendall(line, data)
+        frame = await _receive(line)
+        whole = frame is not None
+    except OSError as error:
+        raise failures.lost(tool, sent=sent) from error
+    finally:
+        _leave(name, line, whole=whole)
+    return answer(tool, frame)
+
+
+def _leave(name: str, line: socket.socket | None, *, whole: bool) -> None:
+    if line is None:
+        return
+    if whole:
+        LINES.give_back(name, line)
+    else:
+        # Its end cancels the call.
+        line.close()
+
+
+async def _receive(line: socket.socket) -> Frame | None:
+    prefix = await _exactly(line, frames.PREFIX.size)
+    if prefix is None:
+        return None
+    header, payload = frames.PREFIX.unpack(prefix)
+    frames.check_sizes(header, payload)
+    body = await _exactly(line, header + payload)
+    return None if body is None else Frame(frames.decode_header(body[:header]), body[header:])
+
+
+async def _exactly(line: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        piece = await asyncio.get_running_loop().sock_recv(line, min(size - len(data), RECEIVE_BYTES))
+        if not piece:
+            return None
+        data += piece
+    return bytes(data)
