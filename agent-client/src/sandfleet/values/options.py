@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from sandfleet.values.execution import Context, OnClear, OnResult, OnText
+    from sandfleet.values.execution import Context, OnClear, OnFailure, OnResult, OnText
     from sandfleet.values.fleet import Egress, OnQueued
     from sandfleet.values.reviews import OnReview
-    from sandfleet.values.rollback import OnFailure
     from sandfleet.values.sandbox import Isolation, Limits
     from sandfleet.values.suspension import OnPreempted
     from sandfleet.values.tools import AnyTool, ToolPolicy
