@@ -45,6 +45,7 @@ HOME = {name: module for module, (_, names) in MODULES.items() for name in names
 # Calls of the async classes among themselves, with protobuf in them.
 INTERNAL = {
     "access",
+    "ask",
     "begin",
     "check_gateway",
     "get_within",

@@ -77,9 +77,7 @@ async def _create(
         # This process's own fleet ends with it, so the sandbox may live as long as its object.
         link.lease.start(at_once=False)
     if on_review := options.get("on_review"):
-        from sandfleet._fleets.reviews import Reviewing
-
-        made._reviewing = Reviewing(fleet.reviews, made.sandbox_id, on_review)
+        made._reviewing = fleet.reviews.ask(made.sandbox_id, on_review)
     if tools:
         await _served(made, tools, options.get("tool_policy"))
     return made

@@ -100,6 +100,10 @@ class AsyncReviews:
             lambda stub, metadata: stub.AnswerReview(request, metadata=metadata, timeout=_RPC_TIMEOUT), request
         )
 
+    def ask(self, sandbox_id: str, on_review: OnReview) -> Reviewing:
+        """Ask a callback about what waits in a sandbox, until it ends."""
+        return Reviewing(self, sandbox_id, on_review)
+
     async def _call(self, attempt: Callable[[Stub, Metadata], Awaitable[Found]], request: api.message.Message) -> Found:
         reviewers = await self._metadata()
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)):

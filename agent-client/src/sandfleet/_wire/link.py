@@ -256,8 +256,7 @@ class Link:
 
         async def attempt(connection: Connection) -> Response:
             call = method(connection)
-            limit = None if patience == inf else patience
-            return await call(request, metadata=connection.metadata(), timeout=limit)
+            return await call(request, metadata=connection.metadata(), timeout=None if patience == inf else patience)
 
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
             return await self.run(attempt, resend=idempotent)

@@ -61,16 +61,6 @@ class ClaimReason(StrEnum):
     """The template, or this machine, isolates less than the claim asks for."""
     CONTRACT_NOT_SUPPORTED = "ContractNotSupported"
     """The fleet, or the pool that the claim names, does not serve the contract."""
-    NOT_REVIEWER = "NotReviewer"
-    """The caller may not review what runs in the sandbox; who has claimed it never may."""
-    REVIEW_NOT_FOUND = "ReviewNotFound"
-    """No such review waits: it was answered, or its caller has gone."""
-    REVIEW_CHANGED = "ReviewChanged"
-    """The sandbox has let something run since the reviewer looked, or another request waits."""
-    REVIEW_NOT_EDITABLE = "NotEditable"
-    """What waits cannot be edited."""
-    INVALID_ANSWER = "InvalidAnswer"
-    """The answer to a review is missing, or its reason or its edit is too long."""
     CLAIM_ENDED = "ClaimEnded"
     """The sandbox that this request id was answered with has ended; the message says why."""
     SANDBOX_SUSPENDED = "SandboxSuspended"
@@ -149,6 +139,21 @@ class SuspendReason(StrEnum):
     """The CodeSandbox was made without the fleet, so the fleet does not suspend or resume it."""
     TOO_MANY_SUSPENDED = "TooManySuspended"
     """As many sessions are suspended as the fleet keeps."""
+
+
+class ReviewReason(StrEnum):
+    """Why a review is not listed or answered: the reason of a SandfleetError."""
+
+    NOT_REVIEWER = "NotReviewer"
+    """The caller may not review what runs in the sandbox; who has claimed it never may."""
+    REVIEW_NOT_FOUND = "ReviewNotFound"
+    """No such review waits: it was answered, or its caller has gone."""
+    REVIEW_CHANGED = "ReviewChanged"
+    """The sandbox has let something run since the reviewer looked, or another request waits."""
+    REVIEW_NOT_EDITABLE = "NotEditable"
+    """What waits cannot be edited."""
+    INVALID_ANSWER = "InvalidAnswer"
+    """The answer to a review is missing, or its reason or its edit is too long."""
 
 
 class GatewayReason(StrEnum):

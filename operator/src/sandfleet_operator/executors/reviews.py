@@ -13,12 +13,13 @@ from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.executors.client import CALL_TIMEOUT, Executors, error_detail
 from sandfleet_operator.executors.tokens import Signer
+from sandfleet_operator.plan.reviews.reasons import ReviewReason
 
 # Requests that wait have 24 MiB together at most.
 CHANNEL_OPTIONS: Final = (("grpc.max_receive_message_length", 32 << 20), ("grpc.enable_http_proxy", 0))
 REFUSALS = {
     one.value: one
-    for one in (ClaimReason.REVIEW_NOT_FOUND, ClaimReason.REVIEW_CHANGED, ClaimReason.REVIEW_NOT_EDITABLE)
+    for one in (ReviewReason.REVIEW_NOT_FOUND, ReviewReason.REVIEW_CHANGED, ReviewReason.REVIEW_NOT_EDITABLE)
 }
 
 

@@ -102,7 +102,7 @@ class Command:
     async def run(self) -> None:
         execution = self.execution
         waited = await self._session.settled(execution)
-        decision = await self._session.review(execution, self.request.subject)
+        decision = await self._session.reviews.of_execution(execution, self.request.subject)
         request = self.request = as_decided(self.request, decision)
         if waited or request.subject:
             self._meter.restart_clock()

@@ -357,7 +357,7 @@ async def let_in(meter: ExecutionMeter, context_id: str, request: CellRequest) -
     if request.subject is not None:
         # What they bring is there before a reviewer looks.
         await meter.session.settled(meter.execution)
-    decision = await meter.session.review(meter.execution, request.subject)
+    decision = await meter.session.reviews.of_execution(meter.execution, request.subject)
     if meter.execution.cause is not Cause.NONE:
         close_stopped(meter, context_id)
         return None

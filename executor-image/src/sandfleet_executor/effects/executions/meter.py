@@ -57,9 +57,23 @@ async def at_once(_execution: Execution | None) -> bool:
     return False
 
 
-async def unreviewed(_execution: Execution, _subject: Subject | None) -> Decision:
-    """No reviewer is asked."""
-    return Decision(allowed=True)
+class Reviewer(Protocol):
+    """Decides whether an execution may run."""
+
+    @property
+    def required(self) -> bool: ...
+    async def of_execution(self, execution: Execution, subject: Subject | None) -> Decision:
+        """Waits for the answer."""
+
+
+class NoReviewer:
+    """Of a session whose code runs without review."""
+
+    required = False
+
+    async def of_execution(self, _execution: Execution, _subject: Subject | None) -> Decision:
+        """At once."""
+        return Decision(allowed=True)
 
 
 class ToolKeys(Protocol):
@@ -97,10 +111,7 @@ class SessionServices:
     settled: Callable[[Execution | None], Awaitable[bool]] = at_once
     # Notices for the first execution of a context, or for the first command ("" for its context).
     notices: Callable[[str], tuple[Notice, ...]] = lambda _: ()
-    # Waits for a reviewer where the contract asks for one; whether it may run.
-    review: Callable[[Execution, Subject | None], Awaitable[Decision]] = unreviewed
-    # Whether one is asked.
-    reviewed: bool = False
+    reviews: Reviewer = field(default_factory=NoReviewer)
     tools: ToolKeys = field(default_factory=NoTools)
 
 

@@ -99,9 +99,8 @@ class Session:
         # For the executor's own programs: they do not wait for packages.
         self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
         self._notices = Notices(self.mounts.notices, self.packages.notices, self.preload.notices)
-        waiting = replace(self._own_programs, settled=self.packages.settled)
-        reviewed = replace(waiting, review=reviews.of_execution, reviewed=reviews.required)
-        self._services = replace(reviewed, notices=self._notices.take, tools=self.tools)
+        waiting = replace(self._own_programs, settled=self.packages.settled, reviews=reviews)
+        self._services = replace(waiting, notices=self._notices.take, tools=self.tools)
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
         self.services = Services(self._service_session(), parse.services(list(config.services), self.workdir))

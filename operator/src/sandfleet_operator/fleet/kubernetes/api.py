@@ -28,6 +28,7 @@ from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.sessions.shown import MAX_HOLDER, Sessions
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
+from sandfleet_operator.fleet.servicer import WithoutReviews
 from sandfleet_operator.plan.claims.record import volume_of_workspace, workspace_key
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import MAX_ENVS_JSON
@@ -39,7 +40,7 @@ CONNECT = "connect"
 AUTONOMOUS = "autonomous"
 
 
-class KubernetesFleetApi:
+class KubernetesFleetApi(WithoutReviews):
     def __init__(self, kube: KubeApi, reviews: Reviews, credentials: Credentials, kubernetes: KubernetesFleet) -> None:
         self._kube = kube
         self._reviews = reviews
@@ -330,31 +331,6 @@ class KubernetesFleetApi:
                 prefix = f"{request.namespace}/" if request.namespace else ""
                 holder = caller.username[:MAX_HOLDER]
                 return explanation_message(views.explain_request(holder, request.request_id, prefix))
-
-    async def list_reviews(
-        self,
-        caller: Caller,  # noqa: ARG002 - it is refused
-        request: fleet_pb2.ListReviewsRequest,  # noqa: ARG002 - it is refused
-    ) -> fleet_pb2.ListReviewsResponse:
-        raise _no_reviews()
-
-    async def watch_reviews(
-        self,
-        caller: Caller,  # noqa: ARG002 - it is refused
-        request: fleet_pb2.WatchReviewsRequest,  # noqa: ARG002 - it is refused
-    ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
-        raise _no_reviews()
-
-    async def answer_review(
-        self,
-        caller: Caller,  # noqa: ARG002 - it is refused
-        request: fleet_pb2.AnswerReviewRequest,  # noqa: ARG002 - it is refused
-    ) -> fleet_pb2.AnswerReviewResponse:
-        raise _no_reviews()
-
-
-def _no_reviews() -> FleetError:
-    return ClaimReason.UNIMPLEMENTED.error("cannot review: clusters do not serve contract reviewed yet")
 
 
 def _with_workspace(claim: Claim, recipe: Recipe) -> Claim:

@@ -19,6 +19,7 @@ from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.executors.reviews import ReviewClient
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.plan.reviews.reasons import ReviewReason
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord
 from sandfleet_operator.plan.reviews.rules import ALL_RULES, Rule, approving
 
@@ -110,12 +111,12 @@ class ReviewBoard:
         session = self._session(request.sandbox_id)
         sandbox = await self._fleet.get(request.sandbox_id, reachable=False)
         if sandbox.claim is not None and sandbox.claim.key.holder == caller.username:
-            raise ClaimReason.NOT_REVIEWER.error("cannot answer the review: the caller has claimed the sandbox")
+            raise ReviewReason.NOT_REVIEWER.error("cannot answer the review: the caller has claimed the sandbox")
         review = session.pending.get(request.review_id)
         if review is None:
-            raise ClaimReason.REVIEW_NOT_FOUND.error("cannot answer the review: none of this id waits")
+            raise ReviewReason.REVIEW_NOT_FOUND.error("cannot answer the review: none of this id waits")
         if review.digest != request.digest:
-            raise ClaimReason.REVIEW_CHANGED.error("cannot answer the review: the answer is about another request")
+            raise ReviewReason.REVIEW_CHANGED.error("cannot answer the review: the answer is about another request")
         seen = review_pb2.PendingReview()
         seen.CopyFrom(review)
         # What the reviewer has looked at: the executor compares it with what is so now.
@@ -207,7 +208,7 @@ def _request(review: review_pb2.PendingReview) -> Request:
 def _check_reviewer(caller: Caller) -> None:
     if caller.username != REVIEWER:
         why = "the caller has not shown the token of this machine's reviewers"
-        raise ClaimReason.NOT_REVIEWER.error(f"cannot review: {why}")
+        raise ReviewReason.NOT_REVIEWER.error(f"cannot review: {why}")
 
 
 def _answer_of(request: fleet_pb2.AnswerReviewRequest) -> tuple[str, bytes, str]:
@@ -220,4 +221,4 @@ def _answer_of(request: fleet_pb2.AnswerReviewRequest) -> tuple[str, bytes, str]
         case "deny" if len(request.deny.reason) <= MAX_REASON_CHARACTERS:
             return "deny", b"", request.deny.reason
     why = "it approves, edits (at most 2 MiB of text) or denies (with a reason of at most 2,000 characters)"
-    raise ClaimReason.INVALID_ANSWER.error(f"cannot answer the review: {why}")
+    raise ReviewReason.INVALID_ANSWER.error(f"cannot answer the review: {why}")
