@@ -155,7 +155,7 @@ async def test_what_the_template_allows_is_opened_by_the_claim_unless_it_wants_n
         (request(pool="fast", template="other"), "NOT_FOUND", "of template 'other'"),
         (fleet_pb2.ClaimRequest(request_id="r", namespace="Team"), "INVALID_ARGUMENT", "not NAMESPACE/NAME"),
         (request("!"), "INVALID_ARGUMENT", "the request id"),
-        (request(contract="reviewed"), "FAILED_PRECONDITION", "does not let callers run code"),
+        (request(contract="reviewed"), "FAILED_PRECONDITION", "clusters do not serve contract reviewed yet"),
         (request(labels={"sandfleet.io/state": "warm"}), "INVALID_ARGUMENT", "is Kubernetes' or Sandfleet's"),
         (request(envs={"A": "x" * 60_000}), "INVALID_ARGUMENT", "is larger than"),
         (request(mounts={"/etc": ""}), "INVALID_ARGUMENT", "cannot mount /etc: /etc belongs to the system"),
