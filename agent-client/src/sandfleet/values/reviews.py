@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,11 @@ class Review:
         lines = difflib.unified_diff(before.splitlines(), self.code.splitlines(), "approved before", "now", lineterm="")
         return "\n".join(lines)
 
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What a cell names: imports, files, network, programs, code made as it runs. No proof: code can hide it."""
+        return tuple(_hints(self.code)) if self.kind == "cell" else ()
+
     def approve(self) -> Answer:
         """Let it run once, as it is."""
         return Answer("approve")
@@ -81,3 +87,48 @@ class Review:
 
 
 OnReview = Callable[[Review], Answer | Awaitable[Answer | None] | None]
+
+
+_NETWORK = {"socket", "ssl", "http", "urllib", "requests", "httpx", "aiohttp", "ftplib", "smtplib", "websockets"}
+_PROGRAMS = {"subprocess", "pty", "multiprocessing"}
+_PROGRAM_CALLS = {"system", "popen", "execv", "execve", "execvp", "fork", "posix_spawn", "spawnv"}
+_DYNAMIC = {"eval", "exec", "compile", "__import__", "getattr", "setattr", "globals"}
+_FILE_CALLS = {"open", "Path", "read_csv", "read_parquet", "to_csv", "remove", "unlink", "rmtree", "rename", "mkdir"}
+
+
+def _hints(code: str) -> Iterator[str]:
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        yield "it is no plain Python: magics, or lines for a shell"
+        return
+    modules = {name.partition(".")[0] for node in ast.walk(tree) for name in _imported(node)}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = {_called(node) for node in calls}
+    files = {one.value for node in calls if _called(node) in _FILE_CALLS for one in node.args if _is_text(one)}
+    for what, names in (
+        ("imports", modules),
+        ("names files", files),
+        ("uses the network", modules & _NETWORK),
+        ("starts programs", (modules & _PROGRAMS) | (called & _PROGRAM_CALLS)),
+        ("makes code as it runs", called & _DYNAMIC),
+    ):
+        if names:
+            yield f"{what}: {', '.join(sorted(map(str, names)))}"
+
+
+def _imported(node: ast.AST) -> tuple[str, ...]:
+    if isinstance(node, ast.Import):
+        return tuple(one.name for one in node.names)
+    return (node.module or ".",) if isinstance(node, ast.ImportFrom) else ()
+
+
+def _called(node: ast.Call) -> str:
+    match node.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _is_text(node: ast.expr) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
