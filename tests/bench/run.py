@@ -25,6 +25,7 @@ import scale
 import scale_cluster
 import services
 import sessions
+import short
 import state
 import streams
 import terminals
@@ -51,6 +52,7 @@ PARTS = {
     "queues": queues,
     "flood": flood,
     "claims": claims,
+    "short": short,
     "scale": scale,
     "scale-cluster": scale_cluster,
     "warm": warm,

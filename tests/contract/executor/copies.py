@@ -44,6 +44,15 @@ async def is_kept(sandbox, context):
     return (await state_of(sandbox, context)).copied_cell
 
 
+async def given_up(sandbox, context):
+    """Waits until no state is kept."""
+
+    async def is_given_up():
+        return not await is_kept(sandbox, context)
+
+    await until(is_given_up)
+
+
 async def refused(sandbox, context, reason, code=EXIT):
     execution = await sandbox.run_code(code, context=context, timeout=60)
     assert (execution.rollback.done, execution.rollback.refused) == (False, reason), execution.rollback

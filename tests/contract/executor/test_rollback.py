@@ -1,7 +1,18 @@
 """A cell that is killed costs no variables: its context goes on from a copy of the state before it."""
 
 import pytest
-from contract.executor.copies import CRASH, EXIT, copied, count, is_kept, is_rolled_back, refused, run, state_of
+from contract.executor.copies import (
+    CRASH,
+    EXIT,
+    copied,
+    count,
+    given_up,
+    is_kept,
+    is_rolled_back,
+    refused,
+    run,
+    state_of,
+)
 from contract.executor.harness import until
 from sandfleet import Outcome
 
@@ -98,6 +109,32 @@ async def test_rolled_back_twice_in_a_row_and_a_third_time_after_another_cell(sa
     await run(sandbox, context, "value += 10")
     assert is_rolled_back(await sandbox.run_code(f"value = 2\n{EXIT}", context=context), 4)
     assert (await sandbox.run_code("value", context=context)).text == "11"
+
+
+async def test_after_many_rollbacks_code_may_call_as_deep_as_before(sandbox, context):
+    deep = "def deep(calls): return deep(calls - 1) + 1 if calls else 0\ndeep(900)"
+    await run(sandbox, context, deep)
+    for _ in range(12):
+        assert (await sandbox.run_code(EXIT, context=context)).rollback.done
+        await until(lambda: is_kept(sandbox, context))
+        assert (await sandbox.run_code("deep(900)", context=context)).text == "900"
+        await copied(sandbox, context)
+
+
+async def test_a_cell_right_after_a_copy_finds_no_child_of_the_context(sandbox, context):
+    # The second of them often comes while the spawner still adopts the copy of the first.
+    for _ in range(20):
+        await sandbox.run_code("import os, time; time.sleep(0.02)", context=context)
+        execution = await sandbox.run_code("os.wait()", context=context)
+        assert execution.error.name == "ChildProcessError"
+
+
+async def test_a_cell_that_is_killed_while_its_copy_is_adopted_is_rolled_back(sandbox, context):
+    for number in range(1, 6):
+        await sandbox.run_code(f"value = {number}", context=context)
+        said = (await sandbox.run_code(EXIT, context=context, on_failure="rollback")).rollback
+        assert (said.done, said.cells_undone) == (True, 0), said
+        assert (await sandbox.run_code("value", context=context)).text == str(number)
 
 
 async def test_top_level_await_works_before_and_after(sandbox, context):
@@ -224,6 +261,7 @@ async def test_an_interpreter_over_the_template_s_limit_is_not_copied(starting):
         await run(executor.sandbox, "default", "value = 1")
         assert is_rolled_back(await executor.sandbox.run_code(EXIT), 1)
         await executor.sandbox.run_code("heap = b'x' * (150 << 20)")
+        await given_up(executor.sandbox, "default")
         message = await refused(executor.sandbox, "default", "TooLarge")
         assert "the limit of copies is 100" in message
 

@@ -1,5 +1,6 @@
 """Rollback of cells (D7): when a copy is due, and what callers are told of a rollback. Times are seconds."""
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,12 @@ from sandfleet_executor.core.executions.events import Rollback
 
 # How long a context is idle before it is copied, at least and at most: cells in quick succession are not held up.
 IDLE_SECONDS, MOST_IDLE_SECONDS = 0.01, 0.25
+# A copy fits into the pauses of a context that are so many times as long as it takes.
+FITS = 1.5
+# How many of the last pauses between cells say how long the next one is going to be.
+PAUSES = 4
+# A cell waits for a copy only if the cells since the last one took so many times as long as a copy takes.
+WORTH = 10
 # The part of a context's time that may go into copies for which a cell has to wait, and for how many copies it is
 # saved up.
 SHARE = 0.1
@@ -54,6 +61,27 @@ class Budget:
         self._known = 0.0
         self._saved = MOST_SAVED * self._cost
         self._at = now
+        self._came = 0.0
+        self._ended: float | None = None
+        # What the cells took that a kill would undo beside its own.
+        self._at_risk = 0.0
+        self._pauses: deque[float] = deque(maxlen=PAUSES)
+
+    def ended(self, now: float) -> None:
+        """A cell has ended."""
+        self._at_risk += now - max(self._came, self._ended or 0.0)
+        self._ended = now
+
+    def comes(self, now: float, *, waits: bool) -> None:
+        """A cell comes; `waits`: for one before it."""
+        if self._ended is not None:
+            self._pauses.append(0.0 if waits else now - self._ended)
+        if not waits:
+            self._came = now
+
+    def worth(self) -> bool:
+        """Whether the work that a kill would undo is worth that a cell waits."""
+        return self._at_risk >= WORTH * self._cost
 
     def allows(self, now: float) -> bool:
         """Whether a cell may wait for a copy now."""
@@ -63,12 +91,18 @@ class Budget:
 
     @property
     def idle_seconds(self) -> float:
-        """How long the context is idle before a copy: as long as the last copy took, and a cell would wait."""
-        return min(max(IDLE_SECONDS, self._known), MOST_IDLE_SECONDS)
+        """How long the context is idle before a copy: a moment if the copy is over when the next cell comes.
+
+        Otherwise as long as the last copy took, and longer than the last pauses.
+        """
+        if not self._pauses or min(self._pauses) >= IDLE_SECONDS + FITS * self._known:
+            return IDLE_SECONDS
+        return min(max(IDLE_SECONDS, self._known, FITS * max(self._pauses)), MOST_IDLE_SECONDS)
 
     def took(self, seconds: float, *, waited: bool) -> None:
         """What a copy took, and whether a cell has waited for it."""
         self._cost = self._known = seconds
+        self._at_risk = 0.0
         if waited:
             self._saved -= seconds
 

@@ -208,7 +208,7 @@ class Context:
         """Runs one cell to its end, which it emits."""
         attributes = {"sandfleet.context.id": self.id, "sandfleet.execution.id": execution.id}
         meter = ExecutionMeter(execution, self._session, "execute_cell", request.traceparent, attributes)
-        waits = self._queue.lock.locked() or not self.alive
+        waits = self._slot.cell_comes()
         async with self._queue.turn_of(execution):
             if self.deleted:
                 execution.stop(Cause.RESTART, 0)
@@ -297,7 +297,7 @@ class Context:
 
     async def _undo(self, namespace: Namespace, interpreter: Interpreter) -> Rollback:
         """Rolls back a cell that ended by itself and left its interpreter alive."""
-        if why_not := self._slot.copies.why_not():
+        if why_not := await self._slot.copies.why_not():
             self._has_changed()
             return rollback.refused(why_not)
         await kill(interpreter)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -26,8 +27,19 @@ class NotCopiedError(Exception):
         self.why = why
 
 
-async def make(namespace: Namespace, interpreter: Interpreter, count: int, most_bytes: int) -> list[Child]:
-    """Copies of an idle interpreter, all of them or none, which wait to go on. Raises NotCopiedError."""
+@dataclass(frozen=True)
+class Forked:
+    """Copies that their context has forked, and that the spawner expects."""
+
+    pids: Sequence[int]
+    sockets: Sequence[socket.socket]
+
+
+async def ask(namespace: Namespace, interpreter: Interpreter, count: int, most_bytes: int) -> Forked:
+    """Has an idle interpreter fork copies, all of them or none. It is ready for a cell then.
+
+    `adopt` has to follow. Raises NotCopiedError.
+    """
     with contextlib.ExitStack() as given:
         pairs = [socket.socketpair() for _ in range(count)]
         for _, theirs in pairs:
@@ -38,32 +50,50 @@ async def make(namespace: Namespace, interpreter: Interpreter, count: int, most_
             for ours, _ in pairs:
                 ours.close()
             raise
-    made = [Child(pid, ours) for pid, (ours, _) in zip(pids, pairs, strict=True)]
+    return Forked(pids, [ours for ours, _ in pairs])
+
+
+async def _ask(
+    namespace: Namespace, interpreter: Interpreter, sockets: list[socket.socket], most_bytes: int
+) -> list[int]:
+    pids: list[int] | Refusal = rollback.COPY_BROKEN
+    try:
+        await namespace.expect_copies()
+        try:
+            pids = await interpreter.copy(sockets, most_bytes)
+        finally:
+            if isinstance(pids, Refusal):
+                with contextlib.suppress(NamespaceError):
+                    await namespace.adopt(())
+    except (BadFrame, NamespaceError) as error:
+        raise NotCopiedError(broken(error)) from error
+    if isinstance(pids, Refusal):
+        raise NotCopiedError(pids)
+    return pids
+
+
+async def adopt(namespace: Namespace, forked: Forked) -> list[Child]:
+    """The copies, which wait to go on. Raises NotCopiedError."""
+    try:
+        await namespace.adopt(forked.pids)
+    except NamespaceError as error:
+        for ours in forked.sockets:
+            ours.close()
+        raise NotCopiedError(broken(error)) from error
+    made = [Child(pid, ours) for pid, ours in zip(forked.pids, forked.sockets, strict=True)]
     for each in made:
         namespace.watch(each.pid, each.on_exit, each.on_sample)
         _count_as_waiting(namespace, each)
     return made
 
 
+def broken(error: Exception) -> Refusal:
+    return Refusal("CopyBroken", str(error))
+
+
 def _count_as_waiting(namespace: Namespace, copy: Child) -> None:
     namespace.waiting.add(copy.pid)
     copy.gone.add_done_callback(lambda _: namespace.waiting.discard(copy.pid))
-
-
-async def _ask(
-    namespace: Namespace, interpreter: Interpreter, sockets: list[socket.socket], most_bytes: int
-) -> list[int]:
-    try:
-        pids = await interpreter.copy(sockets, most_bytes)
-        if isinstance(pids, Refusal):
-            raise NotCopiedError(pids)
-        try:
-            await namespace.adopt(pids, interpreter.pid)
-        finally:
-            interpreter.release()
-    except (BadFrame, NamespaceError) as error:
-        raise NotCopiedError(Refusal("CopyBroken", str(error))) from error
-    return pids
 
 
 async def fork(
@@ -73,7 +103,7 @@ async def fork(
 
     Raises NotCopiedError and NamespaceError.
     """
-    made = await make(namespace, interpreter, len(seeds), most_bytes)
+    made = await adopt(namespace, await ask(namespace, interpreter, len(seeds), most_bytes))
     begun = [Interpreter.resume(namespace, copy, seed) for copy, seed in zip(made, seeds, strict=True)]
     went_on = await asyncio.gather(*begun, return_exceptions=True)
     if failed := [each for each in went_on if isinstance(each, BaseException)]:
@@ -87,7 +117,8 @@ def end(namespace: Namespace, copy: Child) -> None:
     """Of no use any more."""
     copy.channel.close()
     if not copy.gone.done():
-        namespace.kill(copy.pid)
+        # It has nothing below it that would have to be looked for.
+        namespace.signal(copy.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -112,6 +143,7 @@ class Keeper:
     def __init__(self, most_bytes: int, why_never: Refusal | None = None) -> None:
         self._most_bytes = most_bytes
         self._copy: Copy | None = None
+        self._adopting: asyncio.Task[None] | None = None
         self._budget = Budget(time.monotonic())
         self._why_not = rollback.FIRST_CELL if most_bytes else why_never or rollback.DISABLED
         # Cells that have ended since the copy was taken, or that there is none of.
@@ -132,29 +164,59 @@ class Keeper:
         """How long the context has to be idle before it is copied."""
         return self._budget.idle_seconds
 
+    def cell_comes(self, *, waits: bool) -> None:
+        """`waits`: for one before it."""
+        self._budget.comes(time.monotonic(), waits=waits)
+
+    def cell_ended(self) -> None:
+        self.undone += 1
+        self._budget.ended(time.monotonic())
+
     def may_wait(self) -> bool:
         """Whether a cell may be held up for a copy now."""
-        return self._budget.allows(time.monotonic())
+        return (not self.cell or self._budget.worth()) and self._budget.allows(time.monotonic())
 
     async def take(self, namespace: Namespace, interpreter: Interpreter, cell: int, *, waited: bool) -> None:
-        """A new copy in the place of the old one; `waited`: a cell is held up by it."""
+        """A new copy in the place of the old one; `waited`: a cell is held up by it.
+
+        Returns when the interpreter is ready for a cell. The spawner adopts the copy meanwhile.
+        """
+        await self._settle()
         started = time.monotonic()
         before, self._copy = self._copy, None
         self.undone = 0
         try:
-            (child,) = await make(namespace, interpreter, 1, self._most_bytes)
+            forked = await ask(namespace, interpreter, 1, self._most_bytes)
         except NotCopiedError as error:
             self._why_not = error.why
         else:
-            self._copy, self._why_not = Copy(child, namespace, cell), rollback.COPY_ENDED
+            self._adopting = asyncio.create_task(self._adopt(namespace, forked, cell))
         finally:
             # An old copy would bring back an outdated state.
             if before:
                 end(before.namespace, before.child)
         self._budget.took(time.monotonic() - started, waited=waited)
 
-    def why_not(self) -> Refusal | None:
+    async def _adopt(self, namespace: Namespace, forked: Forked, cell: int) -> None:
+        try:
+            (child,) = await adopt(namespace, forked)
+        except NotCopiedError as error:
+            self._why_not = error.why
+            return
+        if self._adopting is asyncio.current_task():
+            self._copy, self._why_not = Copy(child, namespace, cell), rollback.COPY_ENDED
+        else:
+            # The context begins anew, or ends.
+            end(namespace, child)
+
+    async def _settle(self) -> None:
+        """Waits until it is known whether there is a copy."""
+        if self._adopting:
+            await asyncio.wait((self._adopting,))
+
+    async def why_not(self) -> Refusal | None:
         """Why the context cannot be rolled back; None where it can, as far as can be seen."""
+        await self._settle()
         copy = self._copy
         if copy is None:
             return rollback.NOT_YET if self.undone and self._why_not is rollback.FIRST_CELL else self._why_not
@@ -162,7 +224,7 @@ class Keeper:
 
     async def go_on(self, namespace: Namespace) -> tuple[Interpreter, int, int] | Refusal:
         """The copy as an interpreter, the cell that it was taken after, and how many since then are undone."""
-        why_not = self.why_not()
+        why_not = await self.why_not()
         copy, self._copy = self._copy, None
         undone, self.undone = self.undone, 0
         self._budget.refill()
@@ -180,7 +242,7 @@ class Keeper:
 
     def forget(self) -> None:
         """The context begins anew, or ends."""
-        copy, self._copy = self._copy, None
+        copy, self._copy, self._adopting = self._copy, None, None
         self.undone = 0
         self._why_not = rollback.FIRST_CELL if self._most_bytes else rollback.DISABLED
         if copy:

@@ -135,7 +135,7 @@ class Interpreter:
         return cell
 
     async def copy(self, sockets: Sequence[socket.socket], most_bytes: int) -> list[int] | Refusal:
-        """Between two cells: has it forked as often as there are sockets; the pids. It waits for `release` then.
+        """Between two cells: has it forked as often as there are sockets; the pids.
 
         Raises BadFrame when it does not do so; it is ended then.
         """
@@ -150,10 +150,6 @@ class Interpreter:
             self.broken = True
             self.kill()
             raise
-
-    def release(self) -> None:
-        """Its copies are the spawner's now."""
-        self._child.channel.send({"op": "release"})
 
     @property
     def alive(self) -> bool:

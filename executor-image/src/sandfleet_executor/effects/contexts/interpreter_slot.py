@@ -110,10 +110,16 @@ class InterpreterSlot:
 
     # Copies
 
+    def cell_comes(self) -> bool:
+        """Whether it has to wait: for what holds the queue, or for an interpreter."""
+        self.copies.cell_comes(waits=self._queue.running is not None)
+        return self._queue.lock.locked() or not self.alive
+
     def changed_by_cell(self) -> None:
         """A cell has ended, and its changes are there."""
         self.cells.of_state = self.cells.begun
-        self.changed()
+        self.copies.cell_ended()
+        self.copy_when_idle()
 
     def changed(self) -> None:
         """The variables changed."""

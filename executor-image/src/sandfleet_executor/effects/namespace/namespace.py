@@ -140,9 +140,13 @@ class Namespace:
             ours.close()
             theirs.close()
 
-    async def adopt(self, pids: Sequence[int], parent: int) -> None:
-        """Has the spawner take processes below its child `parent` for children of its own. Raises NamespaceError."""
-        answer = await self._ask({"op": "adopt", "pids": list(pids), "parent": parent})
+    async def expect_copies(self) -> None:
+        """Tells the spawner that copies become children of its own; `adopt` has to follow. Raises NamespaceError."""
+        await self._ask({"op": "expect"})
+
+    async def adopt(self, pids: Sequence[int]) -> None:
+        """Tells the spawner the pids of the copies that it expects; none ends the wait. Raises NamespaceError."""
+        answer = await self._ask({"op": "adopt", "pids": list(pids)})
         if answer["event"] != "adopted":
             raise NamespaceError(str(answer.get("message", "cannot adopt a copy")))
 

@@ -5,7 +5,8 @@ It ends with its control socket.
 
 Requests on the control socket; descriptors come beside the prefix of the frame:
   {"op":"prepare","id","kind":"context"|"command"}  fd: control socket of the child, for its work (child.py)
-  {"op":"adopt","id","pids","parent"}  copies of the context `parent`; they become children when their middleman ends
+  {"op":"expect","id"}  copies of a context are going to become children of this process
+  {"op":"adopt","id","pids"}  these are the copies; none where there are none
   {"op":"wake","pid"}  a copy becomes a context
   {"op":"connect","id","port","seconds"}  fd: a socket, which takes the connected descriptor (connect.py)
   {"op":"ports","id","pids"} (ports.py)
@@ -13,7 +14,7 @@ Requests on the control socket; descriptors come beside the prefix of the frame:
   {"op":"unlinked","id"} · {"op":"ping","id"}
 Answers, with the request's id:
   {"event":"forked","id","pid"} · {"event":"failed","id","message"}
-  {"event":"adopted","id"} · {"event":"connected","id"}
+  {"event":"expecting","id"} · {"event":"adopted","id"} · {"event":"connected","id"}
   {"event":"usage","id",…} · {"event":"unlinked","id","bytes"} · {"event":"pong","id"}
   {"event":"ports","id","trees":{pid:[ports, known]}}
 Events:
@@ -65,6 +66,8 @@ class Spawner:
         self._children: dict[int, str] = {}
         # pid of a killed child → bytes that the processes below it had written: their supervisor cannot report them.
         self._written: dict[int, int] = {}
+        # Contexts whose copies become children of this process any time now: until they are known, no stray is killed.
+        self._expected = 0
         self._poller = select.poll()
         self._connections = connect.Connections(self._poller, self._send)
         self._preload = preload.Preload(options["preload"], int(options["memory_bytes"]) // 2, send=self._send)
@@ -117,7 +120,10 @@ class Spawner:
             case "prepare":
                 self._fork(request["id"], request["kind"], fds)
             case "adopt":
-                self._adopt(request["id"], request["pids"], request["parent"])
+                self._adopt(request["id"], request["pids"])
+            case "expect":
+                self._expected += 1
+                self._send({"event": "expecting", "id": request["id"]})
             case "connect":
                 self._connections.begin(request["id"], request["port"], fds[0], request["seconds"])
             case "busy":
@@ -174,15 +180,19 @@ class Spawner:
         self._children[pid] = kind
         self._send({"event": "forked", "id": number, "pid": pid})
 
-    def _adopt(self, number: int, pids: list[int], parent: int) -> None:
-        """Takes processes below the context `parent` as children: they become children in a moment."""
-        processes = tree.scan()
-        below = set(tree.descendants(processes, parent)) if parent in self._children else set()
-        if not below.issuperset(pids) or not self._children.keys().isdisjoint(pids):
-            self._send({"event": "failed", "id": number, "message": "cannot adopt a copy: it is not the context's"})
-            return
-        self._children |= dict.fromkeys(pids, child.COPY)
-        self._send({"event": "adopted", "id": number})
+    def _adopt(self, number: int, pids: list[int]) -> None:
+        """Takes the strays that were expected as children."""
+        if all(map(self._is_stray, pids)):
+            self._children |= dict.fromkeys(pids, child.COPY)
+            self._send({"event": "adopted", "id": number})
+        else:
+            self._send({"event": "failed", "id": number, "message": "cannot adopt a copy: it has ended, or is none"})
+        self._expected -= 1
+        self._kill_strays()
+
+    def _is_stray(self, pid: int) -> bool:
+        found = tree.read_process(pid)
+        return found is not None and found.parent == os.getpid() and pid not in self._children
 
     def _become_child(self, kind: str, fd: int) -> NoReturn:
         try:
@@ -233,6 +243,8 @@ class Spawner:
 
     def _kill_strays(self) -> None:
         """Kills all at once: killing hundreds one by one would take many seconds of the spawner's only thread."""
+        if self._expected:
+            return
         processes = tree.scan()
         own = os.getpid()
         strays = [

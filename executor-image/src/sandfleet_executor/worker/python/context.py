@@ -6,7 +6,7 @@ It runs one cell at a time, as asked over a private socket.
 import gc
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
@@ -50,8 +50,8 @@ def preimport() -> None:
 
 def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
     """Serves cells until the socket ends; then ends the process."""
-    code = EXIT_BROKEN
-    try:
+
+    def serve() -> None:
         preimport()
         copies.seed_anew()
         if options.get("reviewed"):
@@ -60,11 +60,20 @@ def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
         if options.get("brokered"):
             functions.install()
         ContextLoop(control, _shells[0], int(options.get("memory_bytes", 0))).serve()
+
+    _end_after(serve)
+
+
+def _end_after(serve: Callable[[], None]) -> NoReturn:
+    """Ends the process after it has served."""
+    code = EXIT_BROKEN
+    try:
+        serve()
         code = EXIT_CLOSED
     except BaseException as error:  # noqa: BLE001 the process ends here; its parent reads the exit code
         _report_failure(error)
     finally:
-        os._exit(code)
+        _exit(code)
 
 
 def _report_failure(error: BaseException) -> None:
@@ -90,7 +99,6 @@ class ContextLoop:
     def __init__(self, control: socket.socket, shell: Shell, memory_bytes: int) -> None:
         """`memory_bytes`: the sandbox's limit; 0: not known."""
         self._pid = _getpid()
-        self._copies: copies.Copies | None = None
         self._control = socket.socket(fileno=process.private_copy(control.fileno()))
         self._control.setblocking(True)
         control.close()
@@ -111,7 +119,6 @@ class ContextLoop:
     def serve(self) -> None:
         """Returns when the executor has closed the socket."""
         while True:
-            # Read from `self`: a copy goes on here with another socket.
             frame, fds = frames.receive_with_fds(self._control, MAX_COPIES)
             if frame is None:
                 return
@@ -126,40 +133,28 @@ class ContextLoop:
                     self._looks.look(frame.header, frame.payload.decode("utf-8", "surrogatepass"), fds[0])
                 case "copy":
                     self._copy(int(frame.header["most_bytes"]), fds)
-                case "release" if self._copies is not None:
-                    copies.release(self._copies)
-                    self._copies = None
                 case unknown:
                     raise frames.FrameError(f"cannot do {unknown!r}")
 
     def _copy(self, most_bytes: int, fds: list[int]) -> None:
-        """Makes a copy for each descriptor, which is its socket.
-
-        Returns in the context, and in a copy when it becomes a context.
-        """
+        """Makes a copy for each descriptor, which is its socket."""
         self._user.streams.restore()
         self._user.streams.flush()
         try:
             copies.check(most_bytes)
-            made = copies.make(len(fds))
+            pids = copies.make(len(fds), lambda copy: _end_after(lambda: self._go_on(copy, fds)))
         except copies.CannotCopyError as error:
             self._outbox.answer({"event": "copied", "pids": [], "reason": error.reason, "message": str(error)})
         except Exception as error:  # noqa: BLE001 audit hooks of the code may raise anything at a fork
-            if _getpid() != self._pid:
-                _exit(1)
             message = f"a hook of the code that runs at forks raised {type(error).__name__}"
             self._outbox.answer({"event": "copied", "pids": [], "reason": "ForkForbidden", "message": message})
         else:
-            if isinstance(made, copies.Copy):
-                self._become_context(made, fds)
-                return
-            self._copies = made
-            self._outbox.answer({"event": "copied", "pids": made.pids})
+            self._outbox.answer({"event": "copied", "pids": pids})
         for fd in fds:
             os.close(fd)
 
-    def _become_context(self, copy: copies.Copy, fds: list[int]) -> None:
-        """In a copy: waits until it is needed, and then becomes a context."""
+    def _go_on(self, copy: copies.Copy, fds: list[int]) -> None:
+        """In a copy: waits until it is needed, and then serves as a context."""
         control = socket.socket(fileno=fds[copy.number])
         for fd in fds:
             if fd != control.fileno():
@@ -180,7 +175,9 @@ class ContextLoop:
         self._looks.forget()
         if name := request.get("seed"):
             copies.reseed(name)
+        self._user.stand_deeper()
         frames.send(self._control, {"event": "begun"})
+        self.serve()
 
     def _close_control(self) -> None:
         """In each forked child: only the context itself answers the executor."""

@@ -1,11 +1,9 @@
 """Copies of a context: its forks, which wait outside its tree and can go on from where the context was.
 
-The context forks a middleman. The middleman forks the copies, and ends when the spawner knows them; then they are
-children of the spawner. If the context were their parent, code would find processes in os.wait() that it never started.
-If a fork went on as the context, it would have lost its own children.
+They are children of the spawner. If the context were their parent, code would find processes in os.wait() that it never
+started. If a fork went on as the context, it would have lost its own children.
 """
 
-import contextlib
 import os
 import random
 import signal
@@ -13,19 +11,18 @@ import socket
 import stat
 import sys
 import time
-import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-from ..base import frames, linux, process
+from ..base import forks, frames, linux, process
 from . import fork_safety
 
 # A joined thread may take a moment to disappear.
 LOOKS = 5
 LOOK_SECONDS = 0.002
 # Kept, because code may replace them.
-_fork, _exit, _getpid = os.fork, os._exit, os.getpid
+_exit = os._exit
 
 
 class CannotCopyError(Exception):
@@ -34,14 +31,6 @@ class CannotCopyError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-class Copies(NamedTuple):
-    """In the context: the copies, and the socket to their middleman."""
-
-    pids: list[int]
-    middleman: int
-    line: socket.socket
 
 
 class Copy(NamedTuple):
@@ -62,85 +51,29 @@ def check(most_bytes: int) -> None:
         )
 
 
-def make(count: int) -> Copies | Copy:
-    """Forks the copies. Raises CannotCopyError, with no copy left, if not all can be made."""
+def make(count: int, become: Callable[[Copy], NoReturn]) -> list[int]:
+    """Forks the copies; their pids. In each copy it calls `become`. Raises CannotCopyError, with no copy left, if not
+    all can be made.
+    """
     blocked = {signal.Signals(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())}
     state = random.getstate()
-    copy: Copy | None = None
-    try:
-        made = _make(count)
-        if isinstance(made, int):
-            copy = Copy(made, blocked)
-            # Python seeds the generator anew in each fork.
-            random.setstate(state)
-            return copy
-        return made
-    finally:
-        if copy is None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
+    def become_copy(number: int) -> NoReturn:
+        # Python seeds the generator anew in each fork.
+        random.setstate(state)
+        become(Copy(number, blocked))
 
-def _make(count: int) -> Copies | int:
-    """In the context the copies; in a copy its number."""
-    ours, theirs = socket.socketpair()
     try:
-        with warnings.catch_warnings():
-            # About threads, which were looked at.
-            warnings.simplefilter("ignore")
-            middleman = _fork()
-            if middleman == 0:
-                ours.close()
-                number = _be_middleman(count, theirs)
-                theirs.close()
-                return number
+        pids = forks.fork_away(count, become_copy)
     except OSError as error:
-        ours.close()
         raise CannotCopyError("ForkFailed", f"a process could not be made: {error.strerror}") from None
     finally:
-        theirs.close()
-    received = b""
-    with contextlib.suppress(OSError):
-        while not received.endswith(b"\n") and (data := ours.recv(4096)):
-            received += data
-    made = Copies([int(pid) for pid in received.split()], middleman, ours)
-    if len(made.pids) != count:
-        release(made)
-        raise CannotCopyError("ForkFailed", "a process could not be made: the limit of processes or memory was reached")
-    return made
-
-
-def _be_middleman(count: int, line: socket.socket) -> int:
-    """Forks the copies, and waits until they are released. Returns only in the copies: their numbers."""
-    pids: list[int] = []
-    try:
-        for number in range(count):
-            pid = _fork()
-            if pid == 0:
-                return number
-            pids.append(pid)
-    except OSError:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    if len(pids) != count:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        pids = []
-    except BaseException:  # noqa: BLE001 no code of the context may run in its middleman
-        _exit(1)
-    with contextlib.suppress(OSError):
-        line.sendall(" ".join(map(str, pids)).encode() + b"\n")
-        # Until the context closes its end, or has ended.
-        line.recv(1)
-    _exit(0)
-    raise AssertionError
-
-
-def release(made: Copies) -> None:
-    """Ends the middleman: the copies become the spawner's children, because the context adopts none for that moment."""
-    linux.stop_being_subreaper()
-    try:
-        made.line.close()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(made.middleman, 0)
-    finally:
-        linux.become_subreaper()
+        raise CannotCopyError("ForkFailed", "a process could not be made: the limit of processes or memory was reached")
+    return pids
 
 
 def freeze(keep: Collection[int]) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from importlib.machinery import FileFinder
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from ..base import process
@@ -34,6 +35,8 @@ class UserProcess:
         self._orphans = orphans.Orphans()
         self._builtins: dict[str, Any] = builtins.__dict__
         self._builtins_kept: dict[str, Any] = {}
+        self._lowest_limit = LOWEST_RECURSION_LIMIT
+        self._depth = depth()
 
     def adopt(self) -> None:
         """Makes the process the user's: IPython's singleton, __main__, paths, hooks."""
@@ -93,8 +96,15 @@ class UserProcess:
             self._builtins[name] = self._builtins_kept[name]
         sys.settrace(None)
         sys.setprofile(None)
-        if sys.getrecursionlimit() < LOWEST_RECURSION_LIMIT:
-            sys.setrecursionlimit(LOWEST_RECURSION_LIMIT)
+        if sys.getrecursionlimit() < self._lowest_limit:
+            sys.setrecursionlimit(self._lowest_limit)
+
+    def stand_deeper(self) -> None:
+        """In a copy, which goes on above the frames of the context: code may call as deep as before."""
+        frames = depth() - self._depth
+        self._depth += frames
+        self._lowest_limit += frames
+        sys.setrecursionlimit(sys.getrecursionlimit() + frames)
 
     def leave_child(self, error: BaseException | None) -> NoReturn:
         """In a child that a cell forked and that reached the end of the cell: ends the child as a script ends."""
@@ -108,6 +118,15 @@ class UserProcess:
             code = 1
         self.streams.flush()
         os._exit(code & 0xFF)
+
+
+def depth() -> int:
+    """The number of the caller's frames."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 as inspect does
+    count = 0
+    while frame := frame.f_back if frame else None:
+        count += 1
+    return count
 
 
 def _refuse_breakpoint(*args: object, **kwargs: object) -> NoReturn:

@@ -111,8 +111,81 @@ def test_a_wrong_switch_is_refused(values):
     ("taken", "idle"),
     [(0.0001, rollback.IDLE_SECONDS), (0.08, 0.08), (30.0, rollback.MOST_IDLE_SECONDS)],
 )
-def test_a_copy_waits_for_a_pause_as_long_as_a_copy_takes(taken, idle):
+def test_between_quick_cells_a_copy_waits_for_a_pause_as_long_as_a_copy_takes(taken, idle):
     budget = rollback.Budget(0.0)
     assert budget.idle_seconds == rollback.IDLE_SECONDS
     budget.took(taken, waited=False)
+    budget.ended(1.0)
+    budget.comes(1.001, waits=False)
     assert budget.idle_seconds == idle
+
+
+COST = 0.06
+
+
+def paced(*pauses):
+    """A budget that knows what a copy costs, after cells with these pauses between them."""
+    made, now = rollback.Budget(0.0), 0.0
+    made.took(COST, waited=False)
+    made.ended(now)
+    for pause in pauses:
+        now += pause
+        made.comes(now, waits=False)
+        made.ended(now)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("pauses", "idle"),
+    [
+        # A copy is over before the next cell comes.
+        ((0.11, 0.12, 0.5, 3.0), rollback.IDLE_SECONDS),
+        # It would not be: it waits for a pause that is longer than the last ones.
+        ((0.05, 0.05, 0.05, 0.05), 0.075),
+        ((0.1, 0.1, 0.09, 0.1), 0.15),
+        ((0.001, 0.001, 0.001, 0.001), COST),
+        ((5.0, 0.001), rollback.MOST_IDLE_SECONDS),
+        # Older pauses do not count.
+        ((0.001, 0.2, 0.2, 0.2, 0.2), rollback.IDLE_SECONDS),
+    ],
+)
+def test_a_copy_begins_at_once_only_where_it_fits_into_the_pauses(pauses, idle):
+    assert paced(*pauses).idle_seconds == pytest.approx(idle)
+
+
+def test_a_cell_that_waits_for_the_one_before_comes_without_a_pause():
+    budget = paced(1.0, 1.0, 1.0, 1.0)
+    budget.comes(10.0, waits=True)
+    assert budget.idle_seconds == rollback.MOST_IDLE_SECONDS
+
+
+def test_the_first_cell_has_no_pause_before_it():
+    budget = rollback.Budget(0.0)
+    budget.comes(0.001, waits=False)
+    assert budget.idle_seconds == rollback.IDLE_SECONDS
+
+
+@given(cells=st.lists(st.floats(0.001, 2.0), max_size=50), pause=st.floats(0.0, 0.2))
+def test_a_cell_waits_only_if_the_cells_since_the_copy_took_ten_times_as_long_as_a_copy(cells, pause):
+    budget, now, took = paced(), 100.0, 0.0
+    for seconds in cells:
+        budget.comes(now + pause, waits=False)
+        now += pause + seconds
+        budget.ended(now)
+        took += seconds
+        if abs(took - rollback.WORTH * COST) > 1e-6:
+            assert budget.worth() is (took > rollback.WORTH * COST)
+    budget.took(COST, waited=True)
+    assert not budget.worth()
+
+
+def test_a_cell_that_waited_for_another_counts_from_the_end_of_that():
+    budget = paced()
+    budget.comes(1.0, waits=False)
+    budget.comes(1.1, waits=True)
+    budget.ended(1.5)
+    budget.ended(1.59)
+    assert not budget.worth()
+    budget.comes(5.0, waits=False)
+    budget.ended(5.02)
+    assert budget.worth()
