@@ -91,14 +91,16 @@ async def test_who_has_claimed_a_sandbox_does_not_review_it(fleet):
     async for response in stub.Claim(request, metadata=metadata):
         bound = response.bound
     sandbox = await AsyncSandbox.connect(bound.sandbox.sandbox_id, fleet=fleet)
-    running = asyncio.create_task(sandbox.run_code("1"))
+    running = asyncio.create_task(sandbox.run_code("open('/workspace/mine', 'w')"))
     review = await waiting(fleet, sandbox)
     with pytest.raises(AccessDenied) as caught:
         await fleet.reviews.answer(review, review.approve())
     assert caught.value.reason == "NotReviewer"
     assert not running.done()
-    await sandbox.kill()
+    running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+    await fleet.release(sandbox.sandbox_id)
+    await sandbox.close()
 
 
 async def test_an_answer_to_an_older_look_is_refused(fleet, sandbox):
