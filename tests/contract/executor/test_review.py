@@ -271,7 +271,7 @@ async def test_the_agents_own_token_neither_answers_nor_lists(executor, reviewer
         review = await reviewer.next()
         stolen = reviewer.statement(review)
         assert await refused(reviewer.send(stolen, token=agents)) == ("PERMISSION_DENIED", "ScopeMissing")
-        # A capability token is no approval, whoever sends it.
+        # A capability token is no approval, even if the fleet sends it.
         assert await refused(reviewer.send(agents)) == ("PERMISSION_DENIED", "ApprovalInvalid")
         assert not task.done()
 

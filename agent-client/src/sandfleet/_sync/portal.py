@@ -81,7 +81,7 @@ class Relay:
         return relayed
 
     def wrap_options(self, options: Options) -> Options:
-        """Wrap the callbacks among the options of a call: those whose names begin with `on_`, and that it calls itself."""
+        """Wrap the callbacks that a call makes itself, among its options: their names begin with `on_`."""
         given = cast("dict[str, Any]", options)
         wrapped = {name: self.wrap(value) if _is_served(name) else value for name, value in given.items()}
         return cast("Options", wrapped)

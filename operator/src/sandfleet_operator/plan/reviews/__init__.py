@@ -1,1 +1,1 @@
-"""Reviews of what reviewed sandboxes are asked to run: what was approved before, and the rules that approve by themselves."""
+"""Reviews: what was approved before in a session, and the rules that approve by themselves."""
