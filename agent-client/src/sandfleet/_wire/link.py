@@ -197,7 +197,7 @@ class Link:
         expires = sandbox.lease_expires
         self.lease = LeaseKeeper(self, expires.ToNanoseconds() / 1e9 if expires.seconds else None)
         self.rpc_timeout = rpc_timeout
-        self._is_reviewed = sandbox.contract == "reviewed"
+        self.is_reviewed = sandbox.contract == "reviewed"
 
     @property
     def uid(self) -> str:
@@ -208,10 +208,6 @@ class Link:
     def is_relayed(self) -> bool:
         """Whether another way than the executor's own address is used."""
         return self._connection.is_relayed
-
-    def patience(self, request: str, usual: float) -> float:
-        """Return how long a call may take, in seconds: without end where a person has to approve it first."""
-        return inf if self._is_reviewed and request in REVIEWED else usual
 
     @property
     def state(self) -> str:
@@ -227,7 +223,11 @@ class Link:
         self._check_open()
         left = self._connection.token_ends_at() - time.time()
         if left <= 0:
-            await self._refresh(self._connection, self._connection.access.token, self.rpc_timeout)
+            try:
+                await self._refresh(self._connection, self._connection.access.token, self.rpc_timeout)
+            except SandboxPreempted as error:
+                self.preemptions.heard(error)
+                await self.recover(self._connection)
         elif left < _TOKEN_MARGIN and asyncio.get_running_loop().time() >= self._next_refresh:
             await self._refresh_early()
         return self._connection
@@ -238,7 +238,7 @@ class Link:
         # Other calls continue with the old token meanwhile.
         self._next_refresh = float("inf")
         try:
-            with suppress(UnavailableError, RpcTimeout):
+            with suppress(UnavailableError, RpcTimeout, SandboxPreempted):
                 await self._refresh(connection, connection.access.token, min(_EARLY_REFRESH, self.rpc_timeout))
         finally:
             self._next_refresh = asyncio.get_running_loop().time() + _REFRESH_PAUSE
@@ -252,7 +252,7 @@ class Link:
         timeout: float | None = None,
     ) -> Response:
         """Call one RPC. An `idempotent` RPC is called again when its connection broke."""
-        patience = self.patience(request.DESCRIPTOR.name, timeout or self.rpc_timeout)
+        patience = patience_of(self, request.DESCRIPTOR.name, timeout or self.rpc_timeout)
 
         async def attempt(connection: Connection) -> Response:
             call = method(connection)
@@ -498,6 +498,11 @@ async def receive_within(seconds: float, call: api.aio.UnaryStreamCall[Any, Answ
     """Read the next message of a stream; None at its end. Raises RpcTimeout."""
     message = receive(call)
     return await within(seconds, message)
+
+
+def patience_of(link: Link, request: str, usual: float) -> float:
+    """Return how long a call may take, in seconds: without end where a person has to approve it first."""
+    return inf if link.is_reviewed and request in REVIEWED else usual
 
 
 async def within(seconds: float, answer: Awaitable[Answer]) -> Answer:

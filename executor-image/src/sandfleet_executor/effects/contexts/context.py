@@ -232,8 +232,7 @@ class Context:
             interpreter = await self.start()
             namespace = await self._session.namespace()
         except (NamespaceError, BadRequest) as error:
-            execution.emit(Started(execution.id, self.id))
-            meter.close(verdict_on(error))
+            close_unstarted(meter, self.id, error)
             return None
         if execution.cause is not Cause.NONE:
             # The interpreter is for those that come after.
@@ -368,6 +367,15 @@ async def let_in(meter: ExecutionMeter, context_id: str, request: CellRequest) -
     if request.subject is not None:
         meter.restart_clock()
     return as_decided(request, decision)
+
+
+def close_unstarted(meter: ExecutionMeter, context_id: str, error: NamespaceError | BadRequest) -> None:
+    """The end of an execution that has no interpreter. A sandbox that ends has stopped it, and makes none any more."""
+    if meter.execution.cause is not Cause.NONE:
+        close_stopped(meter, context_id)
+    else:
+        meter.execution.emit(Started(meter.execution.id, context_id))
+        meter.close(verdict_on(error))
 
 
 async def run_in(

@@ -61,7 +61,7 @@ class LocalFleetApi:
         return self._fleet.claim(self._requested(caller, request, traceparent))
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, traceparent: str) -> Claim:
-        pool, template = self._wanted(convert.contract(request))
+        pool, template = self._wanted(convert.contract(request, convert.LOCALLY_SERVED))
         claim = convert.claim(request, caller.username, template, traceparent)
         self._check_no_cluster(request, template)
         if template.contract == Contract.REVIEWED.value:
@@ -135,6 +135,8 @@ class LocalFleetApi:
         check_id(request.sandbox_id, "sandbox id", doing="get")
         if not request.with_access and self._suspender.is_asleep(request.sandbox_id):
             return fleet_pb2.GetResponse(sandbox=_message(self._suspender.session(request.sandbox_id)))
+        if request.with_access:
+            await self._suspender.settled(request.sandbox_id, request.sandbox_id)
         sandbox = await self._fleet.get(request.sandbox_id, reachable=request.with_access)
         access = self._access(sandbox) if request.with_access else None
         return fleet_pb2.GetResponse(sandbox=_message(sandbox), access=access)
