@@ -244,7 +244,10 @@ class KubernetesFleetApi:
             # Without the API server, so that it also works before the CodeSandbox is written.
             if known.state in ASLEEP and not request.with_access:
                 return fleet_pb2.GetResponse(sandbox=self._sessions.message(known))
-            self._check_awake(known, request.sandbox_id)
+            if request.with_access:
+                await self._kubernetes.suspender.settled(known.sandbox_id, request.sandbox_id)
+            # It may sleep by now.
+            self._check_awake(self._sessions.of(request.sandbox_id) or known, request.sandbox_id)
             present = await self._kubernetes.fleet.get(known.sandbox_id, reachable=False)
             access = self._sessions.access(caller, present) if request.with_access else None
             return fleet_pb2.GetResponse(sandbox=self._sessions.message(present), access=access)
