@@ -29,6 +29,7 @@ import short
 import state
 import streams
 import terminals
+import tools
 import tunnels
 import warm
 
@@ -38,6 +39,7 @@ PARTS = {
     "languages": languages,
     "commands": commands,
     "files": files,
+    "tools": tools,
     "tunnel": tunnels,
     "gateway": gateway,
     "pty": terminals,

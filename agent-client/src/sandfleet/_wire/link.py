@@ -205,7 +205,11 @@ class Link:
         self._check_open()
         left = self._connection.token_ends_at() - time.time()
         if left <= 0:
-            await self._refresh(self._connection, self._connection.access.token, self.rpc_timeout)
+            try:
+                await self._refresh(self._connection, self._connection.access.token, self.rpc_timeout)
+            except SandboxPreempted as error:
+                self.preemptions.heard(error)
+                await self.recover(self._connection)
         elif left < _TOKEN_MARGIN and asyncio.get_running_loop().time() >= self._next_refresh:
             await self._refresh_early()
         return self._connection
@@ -216,7 +220,7 @@ class Link:
         # Other calls continue with the old token meanwhile.
         self._next_refresh = float("inf")
         try:
-            with suppress(UnavailableError, RpcTimeout):
+            with suppress(UnavailableError, RpcTimeout, SandboxPreempted):
                 await self._refresh(connection, connection.access.token, min(_EARLY_REFRESH, self.rpc_timeout))
         finally:
             self._next_refresh = asyncio.get_running_loop().time() + _REFRESH_PAUSE

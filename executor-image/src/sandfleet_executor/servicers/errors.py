@@ -27,6 +27,7 @@ from sandfleet_executor.core.errors import (
     FullError,
     MismatchError,
     NotFoundError,
+    PreemptingError,
     SuspendingError,
 )
 from sandfleet_executor.core.files.globs import InvalidPattern
@@ -237,6 +238,8 @@ FAILURES: tuple[tuple[type[Exception], Code, str, bool], ...] = (
     (BusyError, Code.RESOURCE_EXHAUSTED, "TooMany", True),
     (FullError, Code.RESOURCE_EXHAUSTED, "WorkspaceFull", True),
     (MismatchError, Code.FAILED_PRECONDITION, "SessionMismatch", False),
+    # Nothing has begun: its client asks the fleet, and calls again when the session is there again.
+    (PreemptingError, Code.UNAVAILABLE, "SandboxPreempted", True),
     (NotBrokeredError, Code.FAILED_PRECONDITION, "ContractNotBrokered", False),
     (ReplacedError, Code.ABORTED, "Replaced", False),
     (SuspendingError, Code.FAILED_PRECONDITION, "SandboxSuspended", False),

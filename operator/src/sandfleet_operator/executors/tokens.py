@@ -13,6 +13,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 ISSUER = "sandfleet"
+AUTONOMOUS = "autonomous"
 # Scopes of the caller of a claim, and of the fleet itself.
 CALLER_SCOPES = ("interpreter", "process", "filesystem", "session", "ports", "tools")
 FLEET_SCOPES = ("session", "admin")
@@ -90,7 +91,7 @@ class Signer:
         holder: str,
         scopes: Sequence[str],
         lifetime: float,
-        contract: str = "autonomous",
+        contract: str = AUTONOMOUS,
     ) -> Token:
         """A token for one incarnation of one sandbox, for at most `lifetime` seconds from now."""
         now = self._clock()

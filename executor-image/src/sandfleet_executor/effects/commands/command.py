@@ -91,17 +91,16 @@ class Command:
         if await self._session.settled(execution):
             self._meter.restart_clock()
         execution.emit(Started(execution.id, notices=self._session.notices("")))
-        if execution.cause is not Cause.NONE:
-            self._meter.close(judge_command(Facts(cause=execution.cause, timeout=request.timeout)))
-            self._close()
+        if self._close_stopped():
             return
         try:
             namespace = await self._session.namespace()
             self._child = await self._start(namespace)
             self._begun.set()
         except (NamespaceError, BadRequest) as error:
-            self._meter.close(Verdict("lost", "platform", "CommandNotStarted", str(error)))
-            self._close()
+            if not self._close_stopped():
+                self._meter.close(Verdict("lost", "platform", "CommandNotStarted", str(error)))
+                self._close()
             return
         with namespace.busy():
             # What ends a terminal's programs; a shell there does not mind the other.
@@ -118,6 +117,15 @@ class Command:
             pump.drain()
         self._close()
         self._finish(self._end.result())
+
+    def _close_stopped(self) -> bool:
+        """Whether it was stopped before it ran, which is then its end."""
+        cause = self.execution.cause
+        if cause is Cause.NONE:
+            return False
+        self._meter.close(judge_command(Facts(cause=cause, timeout=self.request.timeout)))
+        self._close()
+        return True
 
     def signal(self, number: int) -> None:
         """Sends the signal to the program's process group."""

@@ -229,8 +229,7 @@ class Context:
             interpreter = await self.start()
             namespace = await self._session.namespace()
         except (NamespaceError, BadRequest) as error:
-            execution.emit(Started(execution.id, self.id))
-            meter.close(verdict_on(error))
+            close_unstarted(meter, self.id, error)
             return None
         if execution.cause is not Cause.NONE:
             # The interpreter is for those that come after.
@@ -347,6 +346,15 @@ def close_stopped(meter: ExecutionMeter, context_id: str) -> None:
     """The end of an execution that was stopped before it ran."""
     meter.execution.emit(Started(meter.execution.id, context_id))
     meter.close(judge_cell(Facts(cause=meter.execution.cause)))
+
+
+def close_unstarted(meter: ExecutionMeter, context_id: str, error: NamespaceError | BadRequest) -> None:
+    """The end of an execution that has no interpreter. A sandbox that ends has stopped it, and makes none any more."""
+    if meter.execution.cause is not Cause.NONE:
+        close_stopped(meter, context_id)
+    else:
+        meter.execution.emit(Started(meter.execution.id, context_id))
+        meter.close(verdict_on(error))
 
 
 async def run_in(

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.core.errors import BusyError, FullError, MismatchError, NotFoundError, SuspendingError
+from sandfleet_executor.core.errors import (
+    BusyError,
+    FullError,
+    MismatchError,
+    NotFoundError,
+    PreemptingError,
+    SuspendingError,
+)
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.limits import FORK_BYTES, Limits
 from sandfleet_executor.core.packages import manifest
@@ -79,8 +86,8 @@ class Session:
         self.session_id = ""
         self.started = time.time()
         self.closed = asyncio.Event()
-        # It is being suspended: no execution begins, and its time does not run.
-        self.held = False
+        # It is being suspended: no execution begins, and its time does not run. `preempted`: it is resumed by itself.
+        self.held = self.preempted = False
         # The machine does not change: looked at once, and not for every command.
         self._envs = bwrap.with_own(config.envs, session_environment(config))
         self.mounts = Mounts(config, this_host().prefixes, workspace_fd, threads)
@@ -194,7 +201,8 @@ class Session:
     def register(self, kind: int, execution_id: str, fingerprint: bytes, output_limit: int) -> Execution:
         """A new execution, of an id that is new. Raises SuspendingError, BusyError and FullError."""
         if self.held:
-            raise SuspendingError(f"cannot start execution {execution_id}: the sandbox is being suspended")
+            kind_of, why = (PreemptingError, "preempted") if self.preempted else (SuspendingError, "suspended")
+            raise kind_of(f"cannot start execution {execution_id}: the sandbox is being {why}")
         if self.executions.running >= self.limits.executions:
             raise BusyError(f"cannot start execution {execution_id}: {self.limits.executions} are running or waiting")
         if self.disk.is_hopeless:
@@ -250,9 +258,7 @@ class Session:
         """Ends everything in the sandbox. The files stay."""
         self.namespaces.refuse()
         self.packages.close()
-        self.contexts.stop(why)
-        for command in self._commands.values():
-            command.execution.stop(why, 0)
+        self.executions.stop_all(why)
         await self.contexts.save_last()
         await self.services.close()
         self.tools.close()

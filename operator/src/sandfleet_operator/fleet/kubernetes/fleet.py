@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import chain
 
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
+from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NODE,
@@ -271,9 +272,9 @@ class KubernetesFleet:
         """A claim was answered; the name of its CodeSandbox, which may not exist yet."""
         return self._observer.note_session(sandbox)
 
-    def resolve(self, namespace: str, pool: str, template: str) -> Recipe:
+    def resolve(self, namespace: str, pool: str, template: str, contract: Contract | None = None) -> Recipe:
         """The pool that serves a claim, which the scheduler knows from now on. Raises FleetError."""
-        recipe = self.catalog.resolve(namespace, pool, template)
+        recipe = self.catalog.resolve(namespace, pool, template, contract)
         if self.scheduler.pool(recipe.name) is None:
             self._upkeep.look_at_pools()
         return recipe
@@ -299,6 +300,11 @@ class KubernetesFleet:
         namespace, _, own = name.partition("/")
         found = self._store.get(Ref(CODE_SANDBOX, namespace, own))
         return readable(found) if found else None
+
+    def contract_of(self, sandbox: CodeSandbox) -> str:
+        """As its pod was made."""
+        found = self._store.get(Ref(POD, sandbox.meta.namespace, sandbox.status.pod))
+        return pod_of(found).contract if found else Contract.AUTONOMOUS.value
 
     def pod_of(self, sandbox: Sandbox) -> Pod | None:
         namespace, _, name = sandbox.sandbox_uid.partition("/")

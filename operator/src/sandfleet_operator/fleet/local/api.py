@@ -121,6 +121,8 @@ class LocalFleetApi:
         check_id(request.sandbox_id, "sandbox id", doing="get")
         if not request.with_access and self._suspender.is_asleep(request.sandbox_id):
             return fleet_pb2.GetResponse(sandbox=_message(self._suspender.session(request.sandbox_id)))
+        if request.with_access:
+            await self._suspender.settled(request.sandbox_id, request.sandbox_id)
         sandbox = await self._fleet.get(request.sandbox_id, reachable=request.with_access)
         access = self._access(sandbox) if request.with_access else None
         return fleet_pb2.GetResponse(sandbox=_message(sandbox), access=access)
