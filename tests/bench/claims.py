@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def figures() -> Iterator[Figure]:
         progress(f"skipped the figures of claims: {error}")
         return
     with ExitStack() as stack:
-        bench = stack.enter_context(_bench(cluster, Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+        bench = stack.enter_context(a_bench(cluster, Path(stack.enter_context(tempfile.TemporaryDirectory()))))
         with asyncio.Runner() as runner:
             part = measure(bench)
             while (found := runner.run(anext(part, None))) is not None:
@@ -71,6 +71,7 @@ class Bench:
     bed: FleetBed
     work: str
     token: str
+    operator: OperatorProcess | None = None
     stub: Any = None
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(10**9)))
 
@@ -114,9 +115,10 @@ class Bench:
         return (("authorization", f"Bearer {self.token}"),)
 
 
-class _bench:  # noqa: N801 - a context manager, written as one
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+class a_bench:  # noqa: N801 - a context manager, written as one
+    def __init__(self, cluster: Cluster, folder: Path, settings: Json | None = None) -> None:
         self._cluster, self._folder, self._stack = cluster, folder, ExitStack()
+        self._settings = settings or {}
 
     def __enter__(self) -> Bench:
         cluster, work = self._cluster, f"bench-{secrets.token_hex(4)}"
@@ -129,7 +131,7 @@ class _bench:  # noqa: N801 - a context manager, written as one
         self._stack.enter_context(
             fake_nodes.run(cluster.programs["kwok"], cluster.kubeconfig, cluster.api, kwok, NODES, start)
         )
-        bed = self._stack.enter_context(fleet_bed(cluster, self._folder, (work,), fakes=True))
+        bed = self._stack.enter_context(fleet_bed(cluster, self._folder, (work,), fakes=True, settings=self._settings))
         bed.apply(*an_agent(work))
         operator = OperatorProcess(cluster, self._folder, bed.namespace, (work,), fakes=True).start()
         self._stack.callback(operator.end)
@@ -152,18 +154,25 @@ class _bench:  # noqa: N801 - a context manager, written as one
                 spec={"templateRef": {"name": "python"}, "replicas": POOL},
             )
         )
-        return Bench(cluster, bed, work, bed.token(work, "agent", "--duration", "3h"))
+        return Bench(cluster, bed, work, bed.token(work, "agent", "--duration", "3h"), operator)
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
 
-async def measure(bench: Bench) -> AsyncIterator[list[Figure]]:
+@asynccontextmanager
+async def connected(bench: Bench) -> AsyncIterator[None]:
+    """The bench can claim."""
     ca = bench.cluster.api.get("ConfigMap", "sandfleet-ca", bench.bed.namespace)["data"]["ca.crt"].encode()
     options = [("grpc.ssl_target_name_override", "127.0.0.1")]
     target = f"127.0.0.1:{bench.bed.port}"
     async with grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca), options=options) as channel:
         bench.stub = FleetServiceStub(channel)
+        yield
+
+
+async def measure(bench: Bench) -> AsyncIterator[list[Figure]]:
+    async with connected(bench):
         for part in (refill, writes_of_a_cycle, arrivals, bursts, cycles, *((large,) if LARGE else ())):
             yield await part(bench)
 

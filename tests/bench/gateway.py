@@ -60,7 +60,7 @@ def figures() -> Iterator[Figure]:
         return
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        bench = stack.enter_context(claims._bench(cluster, folder))
+        bench = stack.enter_context(claims.a_bench(cluster, folder))
         yield from asyncio.run(_claims(bench, folder))
 
 

@@ -25,9 +25,11 @@ import scale
 import scale_cluster
 import services
 import sessions
+import short
 import state
 import streams
 import terminals
+import tools
 import tunnels
 import warm
 
@@ -37,6 +39,7 @@ PARTS = {
     "languages": languages,
     "commands": commands,
     "files": files,
+    "tools": tools,
     "tunnel": tunnels,
     "gateway": gateway,
     "pty": terminals,
@@ -51,6 +54,7 @@ PARTS = {
     "queues": queues,
     "flood": flood,
     "claims": claims,
+    "short": short,
     "scale": scale,
     "scale-cluster": scale_cluster,
     "warm": warm,

@@ -151,7 +151,9 @@ class _place:  # noqa: N801 - a context manager, written as one
         return Place(Bench(cluster, bed, work, bed.token(work, "agent", "--duration", "3h")), operator, self._nodes)
 
     def __exit__(self, *error: object) -> None:
-        self._stack.close()
+        # What went wrong first is told.
+        with suppress(*((ClusterError,) if error[0] else ())):
+            self._stack.close()
 
 
 async def measure(place: Place) -> AsyncIterator[list[Figure]]:

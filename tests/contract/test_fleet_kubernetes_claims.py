@@ -146,6 +146,40 @@ async def test_what_the_template_allows_is_opened_by_the_claim_unless_it_wants_n
     assert "sandfleet.io/egress-class" not in labels[none.sandbox.sandbox_uid]
 
 
+def pod_of(world, bound):
+    return next(one for one in world.cluster.pods("claimed") if one["metadata"]["uid"] == bound.sandbox.sandbox_uid)
+
+
+async def test_a_claim_binds_only_a_warm_pod_of_its_own_contract_and_otherwise_starts_cold(world):
+    both = template_object("both", contracts=["Autonomous", "Brokered"], egress={"allow": [{"cidr": "203.0.113.0/24"}]})
+    tools = template_object("tools", contracts=["Brokered"])
+    await world.cluster.add(both, pool_object("both", 1, "both"), tools, pool_object("tools", 1, "tools"))
+    scheduler = world.running.scheduler
+    await world.cluster.until(
+        lambda: all(scheduler.pool(one) and scheduler.summary(one).warm for one in ("team/both", "team/tools"))
+    )
+    warm = await claimed(world, request("a", pool="both"))
+    cold = await claimed(world, request("b", pool="both", contract="brokered"))
+    first = await claimed(world, request("c", pool="tools"))
+    contracts = [pod_of(world, one)["metadata"]["labels"].get("sandfleet.io/contract") for one in (warm, cold, first)]
+    assert [one.warm for one in (warm, cold, first)] == [True, False, True]
+    assert contracts == [None, "brokered", "brokered"]
+    # The same template without a pool is served from the same place.
+    again = await claimed(world, request("d", template="both", contract="brokered"))
+    assert (again.warm, again.sandbox.template, again.sandbox.pool) == (False, "both", "")
+    opened = [pod_of(world, one)["metadata"]["labels"].get("sandfleet.io/egress-class") for one in (warm, cold)]
+    assert opened == ["both", None]
+
+
+async def test_a_template_with_secrets_cannot_be_claimed_as_brokered(world):
+    secrets = [{"secretRef": {"name": "password"}}]
+    await world.cluster.add(template_object("keys", contracts=["Autonomous", "Brokered"], envFrom=secrets))
+    asked = request(template="keys", contract="brokered")
+    code, said = await refusal(world.stub.Claim(asked, metadata=ALICE))
+    assert code == "FAILED_PRECONDITION"
+    assert "cannot take contract Brokered: the template gives its code Secrets (password)" in said
+
+
 @pytest.mark.parametrize(
     ("asked", "code", "said"),
     [
@@ -155,7 +189,8 @@ async def test_what_the_template_allows_is_opened_by_the_claim_unless_it_wants_n
         (request(pool="fast", template="other"), "NOT_FOUND", "of template 'other'"),
         (fleet_pb2.ClaimRequest(request_id="r", namespace="Team"), "INVALID_ARGUMENT", "not NAMESPACE/NAME"),
         (request("!"), "INVALID_ARGUMENT", "the request id"),
-        (request(contract="reviewed"), "FAILED_PRECONDITION", "does not let callers run code"),
+        (request(contract="reviewed"), "FAILED_PRECONDITION", "autonomous and brokered are"),
+        (request(contract="brokered"), "FAILED_PRECONDITION", "the template allows Autonomous"),
         (request(labels={"sandfleet.io/state": "warm"}), "INVALID_ARGUMENT", "is Kubernetes' or Sandfleet's"),
         (request(envs={"A": "x" * 60_000}), "INVALID_ARGUMENT", "is larger than"),
         (request(mounts={"/etc": ""}), "INVALID_ARGUMENT", "cannot mount /etc: /etc belongs to the system"),

@@ -318,3 +318,84 @@ async def test_an_autonomous_sandbox_has_no_tools(starting):
 
 def len_of(text: str) -> int:
     return len(text)
+
+
+async def test_a_cut_connection_loses_no_call_and_runs_none_twice(cutting, sandbox):
+    cutter, client = cutting
+    ran = []
+    gates = {name: asyncio.Event() for name in ("before", "between")}
+
+    async def slowly(name: str) -> str:
+        ran.append(name)
+        await gates[name].wait()
+        return name
+
+    async with await client.serve_tools([slowly]) as server:
+        running = asyncio.ensure_future(sandbox.run_code("[tools.slowly('before'), tools.slowly('between')]"))
+        # One call runs while the connection is cut, and its answer goes over the next one.
+        await until(lambda: ran == ["before"])
+        cutter.cut()
+        gates["before"].set()
+        await until(lambda: ran == ["before", "between"])
+        # The answer of the other one is lost on its way: nothing of the executor's gets through.
+        cutter.cut()
+        gates["between"].set()
+        assert (await running).text == "['before', 'between']"
+        assert (ran, server.serving, server.problem) == (["before", "between"], True, None)
+
+
+async def test_a_call_of_a_host_that_is_gone_may_have_run_unless_it_is_idempotent(executor, sandbox):
+    ran = []
+    gate = asyncio.Event()
+
+    async def pay(amount: int) -> str:
+        ran.append(amount)
+        await gate.wait()
+        return "paid"
+
+    async def look(amount: int) -> str:
+        ran.append(amount)
+        await gate.wait()
+        return f"looked at {amount}"
+
+    offered = [pay, tool(look, idempotent=True)]
+    first, second = executor.client(), executor.client()
+    code = """
+import asyncio
+async def said(call):
+    try:
+        return await call
+    except tools.ToolUnavailable as error:
+        return error.reason, error.may_have_run
+await asyncio.gather(said(tools.pay.aio(1)), said(tools.look.aio(2)))
+"""
+    before = await first.serve_tools(offered)
+    running = asyncio.ensure_future(sandbox.run_code(code))
+    await until(lambda: sorted(ran) == [1, 2])
+    async with await second.serve_tools(offered):
+        await until(lambda: not before.serving)
+        assert before.problem.reason == "Replaced"
+        gate.set()
+        assert (await running).text == "[('HostLost', True), 'looked at 2']"
+    assert sorted(ran) == [1, 2, 2]
+    for each in (first, second):
+        await each.close()
+
+
+async def test_a_call_after_the_host_has_stopped_fails_at_once(executor, sandbox):
+    def shout(text: str) -> str:
+        return text.upper()
+
+    client = executor.client()
+    server = await client.serve_tools([shout])
+    assert (await sandbox.run_code("call = tools.shout; call('a')")).text == "'A'"
+    await server.close()
+    code = """
+try:
+    call('b')
+except tools.ToolUnavailable as error:
+    said = error.reason, error.may_have_run
+said
+"""
+    assert (await sandbox.run_code(code)).text == "('NoHost', False)"
+    await client.close()

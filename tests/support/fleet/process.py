@@ -18,13 +18,13 @@ PATIENCE = 60.0
 
 
 class FleetProcess:
-    """`serve-local` with its lifeline in our hand."""
+    """`serve-local` with its lifeline in our hand. `program`: what runs it."""
 
-    def __init__(self, state_dir, *arguments):
+    def __init__(self, state_dir, *arguments, program=("-m", "sandfleet_operator.fleet")):
         self.state_dir = Path(state_dir)
         ready, ready_write = os.pipe()
         lifeline_read, self.lifeline = os.pipe()
-        command = [sys.executable, "-m", "sandfleet_operator.fleet", "serve-local", "--state-dir", str(state_dir)]
+        command = [sys.executable, *program, "serve-local", "--state-dir", str(state_dir)]
         fds = ["--ready-fd", str(ready_write), "--lifeline-fd", str(lifeline_read)]
         self.process = subprocess.Popen(
             [*command, *fds, *arguments], pass_fds=(ready_write, lifeline_read), stderr=subprocess.PIPE
@@ -79,8 +79,8 @@ class FleetProcess:
 
 
 @contextlib.contextmanager
-def a_fleet(state_dir, *arguments):
-    fleet = FleetProcess(state_dir, *arguments)
+def a_fleet(state_dir, *arguments, **how):
+    fleet = FleetProcess(state_dir, *arguments, **how)
     try:
         assert fleet.said == "ready", fleet.said
         yield fleet

@@ -12,12 +12,12 @@ DEMO = Ref(POD, "team-a", "demo")
 
 def a_pod(version: int, uid: str = "one", name: str = "demo", namespace: str = "team-a"):
     meta = {"namespace": namespace, "name": name, "uid": uid, "resourceVersion": str(version)}
-    return {"metadata": meta, "status": {"phase": str(version)}}
+    return {"metadata": {**meta, "labels": {"content": str(version)}}}
 
 
 def known(store: Store) -> object:
     found = store.get(DEMO)
-    return found and (found["metadata"]["uid"], int(found["status"]["phase"]))
+    return found and (found["metadata"]["uid"], int(found["metadata"]["labels"]["content"]))
 
 
 # Events in turn → the known object, and whether the last event was news.

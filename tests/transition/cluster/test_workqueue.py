@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 
-from sandfleet_operator.cluster.workqueue import WorkQueue
+from sandfleet_operator.cluster.workqueue import TURN, WorkQueue
 from transition.fake_time import run
 
 
@@ -149,3 +149,29 @@ def test_the_queue_reports_busy_keys_and_its_length():
 
     worked(script, Work(), workers=2)
     assert seen == [(3, True, False)]
+
+
+def test_rounds_that_wait_for_nothing_let_others_have_their_turn():
+    turns, rounds = [], []
+
+    async def work(key):
+        rounds.append(key)
+
+    async def others():
+        while True:
+            turns.append(len(rounds))
+            await asyncio.sleep(0)
+
+    async def go():
+        queue = WorkQueue(work, workers=32)
+        running = [asyncio.create_task(queue.run()), asyncio.create_task(others())]
+        await asyncio.sleep(0)
+        for key in range(200):
+            queue.add(key)
+        while len(rounds) < 200:
+            await asyncio.sleep(0)
+        for task in running:
+            task.cancel()
+
+    run(go())
+    assert max(later - before for before, later in pairwise(turns)) <= TURN

@@ -155,5 +155,5 @@ async def test_an_unreadable_object_keeps_its_workspace_from_claims(world):
     _, api = await an_api(world)
     made = unreadable("odd")
     await world.add({**made, "spec": {**made["spec"], "workspace": {"claimName": "old"}}})
-    found = await api._workspaces._users(TEAM, "old")
+    found = await api._kubernetes.workspaces._users(TEAM, "old")
     assert [one.name for one in found] == ["CodeSandbox odd, which cannot be read"]

@@ -66,6 +66,25 @@ async def two_gangs_at_a_queue(world: World) -> None:
     await world.until_used(world.sessions[beside])
 
 
+async def objects_that_come_after_a_gang(world: World) -> None:
+    """Each needs less than the gang, and none passes it."""
+    await world.make_pool(size=2)
+    await world.make_queue(quota=2)
+    (one,) = await declare(world, "one")
+    await world.until_used(world.sessions[one])
+    gang = asyncio.create_task(claim_gang(world, "gang", 2))
+    await asyncio.sleep(20)
+    two, three = await declare(world, "two", "three")
+    for ref in (two, three):
+        await waits(world, ref, "QuotaReached")
+    await world.remove(one)
+    for session in await gang:
+        await world.until_used(session)
+        await world.release(session)
+    for ref in (two, three):
+        await world.until_used(world.sessions[ref])
+
+
 async def a_gang_that_can_never_be_served(world: World) -> None:
     await world.make_pool(size=2)
     await world.make_queue(quota=2)

@@ -139,7 +139,7 @@ class FleetProcess(Process):
         self.api = KubernetesFleetApi(self.kube, world, world.credentials, self.fleet)  # type: ignore[arg-type]
 
     async def numbers(self) -> Iterable[int]:
-        return (await self.fleet.numbers_seen())()
+        return await (await self.fleet.numbers_seen())()
 
     async def follow(self) -> None:
         await self.fleet.follow()

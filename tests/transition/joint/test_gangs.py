@@ -7,6 +7,7 @@ import pytest
 from sandfleet_operator.plan.scheduler import transitions
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
 from sandfleet_operator.plan.scheduler.queues.gangs import Gangs
+from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
 from transition.joint import gang_scenarios as scenarios
 from transition.joint.play import faults
 from transition.mutant import Mutant
@@ -16,6 +17,7 @@ EXAMPLES = int(os.environ.get("SANDFLEET_EXAMPLES", "5"))
 WRITES, STEP = 40, 1 if EXAMPLES > 5 else 9
 SCENARIOS = (
     scenarios.two_gangs_at_a_queue,
+    scenarios.objects_that_come_after_a_gang,
     scenarios.a_gang_that_can_never_be_served,
     scenarios.a_gang_whose_callers_are_gone,
     scenarios.a_leader_that_ends_at_each_bind,
@@ -26,6 +28,11 @@ MUTANTS = (
         "a part of a gang is bound before there is room for all",
         scenarios.two_gangs_at_a_queue,
         ((Gangs, "_completed", staticmethod(lambda gang: max(gang.waiting.values(), key=lambda one: one.number, default=None))),),
+    ),
+    Mutant(
+        "objects pass a gang that waits for quota",
+        scenarios.objects_that_come_after_a_gang,
+        ((Ledger, "kept_at", lambda *_: None),),
     ),
     Mutant(
         "what an earlier leader has bound of a gang stays",

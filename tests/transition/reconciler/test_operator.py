@@ -9,6 +9,7 @@ from sandfleet_operator.api.kube import (
     CONFIG_MAP,
     EVENT,
     NETWORK_POLICY,
+    NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX_POOL,
@@ -20,6 +21,7 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.observed import Contact
+from sandfleet_operator.reconciler import operator as operators
 from sandfleet_operator.reconciler.operator import Operator
 from sandfleet_operator.reconciler.reconcile import Key
 from support.fakes.kube_memory import Before, MemoryKube
@@ -115,6 +117,30 @@ def test_what_is_deleted_while_a_watch_cannot_go_on_is_seen_long_before_a_resync
             await here.until(lambda: operators[0].store.has_gone(uid), "seen")
             assert here.clock() - began < 5
             assert here.cluster.wrong == []
+
+    run(go())
+
+
+def test_nodes_that_change_together_cost_one_look_at_all_pods(monkeypatch):
+    looks, nodes = [], [f"late-{number}" for number in range(5)]
+
+    def look(changed, _store):
+        looks.append(sorted(changed))
+        return ()
+
+    def ready(node):
+        node["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+    async def go() -> None:
+        async with World() as here:
+            for name in nodes:
+                await here.make(NODE, name)
+            await here.settle()
+            monkeypatch.setattr(operators, "on_nodes", look)
+            for name in nodes:
+                here.cluster.edit(Ref(NODE, "", name), ready)
+            await here.until(lambda: looks, "looked for")
+            assert looks == [nodes]
 
     run(go())
 

@@ -14,7 +14,7 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
-from sandfleet_operator.reconciler.routes import keys_of
+from sandfleet_operator.reconciler.routes import keys_of, on_nodes
 
 
 def obj(name="x", namespace="team-a", owners=(), labels=None, annotations=None, **fields):
@@ -100,8 +100,8 @@ TABLE = [
     ),
     # What waits for it.
     (SANDBOX_POOL, obj("warm"), {"namespace/team-a", "sandbox/team-a/five"}),
-    (NODE, obj("node-1", ""), {"sandbox/team-a/one", "sandbox/team-b/one"}),
-    (NODE, obj("node-9", ""), set()),
+    # Its pods are looked for together with those of others.
+    (NODE, obj("node-1", ""), set()),
     (CONFIG_MAP, obj(), set()),
 ]
 
@@ -111,3 +111,15 @@ def test_an_object_wakes_the_keys_it_concerns(kind, seen, keys):
     found = [str(key) for key in keys_of(kind, seen, STORE)]
     assert set(found) == keys
     assert len(found) == len(keys)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "keys"),
+    [
+        ({"node-1"}, ["sandbox/team-a/one", "sandbox/team-b/one"]),
+        ({"node-1", "node-2"}, ["sandbox/team-a/one", "sandbox/team-a/two", "sandbox/team-b/one"]),
+        ({"node-9"}, []),
+    ],
+)
+def test_nodes_wake_the_sandboxes_whose_pods_they_have(nodes, keys):
+    assert sorted(str(key) for key in on_nodes(nodes, STORE)) == keys

@@ -155,6 +155,8 @@ class Conversation:
     steps: tuple[Step, ...] = ()
     # Whether an answer has to stand in the output of an execution. Without it the agent's own judge decides.
     needs_evidence: bool = True
+    # The host's tools that Python code can call, as stubs in Python.
+    tools: tuple[str, ...] = ()
 
     @property
     def last(self) -> Step | None:

@@ -1,14 +1,15 @@
 """The sandbox below the loop: looked at before each execution, and replaced when it is gone."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-from sandfleet.errors import ClaimError, NotFoundError, SandboxEnded, SandboxError
+from sandfleet.errors import ClaimError, InvalidArgument, NotFoundError, SandboxEnded, SandboxError
 from sandfleet.values.execution import CommandResult, Execution
 from sandfleet.values.sandbox import Isolation, SandboxInfo
 from sandfleet.values.suspension import Preemption
+from sandfleet.values.tools import AnyTool, Tool, ToolPolicy
 from sandfleet.values.usage import Health
 from sandfleet.values.variables import Autosave, StateRestored
 
@@ -83,12 +84,22 @@ class EnvironmentGone(Exception):
 Claim = Callable[[SandboxInfo], Awaitable[tuple[Environment, bool]]]
 
 
-def claiming(environment: Environment) -> Claim:
-    """How another environment is had in the place of this one."""
-    return partial(claim_again, autosave=environment.states.autosave if isinstance(environment, Remembers) else None)
+@runtime_checkable
+class ServesTools(Protocol):
+    """An environment whose code can call functions of this process."""
+
+    async def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> object: ...
 
 
-async def claim_again(ended: SandboxInfo, *, autosave: Autosave | None = None) -> tuple[Environment, bool]:
+def claiming(environment: Environment, *, brokered: bool = False) -> Claim:
+    """How another environment is had in the place of this one. `brokered`: its code calls tools."""
+    autosave = environment.states.autosave if isinstance(environment, Remembers) else None
+    return partial(claim_again, autosave=autosave, brokered=brokered)
+
+
+async def claim_again(
+    ended: SandboxInfo, *, autosave: Autosave | None = None, brokered: bool = False
+) -> tuple[Environment, bool]:
     """Claim a sandbox like the one that ended, on its workspace when that was kept, else on an empty one.
 
     Returns it, and whether the workspace came along. The lease is kept alive until the sandbox is killed.
@@ -99,6 +110,7 @@ async def claim_again(ended: SandboxInfo, *, autosave: Autosave | None = None) -
         return await AsyncSandbox.create(
             ended.template or "python",
             labels=ended.labels,
+            contract="brokered" if brokered else "",
             isolation=Isolation.NAMESPACE if ended.isolation is Isolation.UNKNOWN else ended.isolation,
             workspace_id=workspace_id,
             keep_workspace=bool(workspace_id),
@@ -188,3 +200,30 @@ class Watched:
         except (SandboxError, OSError) as error:
             raise EnvironmentGone(f"cannot claim another sandbox: {error}") from error
         return replace(brought, reason=f"{reason}; another one was claimed", workspace_kept=kept)
+
+
+class HostTools:
+    """Tools of this process for the environment, which may be replaced."""
+
+    def __init__(self, given: Sequence[AnyTool], policy: ToolPolicy | None) -> None:
+        self.tools: tuple[Tool, ...] = ()
+        if given:
+            from sandfleet.tools.declared import tools_of
+
+            self.tools = tools_of(given)
+        self._policy = policy
+        self._served: Environment | None = None
+
+    @property
+    def stubs(self) -> tuple[str, ...]:
+        """The tools for the prompt."""
+        return tuple(tool.stub for tool in self.tools)
+
+    async def serve(self, environment: Environment) -> None:
+        """Offer them to its code, once. Raises SandboxError, and InvalidArgument where its code cannot call tools."""
+        if not self.tools or self._served is environment:
+            return
+        if not isinstance(environment, ServesTools):
+            raise InvalidArgument("cannot serve tools: the sandbox of this agent has no serve_tools()")
+        await environment.serve_tools(self.tools, policy=self._policy)
+        self._served = environment

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from sandfleet.codeact import decide, observe, tracing
@@ -29,6 +29,7 @@ from sandfleet.codeact.environment import (
     Claim,
     Environment,
     EnvironmentGone,
+    HostTools,
     Replaced,
     Watched,
     claiming,
@@ -36,6 +37,7 @@ from sandfleet.codeact.environment import (
 from sandfleet.codeact.evidence import Evidence, of_command, of_execution, told_once
 from sandfleet.errors import InvalidArgument, SandfleetError
 from sandfleet.values.execution import Outcome
+from sandfleet.values.tools import AnyTool, ToolPolicy
 
 # What an executor gets beyond the deadline of an execution before its silence counts as a loss, in seconds.
 _PATIENCE = 30.0
@@ -55,6 +57,8 @@ class CodeActAgent:
                   conversation, that returns why the answer is rejected, in words for the model, or None. For answers
                   that are no values.
     claim         how another sandbox is had when the present one has ended.
+    tools         functions of this process that the code calls, as `Sandbox.serve_tools` has them: the sandbox is a
+                  brokered one. The policy is shown them as Python stubs. tool_policy: decides about each call.
     """
 
     def __init__(
@@ -70,11 +74,14 @@ class CodeActAgent:
         on_step: Callable[[Step], object] | None = None,
         judge: Judge | None = None,
         claim: Claim | None = None,
+        tools: Sequence[AnyTool] = (),
+        tool_policy: ToolPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._policy = policy
-        self._watched = Watched(sandbox, claim or claiming(sandbox), sleep)
+        self._tools = HostTools(tools, tool_policy)
+        self._watched = Watched(sandbox, claim or claiming(sandbox, brokered=bool(tools)), sleep)
         self._bounds = decide.Bounds(max_steps, max_failures)
         self._timeout = timeout
         self._name = name
@@ -97,7 +104,10 @@ class CodeActAgent:
         """Work on a task to a typed end. Raises only what is wrong in the program around it (and cancellation)."""
         began, self._recoveries = self._clock(), 0
         with tracing.run(self._name, uuid.uuid4().hex) as span:
-            conversation, stop = await self._to_the_end(Conversation(task, needs_evidence=self._judge is None))
+            begun = Conversation(task, needs_evidence=self._judge is None, tools=self._tools.stubs)
+            # A sandbox whose code can call no tools is the program's mistake, and said before the policy is asked.
+            await self._tools.serve(self.sandbox)
+            conversation, stop = await self._to_the_end(begun)
             span.set("sandfleet.run.end", stop.end.value)
             span.set("sandfleet.run.steps", len(conversation.steps))
         last = conversation.last.action if conversation.last else None
@@ -169,6 +179,7 @@ class CodeActAgent:
         if replaced is not None:
             return _not_run(number, action, replaced.reason, replaced)
         try:
+            await self._tools.serve(self.sandbox)
             evidence = told_once(await self._run(action), self._told)
         except InvalidArgument as error:
             return Step(number, action, Verdict.FAILED, observe.refused(number, str(error)))

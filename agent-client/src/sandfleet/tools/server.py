@@ -8,6 +8,7 @@ import inspect
 import os
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -53,6 +54,7 @@ class AsyncToolServer:
         # gRPC takes one message at a time.
         self._turn = asyncio.Lock()
         self._problem: SandfleetError | None = None
+        self._closing = False
         self._serving: asyncio.Task[None] | None = None
 
     @property
@@ -82,12 +84,11 @@ class AsyncToolServer:
 
     async def close(self) -> None:
         """Stop serving: running calls are cancelled, and the code gets ToolUnavailable. Closing twice is no error."""
-        stream, self._stream = self._stream, None
+        self._closing = True
         if self._serving is not None:
+            await self._end(self._serving)
             self._serving.cancel()
             await asyncio.gather(self._serving, return_exceptions=True)
-        if stream is not None:
-            await self._end(stream)
         for task in self._working.values():
             task.cancel()
         await asyncio.gather(*self._working.values(), return_exceptions=True)
@@ -142,6 +143,8 @@ class AsyncToolServer:
             if self._stream is not None:
                 self._stream.cancel()
                 self._stream = None
+            if self._closing:
+                return
             await asyncio.sleep(_BACKOFF.after(failures))
             failures += 1
 
@@ -193,17 +196,17 @@ class AsyncToolServer:
         except (api.aio.AioRpcError, asyncio.InvalidStateError, ConnectionResetError):
             return
 
-    async def _end(self, stream: Any) -> None:
-        """Tell the executor that no host is to be waited for."""
-        try:
-            async with asyncio.timeout(_END), self._turn:
-                await _write(stream, api.tools.ServeRequest(end=api.tools.ServeEnd()))
-                await stream.done_writing()
-                await stream.code()
-        except (api.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
-            pass
-        finally:
-            stream.cancel()
+    async def _end(self, serving: asyncio.Task[None]) -> None:
+        """Tell the executor that no host is to be waited for, and wait until it has ended the stream."""
+        stream = self._stream
+        if stream is None or serving.done():
+            return
+        with suppress(api.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            async with asyncio.timeout(_END):
+                async with self._turn:
+                    await _write(stream, api.tools.ServeRequest(end=api.tools.ServeEnd()))
+                # A read that was cancelled would cancel the stream, and with it what was written.
+                await asyncio.wait((serving,))
 
     # One call
 

@@ -25,6 +25,10 @@ class SuspendingError(RuntimeError):
     """The session is being suspended: nothing begins in it any more."""
 
 
+class PreemptingError(SuspendingError):
+    """The session is being suspended for the owner of its quota, and is resumed by itself."""
+
+
 class FullError(RuntimeError):
     """The workspace is so far beyond its limit that nothing may run."""
 

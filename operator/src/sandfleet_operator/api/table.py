@@ -237,8 +237,11 @@ class _Variable:
 
 
 def _mapping(value: object, path: str) -> dict[str, str]:
+    """The object itself: thousands of values share it with what they were read from."""
     inner = as_type(value, dict, path)
-    return {key: as_type(one, str, f"{path}.{key}") for key, one in inner.items()}
+    for key, one in inner.items():
+        as_type(one, str, f"{path}.{key}")
+    return inner
 
 
 def _choice(words: Mapping[str, Enum], value: object, path: str) -> Enum:

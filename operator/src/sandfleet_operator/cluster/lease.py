@@ -6,7 +6,7 @@ So neither computations nor other requests of the process delay a renewal.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 
 from sandfleet_operator.api.kube import Ref
@@ -28,7 +28,7 @@ class LeadershipLostError(Exception):
     """Another process leads: all work of this one has to end at once."""
 
 
-def _nothing_seen() -> Iterable[int]:
+async def _nothing_seen() -> Iterable[int]:
     return ()
 
 
@@ -44,7 +44,7 @@ class Lease:
         self.ref = ref
         self._api = api.apart()
         self._elector = Elector(self._api, ref, identity, terms, vouch=self._answers, seen=self._numbers_seen)
-        self._seen: Callable[[], Iterable[int]] = _nothing_seen
+        self._seen: Callable[[], Awaitable[Iterable[int]]] = _nothing_seen
         self._stuck = stuck
         self._answered = steady()
         self._home: asyncio.AbstractEventLoop | None = None
@@ -63,7 +63,7 @@ class Lease:
         """The identity of the leader, as last seen; empty if there is none."""
         return self._elector.holder
 
-    async def acquire(self, seen: Callable[[], Iterable[int]] = _nothing_seen) -> int:
+    async def acquire(self, seen: Callable[[], Awaitable[Iterable[int]]] = _nothing_seen) -> int:
         """Waits until this contender leads; the fencing number. The Lease is renewed from then on.
 
         The number is above all earlier ones of the Lease, and above those of `seen()`, which is called in this loop.
@@ -118,7 +118,7 @@ class Lease:
         assert home is not None, "acquire comes first"
 
         async def asked() -> Iterable[int]:
-            return self._seen()
+            return await self._seen()
 
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked(), home))
 

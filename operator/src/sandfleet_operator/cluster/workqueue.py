@@ -11,6 +11,8 @@ from sandfleet_operator.api.backoff import Backoff
 Key = TypeVar("Key", bound=Hashable)
 # Before a key whose round failed is looked at again.
 BACKOFF = Backoff(first=0.5, longest=60.0)
+# Rounds that begin before others get their turn: one that waits for nothing takes a millisecond or less.
+TURN = 8
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +33,8 @@ class WorkQueue(Generic[Key]):
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
         self._woken = asyncio.Event()
+        # Rounds that may still begin in this turn.
+        self._turn = TURN
 
     def __len__(self) -> int:
         """Count of keys that wait for a worker or have one."""
@@ -71,9 +75,9 @@ class WorkQueue(Generic[Key]):
 
     async def _worker(self) -> None:
         while True:
-            while not self._waiting:
-                self._woken.clear()
-                await self._woken.wait()
+            while not (self._waiting and self._turn):
+                await self._wait()
+            self._begins()
             key = self._waiting.popleft()
             self._queued.discard(key)
             self._busy.add(key)
@@ -88,6 +92,21 @@ class WorkQueue(Generic[Key]):
                 self.add_later(key, requeue_after)
             # A round that waits for nothing has not let others have their turn.
             await asyncio.sleep(0)
+
+    async def _wait(self) -> None:
+        if self._waiting:
+            await asyncio.sleep(0)
+            return
+        self._woken.clear()
+        await self._woken.wait()
+
+    def _begins(self) -> None:
+        if self._turn == TURN:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._turn -= 1
+
+    def _next_turn(self) -> None:
+        self._turn = TURN
 
     async def _once(self, key: Key) -> float | None:
         try:

@@ -35,7 +35,7 @@ from sandfleet_operator.executors.client import (
     refused_suspension,
 )
 from sandfleet_operator.executors.service_list import services_of
-from sandfleet_operator.executors.tokens import FLEET_SCOPES, Signer
+from sandfleet_operator.executors.tokens import AUTONOMOUS, FLEET_SCOPES, Signer
 from sandfleet_operator.plan.pods.egress_probe import Target
 
 # Seconds for one call, including its connection.
@@ -108,6 +108,8 @@ class Executor:
     address: str
     pod_uid: str
     session_id: str
+    # Of the pod: tokens repeat it.
+    contract: str = AUTONOMOUS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +265,7 @@ class Contacts:
             holder=HOLDER,
             scopes=scopes,
             lifetime=TOKEN_LIFETIME,
+            contract=executor.contract,
         )
         return (("authorization", f"Bearer {token.text}"),)
 

@@ -34,7 +34,10 @@ class Greeter:
         """The outcome. Never raises: a failed contact has a reason."""
         meta = sandbox.meta
         executor = Executor(
-            address=action.address, pod_uid=action.pod_uid, session_id=session_id(meta.namespace, meta.name)
+            address=action.address,
+            pod_uid=action.pod_uid,
+            session_id=session_id(meta.namespace, meta.name),
+            contract=action.contract,
         )
         try:
             async with self._slots:

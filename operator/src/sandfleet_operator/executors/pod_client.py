@@ -157,6 +157,7 @@ class PodExecutors:
             holder=claim.key.holder[:MAX_HOLDER],
             scopes=CALLER_SCOPES,
             lifetime=lifetime,
+            contract=sandbox.contract,
         )
 
     def _session(self, sandbox: Sandbox) -> str:
@@ -170,7 +171,8 @@ class PodExecutors:
         if pod is None or not pod.address:
             why = f"cannot reach the sandbox: pod {sandbox.sandbox_uid} {'has no address' if pod else 'is gone'}"
             raise ClaimReason.EXECUTOR_GONE.error(why, sandbox.sandbox_id)
-        return Executor(address=f"{pod.address}:{self._port}", pod_uid=pod.uid, session_id=session)
+        address = f"{pod.address}:{self._port}"
+        return Executor(address=address, pod_uid=pod.uid, session_id=session, contract=sandbox.contract)
 
 
 def _failed(error: ContactError) -> FleetError:

@@ -26,7 +26,8 @@ Ask = Callable[[AskServices], Awaitable[tuple[ServiceStatus, ...]]]
 def asked_by(contacts: Contacts) -> Ask:
     async def ask(whom: AskServices) -> tuple[ServiceStatus, ...]:
         session = session_id(whom.namespace, whom.name)
-        return await contacts.services(Executor(address=whom.address, pod_uid=whom.pod_uid, session_id=session))
+        executor = Executor(address=whom.address, pod_uid=whom.pod_uid, session_id=session, contract=whom.contract)
+        return await contacts.services(executor)
 
     return ask
 

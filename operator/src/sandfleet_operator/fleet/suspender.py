@@ -8,10 +8,12 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import ASLEEP, Sandbox, State
 from sandfleet_operator.fleet.backend import Backend
-from sandfleet_operator.fleet.driver import RELEASE_TIMEOUT, FleetDriver
+from sandfleet_operator.fleet.driver import RELEASE_TIMEOUT, FleetDriver, suspended
 from sandfleet_operator.fleet.incarnations import Executors
 from sandfleet_operator.plan.scheduler.recent import Recent
 
+# A caller waits so long for a session whose variables are being saved for a preemption, before it is told of that.
+PREEMPTION_WAIT, LOOK_PAUSE = 3.0, 0.1
 # Suspended sessions of which it is remembered what was kept.
 REMEMBERED = 256
 
@@ -23,6 +25,8 @@ class Suspender:
         self._executors = executors
         self._kept: Recent[str, session_pb2.Suspension] = Recent(REMEMBERED)
         self._tasks: set[asyncio.Task[Sandbox]] = set()
+        # The ids of sessions whose executors are asked to keep them for the owners of their quota.
+        self._preempting: set[str] = set()
 
     def session(self, sandbox_id: str) -> Sandbox:
         """Raises FleetError with NOT_FOUND."""
@@ -81,12 +85,28 @@ class Suspender:
         if keep:
             suspensions.check_room(sandbox_id)
             await self._backend.record(sandbox)
-        kept = await self._executors.suspend(sandbox, force=False, unused=True)
+        self._preempting.add(sandbox_id)
+        try:
+            kept = await self._executors.suspend(sandbox, force=False, unused=True)
+        finally:
+            self._preempting.discard(sandbox_id)
         if keep:
             self._kept.put(sandbox_id, kept)
             self._fleet.do(suspensions.preempt(sandbox_id, self._fleet.now()))
         else:
             self._fleet.do(suspensions.release(sandbox_id, self._fleet.now()))
+
+    async def settled(self, sandbox_id: str, known_as: str) -> None:
+        """Waits until it is decided whether the session is preempted. Raises FleetError where that takes long.
+
+        `known_as`: its id as its caller has it.
+        """
+        try:
+            async with asyncio.timeout(PREEMPTION_WAIT):
+                while sandbox_id in self._preempting:
+                    await self._fleet.change(sandbox_id, within=LOOK_PAUSE)
+        except TimeoutError:
+            raise suspended(known_as, preempted=True) from None
 
     async def _ended(self, sandbox_id: str) -> Sandbox:
         """The session, once its process has ended."""

@@ -35,7 +35,7 @@ from sandfleet_operator.reconciler.apply import Applier
 from sandfleet_operator.reconciler.housekeeping import Housekeeper
 from sandfleet_operator.reconciler.kopf_lists import KopfLists
 from sandfleet_operator.reconciler.reconcile import Greeter, Key, Reconciler
-from sandfleet_operator.reconciler.routes import keys_of
+from sandfleet_operator.reconciler.routes import keys_of, on_nodes
 
 # Beside CodeSandboxes, which Kopf watches: the watched kinds and their selectors; an empty selector means all. Other
 # kinds are read when they are needed.
@@ -85,7 +85,8 @@ class Operator:
         self._reflectors = Reflectors(
             kube, self.store, WATCHED, self._changed, namespaces=settings.watch_namespaces, kept=KEPT
         )
-        self._lists = KopfLists(self._list_sandboxes)
+        # And the names of nodes that have changed.
+        self._lists, self._nodes = KopfLists(self._list_sandboxes), set[str]()
         self.queue: WorkQueue[Key] = WorkQueue(self._work, workers)
         applier = self._applier = Applier(kube, self.store, keys, leading)
         self._facts = NodeFacts(kube, self.store, clock)
@@ -189,11 +190,21 @@ class Operator:
         self.queue.add(Key("sandbox", whom.namespace, whom.name))
 
     def _wake(self, kind: Kind, obj: Json) -> None:
+        if kind == NODE:
+            if not self._nodes:
+                asyncio.get_running_loop().call_soon(self._wake_nodes)
+            self._nodes.add(obj["metadata"]["name"])
+
         def woken() -> None:
             for key in keys_of(kind, obj, self.store):
                 self.queue.add(key)
 
         self.store.intake.take(kind, obj, woken)
+
+    def _wake_nodes(self) -> None:
+        nodes, self._nodes = self._nodes, set()
+        for key in on_nodes(nodes, self.store):
+            self.queue.add(key)
 
     def _is_busy(self, namespace: str) -> bool:
         return self.queue.is_busy(lambda key: key.what == "sandbox" and key.namespace == namespace)

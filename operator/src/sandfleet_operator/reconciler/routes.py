@@ -1,13 +1,12 @@
 """Which keys to reconcile when an object changes."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sandfleet_operator.api.kinds.meta import referred
 from sandfleet_operator.api.kinds.queue import DEFAULT_QUEUE
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NETWORK_POLICY,
-    NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX_POOL,
@@ -19,12 +18,15 @@ from sandfleet_operator.api.kube import (
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.openings import is_ours
-from sandfleet_operator.plan.sandbox.observed import owners_of
+from sandfleet_operator.plan.sandbox.observed import owners_of, pod_of
 from sandfleet_operator.reconciler.reconcile import Key
 
 
 def keys_of(kind: Kind, obj: Json, store: Store) -> Iterator[Key]:
-    """Keys for an object. The store gives the sandboxes that use a template, a pool or a node."""
+    """Keys for an object. The store gives the sandboxes that use a template or a pool.
+
+    Nodes have none: see `on_nodes`.
+    """
     meta = obj["metadata"]
     namespace, name = meta.get("namespace", ""), meta["name"]
     if kind == CODE_SANDBOX:
@@ -42,8 +44,6 @@ def keys_of(kind: Kind, obj: Json, store: Store) -> Iterator[Key]:
         yield from (Key("namespace", namespace), *_waiting_for(namespace, name, store))
     elif kind == SANDBOX_QUEUE:
         yield from _of_queue(namespace, name, store)
-    elif kind == NODE:
-        yield from _on_node(name, store)
 
 
 def _on_template(namespace: str, name: str, store: Store) -> Iterator[Key]:
@@ -66,9 +66,10 @@ def _of_queue(namespace: str, queue: str, store: Store) -> Iterator[Key]:
             yield Key("sandbox", namespace, sandbox["metadata"]["name"])
 
 
-def _on_node(name: str, store: Store) -> Iterator[Key]:
+def on_nodes(nodes: Collection[str], store: Store) -> Iterator[Key]:
+    """Keys for nodes that have changed: of many together, since it looks at all pods."""
     for pod in store.all(POD):
-        if (pod.get("spec") or {}).get("nodeName") == name:
+        if pod_of(pod).node in nodes:
             yield from _sandboxes_of(pod["metadata"]["namespace"], pod)
 
 

@@ -39,7 +39,8 @@ class LoopTimes:
         self._total = 0.0
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
-        """A loop that is measured."""
+        """A loop that is measured from now on."""
+        self.begins()
         return asyncio.SelectorEventLoop(_Selector(self))
 
     def take(self) -> tuple[float, float]:

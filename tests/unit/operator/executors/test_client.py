@@ -1,6 +1,7 @@
 """Calls of the fleet to executors, and untrue answers."""
 
 import asyncio
+from dataclasses import replace
 
 import grpc
 import jwt
@@ -114,8 +115,18 @@ async def test_open_passes_the_claim_on_with_a_short_fleet_token(executors, liar
     assert not asked.limits.HasField("default_timeout")
     assert liar.metadata["traceparent"] == TRACEPARENT
     claims = jwt.decode(liar.metadata["authorization"].removeprefix("Bearer "), options={"verify_signature": False})
-    assert (claims["aud"], claims["sid"], claims["scope"], claims["sub"]) == ("u1", "s1", "session admin", "fleet")
+    assert (claims["aud"], claims["sid"], claims["scope"], claims["sub"]) == (
+        "u1",
+        "s1",
+        "session admin review",
+        "fleet",
+    )
     assert claims["exp"] - claims["iat"] <= 62
+
+
+async def test_tokens_repeat_the_contract_of_the_sandbox(executors):
+    made = executors.caller_token(replace(SESSION, contract="brokered"), 100.0)
+    assert jwt.decode(made.text, options={"verify_signature": False})["contract"] == "brokered"
 
 
 async def test_a_callers_token_cannot_open_or_close(executors, liar, address):

@@ -65,7 +65,10 @@ def messages(conversation: Conversation, shape: Shape) -> list[Message]:
     left_out = len(conversation.steps) - len(newest)
     note = f"\n\n[{left_out} earlier steps are left out here.]" if left_out else ""
     prompt = prompts.system(
-        tools=shape.tools, needs_evidence=conversation.needs_evidence, instructions=shape.instructions
+        tools=shape.tools,
+        needs_evidence=conversation.needs_evidence,
+        instructions=shape.instructions,
+        stubs=conversation.tools,
     )
     task = Message(role="user", content=f"Task: {conversation.task}{note}")
     return [Message(role="system", content=prompt), task, *(message for turn in newest for message in turn)]

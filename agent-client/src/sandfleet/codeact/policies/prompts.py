@@ -1,5 +1,7 @@
 """What a model is told of the sandbox and of how to speak to the loop. Pure."""
 
+from collections.abc import Sequence
+
 _BEGIN = "You solve tasks by writing and running code in a Linux sandbox of your own.\n"
 
 _FENCES = """
@@ -47,12 +49,23 @@ _REST = """\
 """
 
 
-def system(*, tools: bool = False, needs_evidence: bool = True, instructions: str = "") -> str:
+_HOST_TOOLS = """\
+- Beside the sandbox there are tools of the host. In Python they are functions of the module `tools`, which needs no import, so that loops and conditions can use them: `tools.NAME(...)`, or `await tools.NAME.aio(...)`. In a shell: `tool NAME --argument value`. A call that fails raises `tools.ToolError`.
+```python
+{stubs}
+```
+"""
+
+
+def system(
+    *, tools: bool = False, needs_evidence: bool = True, instructions: str = "", stubs: Sequence[str] = ()
+) -> str:
     """The system prompt.
 
     tools           the model calls functions instead of writing fences.
     needs_evidence  an answer is checked against the output of an execution.
     instructions    the user's own, at the end, where models heed them best.
+    stubs           tools of the host that code can call, as Python without bodies.
     """
     if tools:
         answer = _ANSWER_TOOL if needs_evidence else _FREE_ANSWER_TOOL
@@ -60,4 +73,5 @@ def system(*, tools: bool = False, needs_evidence: bool = True, instructions: st
         answer = _ANSWER_FENCE if needs_evidence else _FREE_ANSWER_FENCE
     shape = (_TOOLS if tools else _FENCES).format(answer=answer)
     own = f"\n{instructions.strip()}\n" if instructions.strip() else ""
-    return f"{_BEGIN}{shape}{_EVIDENCE if needs_evidence else ''}{_REST}{own}"
+    host = _HOST_TOOLS.format(stubs="\n\n".join(stubs)) if stubs else ""
+    return f"{_BEGIN}{shape}{_EVIDENCE if needs_evidence else ''}{_REST}{host}{own}"

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandfleet_executor.core.config import ExecutorConfig
-from sandfleet_executor.core.errors import BusyError, FullError, MismatchError, NotFoundError, SuspendingError
+from sandfleet_executor.core.errors import (
+    BusyError,
+    FullError,
+    MismatchError,
+    NotFoundError,
+    PreemptingError,
+    SuspendingError,
+)
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.limits import FORK_BYTES, Limits
 from sandfleet_executor.core.packages import manifest
@@ -34,6 +41,7 @@ from sandfleet_executor.effects.files.threads import FileThreads
 from sandfleet_executor.effects.namespace.keeper import Making, NamespaceKeeper
 from sandfleet_executor.effects.namespace.launch import session_environment, this_host
 from sandfleet_executor.effects.namespace.namespace import Namespace
+from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.effects.services.manager import Services, ServiceSession
 from sandfleet_executor.effects.session import disk
 from sandfleet_executor.effects.session.mounts import Mounts
@@ -71,16 +79,17 @@ class Session:
         *,
         workspace_fd: int,
         threads: FileThreads,
+        reviews: Reviews,
     ) -> None:
         """Raises BadRequest for mounts that this machine has no place for."""
         self.config = config
-        self.executions = executions
+        self.executions, self.reviews = executions, reviews
         self.limits = fitting(config.limits)
         self.session_id = ""
         self.started = time.time()
         self.closed = asyncio.Event()
-        # It is being suspended: no execution begins, and its time does not run.
-        self.held = False
+        # It is being suspended: no execution begins, and its time does not run. `preempted`: it is resumed by itself.
+        self.held = self.preempted = False
         # The machine does not change: looked at once, and not for every command.
         self._envs = bwrap.with_own(config.envs, session_environment(config))
         self.mounts = Mounts(config, this_host().prefixes, workspace_fd, threads)
@@ -97,7 +106,7 @@ class Session:
         # For the executor's own programs: they do not wait for packages.
         self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
         self._notices = Notices(self.mounts.notices, self.packages.notices, self.preload.notices)
-        waiting = replace(self._own_programs, settled=self.packages.settled)
+        waiting = replace(self._own_programs, settled=self.packages.settled, reviews=reviews)
         self._services = replace(waiting, notices=self._notices.take, tools=self.tools)
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
@@ -186,7 +195,7 @@ class Session:
         """Why the sandbox's time is over; None while there is time, or while it is held."""
         if self.held:
             return None
-        in_use = self.executions.running > 0 or self.packages.installing
+        in_use = self.executions.running > 0 or self.packages.installing or bool(self.reviews.pending())
         return self.tenancy.expired(time.monotonic(), in_use=in_use)
 
     # Executions
@@ -194,7 +203,8 @@ class Session:
     def register(self, kind: int, execution_id: str, fingerprint: bytes, output_limit: int) -> Execution:
         """A new execution, of an id that is new. Raises SuspendingError, BusyError and FullError."""
         if self.held:
-            raise SuspendingError(f"cannot start execution {execution_id}: the sandbox is being suspended")
+            kind_of, why = (PreemptingError, "preempted") if self.preempted else (SuspendingError, "suspended")
+            raise kind_of(f"cannot start execution {execution_id}: the sandbox is being {why}")
         if self.executions.running >= self.limits.executions:
             raise BusyError(f"cannot start execution {execution_id}: {self.limits.executions} are running or waiting")
         if self.disk.is_hopeless:
@@ -250,9 +260,7 @@ class Session:
         """Ends everything in the sandbox. The files stay."""
         self.namespaces.refuse()
         self.packages.close()
-        self.contexts.stop(why)
-        for command in self._commands.values():
-            command.execution.stop(why, 0)
+        self.executions.stop_all(why)
         await self.contexts.save_last()
         await self.services.close()
         self.tools.close()

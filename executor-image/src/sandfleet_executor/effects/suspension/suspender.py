@@ -97,7 +97,7 @@ class Suspender:
         if self._keeping is None:
             if not force:
                 self._check_unused(services=unused)
-            self._session.held = True
+            self._session.held, self._session.preempted = True, unused
             self._keeping = asyncio.create_task(self._keep(force=force))
         return await asyncio.shield(self._keeping)
 
@@ -203,7 +203,7 @@ class Suspender:
 
     def _go_on(self) -> None:
         """The session was not ended, or could not be kept: it goes on as if it had not been asked."""
-        self._session.held = False
+        self._session.held = self._session.preempted = False
         self._keeping = None
         asyncio.get_running_loop().run_in_executor(None, self._forget)
 

@@ -83,8 +83,16 @@ class Lines:
         try:
             if len(self._tasks) <= MAX_LINES:
                 await self._serve(reader, writer)
-        except (OSError, FrameError, KeyError, TypeError, ValueError, TimeoutError, asyncio.IncompleteReadError):
-            # It broke the protocol, or has gone.
+        except (
+            OSError,
+            FrameError,
+            KeyError,
+            TypeError,
+            ValueError,
+            asyncio.IncompleteReadError,
+            asyncio.CancelledError,
+        ):
+            # It broke the protocol, or has gone, or the session ends. TimeoutError is an OSError.
             pass
         finally:
             self._tasks.discard(task)

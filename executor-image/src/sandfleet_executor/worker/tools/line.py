@@ -5,9 +5,11 @@ No thread is needed for them: a context with threads cannot be copied.
 
 import asyncio
 import contextlib
+import itertools
 import os
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..base import frames, process
@@ -19,6 +21,8 @@ VARIABLE = "SANDFLEET_TOOLS"
 # Lines that wait for the next call.
 MOST_IDLE = 16
 RECEIVE_BYTES = 1 << 20
+# Where many calls begin at once, the executor takes a moment to accept their lines; gVisor refuses them until then.
+ATTEMPTS, PAUSE_SECONDS = 200, 0.01
 # Kept, because code may replace it.
 _environ, _getpid = os.environ, os.getpid
 
@@ -82,6 +86,29 @@ def _is_quiet(line: socket.socket) -> bool:
 LINES = Lines()
 
 
+def attempts() -> Iterator[float]:
+    """Pauses between attempts to get a line, in seconds; none is left after the last one."""
+    return itertools.repeat(PAUSE_SECONDS, ATTEMPTS)
+
+
+def take(name: str) -> socket.socket:
+    """A line. Raises OSError."""
+    for pause in attempts():
+        with contextlib.suppress(ConnectionRefusedError, BlockingIOError):
+            return LINES.take(name)
+        time.sleep(pause)
+    return LINES.take(name)
+
+
+async def take_async(name: str) -> socket.socket:
+    """As `take`."""
+    for pause in attempts():
+        with contextlib.suppress(ConnectionRefusedError, BlockingIOError):
+            return LINES.take(name)
+        await asyncio.sleep(pause)
+    return LINES.take(name)
+
+
 def request(op: str, key: str, tool: str, arguments: Mapping[str, Any]) -> bytes:
     """The frame of a request. Raises TypeError for arguments that cannot be sent, and ToolDenied for too many bytes."""
     if op == "list":
@@ -117,7 +144,7 @@ def ask(op: str, tool: str = "", arguments: Mapping[str, Any] | None = None) -> 
     data = request(op, key, tool, arguments or {})
     line, whole, sent = None, False, False
     try:
-        line = LINES.take(name)
+        line = take(name)
         line.setblocking(True)
         sent = True
         line.sendall(data)
@@ -136,7 +163,7 @@ async def ask_async(op: str, tool: str = "", arguments: Mapping[str, Any] | None
     data = request(op, key, tool, arguments or {})
     line, whole, sent = None, False, False
     try:
-        line = LINES.take(name)
+        line = await take_async(name)
         line.setblocking(False)
         sent = True
         await asyncio.get_running_loop().sock_sendall(line, data)

@@ -116,6 +116,7 @@ def warm(pod: Pod, key: str, *, pool: str, template: str, revision: str, isolati
         created=pod.created,
         started=now,
         isolation=isolation,
+        contract=pod.contract,
         revision=revision,
     )
 
@@ -149,6 +150,7 @@ def session(
         arrived=record.at,
         started=now,
         isolation=isolation,
+        contract=claim.contract,
         ready=record.at,
         claim=claim,
         warm=not claim.workspace_id,

@@ -28,6 +28,7 @@ from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.sessions.shown import MAX_HOLDER, Sessions
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
+from sandfleet_operator.fleet.servicer import WithoutReviews
 from sandfleet_operator.plan.claims.record import volume_of_workspace, workspace_key
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import MAX_ENVS_JSON
@@ -35,11 +36,9 @@ from sandfleet_operator.plan.scheduler.claim_queue import Place
 
 # The subresource that roles name for access to a sandbox; the API server serves nothing under it.
 CONNECT = "connect"
-# The contract of a claim that names none.
-AUTONOMOUS = "autonomous"
 
 
-class KubernetesFleetApi:
+class KubernetesFleetApi(WithoutReviews):
     def __init__(self, kube: KubeApi, reviews: Reviews, credentials: Credentials, kubernetes: KubernetesFleet) -> None:
         self._kube = kube
         self._reviews = reviews
@@ -62,7 +61,8 @@ class KubernetesFleetApi:
         # The answer to a claim is a way to run code.
         await self._reviews.authorize(caller, "create", namespace, "", CONNECT)
         self.check_serving("claim")
-        recipe = self._kubernetes.resolve(namespace, request.pool, request.template)
+        contract = convert.contract(request)
+        recipe = self._kubernetes.resolve(namespace, request.pool, request.template, contract)
         claim = self._requested(caller, request, recipe, traceparent)
         await self._may_wait(caller, claim)
         if claim.workspace_id and not self._kubernetes.scheduler.knows(claim.key):
@@ -87,8 +87,6 @@ class KubernetesFleetApi:
         return self._tickets.issue(key, place) if place else b""
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, recipe: Recipe, traceparent: str) -> Claim:
-        if convert.contract(request) is Contract.BROKERED:
-            raise ClaimReason.CONTRACT_NOT_SUPPORTED.error("cannot claim: clusters do not serve contract brokered yet")
         pool = self._kubernetes.scheduler.pool(recipe.name)
         template = pool.template if pool else Template(name=recipe.template)
         claim = convert.claim(request, caller.username[:MAX_HOLDER], template, traceparent)
@@ -111,7 +109,7 @@ class KubernetesFleetApi:
             queue=queue,
             key=replace(claim.key, pool=recipe.name),
             pool=recipe.name,
-            contract=request.contract or AUTONOMOUS,
+            contract=_contract(recipe, convert.contract(request)),
             egress=request.egress != fleet_pb2.EGRESS_NONE,
         )
 
@@ -247,7 +245,10 @@ class KubernetesFleetApi:
             # Without the API server, so that it also works before the CodeSandbox is written.
             if known.state in ASLEEP and not request.with_access:
                 return fleet_pb2.GetResponse(sandbox=self._sessions.message(known))
-            self._check_awake(known, request.sandbox_id)
+            if request.with_access:
+                await self._kubernetes.suspender.settled(known.sandbox_id, request.sandbox_id)
+            # It may sleep by now.
+            self._check_awake(self._sessions.of(request.sandbox_id) or known, request.sandbox_id)
             present = await self._kubernetes.fleet.get(known.sandbox_id, reachable=False)
             access = self._sessions.access(caller, present) if request.with_access else None
             return fleet_pb2.GetResponse(sandbox=self._sessions.message(present), access=access)
@@ -317,7 +318,8 @@ class KubernetesFleetApi:
             case "claim":
                 namespace, _ = feed.parse_id(f"{request.claim.namespace}/x", doing="explain")
                 await self._reviews.authorize(caller, "create", namespace, "")
-                recipe = self._kubernetes.resolve(namespace, request.claim.pool, request.claim.template)
+                contract = convert.contract(request.claim)
+                recipe = self._kubernetes.resolve(namespace, request.claim.pool, request.claim.template, contract)
                 return explanation_message(views.expect(self._requested(caller, request.claim, recipe, "")))
             case "sandbox_id":
                 namespace, name = feed.parse_id(request.sandbox_id, doing="explain")
@@ -340,6 +342,19 @@ def _with_workspace(claim: Claim, recipe: Recipe) -> Claim:
     key = workspace_key(recipe.namespace, claim.workspace_id) if claim.workspace_id else ""
     kept = claim.keep_workspace or (wanted is not None and wanted.retention is Retention.RETAIN)
     return replace(claim, workspace_id=key, keep_workspace=kept)
+
+
+def _contract(recipe: Recipe, asked: Contract | None) -> str:
+    """The contract of the claim's pod. Raises FleetError where the template, or no fleet, has it."""
+    if recipe.wanted is None:
+        # Nothing can be started; the pool says why. A contract that is asked for may be what its template refuses.
+        if asked not in {None, Contract.AUTONOMOUS} and recipe.why:
+            raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {recipe.why}")
+        return (asked or Contract.AUTONOMOUS).value
+    if recipe.wanted.contract not in convert.SERVED:
+        why = f"contract {recipe.wanted.contract.value} of template {recipe.template!r} is not served"
+        raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {why}")
+    return recipe.wanted.contract.value
 
 
 def _no_lease(sandbox_id: str) -> FleetError:

@@ -11,7 +11,7 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta, referred
 from sandfleet_operator.api.kinds.pool import PoolSpec, SandboxPool, sandbox_pool
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, SandboxSpec
-from sandfleet_operator.api.kinds.template import Egress, NetworkClosure, SandboxTemplate, sandbox_template
+from sandfleet_operator.api.kinds.template import Contract, Egress, NetworkClosure, SandboxTemplate, sandbox_template
 from sandfleet_operator.api.kube import NETWORK_POLICY, SANDBOX_POOL, SANDBOX_TEMPLATE, Json, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.settings import Settings
@@ -19,7 +19,7 @@ from sandfleet_operator.api.values import Amount, Isolation, Template
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.egress import allows_nothing
-from sandfleet_operator.plan.pods.merge import Effective, Refusal, amount_of, effective
+from sandfleet_operator.plan.pods.merge import Effective, Refusal, amount_of, effective, executor_contract
 from sandfleet_operator.plan.pods.networkpolicy import default_deny, template_egress
 from sandfleet_operator.plan.pods.openings import listed, openers
 from sandfleet_operator.plan.pods.podspec import spec_hash
@@ -30,7 +30,8 @@ from sandfleet_operator.plan.scheduler.refill import Pool
 
 # Seconds of a lease where the claim names none.
 LEASE = 300.0
-# Of the pools that have no object: NAMESPACE/~TEMPLATE, which no object can be called.
+# Of the pools that have no object: NAMESPACE/~TEMPLATE, which no object can be called, and NAMESPACE/~TEMPLATE~CONTRACT
+# of another contract than autonomous.
 COLD = "~"
 
 
@@ -56,9 +57,12 @@ class Recipe:
     # Seconds: the pool's, otherwise the template's; None where neither is known.
     start_timeout: float | None = None
 
+    # Of cold starts; a pool has the first of its template.
+    contract: str = Contract.AUTONOMOUS.value
+
     @property
     def name(self) -> str:
-        return pool_name(self.namespace, self.pool, self.template)
+        return pool_name(self.namespace, self.pool, self.template, self.contract)
 
     @property
     def egress_class(self) -> str:
@@ -68,9 +72,10 @@ class Recipe:
         return names.bounded(self.template)
 
 
-def pool_name(namespace: str, pool: str, template: str) -> str:
+def pool_name(namespace: str, pool: str, template: str, contract: str = Contract.AUTONOMOUS.value) -> str:
     """What the scheduler calls it."""
-    return f"{namespace}/{pool or COLD + template}"
+    suffix = "" if contract == Contract.AUTONOMOUS.value else f"{COLD}{contract}"
+    return f"{namespace}/{pool or COLD + template + suffix}"
 
 
 class Catalog:
@@ -79,8 +84,8 @@ class Catalog:
         self._settings = settings
         # Namespaces whose executors have the keys to check tokens with.
         self.keyed: set[str] = set()
-        # Templates that were claimed without a pool: namespace and name.
-        self._cold: set[tuple[str, str]] = set()
+        # Names of the pools without an object that were claimed from.
+        self._cold: set[str] = set()
         # By name, with what each follows from: a claim asks for its recipe several times.
         self._known: dict[str, tuple[tuple[object, ...], Recipe | None]] = {}
 
@@ -90,15 +95,16 @@ class Catalog:
             meta = obj["metadata"]
             if recipe := self.recipe(pool_name(meta["namespace"], meta["name"], "")):
                 yield recipe
-        for namespace, template in sorted(self._cold):
-            if recipe := self.recipe(pool_name(namespace, "", template)):
+        for name in sorted(self._cold):
+            if recipe := self.recipe(name):
                 yield recipe
 
     def recipe(self, name: str) -> Recipe | None:
         """By the scheduler's name."""
         namespace, _, rest = name.partition("/")
         pool = None if rest.startswith(COLD) else self._store.get(Ref(SANDBOX_POOL, namespace, rest))
-        template = referred(pool, "templateRef") if pool else rest.removeprefix(COLD)
+        cold, _, contract = rest.removeprefix(COLD).partition(COLD)
+        template = referred(pool, "templateRef") if pool else cold
         made_from = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, template))
         if pool is None and (made_from is None or not rest.startswith(COLD)):
             self._known.pop(name, None)
@@ -106,38 +112,48 @@ class Catalog:
         basis = (pool, made_from, self._store.changes(NETWORK_POLICY), namespace in self.keyed)
         known = self._known.get(name)
         if known is None or known[0] != basis:
-            found = self._of_pool(pool) if pool else self._of_template(namespace, template)
+            found = self._of_pool(pool) if pool else self._of_template(namespace, template, contract)
             known = self._known[name] = basis, found
         return known[1]
 
-    def resolve(self, namespace: str, pool: str, template: str) -> Recipe:
-        """What a claim asks for. Raises FleetError where there is no such thing."""
+    def resolve(self, namespace: str, pool: str, template: str, contract: Contract | None = None) -> Recipe:
+        """What a claim asks for. Raises FleetError where there is no such thing.
+
+        A pool's sandboxes have the first contract of its template. Of another one, the claim's starts cold.
+        """
         if pool:
             found = self.recipe(pool_name(namespace, pool, ""))
             if found is None or (template and template != found.template):
                 what = f"pool {pool!r}" + (f" of template {template!r}" if found else "")
                 raise _missing(ClaimReason.POOL_NOT_FOUND, f"there is no {what} in namespace {namespace}", pool)
-            return found
+            return found if _has(found, contract) else self._cold_of(namespace, found.template, contract)
         template = template or Template().name
         named = [pool_name(namespace, obj["metadata"]["name"], "") for obj in self._store.all(SANDBOX_POOL, namespace)]
         pools = map(self.recipe, named)
-        of_template = [one for one in pools if one is not None and one.template == template]
+        of_template = [one for one in pools if one is not None and one.template == template and _has(one, contract)]
         if of_template:
             return min(of_template, key=lambda one: one.pool)
-        found = self.recipe(pool_name(namespace, "", template))
+        return self._cold_of(namespace, template, contract)
+
+    def _cold_of(self, namespace: str, template: str, contract: Contract | None) -> Recipe:
+        """Cold starts of a template; None: with its first contract. Raises FleetError."""
+        made_from = self._template(namespace, template)
+        first = made_from.spec.contracts[:1] if isinstance(made_from, SandboxTemplate) else ()
+        named = contract or next(iter(first), Contract.AUTONOMOUS)
+        name = pool_name(namespace, "", template, named.value)
+        found = self.recipe(name)
         if found is None:
             raise _missing(
                 ClaimReason.TEMPLATE_NOT_FOUND,
                 f"there is no SandboxTemplate {template!r} in namespace {namespace}",
                 template,
             )
-        self._cold.add((namespace, template))
+        self._cold.add(name)
         return found
 
     def forget(self, name: str) -> None:
         """Forgets a template that is not claimed without a pool any more."""
-        namespace, _, rest = name.partition("/")
-        self._cold.discard((namespace, rest.removeprefix(COLD)))
+        self._cold.discard(name)
 
     def pool_of(self, recipe: Recipe) -> Pool:
         """For the scheduler, of as many sandboxes as its spec says."""
@@ -151,6 +167,7 @@ class Catalog:
                 limits=recipe.wanted.limits,
                 lease=LEASE,
                 amount=amount_of(recipe.wanted),
+                contract=executor_contract(recipe.wanted),
             )
         return Pool(
             name=recipe.name,
@@ -170,18 +187,20 @@ class Catalog:
             return _unreadable(obj, error)
         return None if pool.meta.deleting else self._recipe(pool)
 
-    def _of_template(self, namespace: str, name: str) -> Recipe | None:
+    def _of_template(self, namespace: str, name: str, contract: str) -> Recipe | None:
         found = self._template(namespace, name)
         if found is None or isinstance(found, FleetError):
             return None
         spec = PoolSpec(template=name, replicas=0)
-        return self._recipe(SandboxPool(meta=Meta(namespace=namespace, name="", uid=""), spec=spec), found.meta)
+        pool = SandboxPool(meta=Meta(namespace=namespace, name="", uid=""), spec=spec)
+        named = next((one for one in Contract if one.value == contract), Contract.AUTONOMOUS)
+        return self._recipe(pool, found.meta, named)
 
-    def _recipe(self, pool: SandboxPool, cold_owner: Meta | None = None) -> Recipe:
+    def _recipe(self, pool: SandboxPool, cold_owner: Meta | None = None, contract: Contract | None = None) -> Recipe:
         namespace = pool.meta.namespace
         template = self._template(namespace, pool.spec.template)
         made_from = self._store.get(Ref(SANDBOX_TEMPLATE, namespace, pool.spec.template))
-        wanted = self._wanted(template)
+        wanted = self._wanted(template, contract)
         known = wanted if isinstance(wanted, Effective) else None
         readable = None if isinstance(template, FleetError) else template
         closed, why = self._closed(pool, readable) if isinstance(wanted, Effective) else wanted
@@ -197,16 +216,20 @@ class Catalog:
             kept=revision_of(made_from) if known and made_from else None,
             closed=closed,
             why=why,
+            contract=(contract or Contract.AUTONOMOUS).value,
             start_timeout=pool.spec.start_timeout or (readable.spec.start_timeout if readable else None),
         )
 
-    def _wanted(self, template: SandboxTemplate | FleetError | None) -> Effective | tuple[str, str]:
+    def _wanted(
+        self, template: SandboxTemplate | FleetError | None, contract: Contract | None
+    ) -> Effective | tuple[str, str]:
         """Or the reason why there can be none, and the words for it."""
         if template is None:
             return PoolReason.TEMPLATE_NOT_FOUND.value, ""
         if isinstance(template, FleetError):
             return PoolReason.TEMPLATE_INVALID.value, template.problem.message
-        wanted = effective(template.spec, SandboxSpec(template=template.meta.name), self._settings)
+        asked = SandboxSpec(template=template.meta.name, contract=contract)
+        wanted = effective(template.spec, asked, self._settings)
         return (PoolReason.TEMPLATE_INVALID.value, wanted.message) if isinstance(wanted, Refusal) else wanted
 
     def _closed(self, pool: SandboxPool, template: SandboxTemplate | None) -> tuple[str, str]:
@@ -275,6 +298,11 @@ def _unreadable(obj: Mapping[str, Any], error: FleetError) -> Recipe | None:
     )
 
 
+def _has(recipe: Recipe, contract: Contract | None) -> bool:
+    """Whether its pods have the contract; None: any. The pods of a template that cannot be used have none."""
+    return contract is None or recipe.wanted is None or recipe.wanted.contract is contract
+
+
 def _missing(reason: ClaimReason, why: str, subject: str) -> FleetError:
     return reason.error(f"cannot claim: {why}", subject[:80])
 
@@ -288,7 +316,7 @@ def new_name(pool: str) -> str:
     """What the scheduler calls a new pod of the pool."""
     namespace, _, name = pool.partition("/")
     suffix = "".join(secrets.choice(ALPHABET) for _ in range(SUFFIX))
-    return f"{namespace}/{names.pod_name(name.removeprefix(COLD), suffix)}"
+    return f"{namespace}/{names.pod_name(name.removeprefix(COLD).replace(COLD, '-'), suffix)}"
 
 
 def key_of(obj: Mapping[str, Any]) -> str:
@@ -298,4 +326,4 @@ def key_of(obj: Mapping[str, Any]) -> str:
 
 def pool_of_pod(namespace: str, pod: Pod) -> str:
     """What the scheduler calls the pool that a pod is of."""
-    return pool_name(namespace, pod.labels.get(names.POOL, ""), pod.labels.get(names.TEMPLATE, ""))
+    return pool_name(namespace, pod.labels.get(names.POOL, ""), pod.labels.get(names.TEMPLATE, ""), pod.contract)

@@ -4,11 +4,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.limits import Limits, in_numbers
+from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import MAX_WAIT
 from sandfleet_operator.api.values import Claim, RequestKey
 from sandfleet_operator.fleet.driver import FleetDriver
@@ -51,7 +53,7 @@ class DeclaredClaims:
         while True:
             try:
                 # Its queue may have come or gone since the last time.
-                await self._bound(claim_of(sandbox, self._queue_of(sandbox)))
+                await self._bound(self._requested(sandbox))
             except FleetError as error:
                 _LOG.info("CodeSandbox %s waits: %s", name, error)
                 failures += 1
@@ -59,6 +61,18 @@ class DeclaredClaims:
             else:
                 self._tasks.pop(name, None)
                 return
+
+    def _requested(self, sandbox: CodeSandbox) -> Claim:
+        """Raises FleetError where the pool has another contract."""
+        claim = claim_of(sandbox, self._queue_of(sandbox))
+        pool = self._fleet.scheduler.pool(claim.pool)
+        if pool is None:
+            return claim
+        has, asked = pool.template.contract, sandbox.spec.contract
+        if asked is not None and asked.value != has:
+            why = f"the sandboxes of pool {claim.pool} have contract {has}, and it asks for {asked.value}"
+            raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {why}")
+        return replace(claim, contract=has)
 
     async def _bound(self, claim: Claim) -> None:
         watch = self._fleet.claim(claim)

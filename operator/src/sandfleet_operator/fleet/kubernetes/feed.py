@@ -98,10 +98,8 @@ def endpoint(sandbox: CodeSandbox) -> Endpoint:
         raise _closed(name, Reason.POD_STARTING.value, why)
     if ready.status != "True":
         raise _closed(name, ready.reason, ready.message or f"its Ready condition is {ready.status}")
-    if sandbox.spec.contract not in {None, Contract.AUTONOMOUS}:
-        raise _closed(
-            name, ClaimReason.CONTRACT_NOT_SUPPORTED.value, "its contract does not let callers run code by themselves"
-        )
+    if sandbox.spec.contract is Contract.REVIEWED:
+        raise _closed(name, ClaimReason.CONTRACT_NOT_SUPPORTED.value, "no fleet serves its contract yet")
     if not (status.address and status.pod_uid):
         raise _closed(name, Reason.POD_STARTING.value, "its status names no address")
     return Endpoint(status.address, status.pod_uid)

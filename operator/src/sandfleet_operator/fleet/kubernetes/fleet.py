@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
+from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NODE,
@@ -21,8 +23,9 @@ from sandfleet_operator.api.settings import Settings
 from sandfleet_operator.api.values import Sandbox, State
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.node_facts import NodeFacts
-from sandfleet_operator.cluster.reflector import Reflectors
+from sandfleet_operator.cluster.reflector import TURN, Reflectors
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes import adoption
 from sandfleet_operator.fleet.kubernetes.adoption import LeaderTerm
@@ -150,17 +153,19 @@ class KubernetesFleet:
         """Keeps the store fresh until it is cancelled, also while another one leads."""
         await self._reflectors.follow()
 
-    async def numbers_seen(self) -> Callable[[], Sequence[int]]:
+    async def numbers_seen(self) -> Callable[[], Awaitable[Sequence[int]]]:
         """Waits for the first list; the function gives the fencing numbers that earlier leaders have left on claims."""
         await self._reflectors.synced()
         return self._numbers
 
-    def _numbers(self) -> Sequence[int]:
-        found = (
-            obj["metadata"].get("annotations") or {} for kind in (POD, CODE_SANDBOX) for obj in self._store.all(kind)
-        )
-        records = (adoption.record_on(annotations) for annotations in found if names.CLAIM in annotations)
-        return [record.number for record in records if record is not None]
+    async def _numbers(self) -> Sequence[int]:
+        objects = chain.from_iterable(self._store.all(kind) for kind in (POD, CODE_SANDBOX))
+        found = set()
+        async for obj in in_turns(objects, TURN):
+            record = adoption.record_on(obj["metadata"].get("annotations") or {})
+            if record is not None:
+                found.add(record.number)
+        return sorted(found)
 
     async def lead(self, fencing: int) -> None:
         """Takes over what exists, then serves until it is cancelled. Raises KubeError if the takeover fails."""
@@ -267,9 +272,9 @@ class KubernetesFleet:
         """A claim was answered; the name of its CodeSandbox, which may not exist yet."""
         return self._observer.note_session(sandbox)
 
-    def resolve(self, namespace: str, pool: str, template: str) -> Recipe:
+    def resolve(self, namespace: str, pool: str, template: str, contract: Contract | None = None) -> Recipe:
         """The pool that serves a claim, which the scheduler knows from now on. Raises FleetError."""
-        recipe = self.catalog.resolve(namespace, pool, template)
+        recipe = self.catalog.resolve(namespace, pool, template, contract)
         if self.scheduler.pool(recipe.name) is None:
             self._upkeep.look_at_pools()
         return recipe
@@ -295,6 +300,11 @@ class KubernetesFleet:
         namespace, _, own = name.partition("/")
         found = self._store.get(Ref(CODE_SANDBOX, namespace, own))
         return readable(found) if found else None
+
+    def contract_of(self, sandbox: CodeSandbox) -> str:
+        """As its pod was made."""
+        found = self._store.get(Ref(POD, sandbox.meta.namespace, sandbox.status.pod))
+        return pod_of(found).contract if found else Contract.AUTONOMOUS.value
 
     def pod_of(self, sandbox: Sandbox) -> Pod | None:
         namespace, _, name = sandbox.sandbox_uid.partition("/")

@@ -314,7 +314,7 @@ class Observer:
             if record.number < self.term.fencing:
                 self._remove_object(sandbox)
         elif known is None:
-            pool = pool_name(namespace, spec.pool, spec.template)
+            pool = pool_name(namespace, spec.pool, spec.template, record.contract)
             first = self._store.get(Ref(POD, namespace, binding.pod))
             alive = first is not None and first["metadata"]["uid"] == binding.pod_uid
             present = adoption.present(sandbox, binding, first_is_alive=alive, serves=serves)

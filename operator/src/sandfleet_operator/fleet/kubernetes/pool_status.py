@@ -53,6 +53,8 @@ class PoolSizes:
 
 READY = "Ready"
 MAX_MESSAGE = 500
+# Seconds between two statuses of a pool that differ in numbers alone, while no claim waits.
+QUIET_SECONDS = 3.0
 # What the level's message is about; all else is said of the template.
 STARTS = {
     PoolReason.STARTS_FAIL.value,
@@ -78,17 +80,22 @@ class PoolStatuses:
         self.sizes = sizes
         self._leading = leading
         self._clock = wall_clock
-        self._written: dict[str, tuple[PoolStatus, Json]] = {}
+        # What was written, and when.
+        self._written: dict[str, tuple[PoolStatus, Json, float]] = {}
 
     async def write(self, pools: Iterable[tuple[Recipe, PoolSummary]]) -> None:
-        """Once a second at most, or the API server has more to do with numbers than with sandboxes."""
+        """What has changed, and numbers alone not too often: the API server has more to do with sandboxes.
+
+        To be called every second or so.
+        """
         for recipe, level in pools:
             if not recipe.pool or recipe.owner is None:
                 continue
             known = self._written.get(recipe.name)
             status = self._status(recipe, level, known[0].conditions if known else ())
             said = pool_status_json(status)
-            if known is not None and known[1] == said:
+            now = self._clock()
+            if known is not None and (known[1] == said or _may_wait(known[0], status, now - known[2])):
                 continue
             if self._leading() is None:
                 return
@@ -97,7 +104,7 @@ class PoolStatuses:
             except KubeError as error:
                 _LOG.info("cannot write the status of pool %s: %s", recipe.name, error)
             else:
-                self._written[recipe.name] = (status, said)
+                self._written[recipe.name] = (status, said, now)
 
     def _status(self, recipe: Recipe, level: PoolSummary, before: tuple[Condition, ...]) -> PoolStatus:
         assert recipe.owner is not None
@@ -128,6 +135,13 @@ class PoolStatuses:
             waiting=level.waiting,
             hit_rate=level.hit_rate,
         )
+
+
+def _may_wait(before: PoolStatus, status: PoolStatus, since: float) -> bool:
+    """Whether only numbers differ from what was written so many seconds ago, and no claim waits."""
+    told = (before.conditions, before.observed_generation, before.target_warm)
+    same = told == (status.conditions, status.observed_generation, status.target_warm)
+    return same and not (before.waiting or status.waiting) and 0 <= since < QUIET_SECONDS
 
 
 def _reason(level: PoolSummary, *, capped: bool) -> str:

@@ -28,8 +28,8 @@ from sandfleet_operator.api.settings import Settings, image_allowed
 from sandfleet_operator.api.table import in_bytes, table
 from sandfleet_operator.api.validate import check_envs
 from sandfleet_operator.api.values import Amount
+from sandfleet_operator.plan.pods.egress import allows_nothing, first_outside
 from sandfleet_operator.plan.pods.egress import check as check_egress
-from sandfleet_operator.plan.pods.egress import first_outside
 from sandfleet_operator.plan.pods.placement import check as check_placement
 from sandfleet_operator.plan.remembered import remembered
 
@@ -88,6 +88,11 @@ def amount_of(wanted: Effective) -> Amount:
     """What a sandbox of it counts against the quota of a queue: what its pod requests."""
     # Through millionths, as Kubernetes rounds up: 0.1 + 0.2 cores are 300m.
     return Amount(sandboxes=1, cpu=math.ceil(round(wanted.requests.cpu * 10**6) / 1000), memory=wanted.requests.memory)
+
+
+def executor_contract(wanted: Effective) -> str:
+    """The contract that its executor is started with, and that tokens for it repeat."""
+    return str((wanted.contract if wanted.contract is Contract.BROKERED else Contract.AUTONOMOUS).value)
 
 
 class _RefusedError(Exception):
@@ -214,11 +219,12 @@ def _check_sizes(template: TemplateSpec) -> None:
 def _merged(template: TemplateSpec, sandbox: SandboxSpec, name: str, settings: Settings) -> Effective:
     resources = _lowered_resources(sandbox.resources, template.resources)
     workspace = _lowered_workspace(sandbox.workspace, template.workspace)
-    egress = template.egress if sandbox.egress is None else sandbox.egress
     contract = sandbox.contract or template.contracts[0]
+    egress = _egress(template, sandbox, contract)
     envs = {**template.envs, **sandbox.envs}
     mounts = {**template.mounts, **sandbox.mounts}
     _check_contract(contract, template.contracts)
+    _check_no_secrets(template, contract)
     _check_egress(egress, template.egress)
     _check_envs(envs)
     check_mounts(mounts)
@@ -362,6 +368,24 @@ def _check_contract(wish: Contract, allowed: tuple[Contract, ...], whose: str = 
         names = ", ".join(one.word for one in allowed)
         message = f"cannot take contract {wish.word}: {whose} allows {names}"
         raise _RefusedError(Reason.CONTRACT_NOT_ALLOWED, message)
+
+
+def _egress(template: TemplateSpec, sandbox: SandboxSpec, contract: Contract) -> Egress:
+    """What the sandbox may reach: with the contract Brokered nothing, whatever its template says."""
+    if contract is not Contract.BROKERED:
+        return template.egress if sandbox.egress is None else sandbox.egress
+    if sandbox.egress is not None and not allows_nothing(sandbox.egress):
+        message = "cannot allow egress: contract Brokered allows none; offer a tool that does what is needed"
+        raise _RefusedError(Reason.EGRESS_NOT_ALLOWED, message)
+    return Egress()
+
+
+def _check_no_secrets(template: TemplateSpec, contract: Contract) -> None:
+    """Code that calls tools of its host has no authority of its own."""
+    if contract is Contract.BROKERED and template.secret_envs:
+        named = ", ".join(sorted({one.secret for one in template.secret_envs}))
+        why = f"the template gives its code Secrets ({named}); the tools of the host are to have them"
+        raise _RefusedError(Reason.CONTRACT_NOT_ALLOWED, f"cannot take contract {contract.word}: {why}")
 
 
 def _check_egress(wish: Egress, allowed: Egress, whose: str = TEMPLATE) -> None:

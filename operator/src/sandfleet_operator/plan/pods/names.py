@@ -26,6 +26,8 @@ SANDBOX = f"{GROUP}/sandbox"
 STATE = f"{GROUP}/state"
 TEMPLATE = f"{GROUP}/template"
 POOL = f"{GROUP}/pool"
+# The pod's contract; missing for autonomous.
+CONTRACT = f"{GROUP}/contract"
 EGRESS_CLASS = f"{GROUP}/egress-class"
 EGRESS_OWN = f"{GROUP}/egress-own"
 SPEC_HASH = f"{GROUP}/spec-hash"
@@ -54,10 +56,10 @@ PREEMPTED = f"{GROUP}/preempted"
 # Annotation of a workspace's volume claim: what happens to it when its CodeSandbox is deleted.
 RETENTION = f"{GROUP}/retention"
 # Labels of a pod that only the control plane sets.
-OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
+OWN_LABELS = frozenset({MANAGED_BY, COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, CONTRACT, EGRESS_CLASS, EGRESS_OWN})
 # The metadata of control: the chart's ValidatingAdmissionPolicy lets only the control plane write it. Of COMPONENT only
 # SANDBOX_COMPONENT counts. TRACEPARENT is not in it, because owners of sandboxes may write it.
-CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, EGRESS_CLASS, EGRESS_OWN})
+CONTROL_LABELS = frozenset({COMPONENT, SANDBOX, STATE, TEMPLATE, POOL, CONTRACT, EGRESS_CLASS, EGRESS_OWN})
 CONTROL_ANNOTATIONS = frozenset(
     {
         SPEC_HASH,

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from sandfleet_operator.api.kinds.meta import Meta
-from sandfleet_operator.api.kinds.template import Resources, for_executor
+from sandfleet_operator.api.kinds.template import Contract, Resources, for_executor
 from sandfleet_operator.api.limits import in_numbers
 from sandfleet_operator.api.quantities import MIB, bytes_text, cores_text
 from sandfleet_operator.api.settings import Settings
@@ -125,6 +125,8 @@ def own_labels(request: PodRequest) -> dict[str, str]:
         labels[names.TEMPLATE] = names.bounded(wanted.template)
     if request.pool:
         labels[names.POOL] = names.bounded(request.pool)
+    if wanted.contract is Contract.BROKERED:
+        labels[names.CONTRACT] = wanted.contract.value
     # A warm pod reaches nothing. The claim decides what it may reach.
     if request.state is not PodState.WARM and not allows_nothing(wanted.egress):
         own = (names.EGRESS_OWN, request.name)
@@ -245,6 +247,9 @@ def _config(request: PodRequest, settings: Settings) -> str:
         "envs": dict(wanted.envs),
         **for_executor(wanted),
     }
+    if wanted.contract is Contract.BROKERED:
+        # Executors of older images do not know it, and refuse to start.
+        config["contract"] = wanted.contract.value
     return json.dumps(config, sort_keys=True)
 
 

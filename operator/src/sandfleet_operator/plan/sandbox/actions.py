@@ -100,6 +100,8 @@ class Greet:
     # Seconds from now; None: without end.
     lease: float | None
     idle_timeout: float | None
+    # The pod's.
+    contract: str = "autonomous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class AskServices:
     name: str
     pod_uid: str
     address: str
+    # The pod's.
+    contract: str = "autonomous"
 
 
 SandboxAction = (

@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 
 from sandfleet_operator.api.kept import Kept
 from sandfleet_operator.api.kinds.meta import GROUP
-from sandfleet_operator.api.kube import CODE_SANDBOX, NODE, POD, Json, Kind
-from sandfleet_operator.plan.pods.names import SANDBOX
+from sandfleet_operator.api.kube import CODE_SANDBOX, NODE, PERSISTENT_VOLUME_CLAIM, POD, Json, Kind
+from sandfleet_operator.plan.pods.names import CLAIM, SANDBOX
 from sandfleet_operator.plan.pods.podspec import CONTAINER
-from sandfleet_operator.plan.sandbox.observed import OUT_OF_SERVICE
+from sandfleet_operator.plan.sandbox.observed import OUT_OF_SERVICE, pod_of
 
 META = (
     "namespace",
@@ -27,6 +27,9 @@ META = (
 CONDITIONS = ("Ready", "PodScheduled", "DisruptionTarget")
 # Texts up to this length are shared with equal ones of other objects where there are few different ones.
 SHARED = 128
+# The record of a claim stands on its pod and on its CodeSandbox.
+RECORD = 4096
+RECORDS = frozenset({CLAIM, "claim"})
 # Fields with few different values.
 ONE_OF_FEW = frozenset(
     {
@@ -43,6 +46,9 @@ ONE_OF_FEW = frozenset(
         "apiVersion",
         "cpu",
         "memory",
+        "creationTimestamp",
+        "runtime",
+        "imageDigest",
     }
 )
 # Parts up to this length, as text, that are shared with equal ones; and how many different ones.
@@ -55,40 +61,51 @@ _PARTS: dict[str, object] = {}
 
 def kept(kind: Kind, obj: Json) -> Kept:
     """Of an object that can be read: what the store keeps of it."""
+    if kind == POD:
+        return _pod(obj)
     slim = READ.get(kind, _lean)(obj)
     if kind == CODE_SANDBOX:
         (slim["metadata"].get("annotations") or {}).pop(LAST_APPLIED, None)
     return Kept(slim)
 
 
-def _pod(obj: Json) -> Json:
-    meta, spec, status = obj["metadata"], _dict(obj, "spec"), _dict(obj, "status")
-    annotations = meta.get("annotations") or {}
-    slim = _only(meta, META)
-    slim["annotations"] = {key: value for key, value in _interned(annotations) if key.startswith(f"{GROUP}/")}
+def _pod(obj: Json) -> Kept:
+    """Reads it now. Beside that and the metadata, only what the pods of a pool have in common stays."""
+    spec, status = _dict(obj, "spec"), _dict(obj, "status")
+    slim = _meta(obj)
+    if owners := obj["metadata"].get("ownerReferences"):
+        slim["ownerReferences"] = [_only(one, ("apiVersion", "kind", "name", "uid")) for one in owners]
+    asked = _same({"containers": [_requests(one) for one in _named(spec, "containers", "name", CONTAINER)]})
+    ran = [_container(one) for one in _named(status, "containerStatuses", "name", CONTAINER)]
+    told = [one for name in CONDITIONS for one in _named(status, "conditions", "type", name)]
+    said = {**_only(status, ("phase", "podIP", "reason", "message")), "containerStatuses": ran, "conditions": told}
+    volumes = _named(spec, "volumes", "name", "workspace")
+    whole = {
+        "metadata": slim,
+        "spec": {**_only(spec, ("nodeName", "runtimeClassName")), "volumes": volumes},
+        "status": said,
+    }
+    found = Kept({**_head(obj), "metadata": slim, "spec": asked})
+    found.read_from(pod_of, whole)
+    return found
+
+
+def _volume(obj: Json) -> Json:
+    """With the annotations of others, which the operator writes back."""
+    slim = {**_meta(obj, prefix=""), **_only(obj["metadata"], ("ownerReferences",))}
+    return {**_head(obj), "metadata": slim, "status": _only(_dict(obj, "status"), ("phase",))}
+
+
+def _meta(obj: Json, prefix: str = f"{GROUP}/") -> Json:
+    """Of the annotations those with this prefix. Words that many objects have are shared."""
+    meta = obj["metadata"]
+    slim = {**_only(meta, META), "annotations": {}}
+    for key, value in _interned(meta.get("annotations") or {}):
+        if key.startswith(prefix):
+            slim["annotations"][key] = _shared(value, longest=RECORD)
     labels = meta.get("labels") or {}
     slim["labels"] = {key: value if key == SANDBOX else _shared(value) for key, value in _interned(labels)}
-    if owners := meta.get("ownerReferences"):
-        slim["ownerReferences"] = [_only(one, ("apiVersion", "kind", "name", "uid")) for one in owners]
-    workspace = [_only(one, ("name", "persistentVolumeClaim")) for one in _named(spec, "volumes", "name", "workspace")]
-    asked = _same([_requests(one) for one in _named(spec, "containers", "name", CONTAINER)])
-    ran = _same([_container(one) for one in _named(status, "containerStatuses", "name", CONTAINER)])
-    told = [one for name in CONDITIONS for one in _named(status, "conditions", "type", name)]
-    said = _same([_only(one, ("type", "status", "reason", "message")) for one in told])
-    return {
-        **_head(obj),
-        "metadata": slim,
-        "spec": {
-            **_only(spec, ("nodeName", "runtimeClassName")),
-            **({"volumes": workspace} if workspace else {}),
-            "containers": asked,
-        },
-        "status": {
-            **_only(status, ("phase", "podIP", "reason", "message")),
-            **({"containerStatuses": ran} if ran else {}),
-            **({"conditions": said} if said else {}),
-        },
-    }
+    return slim
 
 
 def _requests(container: Json) -> Json:
@@ -129,17 +146,21 @@ def _lean(obj: Json) -> Json:
 
 def _of_shared(value: Any, texts: dict[str, str]) -> Any:
     if isinstance(value, dict):
-        told = "lastTransitionTime" in value
-        return {
-            sys.intern(key): _shared(inner) if told and isinstance(inner, str) else _of_shared(inner, texts)
-            for key, inner in value.items()
-        }
+        if "lastTransitionTime" in value:
+            return _same({sys.intern(key): _shared(inner) for key, inner in value.items()})
+        return {sys.intern(key): _word(key, inner, texts) for key, inner in value.items()}
     if isinstance(value, list):
         return [_of_shared(one, texts) for one in value]
     return texts.setdefault(value, value) if isinstance(value, str) else value
 
 
-READ: Mapping[Kind, Callable[[Json], Json]] = {POD: _pod, NODE: _node}
+def _word(key: str, value: Any, texts: dict[str, str]) -> Any:
+    if isinstance(value, str) and (key in ONE_OF_FEW or key in RECORDS):
+        return _shared(value, longest=RECORD)
+    return _of_shared(value, texts)
+
+
+READ: Mapping[Kind, Callable[[Json], Json]] = {NODE: _node, PERSISTENT_VOLUME_CLAIM: _volume}
 
 
 def _head(obj: Json) -> Json:
@@ -150,8 +171,8 @@ def _only(value: Mapping[str, Any], names: tuple[str, ...]) -> Json:
     return {name: _shared(value[name]) if name in ONE_OF_FEW else value[name] for name in names if name in value}
 
 
-def _shared(text: Any) -> Any:
-    return sys.intern(text) if type(text) is str and len(text) <= SHARED else text
+def _shared(text: Any, longest: int = SHARED) -> Any:
+    return sys.intern(text) if type(text) is str and len(text) <= longest else text
 
 
 def _interned(texts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from sandfleet_operator.api.conditions import Reason
 from sandfleet_operator.api.kept import once
 from sandfleet_operator.api.kinds.meta import meta_of
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, ServiceStatus
-from sandfleet_operator.api.kinds.template import Egress, SandboxTemplate, TemplateSpec
+from sandfleet_operator.api.kinds.template import Contract, Egress, SandboxTemplate, TemplateSpec
 from sandfleet_operator.api.table import as_type, moment
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import CONTAINER
@@ -59,6 +59,11 @@ class Pod:
     disruption_message: str = ""
     # Its container has ended for good: restartPolicy is Never.
     ended: Ended | None = None
+
+    @property
+    def contract(self) -> str:
+        """As it was made."""
+        return self.labels.get(names.CONTRACT, Contract.AUTONOMOUS.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

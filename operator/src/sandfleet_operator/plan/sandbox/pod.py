@@ -251,6 +251,7 @@ def _greeting(given: RoundInput, pod: Pod, contact: Contact | None, address: str
         first=given.seen.claimed_pod != (pod.name, pod.uid),
         lease=given.lifetime,
         idle_timeout=given.wanted.idle_timeout,
+        contract=pod.contract,
     )
     if contact is None or contact.reason is None:
         return _ExecutorState(Finding(Reason.POD_STARTING, "the identity of its executor is being checked"), (greet,))

@@ -112,6 +112,8 @@ class SchedulingCycle:
         """The warm sandboxes. Each has to be admitted before the next is taken."""
         if snapshot.closed or not snapshot.warm or (state.trouble and state.trouble.stops_binding(now)):
             state.queue.stand_back()
+            if snapshot.closed:
+                state.queue.gangs.let_pass()
             return
         name, revision = state.pool.name, state.pool.revision
         while (sandbox := next(self._inventory.of_pool(name, State.WARM, revision), None)) is not None:

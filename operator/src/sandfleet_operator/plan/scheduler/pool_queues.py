@@ -78,7 +78,9 @@ class PoolQueues:
         self._states[pool.name] = PoolState(pool, FairQueue(pool.name, self._inventory.ledger, self._policy))
 
     def close(self, pool: str) -> None:
-        self._states.pop(pool).queue.stand_back()
+        queue = self._states.pop(pool).queue
+        queue.stand_back()
+        queue.gangs.let_pass()
 
     def put(self, waiting: Waiting) -> None:
         """Records the claim. It is in the queue only while no sandbox is on its way to it."""

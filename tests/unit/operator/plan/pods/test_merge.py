@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from sandfleet_operator.api.conditions import Reason
-from sandfleet_operator.api.kinds.template import Contract, Egress, EgressRule, Port, Resources, Retention, Workspace
+from sandfleet_operator.api.kinds.template import (
+    Contract,
+    Egress,
+    EgressRule,
+    Port,
+    Resources,
+    Retention,
+    SecretEnv,
+    Workspace,
+)
 from sandfleet_operator.api.limits import BOUNDS, TEMPLATE_LIMITS, Limits
 from sandfleet_operator.api.table import table
 from sandfleet_operator.plan.pods.egress import first_outside
@@ -117,6 +126,22 @@ RAISED = [
     ({"resources": Resources(memory=255 * MIB)}, "InvalidSpec", "cannot run with resources.limits.memory of 255 MiB: the executor and its runtime need 256 MiB before anything else runs"),
     ({"resources": Resources(ephemeral_storage=100 * MIB)}, "InvalidSpec", "cannot run with resources.limits.ephemeral-storage of 100 MiB: the executor and its runtime need 128 MiB before anything else runs"),
 ]  # fmt: skip
+
+
+def test_a_brokered_sandbox_reaches_nothing_whatever_its_template_opens() -> None:
+    template = a_template(egress=opens(NET, dns=True), contracts=(AUTONOMOUS, BROKERED))
+    assert made(template, a_spec(contract=BROKERED)).egress == Egress()
+    assert made(template, a_spec(contract=BROKERED, egress=Egress())).egress == Egress()
+    refusal = refused(template, a_spec(contract=BROKERED, egress=opens(NET)))
+    assert refusal.reason is Reason.EGRESS_NOT_ALLOWED
+    assert refusal.message.startswith("cannot allow egress: contract Brokered allows none")
+
+
+def test_a_template_with_secrets_is_refused_for_brokered_and_not_stripped() -> None:
+    template = a_template(secret_envs=(SecretEnv(secret="password"),), contracts=(AUTONOMOUS, BROKERED))
+    assert made(template, a_spec()).secret_envs
+    refusal = refused(template, a_spec(contract=BROKERED))
+    assert (refusal.reason, "Secrets (password)" in refusal.message) == (Reason.CONTRACT_NOT_ALLOWED, True)
 
 
 @pytest.mark.parametrize(("changes", "reason", "message"), RAISED, ids=[row[2][:60] for row in RAISED])

@@ -14,6 +14,7 @@ from sandfleet_executor.core.services import parse
 from sandfleet_executor.core.session import bwrap
 from sandfleet_operator.api.kinds.placement import PREFERRED, REQUIRED
 from sandfleet_operator.api.kinds.template import (
+    Contract,
     Egress,
     Retention,
     SecretEnv,
@@ -362,3 +363,15 @@ def test_the_executor_accepts_the_mounts_of_template_and_sandbox() -> None:
 
 def test_a_template_without_packages_configures_none() -> None:
     assert not {"packages", "packages_timeout"} & told(a_pod()).keys()
+
+
+def test_the_contract_is_fixed_when_a_brokered_pod_is_made_and_gives_it_no_way_out() -> None:
+    template = a_template(egress=opens("203.0.113.0/24", dns=True), contracts=(Contract.AUTONOMOUS, Contract.BROKERED))
+    plain, brokered = (a_pod(wanted=wanted(template, contract=one)) for one in template.contracts)
+    assert plain["metadata"]["annotations"][names.SPEC_HASH] != brokered["metadata"]["annotations"][names.SPEC_HASH]
+    assert brokered["metadata"]["labels"][names.CONTRACT] == "brokered"
+    assert names.CONTRACT not in plain["metadata"]["labels"]
+    assert not {names.EGRESS_CLASS, names.EGRESS_OWN} & brokered["metadata"]["labels"].keys()
+    assert (brokered["spec"]["dnsPolicy"], brokered["spec"]["automountServiceAccountToken"]) == ("None", False)
+    said = [json.loads(one["spec"]["containers"][0]["env"][1]["value"]) for one in (plain, brokered)]
+    assert [one.get("contract") for one in said] == [None, "brokered"]

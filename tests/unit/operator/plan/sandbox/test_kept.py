@@ -91,6 +91,30 @@ def test_what_a_tenant_adds_to_a_pod_takes_no_memory():
     assert found["metadata"]["annotations"] == {"sandfleet.io/claim": "{}"}
 
 
+def test_what_the_operator_writes_back_to_a_volume_claim_is_kept_whole():
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+    meta = {
+        **META,
+        "annotations": {"tenant/notes": "x", "sandfleet.io/retention": "Delete"},
+        "ownerReferences": [owner],
+    }
+    found = kept(PERSISTENT_VOLUME_CLAIM, {"kind": "PersistentVolumeClaim", "metadata": meta, "spec": {"large": "x"}})
+    assert {name: found["metadata"][name] for name in meta} == meta
+    assert "spec" not in found
+
+
+def test_the_record_of_a_claim_is_one_text_on_its_pod_and_its_codesandbox():
+    def a_record():
+        return json.loads('"{\\"request\\": \\"r-1\\", \\"holder\\": \\"alice\\"}"')
+
+    def record_of(kind, **fields):
+        meta = {**META, "annotations": {"sandfleet.io/claim": a_record()}}
+        return kept(kind, {"kind": kind.kind, "metadata": meta, **fields})["metadata"]["annotations"]
+
+    sandbox = record_of(CODE_SANDBOX, status={"binding": {"claim": a_record()}})
+    assert sandbox["sandfleet.io/claim"] is record_of(POD)["sandfleet.io/claim"]
+
+
 def test_equal_words_of_many_objects_are_kept_once():
     def conditions():
         told = {"message": json.loads('"The sandbox is ready."'), "lastTransitionTime": "2026-01-01T00:00:00Z"}

@@ -78,6 +78,7 @@ class Sessions:
             holder=caller.username[:MAX_HOLDER],
             scopes=CALLER_SCOPES,
             lifetime=TOKEN_LIFETIME,
+            contract=self._kubernetes.contract_of(sandbox),
         )
         access = convert.access_message(endpoint.address, token)
         access.ca_pem = self._credentials.authority.pem

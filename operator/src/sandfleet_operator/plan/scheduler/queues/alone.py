@@ -2,7 +2,7 @@
 
 import bisect
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting
@@ -43,18 +43,16 @@ class AloneClaims:
         counted = (islice(self._of[queue], many) for queue, many in demands.alone.items())
         return heapq.merge(*counted, key=arrival)
 
-    def count(self, found: Demands, *, returning: bool) -> None:
+    def count(self, found: Demands, has_turn: Callable[[Waiting], bool], *, returning: bool) -> None:
         """Adds the claims of the queues with (or without) a preempted session as the first."""
         for queue, claims in self._of.items():
-            if (claims[0].returns is not None) is returning and not found.are_enough:
+            returns = claims[0].returns is not None
+            if returns is returning and not found.are_enough and has_turn(claims[0]):
                 found.add(queue, weight_of(claims[0]), len(claims), alone=True)
 
     def heads(self) -> Iterator[Need]:
         """Of each queue the claims that wait, with the amount of the next one."""
         return (Need(queue, weight_of(claims[0]), len(claims)) for queue, claims in self._of.items() if queue)
-
-    def waiting_in(self, queue: str) -> int:
-        return len(self._of.get(queue, ()))
 
     def oldest_in(self, queue: str) -> list[float]:
         """When the one that waits longest has arrived; empty where none waits."""

@@ -95,6 +95,10 @@ class DeclaredSandboxes:
         """Among the declared sandboxes of its queue, from 1."""
         return self._queue.position(waiting)
 
+    def kept_at(self, waiting: Waiting) -> str | None:
+        """The pool where a gang of its queue waits for the quota that it would use; None: nowhere."""
+        return self._queue.gangs.kept_at(waiting, self._queue.turn_of(waiting, waiting.asked))
+
     def oldest_in(self, queue: str) -> float | None:
         """When the one of the queue that waits longest was asked for; None where none waits."""
         return self._queue.oldest_in(queue)

@@ -12,7 +12,7 @@ from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
 from sandfleet_operator.plan.scheduler.queues.declared import DeclaredSandboxes
 from sandfleet_operator.plan.scheduler.queues.places import DECLARED
 from sandfleet_operator.plan.scheduler.queues.quota import vector
-from sandfleet_operator.plan.scheduler.queues.standing.explain import why_quota
+from sandfleet_operator.plan.scheduler.queues.standing.explain import why_kept, why_quota
 from sandfleet_operator.plan.scheduler.queues.summary import QueueSummary, summary
 from sandfleet_operator.plan.scheduler.queues.weights import ONE_SANDBOX, weight_of
 from sandfleet_operator.plan.scheduler.transitions import Transitions
@@ -119,7 +119,8 @@ class QueueEvents:
         queue = waiting.claim.queue
         if self._inventory.ledger.spec(queue) is None:
             return WhyNot(AdmissionReason.QUEUE_NOT_FOUND.value, f"there is no queue {queue}")
-        return why_quota(self._inventory.ledger, queue, weight_of(waiting))
+        found = why_quota(self._inventory.ledger, queue, weight_of(waiting))
+        return found or why_kept(queue, self._declared.kept_at(waiting))
 
     def summary(self, name: str, now: float) -> QueueSummary:
         """How full the queue is, and why its claims wait."""

@@ -11,7 +11,7 @@ from sandfleet_operator.api.values import Claim
 from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
 from sandfleet_operator.plan.scheduler.queues.alone import AloneClaims
 from sandfleet_operator.plan.scheduler.queues.gangs import PATIENCE, Gangs, expanded
-from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger
+from sandfleet_operator.plan.scheduler.queues.ledger import Demands, Ledger, Turn
 from sandfleet_operator.plan.scheduler.queues.orders import Candidate, Order
 from sandfleet_operator.plan.scheduler.queues.orders.fair import fair
 from sandfleet_operator.plan.scheduler.queues.orders.first_come import first_come
@@ -49,7 +49,7 @@ class FairQueue:
         self._policy = policy
         self._lines: dict[str, Line] = {}
         self._alone = AloneClaims()
-        self.gangs = Gangs(ledger)
+        self.gangs = Gangs(pool, ledger)
         self._time: VirtualTime[str] = VirtualTime()
         self._len = 0
 
@@ -189,16 +189,16 @@ class FairQueue:
         """How many claims could be admitted now if there were a sandbox for each; more than `most` are not counted."""
         found = self._ledger.demands(most)
         found.shared = len(self.gangs.owed)
-        self._alone.count(found, returning=True)
+        self._alone.count(found, lambda one: self.gangs.let_in(one, self.turn_of(one, now)), returning=True)
         for queue, line in self._lines.items():
             refusal, first = self._refusal(line), None
-            if refusal is None and (first := line.first(now)) is not None and not self._judge(line, first).admits:
+            if refusal is None and (first := line.first(now)) is not None and not self._judge(line, first, now).admits:
                 refusal = line.refusal
             if refusal is not None and refusal.verdict is Verdict.LENT:
                 found.add_lent(queue, weight_of(refusal.waiting), line.claims)
             elif refusal is None and first is not None and not found.are_enough:
                 found.add(queue, weight_of(replace(first, many=1)), line.claims)
-        self._alone.count(found, returning=False)
+        self._alone.count(found, lambda one: self.gangs.let_in(one, self.turn_of(one, now)), returning=False)
         return found
 
     def verdict(self, waiting: Waiting) -> Verdict:
@@ -213,14 +213,6 @@ class FairQueue:
             if queue and (first := line.first(now)) is not None:
                 yield Need(queue, weight_of(first), len(line) if first.many == 1 else 1)
         yield from self._alone.heads()
-
-    def alone(self) -> int:
-        """Claims that need a start of their own."""
-        return len(self._alone)
-
-    def waiting_in(self, queue: str) -> int:
-        line = self._lines.get(queue)
-        return (len(line) if line else 0) + self._alone.waiting_in(queue)
 
     def oldest_in(self, queue: str) -> float | None:
         """When the claim of the queue that waits longest has arrived; None where none waits."""
@@ -296,7 +288,7 @@ class FairQueue:
         waiting = line.first(now)
         if waiting is None:
             return None
-        verdict = self._judge(line, waiting)
+        verdict = self._judge(line, waiting, now)
         if verdict is Verdict.LENT:
             self._ledger.claim_back(line.queue, self._pool)
         elif line.claims_back:
@@ -308,14 +300,19 @@ class FairQueue:
         candidate = Candidate(waiting, line.rank(waiting, now), verdict, start, share)
         return self._policy.order(candidate), line.queue, waiting
 
-    def _judge(self, line: Line, waiting: Waiting) -> Verdict:
+    def _judge(self, line: Line, waiting: Waiting, now: float) -> Verdict:
         """Whether the quota permits the line's first claim."""
         verdict = self._ledger.judge(
             line.queue, plus(weight_of(waiting), self._alone.left_to_return(line.queue, waiting))
         )
+        verdict = self.gangs.judged(waiting, self.turn_of(waiting, now), verdict, now)
         line.refusal = None if verdict.admits else Refusal(waiting, verdict, self._ledger.freed(line.queue))
         self._take_part(line, verdict is Verdict.WITHIN)
         return verdict
+
+    def turn_of(self, waiting: Waiting, now: float) -> Turn:
+        line = self._lines.get(waiting.claim.queue) or self._line(waiting.claim.queue)
+        return line.rank(waiting, now), *arrival(waiting)
 
     def _look_again(self, queue: str) -> None:
         """What was refused for a claim that was before it may be admitted now."""

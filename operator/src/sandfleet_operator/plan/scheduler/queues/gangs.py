@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from sandfleet_operator.api.reasons import AdmissionReason, QueueReason
 from sandfleet_operator.api.values import Claim, RequestKey
 from sandfleet_operator.plan.scheduler.claim_queue import Waiting, WhyNot
-from sandfleet_operator.plan.scheduler.queues.ledger import Ledger
-from sandfleet_operator.plan.scheduler.queues.quota import vector
+from sandfleet_operator.plan.scheduler.queues.ledger import Ledger, Turn
+from sandfleet_operator.plan.scheduler.queues.quota import Verdict, vector
 from sandfleet_operator.plan.scheduler.queues.weights import ONE_SANDBOX, arrival
 
 # Seconds that the next leader has to complete a gang of which a part is bound: its callers have to come back.
@@ -40,8 +40,11 @@ class Gang:
 class Gangs:
     """Of one pool."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, pool: str, ledger: Ledger) -> None:
+        self._pool = pool
         self._ledger = ledger
+        # The queues whose quota is kept for a gang that is here.
+        self._keeping: set[str] = set()
         self._gangs: dict[tuple[str, str], Gang] = {}
         # Admitted claims without a sandbox, in order of arrival.
         self.owed: list[Waiting] = []
@@ -95,6 +98,8 @@ class Gangs:
         if gang is None or gang.waiting.pop(waiting.claim.key, None) is None:
             return False, None
         entry, gang.entry = gang.entry, None
+        if entry is not None:
+            self._keep(waiting.claim.queue, None)
         return True, entry
 
     def gone(self, sandbox_id: str) -> None:
@@ -119,6 +124,7 @@ class Gangs:
         gang = self._of(entry.claim)
         assert gang is not None, "an entry stands for a gang"
         gang.admitted, gang.entry = True, None
+        self._keep(entry.claim.queue, None)
         waiting, gang.waiting = gang.waiting, {}
         for one in waiting.values():
             self._owe(one)
@@ -128,6 +134,37 @@ class Gangs:
         gang = self._joined(claim)
         gang.bound[claim.key] = sandbox_id
         return list(gang.bound.values()) if len(gang.joined) == len(gang.bound) == gang.size else []
+
+    # Quota that is kept from claims of the same queue that come later, here or at other pools.
+
+    def judged(self, waiting: Waiting, turn: Turn, verdict: Verdict, now: float) -> Verdict:
+        """Of the first claim of a line, whose quota has this verdict, with what is kept for gangs at other pools."""
+        if waiting.claim.gang is not None and verdict is not Verdict.HELD:
+            # One that lacks sandboxes only lets others pass for a while.
+            keeps = not verdict.admits or now - waiting.asked >= PATIENCE
+            self._keep(waiting.claim.queue, turn if keeps else None)
+        kept = verdict.admits and self.kept_at(waiting, turn) is not None
+        return Verdict.REACHED if kept else verdict
+
+    def kept_at(self, waiting: Waiting, turn: Turn) -> str | None:
+        """The other pool where a gang of its queue waits for the quota that this claim would use; None: nowhere."""
+        return self._ledger.kept_at(waiting.claim.queue, turn, self._pool)
+
+    def let_in(self, waiting: Waiting, turn: Turn) -> bool:
+        """Whether no gang, also of this pool, comes before a claim that waits beside the lines."""
+        return self._ledger.kept_at(waiting.claim.queue, turn) is None
+
+    def let_pass(self) -> None:
+        """The pool hands out nothing."""
+        for queue in list(self._keeping):
+            self._keep(queue, None)
+
+    def _keep(self, queue: str, turn: Turn | None) -> None:
+        if turn is None:
+            self._keeping.discard(queue)
+        else:
+            self._keeping.add(queue)
+        self._ledger.keep_for_gang(queue, self._pool, turn)
 
     # After a change of leader.
 

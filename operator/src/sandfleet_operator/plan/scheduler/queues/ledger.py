@@ -42,6 +42,10 @@ class Cohort:
         return minus(self.capacity, self.drawn)
 
 
+# The order of the claims of one queue wherever they wait: rank of the class, arrival and its number, the least first.
+Turn = tuple[int, float, int]
+
+
 @dataclass(slots=True)
 class Account:
     """A queue without a spec was removed, and sandboxes of it still live."""
@@ -51,6 +55,9 @@ class Account:
     terms: Terms = UNBOUNDED
     usage: Vector = NOTHING
     cohort: Cohort = field(default_factory=Cohort)
+    # Pool → the turn of the gang that waits there before all others of the queue. Claims of later turns that need less
+    # would pass it at other pools, again and again: they wait, too.
+    gangs: dict[str, Turn] = field(default_factory=dict)
 
     @property
     def is_held(self) -> bool:
@@ -166,6 +173,14 @@ class Ledger:
             account.cohort.owners.discard((queue, pool))
             self._free(account.cohort)
 
+    def keep_for_gang(self, queue: str, pool: str, turn: Turn | None) -> None:
+        """A gang waits at the pool for what is left of the queue's quota; `turn` None: none does any more."""
+        account = self._accounts.get(queue)
+        if account is not None and turn is not None:
+            account.gangs[pool] = turn
+        elif account is not None and account.gangs.pop(pool, None) is not None:
+            self._free(account.cohort)
+
     def take_freed(self) -> set[str]:
         """The queues that may admit more than at the last call."""
         freed, self._freed = self._freed, set()
@@ -181,6 +196,12 @@ class Ledger:
             return Verdict.HELD
         found = judge(account.terms, account.usage, account.cohort.free, amount)
         return Verdict.EXHAUSTED if found is Verdict.BORROWS and account.cohort.owners else found
+
+    def kept_at(self, queue: str, turn: Turn, besides: str | None = None) -> str | None:
+        """A pool other than `besides` where a gang has its turn before this one; None where there is none."""
+        account = self._accounts.get(queue)
+        gangs = account.gangs if account is not None else {}
+        return next((pool for pool, first in gangs.items() if pool != besides and first < turn), None)
 
     def demands(self, most: int) -> Demands:
         """For counting what might be admitted, up to `most` claims."""

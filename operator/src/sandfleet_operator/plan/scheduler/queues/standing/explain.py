@@ -32,6 +32,15 @@ def why_quota(ledger: Ledger, queue: str, amount: Vector) -> WhyNot | None:
             return None
 
 
+def why_kept(queue: str, pool: str | None) -> WhyNot | None:
+    """Why a claim may not have what its quota has left; None where no gang, at this pool, keeps it."""
+    if pool is None:
+        return None
+    return WhyNot(
+        QueueReason.QUOTA_REACHED.value, f"what queue {queue} has left is kept for a gang that waits at pool {pool}"
+    )
+
+
 def missing(ledger: Ledger, queue: str, amount: Vector, position: int) -> tuple[Vector, str]:
     """What quota lacks so that the claim at this position could be admitted, and in whose quota: queue or cohort."""
     spec, terms, usage = ledger.spec(queue), ledger.terms(queue), ledger.usage(queue)

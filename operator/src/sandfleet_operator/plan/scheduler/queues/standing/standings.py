@@ -15,7 +15,7 @@ from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues, PoolState
 from sandfleet_operator.plan.scheduler.queues.quota import NOTHING, Verdict, amount_of
 from sandfleet_operator.plan.scheduler.queues.standing.estimates import Base, EtaErrors
-from sandfleet_operator.plan.scheduler.queues.standing.explain import missing, sentence, why_quota
+from sandfleet_operator.plan.scheduler.queues.standing.explain import missing, sentence, why_kept, why_quota
 from sandfleet_operator.plan.scheduler.queues.standing.outlook import Outlook, QuotaWait, base
 from sandfleet_operator.plan.scheduler.queues.weights import weight_of
 
@@ -220,7 +220,10 @@ class Standings:
     def _why_quota(self, waiting: Waiting, state: PoolState) -> WhyNot | None:
         """Why neither the claim nor its gang has quota; None where it has."""
         if waiting.claim.gang is None:
-            return why_quota(self._inventory.ledger, waiting.claim.queue, weight_of(waiting))
+            queue = waiting.claim.queue
+            found = why_quota(self._inventory.ledger, queue, weight_of(waiting))
+            turn = state.queue.turn_of(waiting, waiting.asked)
+            return found or why_kept(queue, state.queue.gangs.kept_at(waiting, turn))
         if (incomplete := state.queue.gangs.why_not(waiting)) is not None:
             return incomplete
         entry = state.queue.gangs.entry_of(waiting)
