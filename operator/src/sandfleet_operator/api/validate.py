@@ -70,8 +70,9 @@ def check_envs(envs: Mapping[str, str], *, doing: str) -> None:
 def check_duration(value: float, what: str, *, most: float, doing: str, zero: bool = False) -> None:
     """Seconds above 0 (or from 0) and at most `most`."""
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero) or value > most:
+        least = "0 or more" if zero else "more than 0"
         raise ClaimReason.INVALID_DURATION.error(
-            f"cannot {doing}: the {what} of {value:g} s is not between 0 and {most:g} s", what
+            f"cannot {doing}: the {what} of {value:g} s has to be {least}, and at most {most:g} s", what
         )
 
 

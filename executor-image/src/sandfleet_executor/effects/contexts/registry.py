@@ -110,11 +110,6 @@ class Contexts:
         for context in self._contexts.values():
             await context.lose()
 
-    def stop(self, cause: Cause) -> None:
-        """Stops what runs in them."""
-        for context in self._contexts.values():
-            context.stop(cause, 0)
-
     async def save_last(self) -> None:
         """Saves what automatic saves have not reached yet, for a few seconds at most."""
         saves = [asyncio.create_task(each.variables.settle()) for each in self.all() if each.variables.automatic]

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine
 
 from sandfleet_executor.core.executions.events import Finished, Started
-from sandfleet_executor.core.executions.outcomes import EXECUTOR_RESTARTED
+from sandfleet_executor.core.executions.outcomes import EXECUTOR_RESTARTED, Cause
 from sandfleet_executor.core.executions.records import CELL
 from sandfleet_executor.effects.executions.execution import AheadError, Execution, missed_or_read
 from sandfleet_executor.effects.executions.store.files import StoreError
@@ -76,6 +76,8 @@ class Executions:
         self._unstored: OrderedDict[str, Execution] = OrderedDict()
         # Executions that no store knows: id → kind and fingerprint.
         self._begun: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+        # Why no execution runs any more.
+        self._ending = Cause.NONE
         if store:
             # Now: later, an execution without events could not be told from a forgotten one.
             for entry in store.unfinished():
@@ -122,7 +124,15 @@ class Executions:
             recorder = Recorder(self._store, entry, self._encode, failed)
             made = Execution(execution_id, output_limit, recorder, self._readers)
         self._live[execution_id] = made
+        if self._ending is not Cause.NONE:
+            made.stop(self._ending, 0)
         return made
+
+    def stop_all(self, why: Cause) -> None:
+        """The sandbox is ending: all executions end with this cause, and those that begin from now on."""
+        self._ending = why
+        for execution in self._live.values():
+            execution.stop(why, 0)
 
     @property
     def running(self) -> int:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandfleet_executor.core.executions import records
 from sandfleet_executor.core.executions.events import STDOUT, Finished, Started
+from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.executions.records import CELL, COMMAND
 from sandfleet_executor.effects.executions import registry
 from sandfleet_executor.effects.executions.registry import (
@@ -267,6 +268,15 @@ async def test_without_a_folder_everything_is_in_memory_and_said(crash):
     assert events[-1][1].finished.not_stored == "NoStore"
     with pytest.raises(OtherRequestError):
         executions.repeated(CELL, "e", b"n" * 16)
+
+
+async def test_executions_that_run_wait_or_begin_while_the_sandbox_ends_are_stopped_for_the_same_cause(crash):
+    before = crash.executions.begin(CELL, "before", MARK, 1 << 20)
+    assert (before.cause, before.stopped.done()) == (Cause.NONE, False)
+    crash.executions.stop_all(Cause.LEASE)
+    after = crash.executions.begin(CELL, "after", MARK, 1 << 20)
+    for execution in (before, after):
+        assert (execution.cause, execution.stopped.result()) == (Cause.LEASE, 0)
 
 
 @settings(max_examples=40, deadline=None)
