@@ -7,7 +7,7 @@ from functools import partial
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, by_metadata, code_sandbox
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, by_metadata, code_sandbox, readable
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NETWORK_POLICY,
@@ -21,7 +21,7 @@ from sandfleet_operator.api.kube import (
     Ref,
 )
 from sandfleet_operator.api.reasons import EndReason
-from sandfleet_operator.api.values import Gang, Isolation, Sandbox, State
+from sandfleet_operator.api.values import Isolation, Sandbox, State
 from sandfleet_operator.cluster.reflector import Keep
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import BackgroundTasks, in_turns
@@ -97,16 +97,10 @@ class Observer:
         self._declared = DeclaredClaims(driver, queue_of)
         self._sleepers = Sleepers(backend, driver, queue_of=queue_of, clock=clock)
         self._pods_first, self._background = False, BackgroundTasks()
-        # Namespace, holder and gang of those that an earlier leader had begun to write down.
-        self._gangs: set[tuple[str, str, Gang | None]] = set()
 
     async def take_over(self) -> None:
         """Adopts everything that the store has."""
         self._pods_first = True
-        # Their callers were answered before any of it was written down.
-        told = ((obj["metadata"], obj["metadata"].get("annotations") or {}) for obj in self._store.all(CODE_SANDBOX))
-        records = ((meta["namespace"], adoption.record_on(annotations)) for meta, annotations in told)
-        self._gangs = {(space, one.holder, one.gang) for space, one in records if one is not None and one.gang}
         await _each(self._store, POD, self.pod)
         await self.unrecorded.settled()
         self._pods_first = False
@@ -228,7 +222,7 @@ class Observer:
             return
         namespace = key.partition("/")[0]
         self._backend.know(uid_key, pod_uid, record, owner)
-        answered = record.gang is None or owner is not None or (namespace, record.holder, record.gang) in self._gangs
+        answered = record.gang is None or owner is not None or self._is_told(namespace, record)
         if answered:
             self._sessions[f"{namespace}/{record.object}"] = key
         found = self._scheduler.pool(pool)
@@ -246,6 +240,12 @@ class Observer:
             answered=answered,
         )
         self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
+
+    def _is_told(self, namespace: str, part: Record) -> bool:
+        """Whether the gang of an unrecorded claim was answered: then an earlier leader has begun to write it down."""
+        read = (readable(obj) for obj in self._store.all(CODE_SANDBOX, namespace))
+        written = (found.record for one in read if one is not None and (found := self._binding(one)) is not None)
+        return any((one.holder, one.gang) == (part.holder, part.gang) for one in written)
 
     def sandbox(self, obj: Json, *, gone: bool) -> None:
         if self._pods_first and not gone:
