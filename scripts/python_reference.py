@@ -32,6 +32,7 @@ RESOURCES = {
     "commands": "_sync.commands.Commands",
     "files": "_sync.files.Files",
     "services": "_sync.services.Services",
+    "fleet.reviews": "_sync.reviews.Reviews",
     "pty": "_sync.pty.Pty",
     "states": "_sync.variables.States",
 }

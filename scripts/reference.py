@@ -24,6 +24,7 @@ from sandfleet_operator.api.reasons import (
     QueueReason,
     SuspendReason,
 )
+from sandfleet_operator.plan.reviews.reasons import ReviewReason
 
 ROOT = Path(__file__).resolve().parents[1]
 CRDS = ROOT / "charts/sandfleet/files/crds"
@@ -235,8 +236,8 @@ def of_calls(reasons: type[CallReason]) -> list[str]:
 
 
 def reasons_page() -> str:
-    failures, of_queues, of_suspensions, of_gateway = map(
-        of_calls, (ClaimReason, AdmissionReason, SuspendReason, GatewayReason)
+    failures, of_queues, of_suspensions, of_reviews, of_gateway = map(
+        of_calls, (ClaimReason, AdmissionReason, SuspendReason, ReviewReason, GatewayReason)
     )
     waits = [(f"`{one.value}`", one.meaning, one.remedy) for one in QueueReason]
     ends = [(f"`{one.value}`", one.meaning) for one in EndReason]
@@ -265,6 +266,11 @@ def reasons_page() -> str:
         "`ExecutionRunning`, `PackagesInstalling` and `ConnectionOpen` pass by themselves: their answers say `retryable`.",
         "",
         *of_suspensions,
+        "## Why a review is not listed or answered",
+        "",
+        "([howto/reviews.md](../howto/reviews.md))",
+        "",
+        *of_reviews,
         "## Why the gateway refuses or ends a connection",
         "",
         "It also repeats the fleet's reasons above, and says `ExecutorUnreachable` itself",
@@ -298,6 +304,7 @@ def client_reasons() -> str:
         (ClaimReason, "Why a call of the fleet fails: the reason of a SandfleetError."),
         (AdmissionReason, "Why a queue does not take a claim: the reason of a SandfleetError."),
         (SuspendReason, "Why a session is not suspended: the reason of a SandfleetError."),
+        (ReviewReason, "Why a review is not listed or answered: the reason of a SandfleetError."),
         (GatewayReason, "Why the gateway refuses or ends a connection, beside what the fleet says."),
         (QueueReason, "Why a claim waits: the reason of a Queued, beside the reasons of its pool."),
         (EndReason, "Why a sandbox ended, or its executor was replaced."),

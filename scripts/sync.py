@@ -31,6 +31,7 @@ OUT = PACKAGE / "_sync"
 MODULES = {
     "sandbox": ("sandfleet.sandbox", ("AsyncSandbox",)),
     "fleet": ("sandfleet._fleets.fleet", ("AsyncFleet",)),
+    "reviews": ("sandfleet._fleets.reviews", ("AsyncReviews",)),
     "commands": ("sandfleet.resources.commands", ("AsyncCommandHandle", "AsyncCommands")),
     "files": ("sandfleet.resources.files.files", ("AsyncFiles",)),
     "watch": ("sandfleet.resources.files.watch", ("AsyncFileWatch",)),
@@ -44,6 +45,7 @@ HOME = {name: module for module, (_, names) in MODULES.items() for name in names
 # Calls of the async classes among themselves, with protobuf in them.
 INTERNAL = {
     "access",
+    "ask",
     "begin",
     "check_gateway",
     "get_within",

@@ -116,8 +116,9 @@ class Bench:
 
 
 class a_bench:  # noqa: N801 - a context manager, written as one
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, settings: Json | None = None) -> None:
         self._cluster, self._folder, self._stack = cluster, folder, ExitStack()
+        self._settings = settings or {}
 
     def __enter__(self) -> Bench:
         cluster, work = self._cluster, f"bench-{secrets.token_hex(4)}"
@@ -130,7 +131,7 @@ class a_bench:  # noqa: N801 - a context manager, written as one
         self._stack.enter_context(
             fake_nodes.run(cluster.programs["kwok"], cluster.kubeconfig, cluster.api, kwok, NODES, start)
         )
-        bed = self._stack.enter_context(fleet_bed(cluster, self._folder, (work,), fakes=True))
+        bed = self._stack.enter_context(fleet_bed(cluster, self._folder, (work,), fakes=True, settings=self._settings))
         bed.apply(*an_agent(work))
         operator = OperatorProcess(cluster, self._folder, bed.namespace, (work,), fakes=True).start()
         self._stack.callback(operator.end)

@@ -207,12 +207,12 @@ async def test_a_lease_that_is_not_renewed_ends_the_sandbox(fleet: AsyncFleet) -
 
 
 async def test_a_lease_is_renewed_while_something_runs(fleet: AsyncFleet) -> None:
-    sandbox = await AsyncSandbox.create(fleet=fleet, timeout=1.0)
-    assert (await sandbox.run_code("import time; time.sleep(2.5)")).ok
-    handle = await sandbox.commands.run("sleep 2.5; echo done", background=True)
+    sandbox = await AsyncSandbox.create(fleet=fleet, timeout=4.0)
+    assert (await sandbox.run_code("import time; time.sleep(6)")).ok
+    handle = await sandbox.commands.run("sleep 6; echo done", background=True)
     assert (await handle.wait()).stdout == "done\n"
     again = await AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet)
-    assert (await again.run_code("time.sleep(2.5); 7")).text == "7"
+    assert (await again.run_code("time.sleep(6); 7")).text == "7"
     # Nothing runs now.
     with pytest.raises(SandboxEnded):
         while True:

@@ -235,7 +235,7 @@ def test_isolation_that_is_not_to_be_had_is_refused_and_none_has_to_be_asked_for
         ({"template": "other"}, (grpc.StatusCode.NOT_FOUND, "TemplateNotFound")),
         ({"namespace": "team"}, (grpc.StatusCode.INVALID_ARGUMENT, "NoCluster")),
         ({"name": "one"}, (grpc.StatusCode.INVALID_ARGUMENT, "NoCluster")),
-        ({"contract": "reviewed"}, (grpc.StatusCode.FAILED_PRECONDITION, "ContractNotSupported")),
+        ({"contract": "free"}, (grpc.StatusCode.FAILED_PRECONDITION, "ContractNotSupported")),
     ],
 )
 def test_what_only_a_cluster_has_is_refused_and_never_left_out_of_account(fleet, name, asked, refused):

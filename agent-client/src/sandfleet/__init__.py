@@ -72,8 +72,10 @@ if TYPE_CHECKING:
     from sandfleet.values.execution import CommandResult as CommandResult
     from sandfleet.values.execution import Execution as Execution
     from sandfleet.values.execution import ExecutionError as ExecutionError
+    from sandfleet.values.execution import OnFailure as OnFailure
     from sandfleet.values.execution import Outcome as Outcome
     from sandfleet.values.execution import Result as Result
+    from sandfleet.values.execution import Rollback as Rollback
     from sandfleet.values.execution import Usage as Usage
     from sandfleet.values.files import FileEvent as FileEvent
     from sandfleet.values.files import FileEventType as FileEventType
@@ -96,8 +98,8 @@ if TYPE_CHECKING:
     from sandfleet.values.options import ListenOptions as ListenOptions
     from sandfleet.values.options import LookOptions as LookOptions
     from sandfleet.values.options import RunOptions as RunOptions
-    from sandfleet.values.rollback import OnFailure as OnFailure
-    from sandfleet.values.rollback import Rollback as Rollback
+    from sandfleet.values.reviews import Answer as Answer
+    from sandfleet.values.reviews import Review as Review
     from sandfleet.values.sandbox import EgressInfo as EgressInfo
     from sandfleet.values.sandbox import EgressState as EgressState
     from sandfleet.values.sandbox import Isolation as Isolation
@@ -173,7 +175,17 @@ _HOMES = {
     "resources.pty": ("AsyncPtyHandle",),
     "sandbox": ("AsyncSandbox",),
     "values.environment": ("DeclaredPackage", "Environment", "Installation", "Notice", "Package", "PreloadedModule"),
-    "values.execution": ("Blame", "CommandResult", "Execution", "ExecutionError", "Outcome", "Result", "Usage"),
+    "values.execution": (
+        "Blame",
+        "CommandResult",
+        "Execution",
+        "ExecutionError",
+        "OnFailure",
+        "Outcome",
+        "Result",
+        "Rollback",
+        "Usage",
+    ),
     "values.files": ("FileEvent", "FileEventType", "FileInfo", "Found", "Match", "Progress", "Transfer"),
     "values.fleet": ("Bound", "Explanation", "PoolInfo", "QueueInfo", "Queued", "Quota", "SandboxChange"),
     "values.options": (
@@ -185,7 +197,7 @@ _HOMES = {
         "LookOptions",
         "RunOptions",
     ),
-    "values.rollback": ("OnFailure", "Rollback"),
+    "values.reviews": ("Answer", "Review"),
     "values.sandbox": ("EgressInfo", "EgressState", "Isolation", "Limits", "SandboxInfo"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
     "values.suspension": ("KeptContext", "Preemption", "Resumption", "Suspension"),

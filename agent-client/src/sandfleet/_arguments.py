@@ -38,6 +38,7 @@ _LATE = {
     "Command": "sandfleet.resources.commands",
     "OnError": "sandfleet.resources.ports",
     "OnPreempted": "sandfleet.values.suspension",
+    "OnReview": "sandfleet.values.reviews",
     "ToolPolicy": "sandfleet.values.tools",
 }
 # Classes whose objects users make: their fields are checked as arguments are.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from sandfleet._fleets.fleet import AsyncFleet
+    from sandfleet._fleets.reviews import Reviewing
     from sandfleet._wire import api
     from sandfleet._wire.link import Link
     from sandfleet.resources.commands import AsyncCommands
@@ -75,6 +76,8 @@ async def _create(
     if keep_alive is None and fleet.address == embedded.running():
         # This process's own fleet ends with it, so the sandbox may live as long as its object.
         link.lease.start(at_once=False)
+    if on_review := options.get("on_review"):
+        made._reviewing = fleet.reviews.ask(made.sandbox_id, on_review)
     if tools:
         await _served(made, tools, options.get("tool_policy"))
     return made
@@ -314,6 +317,7 @@ class AsyncSandbox(_RunsCode, _ServesTools):
         self._link = link
         self._bound = bound
         self._resumption: Resumption | None = None
+        self._reviewing: Reviewing | None = None
         self._keep_alive = keep_alive
         link.lease.lasts(lease, now=bound is not None)
         self._interpreter = Interpreter(link, autosave)
@@ -518,6 +522,8 @@ class AsyncSandbox(_RunsCode, _ServesTools):
     async def close(self) -> None:
         """Close the connection without ending the sandbox, and stop renewing its lease."""
         self._link.lease.stop()
+        if self._reviewing:
+            self._reviewing.stop()
         await self._forwards.close()
         await self._stop_tools()
         await self._link.close()

@@ -17,6 +17,7 @@ from sandfleet_api.executor.v1 import (
     interpreter_pb2_grpc,
     port_pb2_grpc,
     process_pb2_grpc,
+    review_pb2_grpc,
     service_pb2_grpc,
     session_pb2_grpc,
     tools_pb2_grpc,
@@ -38,6 +39,7 @@ from sandfleet_executor.effects.files.watch import Watches
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.network import port_check
 from sandfleet_executor.effects.network.tunnels import Tunnels
+from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.effects.services.logs import LogFiles
 from sandfleet_executor.effects.session import cgroup, watchdog
 from sandfleet_executor.effects.session.sandbox_meter import SandboxMeter
@@ -47,10 +49,12 @@ from sandfleet_executor.servicers.auth import AuthInterceptor
 from sandfleet_executor.servicers.convert import common as convert
 from sandfleet_executor.servicers.errors import ErrorInterceptor
 from sandfleet_executor.servicers.filesystem.files import FilesystemServicer
+from sandfleet_executor.servicers.gate import ReviewInterceptor
 from sandfleet_executor.servicers.identity import IdentityService
 from sandfleet_executor.servicers.interpreter import InterpreterService
 from sandfleet_executor.servicers.port import PortService
 from sandfleet_executor.servicers.process import ProcessService
+from sandfleet_executor.servicers.review import ReviewService
 from sandfleet_executor.servicers.service import ServiceManagerService, codec
 from sandfleet_executor.servicers.session import SessionService
 from sandfleet_executor.servicers.tools import ToolBrokerService
@@ -117,13 +121,13 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     store = await asyncio.to_thread(open_store, config.state_dir)
     threads = FileThreads(config.user_id)
     executions = Executions(store, convert.stored)
-    session = Session(config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads)
+    verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract)
+    reviews = Reviews(config.sandbox_uid, verifier.statement, required=config.reviewed)
+    session = Session(config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads, reviews=reviews)
     meter = SandboxMeter(session)
     roots = Roots(workspace_fd, session.namespaces.tmp_fd, session.namespaces.system_fd, session.mounts.folders)
-    verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract)
-    server = grpc.aio.server(
-        interceptors=[AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor()], options=SERVER_OPTIONS
-    )
+    guards = [AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor(), ReviewInterceptor(reviews)]
+    server = grpc.aio.server(interceptors=guards, options=SERVER_OPTIONS)
     session.services.keep_logs(LogFiles(roots, threads))
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
     add_session_services(server, session, meter)
@@ -161,6 +165,7 @@ def add_session_services(server: grpc.aio.Server, session: Session, meter: Sandb
     suspender = Suspender(session, folder, lambda: tunnels.count, codec(session.workdir))
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session, meter, suspender), server)
     port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
+    review_pb2_grpc.add_ReviewServiceServicer_to_server(ReviewService(session.reviews), server)
     tools_pb2_grpc.add_ToolBrokerServiceServicer_to_server(ToolBrokerService(session.tools), server)
 
 

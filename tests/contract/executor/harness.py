@@ -18,7 +18,7 @@ from sandfleet.sandbox import AsyncSandbox
 from sandfleet_api.executor.v1 import common_pb2, session_pb2, session_pb2_grpc
 from sandfleet_api.fleet.v1 import fleet_pb2
 
-SCOPES = "interpreter process filesystem session ports tools admin"
+SCOPES = "interpreter process filesystem session ports tools admin review"
 PATIENCE = 60.0
 
 
@@ -202,6 +202,10 @@ class _Fleet:
         await asyncio.sleep(0.2)
         if self._executor.ended:
             raise SandboxEnded("cannot open it: its executor has ended")
+        return self.bound()
+
+    async def renew(self, _sandbox_id, _lease):
+        """Nothing ends it."""
         return self.bound()
 
     def relay(self, _sandbox_id, _access):

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from sandfleet_api.fleet.v1 import fleet_pb2
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.api.kube import POD, Json
+from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Json, Kind
 from sandfleet_operator.plan.claims.record import read_record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.scheduler.queues.gangs import GRACE
@@ -124,18 +124,39 @@ async def a_gang_whose_callers_are_gone(world: World) -> None:
 
 def end_at_bind(world: World, number: int) -> None:
     """The leader ends with this bind of a pod, which is done."""
+    _end_at(world, number, (POD, "patch"), After(asyncio.CancelledError()))
+
+
+def _end_at(world: World, number: int, kind_and_verb: tuple[Kind, str], how: Before | After) -> None:
+    """The leader ends with this write of the kind and verb."""
     left = [number]
 
     def ends(process: Process, write: Write) -> Before | After | None:
-        if write.ref.kind != POD or write.verb != "patch" or process is not world.leader:
+        if (write.ref.kind, write.verb) != kind_and_verb or process is not world.leader:
             return None
         left[0] -= 1
         if left[0]:
             return None
         world.slot_of(process).crash()
-        return After(asyncio.CancelledError())
+        return how
 
     world.faults.append(ends)
+
+
+async def a_leader_that_ends_before_all_is_written_down(world: World) -> None:
+    """The gang was answered, and one of its CodeSandboxes is there: the next leader goes on with all of it."""
+    await world.make_pool(size=3)
+    await world.make_queue(quota=3)
+    leader = world.leader
+    _end_at(world, 2, (CODE_SANDBOX, "create"), Before(asyncio.CancelledError()))
+    made = await claim_gang(world, "gang", 3)
+    await world.until(lambda: world.leader is not leader, "crashed")
+    world.faults.clear()
+    await world.until(lambda: world.leader, "led again")
+    await asyncio.sleep(GRACE + MARGIN)
+    for session in made:
+        await world.until_used(session)
+        await world.release(session)
 
 
 async def a_leader_that_ends_at_each_bind(

@@ -4,6 +4,7 @@ import os
 from functools import partial
 
 import pytest
+from sandfleet_operator.fleet.kubernetes.observer import Observer
 from sandfleet_operator.plan.scheduler import transitions
 from sandfleet_operator.plan.scheduler.pool_queues import PoolQueues
 from sandfleet_operator.plan.scheduler.queues.gangs import Gangs
@@ -21,6 +22,7 @@ SCENARIOS = (
     scenarios.a_gang_that_can_never_be_served,
     scenarios.a_gang_whose_callers_are_gone,
     scenarios.a_leader_that_ends_at_each_bind,
+    scenarios.a_leader_that_ends_before_all_is_written_down,
 )
 
 MUTANTS = (
@@ -48,6 +50,11 @@ MUTANTS = (
         "a gang of an earlier leader begins anew",
         partial(scenarios.a_leader_that_ends_at_each_bind, numbers=(2,), wait=60.0),
         ((transitions.Transitions, "adopt_part", lambda *_: []), (transitions.Transitions, "rejoin", lambda *_: [])),
+    ),
+    Mutant(
+        "a gang that was answered is undone",
+        scenarios.a_leader_that_ends_before_all_is_written_down,
+        ((Observer, "_is_told", lambda *_: False),),
     ),
 )  # fmt: skip
 FINDS = [pytest.param(one, id=one.point) for one in MUTANTS]

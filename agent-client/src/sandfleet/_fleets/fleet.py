@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from sandfleet.values.sandbox import Isolation
 
 if TYPE_CHECKING:
     from sandfleet._fleets.cluster import Place
+    from sandfleet._fleets.reviews import AsyncReviews
     from sandfleet.values.fleet import Bound, Explanation, OnQueued, PoolInfo, QueueInfo, SandboxChange
     from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import SandboxInfo
@@ -163,6 +164,13 @@ class AsyncFleet:
         """Close the connection. Sandboxes, and an embedded fleet, keep running."""
         await self._relays.close()
         await self._connection.close()
+
+    @cached_property
+    def reviews(self) -> AsyncReviews:
+        """What waits for approval in its reviewed sandboxes."""
+        from sandfleet._fleets.reviews import AsyncReviews
+
+        return AsyncReviews(self._connection)
 
     @checked
     async def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sandfleet._sync.portal import iterate, run
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Literal, Self, Unpack
 
     from sandfleet._fleets.fleet import AsyncFleet
+    from sandfleet._sync.reviews import Reviews
     from sandfleet.values.fleet import Explanation, PoolInfo, QueueInfo, SandboxChange
     from sandfleet.values.options import ExplainOptions
     from sandfleet.values.sandbox import Isolation, SandboxInfo
@@ -99,6 +101,13 @@ class Fleet:
     def close(self) -> None:
         """Close the connection. Sandboxes, and an embedded fleet, keep running."""
         return run(self.as_async.close())
+
+    @cached_property
+    def reviews(self) -> Reviews:
+        """What waits for approval in its reviewed sandboxes."""
+        from sandfleet._sync.reviews import Reviews
+
+        return Reviews(self.as_async.reviews)
 
     def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:
         """List the pools of a namespace, by name: None means the fleet's, "" all of them."""

@@ -49,6 +49,11 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
+def _is_served(option: str) -> bool:
+    # A review comes while other calls run: it has a thread of its own.
+    return option.startswith("on_") and option != "on_review"
+
+
 class Relay:
     """Runs callbacks in the waiting caller's thread, one at a time, while the loop waits for each."""
 
@@ -76,9 +81,9 @@ class Relay:
         return relayed
 
     def wrap_options(self, options: Options) -> Options:
-        """Wrap the callbacks among the options of a call: those whose names begin with `on_`."""
+        """Wrap the callbacks that a call makes itself, among its options: their names begin with `on_`."""
         given = cast("dict[str, Any]", options)
-        wrapped = {name: self.wrap(value) if name.startswith("on_") else value for name, value in given.items()}
+        wrapped = {name: self.wrap(value) if _is_served(name) else value for name, value in given.items()}
         return cast("Options", wrapped)
 
     def serve(self, answer: Future[Answer]) -> Answer:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from sandfleet._wire import api
@@ -53,6 +54,22 @@ _UNKNOWN_LEASE, _LEAST_LEASE = 60.0, 0.5
 # How long a call waits for a preempted session to be resumed, and the pause between two looks of its lease's keeper.
 PREEMPTED_PATIENCE, _PREEMPTED_PAUSE = 600.0, 2.0
 _PROBE_TIMEOUT = 2.0
+# Requests that wait for a reviewer in a reviewed sandbox; cells and commands wait as executions.
+REVIEWED = frozenset(
+    {
+        "CreateContextRequest",
+        "RestoreStateRequest",
+        "SendInputRequest",
+        "ApplyRequest",
+        "ServiceManagerServiceStartRequest",
+        "RestartRequest",
+        "WriteRequest",
+        "ExtractRequest",
+        "MakeDirRequest",
+        "MoveRequest",
+        "RemoveRequest",
+    }
+)
 _LOOK_TIMEOUT = 5.0
 _PROBE_BACKOFF = Backoff(0.02, 0.5, chance=None)
 
@@ -180,6 +197,7 @@ class Link:
         expires = sandbox.lease_expires
         self.lease = LeaseKeeper(self, expires.ToNanoseconds() / 1e9 if expires.seconds else None)
         self.rpc_timeout = rpc_timeout
+        self.is_reviewed = sandbox.contract == "reviewed"
 
     @property
     def uid(self) -> str:
@@ -234,10 +252,11 @@ class Link:
         timeout: float | None = None,
     ) -> Response:
         """Call one RPC. An `idempotent` RPC is called again when its connection broke."""
+        patience = patience_of(self, request.DESCRIPTOR.name, timeout or self.rpc_timeout)
 
         async def attempt(connection: Connection) -> Response:
             call = method(connection)
-            return await call(request, metadata=connection.metadata(), timeout=timeout or self.rpc_timeout)
+            return await call(request, metadata=connection.metadata(), timeout=None if patience == inf else patience)
 
         with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
             return await self.run(attempt, resend=idempotent)
@@ -479,6 +498,11 @@ async def receive_within(seconds: float, call: api.aio.UnaryStreamCall[Any, Answ
     """Read the next message of a stream; None at its end. Raises RpcTimeout."""
     message = receive(call)
     return await within(seconds, message)
+
+
+def patience_of(link: Link, request: str, usual: float) -> float:
+    """Return how long a call may take, in seconds: without end where a person has to approve it first."""
+    return inf if link.is_reviewed and request in REVIEWED else usual
 
 
 async def within(seconds: float, answer: Awaitable[Answer]) -> Answer:

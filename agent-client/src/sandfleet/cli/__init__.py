@@ -35,6 +35,7 @@ _COMMANDS = {
     "pool": ("sandfleet.cli.fleets.pool", "list the pools of warm sandboxes of a cluster"),
     "queue": ("sandfleet.cli.fleets.queue", "list queues, show how full they are, and explain claims in them"),
     "explain": ("sandfleet.cli.fleets.explain", "explain why a claim waits, and what would let it in"),
+    "reviews": ("sandfleet.cli.fleets.reviews", "list, show and answer what waits for approval in sandboxes"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
     "dev": ("sandfleet.cli.fleets.dev", "serve a fleet on this machine until Ctrl-C"),

@@ -13,10 +13,10 @@ from sandfleet.values.execution import (
     Gap,
     Outcome,
     Result,
+    Rollback,
     Stream,
     Usage,
 )
-from sandfleet.values.rollback import Rollback
 
 # What a model can read, best first.
 _READABLE = ("text/plain", "text/markdown", "application/json", "text/latex", "text/html")

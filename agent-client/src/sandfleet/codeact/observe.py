@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from sandfleet.codeact.evidence import Evidence
 from sandfleet.values.environment import Notice
-from sandfleet.values.execution import FileChanges, Frame, Outcome, Usage
-from sandfleet.values.rollback import Rollback
+from sandfleet.values.execution import FileChanges, Frame, Outcome, Rollback, Usage
 from sandfleet.values.suspension import Preemption
 
 _LOSSES = {

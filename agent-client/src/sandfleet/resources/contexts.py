@@ -29,13 +29,13 @@ from sandfleet.values.execution import (
     Inspection,
     Logs,
     OnClear,
+    OnFailure,
     OnResult,
     OnText,
     Outcome,
     Stream,
 )
 from sandfleet.values.options import CodeOptions, ContextOptions, ListenOptions, LookOptions
-from sandfleet.values.rollback import OnFailure
 from sandfleet.values.variables import Autosave, StateRestored, brought_back
 
 DEFAULT_CONTEXT = "default"

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from sandfleet.values.execution import Logs as Logs
     from sandfleet.values.execution import MimeParts as MimeParts
     from sandfleet.values.execution import OnClear as OnClear
+    from sandfleet.values.execution import OnFailure as OnFailure
     from sandfleet.values.execution import OnResult as OnResult
     from sandfleet.values.execution import OnText as OnText
     from sandfleet.values.execution import Outcome as Outcome
     from sandfleet.values.execution import Result as Result
+    from sandfleet.values.execution import Rollback as Rollback
     from sandfleet.values.execution import RunningCommand as RunningCommand
     from sandfleet.values.execution import Stream as Stream
     from sandfleet.values.execution import Usage as Usage
@@ -65,8 +67,9 @@ if TYPE_CHECKING:
     from sandfleet.values.options import ListenOptions as ListenOptions
     from sandfleet.values.options import LookOptions as LookOptions
     from sandfleet.values.options import RunOptions as RunOptions
-    from sandfleet.values.rollback import OnFailure as OnFailure
-    from sandfleet.values.rollback import Rollback as Rollback
+    from sandfleet.values.reviews import Answer as Answer
+    from sandfleet.values.reviews import OnReview as OnReview
+    from sandfleet.values.reviews import Review as Review
     from sandfleet.values.sandbox import EgressInfo as EgressInfo
     from sandfleet.values.sandbox import EgressState as EgressState
     from sandfleet.values.sandbox import Isolation as Isolation
@@ -95,10 +98,6 @@ if TYPE_CHECKING:
     from sandfleet.values.variables import brought_back as brought_back
 
 _HOMES = {
-    "egress": (
-        "EgressInfo",
-        "EgressState",
-    ),
     "environment": (
         "DeclaredPackage",
         "Environment",
@@ -123,10 +122,12 @@ _HOMES = {
         "Logs",
         "MimeParts",
         "OnClear",
+        "OnFailure",
         "OnResult",
         "OnText",
         "Outcome",
         "Result",
+        "Rollback",
         "RunningCommand",
         "Stream",
         "Usage",
@@ -167,11 +168,14 @@ _HOMES = {
         "DEFAULT_RPC_TIMEOUT",
         "RunOptions",
     ),
-    "rollback": (
-        "OnFailure",
-        "Rollback",
+    "reviews": (
+        "Answer",
+        "OnReview",
+        "Review",
     ),
     "sandbox": (
+        "EgressInfo",
+        "EgressState",
         "Isolation",
         "Limits",
         "SandboxInfo",

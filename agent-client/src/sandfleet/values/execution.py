@@ -10,7 +10,6 @@ from typing import Self
 
 from sandfleet.values import _show
 from sandfleet.values.environment import Notice
-from sandfleet.values.rollback import Rollback
 from sandfleet.values.root import SandfleetError
 from sandfleet.values.variables import Autosaved
 
@@ -44,6 +43,36 @@ class Stream(StrEnum):
 
     STDOUT = "stdout"
     STDERR = "stderr"
+
+
+class OnFailure(StrEnum):
+    """What happens to the variables when a cell raises."""
+
+    KEEP = "keep"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """What happened to the variables after a cell failed.
+
+    done          the context is as after cell `cell_number` (0: as new); `restored` names what was rolled back.
+    kept          what stays as the cell left it: "files", "tmp", "offsets" of open files, "sockets".
+    refused       why it was not rolled back, one CamelCase word: "ThreadsRunning", …; "" if it was.
+    cells_undone  number of earlier cells that are undone as well: they ran too quickly for a copy between them.
+    """
+
+    done: bool
+    message: str = ""
+    restored: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    refused: str = ""
+    cell_number: int = 0
+    cells_undone: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether it was rolled back."""
+        return self.done
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from sandfleet.values.execution import Context, OnClear, OnResult, OnText
+    from sandfleet.values.execution import Context, OnClear, OnFailure, OnResult, OnText
     from sandfleet.values.fleet import Egress, OnQueued
-    from sandfleet.values.rollback import OnFailure
+    from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import Isolation, Limits
     from sandfleet.values.suspension import OnPreempted
     from sandfleet.values.tools import AnyTool, ToolPolicy
@@ -36,6 +36,7 @@ class CreateOptions(TypedDict, total=False):
                     else this pod's own, else the namespace of kubectl's current context.
     name            the name of the CodeSandbox; "" generates one. A claim with a name costs the fleet one more write.
     contract        "autonomous", "brokered" or "reviewed", if the template allows it; "" means the template's first.
+                    In a reviewed sandbox nothing runs before a reviewer has approved it.
                     In a brokered sandbox code calls `tools` of this process, and reaches nothing else.
     tools           functions of this process that the code calls, as `serve_tools` offers them; they ask for the
                     contract "brokered".
@@ -63,6 +64,10 @@ class CreateOptions(TypedDict, total=False):
                     changes, and awaited if it returns an awaitable. In the sync class it runs in the thread that called
                     `create`, so it may use other sandboxes and cannot deadlock. An exception that it raises is raised
                     by `create`, and the claim is undone.
+    on_review       called with a `Review` of each request that waits in a reviewed sandbox; it returns
+                    `review.approve()`, `review.edit(code)` or `review.deny(reason)`, or None to leave the request to
+                    another reviewer. A plain function runs in a thread, and may ask a person. What it raises is logged,
+                    and the request waits on. This program has to be a reviewer of the fleet.
     on_preempted    called with a `Preemption` when this object hears that the session is preempted: its queue had
                     borrowed its quota, and the owner of the quota needs it. Calls wait until it is resumed. It is
                     called in the thread of the client's event loop, and is not to block.
@@ -96,6 +101,7 @@ class CreateOptions(TypedDict, total=False):
     max_wait: float
     on_queued: OnQueued | None
     on_preempted: OnPreempted | None
+    on_review: OnReview | None
     keep_alive: bool | None
     autosave: bool | Autosave
     request_id: str | None

@@ -141,6 +141,21 @@ class SuspendReason(StrEnum):
     """As many sessions are suspended as the fleet keeps."""
 
 
+class ReviewReason(StrEnum):
+    """Why a review is not listed or answered: the reason of a SandfleetError."""
+
+    NOT_REVIEWER = "NotReviewer"
+    """The caller may not review what runs in the sandbox; who has claimed it never may."""
+    REVIEW_NOT_FOUND = "ReviewNotFound"
+    """No such review waits: it was answered, or its caller has gone."""
+    REVIEW_CHANGED = "ReviewChanged"
+    """The sandbox has let something run since the reviewer looked, or another request waits."""
+    REVIEW_NOT_EDITABLE = "NotEditable"
+    """What waits cannot be edited."""
+    INVALID_ANSWER = "InvalidAnswer"
+    """The answer to a review is missing, or its reason or its edit is too long."""
+
+
 class GatewayReason(StrEnum):
     """Why the gateway refuses or ends a connection, beside what the fleet says."""
 

@@ -14,9 +14,9 @@ from sandfleet_executor.core.services import parse
 
 ISOLATIONS = ("namespace", "none")
 NETWORKS = ("none", "pod")
-# Who may run code. With `brokered` code calls tools of the host.
-AUTONOMOUS, BROKERED = "autonomous", "brokered"
-CONTRACTS = (AUTONOMOUS, BROKERED)
+# Who may run code. With `brokered` code calls tools of the host, with `reviewed` a person approves each execution.
+AUTONOMOUS, BROKERED, REVIEWED = "autonomous", "brokered", "reviewed"
+CONTRACTS = (AUTONOMOUS, BROKERED, REVIEWED)
 # In a pod the configuration comes from the environment: the object, the pod's uid, and user code's variables.
 CONFIG_VARIABLE = "SANDFLEET_EXECUTOR_CONFIG"
 UID_VARIABLE = "SANDFLEET_POD_UID"
@@ -92,6 +92,10 @@ class ExecutorConfig:
     @property
     def brokered(self) -> bool:
         return self.contract == BROKERED
+
+    @property
+    def reviewed(self) -> bool:
+        return self.contract == REVIEWED
 
     def __post_init__(self) -> None:
         self._check_paths()

@@ -22,6 +22,7 @@ SCOPES_OF_SERVICES = {
     f"{PACKAGE}.PortService": "ports",
     f"{PACKAGE}.ToolBrokerService": "tools",
     f"{PACKAGE}.IdentityService": "admin",
+    f"{PACKAGE}.ReviewService": "review",
 }
 SCOPES_OF_METHODS = {
     f"/{PACKAGE}.SessionService/Open": "admin",

@@ -33,6 +33,7 @@ from sandfleet_executor.core.errors import (
 from sandfleet_executor.core.files.globs import InvalidPattern
 from sandfleet_executor.core.files.paths import InvalidPath
 from sandfleet_executor.core.packages.manifest import BadManifest
+from sandfleet_executor.core.review.answers import AnswerError, AnswerReason
 from sandfleet_executor.core.services.plan import TakenError, TooManyError
 from sandfleet_executor.core.services.spec import CycleError, UnknownServiceError
 from sandfleet_executor.core.suspension.record import InUseError, NotSavedError
@@ -264,6 +265,13 @@ REFUSALS = {
     "CopyBroken": (Code.UNAVAILABLE, True),
 }
 
+ANSWERS = {
+    AnswerReason.INVALID: Code.PERMISSION_DENIED,
+    AnswerReason.NOT_FOUND: Code.NOT_FOUND,
+    AnswerReason.CHANGED: Code.FAILED_PRECONDITION,
+    AnswerReason.NOT_EDITABLE: Code.FAILED_PRECONDITION,
+}
+
 
 @contextlib.contextmanager
 def typed_failures(subject: str = "") -> Iterator[None]:
@@ -273,6 +281,8 @@ def typed_failures(subject: str = "") -> Iterator[None]:
     except tuple(kind for kind, *_ in FAILURES) as error:
         status, reason, retryable = next(row[1:] for row in FAILURES if isinstance(error, row[0]))
         raise ApiError(status, reason, str(error), retryable=retryable, subject=subject.encode()) from error
+    except AnswerError as error:
+        raise ApiError(ANSWERS[error.reason], error.reason.value, str(error)) from error
     except InUseError as error:
         raise ApiError(Code.FAILED_PRECONDITION, error.reason, str(error), retryable=True) from error
     except NotCopiedError as error:

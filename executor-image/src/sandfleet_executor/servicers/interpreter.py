@@ -21,11 +21,12 @@ from sandfleet_executor.effects.contexts.state_store import NAMED
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.servicers.convert import common as convert
-from sandfleet_executor.servicers.convert import contexts
+from sandfleet_executor.servicers.convert import contexts, subjects
 from sandfleet_executor.servicers.errors import typed_failures
 from sandfleet_executor.worker.base.frames import Frame
 from sandfleet_executor.worker.languages import LANGUAGES
 
+EXECUTE = "InterpreterService/Execute"
 INTERRUPT_GRACE = 2.0
 # Completions and inspections at once: each is a process for a moment.
 MAX_LOOKS = 8
@@ -73,6 +74,7 @@ class InterpreterService(interpreter_pb2_grpc.InterpreterServiceServicer):
             disk_limit=limits.disk_bytes,
             rolls_back=request.on_failure == pb.ON_FAILURE_ROLLBACK,
             persistence=contexts.persistence(request, resume=True),
+            subject=subjects.of_execution(EXECUTE, request, context) if session.reviews.required else None,
         )
         output_limit = requests.check_output_limit(request.output_limit_bytes, limits)
         context_id = request.context_id or DEFAULT_CONTEXT

@@ -17,8 +17,10 @@ from sandfleet_executor.effects.commands.command import CommandRequest, InputClo
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.servicers.convert import common as convert
+from sandfleet_executor.servicers.convert import subjects
 from sandfleet_executor.servicers.errors import ApiError, typed_failures
 
+START = "ProcessService/Start"
 MAX_INPUT_BYTES = 1 << 20
 SHOWN_ARGV_BYTES = 4096
 
@@ -51,6 +53,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
             memory_limit=limits.memory_bytes,
             disk_limit=limits.disk_bytes,
             terminal=terminal,
+            subject=subjects.of_execution(START, request, context) if session.reviews.required else None,
         )
         output_limit = (
             requests.NO_OUTPUT_LIMIT if terminal else requests.check_output_limit(request.output_limit_bytes, limits)

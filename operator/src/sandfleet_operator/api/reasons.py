@@ -217,7 +217,7 @@ class ClaimReason(CallReason):
         "ContractNotSupported",
         Code.FAILED_PRECONDITION,
         "The fleet, or the pool that the claim names, does not serve the contract.",
-        "Claim with the contract autonomous or brokered, and a pool of that contract or none.",
+        "Claim with a contract that the fleet serves, and a pool of that contract or none.",
     )
     CLAIM_ENDED = (
         "ClaimEnded",

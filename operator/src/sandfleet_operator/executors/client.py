@@ -68,7 +68,7 @@ class Executors:
         """Connects. Raises FleetError unless the executor is this incarnation and isolates as the claim asked for."""
         channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         connection = self._connections[sandbox.sandbox_uid] = _Connection(address, channel, SessionServiceStub(channel))
-        metadata = self._metadata(sandbox)
+        metadata = self.metadata(sandbox)
         call = connection.session.Describe(session_pb2.DescribeRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
         _check(sandbox, await self._reply(sandbox, call, "describe"), "")
 
@@ -84,14 +84,14 @@ class Executors:
             limits=limits_message(claim.limits),
             mounts=claim.mounts,
         )
-        metadata = self._metadata(sandbox, claim.traceparent)
+        metadata = self.metadata(sandbox, claim.traceparent)
         call = self._connection(sandbox).session.Open(request, timeout=CALL_TIMEOUT, metadata=metadata)
         reply = await self._reply(sandbox, call, "open")
         _check(sandbox, reply.description, sandbox.sandbox_id)
 
     async def lease_left(self, sandbox: Sandbox) -> float | None:
         """Seconds, by the executor's word; None where it has no lease. Raises FleetError."""
-        session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+        session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
         call = session.Describe(session_pb2.DescribeRequest(), timeout=CALL_TIMEOUT, metadata=metadata)
         return lease_left(await self._reply(sandbox, call, "describe"))
 
@@ -100,7 +100,7 @@ class Executors:
 
         Raises FleetError.
         """
-        session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+        session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
         call = session.Describe(session_pb2.DescribeRequest(), timeout=PROBE_TIMEOUT, metadata=metadata)
         return idle_of(await self._reply(sandbox, call, "describe"))
 
@@ -109,14 +109,14 @@ class Executors:
 
         `unused`: it refuses while a service is to run, as well.
         """
-        session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+        session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
         request = session_pb2.SuspendRequest(force=force, unused=unused)
         call = session.Suspend(request, timeout=SUSPEND_TIMEOUT, metadata=metadata)
         return (await self._reply(sandbox, call, "suspend")).suspension
 
     async def resume(self, sandbox: Sandbox) -> session_pb2.Resumption | None:
         """What has come back of a suspended session, when that is done; None: nothing was kept. Raises FleetError."""
-        session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+        session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
         call = session.Resume(session_pb2.ResumeRequest(), timeout=RESUME_TIMEOUT, metadata=metadata)
         reply = await self._reply(sandbox, call, "resume")
         return reply.resumption if reply.HasField("resumption") else None
@@ -124,7 +124,7 @@ class Executors:
     async def answers(self, sandbox: Sandbox) -> bool:
         """Whether the executor answers now: it may have died without notice."""
         try:
-            session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+            session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
             call = session.Describe(session_pb2.DescribeRequest(), timeout=PROBE_TIMEOUT, metadata=metadata)
             await self._reply(sandbox, call, "describe")
         except FleetError:
@@ -134,7 +134,7 @@ class Executors:
     async def close(self, sandbox: Sandbox) -> None:
         """Asks the executor to end its executions and itself. An executor that is gone is not an error."""
         with contextlib.suppress(FleetError):
-            session, metadata = self._connection(sandbox).session, self._metadata(sandbox)
+            session, metadata = self._connection(sandbox).session, self.metadata(sandbox)
             call = session.Close(session_pb2.CloseRequest(), timeout=CLOSE_TIMEOUT, metadata=metadata)
             await self._reply(sandbox, call, "close")
 
@@ -181,7 +181,8 @@ class Executors:
             raise FleetError(GONE)
         return connection
 
-    def _metadata(self, sandbox: Sandbox, traceparent: str = "") -> tuple[tuple[str, str], ...]:
+    def metadata(self, sandbox: Sandbox, traceparent: str = "") -> tuple[tuple[str, str], ...]:
+        """Of a call of the fleet to the executor."""
         token = self._signer.issue(
             sandbox_id=sandbox.sandbox_id,
             sandbox_uid=sandbox.sandbox_uid,

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +16,11 @@ ISSUER = "sandfleet"
 AUTONOMOUS = "autonomous"
 # Scopes of the caller of a claim, and of the fleet itself.
 CALLER_SCOPES = ("interpreter", "process", "filesystem", "session", "ports", "tools")
-FLEET_SCOPES = ("session", "admin")
+FLEET_SCOPES = ("session", "admin", "review")
 # Seconds for which a token is valid at most, even with a longer lease.
 MAX_LIFETIME = 86400.0
+# Seconds in which an answer to a review has to reach its executor.
+ANSWER_LIFETIME = 60.0
 # Seconds for which a process may still sign with an old key after the next one is due, including clock differences.
 OVERLAP = 300.0
 # Executors read only a few dozen keys.
@@ -109,6 +111,20 @@ class Signer:
             "exp": expires,
         }
         return Token(jwt.encode(claims, key.private, algorithm="EdDSA", headers={"kid": key.kid}), float(expires))
+
+    def answer(self, *, sandbox_uid: str, reviewer: str, claims: Mapping[str, str | int]) -> str:
+        """A statement about one review, for a minute: who answers, and what. It opens no other call."""
+        now = self._clock()
+        key = self.keys.signing(now)
+        said: dict[str, str | int] = {
+            "iss": ISSUER,
+            "use": "review",
+            "aud": sandbox_uid,
+            "sub": reviewer,
+            "nbf": int(now),
+        }
+        said["exp"] = math.ceil(now + ANSWER_LIFETIME)
+        return jwt.encode({**claims, **said}, key.private, algorithm="EdDSA", headers={"kid": key.kid})
 
 
 class FileSigner(Signer):

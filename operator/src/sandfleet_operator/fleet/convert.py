@@ -1,6 +1,7 @@
 """Between the API's messages and the domain's values. Raises FleetError for what no value can hold."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeGuard
@@ -54,23 +55,23 @@ def seconds(message: Message, field: str) -> float | None:
     return value.seconds + value.nanos / 1_000_000_000
 
 
-# The contracts that a fleet serves.
+# The contracts that a fleet of a cluster serves, and one of a machine.
 SERVED = (Contract.AUTONOMOUS, Contract.BROKERED)
+LOCALLY_SERVED = (*SERVED, Contract.REVIEWED)
 
 
-def contract(request: fleet_pb2.ClaimRequest) -> Contract | None:
+def contract(request: fleet_pb2.ClaimRequest, served: Sequence[Contract] = SERVED) -> Contract | None:
     """The contract that the claim asks for; None: the template's first. Raises FleetError."""
-    found = next((one for one in SERVED if one.value == request.contract), None)
+    found = next((one for one in served if one.value == request.contract), None)
     if request.contract and found is None:
-        served = " and ".join(one.value for one in SERVED)
-        why = f"contract {request.contract[:40]!r} is not served; {served} are"
+        words = " and ".join(one.value for one in served)
+        why = f"contract {request.contract[:40]!r} is not served; {words} are"
         raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {why}")
     return found
 
 
 def claim(request: fleet_pb2.ClaimRequest, holder: str, template: Template, traceparent: str) -> Claim:
-    """The claim with the defaults of its template, of which only the contract is checked yet. Raises FleetError."""
-    contract(request)
+    """The claim with the defaults of its template; its contract is checked before."""
     lease, longest = seconds(request, "lease"), seconds(request, "max_wait")
     name = request.template or Template().name
     return Claim(
@@ -156,6 +157,7 @@ def sandbox_message(sandbox: Sandbox) -> fleet_pb2.Sandbox:
         last_restart_reason=sandbox.last_restart_reason,
         suspended_until=None if sandbox.suspended_until is None else _timestamp(sandbox.suspended_until),
         preempted=None if sandbox.preempted is None else _timestamp(sandbox.preempted),
+        contract=sandbox.contract,
     )
 
 

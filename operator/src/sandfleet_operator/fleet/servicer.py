@@ -8,6 +8,7 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import KubeError
+from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import calls, convert
@@ -61,6 +62,39 @@ class FleetApi(Protocol):
     async def watch(
         self, caller: Caller, request: fleet_pb2.WatchRequest
     ) -> AsyncIterator[fleet_pb2.WatchResponse]: ...
+
+    async def list_reviews(
+        self, caller: Caller, request: fleet_pb2.ListReviewsRequest, /
+    ) -> fleet_pb2.ListReviewsResponse: ...
+    async def watch_reviews(
+        self, caller: Caller, request: fleet_pb2.WatchReviewsRequest, /
+    ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]: ...
+    async def answer_review(
+        self, caller: Caller, request: fleet_pb2.AnswerReviewRequest, /
+    ) -> fleet_pb2.AnswerReviewResponse: ...
+
+
+class WithoutReviews:
+    """The part of a FleetApi that reviewers call, of a fleet that serves no reviewed sandboxes."""
+
+    async def list_reviews(
+        self, _caller: Caller, _request: fleet_pb2.ListReviewsRequest
+    ) -> fleet_pb2.ListReviewsResponse:
+        raise _no_reviews()
+
+    async def watch_reviews(
+        self, _caller: Caller, _request: fleet_pb2.WatchReviewsRequest
+    ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
+        raise _no_reviews()
+
+    async def answer_review(
+        self, _caller: Caller, _request: fleet_pb2.AnswerReviewRequest
+    ) -> fleet_pb2.AnswerReviewResponse:
+        raise _no_reviews()
+
+
+def _no_reviews() -> FleetError:
+    return ClaimReason.UNIMPLEMENTED.error("cannot review: clusters do not serve contract reviewed yet")
 
 
 class FleetServicer(FleetServiceServicer):
@@ -159,6 +193,26 @@ class FleetServicer(FleetServiceServicer):
         try:
             caller = await self._api.authenticate(calls.token(context))
             async for response in await self._api.watch(caller, request):
+                yield response
+        except (FleetError, KubeError) as error:
+            await calls.abort(context, calls.problem_of(error))
+
+    async def ListReviews(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.ListReviewsRequest, context: Context
+    ) -> fleet_pb2.ListReviewsResponse:
+        return await self._answer(context, lambda caller: self._api.list_reviews(caller, request))
+
+    async def AnswerReview(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.AnswerReviewRequest, context: Context
+    ) -> fleet_pb2.AnswerReviewResponse:
+        return await self._answer(context, lambda caller: self._api.answer_review(caller, request))
+
+    async def WatchReviews(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.WatchReviewsRequest, context: Context
+    ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
+        try:
+            caller = await self._api.authenticate(calls.token(context))
+            async for response in await self._api.watch_reviews(caller, request):
                 yield response
         except (FleetError, KubeError) as error:
             await calls.abort(context, calls.problem_of(error))

@@ -115,7 +115,12 @@ async def test_open_passes_the_claim_on_with_a_short_fleet_token(executors, liar
     assert not asked.limits.HasField("default_timeout")
     assert liar.metadata["traceparent"] == TRACEPARENT
     claims = jwt.decode(liar.metadata["authorization"].removeprefix("Bearer "), options={"verify_signature": False})
-    assert (claims["aud"], claims["sid"], claims["scope"], claims["sub"]) == ("u1", "s1", "session admin", "fleet")
+    assert (claims["aud"], claims["sid"], claims["scope"], claims["sub"]) == (
+        "u1",
+        "s1",
+        "session admin review",
+        "fleet",
+    )
     assert claims["exp"] - claims["iat"] <= 62
 
 

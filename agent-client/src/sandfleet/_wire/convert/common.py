@@ -12,7 +12,7 @@ from sandfleet._wire import api
 from sandfleet._wire.convert.enums import numbers_of, values_of, words_of
 from sandfleet.errors import InvalidArgument
 from sandfleet.values.environment import DeclaredPackage, Environment, Installation, Notice, Package, PreloadedModule
-from sandfleet.values.rollback import Rollback
+from sandfleet.values.execution import Rollback
 from sandfleet.values.sandbox import EgressInfo, EgressState
 
 _NAMES_LIMIT = 100_000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
 from sandfleet._wire.convert.enums import reasons_of, words_of
-from sandfleet._wire.link import receive_within, within
+from sandfleet._wire.link import patience_of, receive_within, within
 from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, TransferIncomplete
 from sandfleet.observe.tracing import call, rpc
@@ -80,7 +80,8 @@ async def upload(link: Link, local: bytes, path: bytes, on_progress: OnProgress 
         except BaseException:  # Cancelled, or the local tree cannot be read: the rest is never written.
             stream.cancel()
             raise
-        return _uploaded(await within(link.rpc_timeout, stream), packer, path)
+        patience = patience_of(link, "ExtractRequest", link.rpc_timeout)
+        return _uploaded(await within(patience, stream), packer, path)
 
     with call(*rpc(api.filesystem.ExtractRequest.DESCRIPTOR)):
         return await link.run(attempt, resend=False)

@@ -14,6 +14,7 @@ LOOKING = (
     "/WatchUsage",
     "/ProbeEgress",
     "ServiceManagerService/List",
+    "/WatchPending",
     "ToolBrokerService/Serve",
 )
 

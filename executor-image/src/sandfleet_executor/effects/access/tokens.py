@@ -23,6 +23,8 @@ from sandfleet_executor.core.access.token_claims import (
 )
 
 MAX_TOKEN_CHARACTERS = 4096
+# Of a statement that has a text for people in it.
+MAX_STATEMENT_CHARACTERS = 32 << 10
 MAX_CACHED_TOKENS = 1024
 MAX_KEYS_FILE_BYTES = 64 << 10
 MAX_KEYS = 64
@@ -79,20 +81,26 @@ class TokenVerifier:
         check_scope(caller, scope)
         return caller
 
+    def statement(self, text: str) -> Mapping[str, Any]:
+        """The claims of a statement that is no token, whatever they say. Raises TokenError."""
+        self._refresh()
+        return self._signed(text, self._clock(), MAX_STATEMENT_CHARACTERS)
+
     def _check(self, token: str, now: float) -> Caller:
-        if len(token) > MAX_TOKEN_CHARACTERS:
-            raise TokenError(
-                TokenReason.INVALID, f"cannot accept the token: it has over {MAX_TOKEN_CHARACTERS} characters"
-            )
+        return read_claims(self._signed(token, now, MAX_TOKEN_CHARACTERS), self._audience, self._contract)
+
+    def _signed(self, token: str, now: float, most: int) -> Mapping[str, Any]:
+        if len(token) > most:
+            raise TokenError(TokenReason.INVALID, f"cannot accept the token: it has over {most} characters")
         try:
             key = self._key(jwt.get_unverified_header(token).get("kid"), now)
-            claims = jwt.decode(token, key, algorithms=["EdDSA"], options=_SIGNATURE_ONLY)
+            claims: Mapping[str, Any] = jwt.decode(token, key, algorithms=["EdDSA"], options=_SIGNATURE_ONLY)
         # PyJWT lets a RecursionError of JSON and a ValueError of the key through.
         except (jwt.PyJWTError, ValueError, RecursionError) as error:
             raise TokenError(
                 TokenReason.INVALID, "cannot accept the token: it is malformed or its signature is wrong"
             ) from error
-        return read_claims(claims, self._audience, self._contract)
+        return claims
 
     def _key(self, kid: object, now: float) -> Ed25519PublicKey:
         if isinstance(kid, str):

@@ -7,19 +7,22 @@ import signal
 import socket
 import termios
 import time
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from sandfleet_executor.core.errors import BadRequest
-from sandfleet_executor.core.executions.events import STDERR, STDOUT, Output, Started
+from sandfleet_executor.core.executions.events import STDERR, STDOUT, Notice, Output, Started
 from sandfleet_executor.core.executions.outcomes import NO_FOLDER, Cause, Facts, Verdict, judge_command
 from sandfleet_executor.core.executions.tracing import TraceParent
+from sandfleet_executor.core.review import verdicts
+from sandfleet_executor.core.review.subject import Subject
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.meter import ExecutionMeter, SessionServices, end_or_stop, signal_name
 from sandfleet_executor.effects.executions.pump import Pump, make_pipe
 from sandfleet_executor.effects.namespace.channel import take_descriptor
 from sandfleet_executor.effects.namespace.children import COMMAND, Child, Exit, NamespaceError, Sample
 from sandfleet_executor.effects.namespace.namespace import Namespace
+from sandfleet_executor.effects.review.reviews import as_decided
 from sandfleet_executor.worker.base.frames import Frame, FrameError
 
 MAX_FAILURE_TEXT = 4096
@@ -45,6 +48,16 @@ class CommandRequest:
     # (rows, columns) of the terminal that it gets.
     terminal: tuple[int, int] | None = None
     started: float = field(default_factory=time.time)
+    # What a reviewer sees of it, where there is one; and what its agent is told of the review.
+    subject: Subject | None = None
+    notices: tuple[Notice, ...] = ()
+
+    def told(self, notices: tuple[Notice, ...]) -> Self:
+        return replace(self, notices=notices)
+
+    def edited(self, content: bytes) -> Self:
+        """With another line for the shell."""
+        return replace(self, payload=content)
 
 
 @dataclass(frozen=True)
@@ -87,11 +100,18 @@ class Command:
         self._begun = asyncio.Event()
 
     async def run(self) -> None:
-        execution, request = self.execution, self.request
-        if await self._session.settled(execution):
+        execution = self.execution
+        waited = await self._session.settled(execution)
+        decision = await self._session.reviews.of_execution(execution, self.request.subject)
+        request = self.request = as_decided(self.request, decision)
+        if waited or request.subject:
             self._meter.restart_clock()
-        execution.emit(Started(execution.id, notices=self._session.notices("")))
+        execution.emit(Started(execution.id, notices=(*request.notices, *self._session.notices(""))))
         if self._close_stopped():
+            return
+        if not decision.allowed:
+            self._meter.close(verdicts.denied(decision))
+            self._close()
             return
         try:
             namespace = await self._session.namespace()

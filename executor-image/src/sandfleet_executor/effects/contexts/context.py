@@ -15,6 +15,7 @@ from sandfleet_executor.core.contexts.states import Bounds, Manifest, still_lost
 from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.executions.events import Rollback, Started
 from sandfleet_executor.core.executions.outcomes import NO_FOLDER, Cause, Facts, Verdict, judge_cell
+from sandfleet_executor.core.review import verdicts
 from sandfleet_executor.effects.contexts import copies
 from sandfleet_executor.effects.contexts.interpreter import Cell, Interpreter
 from sandfleet_executor.effects.contexts.interpreter_slot import (
@@ -32,6 +33,7 @@ from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.meter import ExecutionMeter, end_or_stop, signal_name
 from sandfleet_executor.effects.namespace.children import Exit, NamespaceError
 from sandfleet_executor.effects.namespace.namespace import Namespace
+from sandfleet_executor.effects.review.reviews import as_decided
 
 ALL_VARIABLES = "variables"
 
@@ -213,8 +215,9 @@ class Context:
             if execution.cause is not Cause.NONE:
                 close_stopped(meter, self.id)
                 return
-            if ready := await self._make_ready(meter, request, waits=waits):
-                await self._run(meter, request, *ready)
+            allowed = await let_in(meter, self.id, request)
+            if allowed and (ready := await self._make_ready(meter, allowed, waits=waits)):
+                await self._run(meter, allowed, *ready)
 
     async def _make_ready(
         self, meter: ExecutionMeter, request: CellRequest, *, waits: bool
@@ -239,7 +242,7 @@ class Context:
             await self._slot.copy(namespace, interpreter, waited=True)
             waits = True
         self._slot.cells.begun += 1
-        notices = self._session.notices(self.id)
+        notices = (*request.notices, *self._session.notices(self.id))
         execution.emit(Started(execution.id, self.id, self.executions, self._lost, self._brought, notices))
         self._lost, self._brought = (), None
         if waits:
@@ -346,6 +349,24 @@ def close_stopped(meter: ExecutionMeter, context_id: str) -> None:
     """The end of an execution that was stopped before it ran."""
     meter.execution.emit(Started(meter.execution.id, context_id))
     meter.close(judge_cell(Facts(cause=meter.execution.cause)))
+
+
+async def let_in(meter: ExecutionMeter, context_id: str, request: CellRequest) -> CellRequest | None:
+    """The cell as it may run; None where it has ended already. Waiting for a reviewer does not count as its time."""
+    if request.subject is not None:
+        # What they bring is there before a reviewer looks.
+        await meter.session.settled(meter.execution)
+    decision = await meter.session.reviews.of_execution(meter.execution, request.subject)
+    if meter.execution.cause is not Cause.NONE:
+        close_stopped(meter, context_id)
+        return None
+    if not decision.allowed:
+        meter.execution.emit(Started(meter.execution.id, context_id))
+        meter.close(verdicts.denied(decision))
+        return None
+    if request.subject is not None:
+        meter.restart_clock()
+    return as_decided(request, decision)
 
 
 def close_unstarted(meter: ExecutionMeter, context_id: str, error: NamespaceError | BadRequest) -> None:

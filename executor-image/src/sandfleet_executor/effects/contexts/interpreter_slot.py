@@ -89,6 +89,7 @@ class InterpreterSlot:
             "context_id": self._spec.id,
             "language": self._spec.language,
             "memory_bytes": self._services.memory_bytes(),
+            "reviewed": self._services.session.reviews.required,
             "brokered": self._services.session.tools.brokered,
         }
         self.interpreter = await Interpreter.start(namespace, self._spec.cwd, self._spec.envs, options)

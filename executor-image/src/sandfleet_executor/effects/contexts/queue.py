@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from sandfleet_executor.core.contexts.states import NOT_PERSISTENT, Persistence
+from sandfleet_executor.core.executions.events import Notice
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.executions.tracing import TraceParent
+from sandfleet_executor.core.review.subject import Subject
 from sandfleet_executor.effects.executions.execution import Execution
 
 
@@ -25,6 +28,16 @@ class CellRequest:
     rolls_back: bool = False
     # Of the context, where this cell makes it.
     persistence: Persistence = NOT_PERSISTENT
+    # What a reviewer sees of it, where there is one; and what its agent is told of the review.
+    subject: Subject | None = None
+    notices: tuple[Notice, ...] = ()
+
+    def told(self, notices: tuple[Notice, ...]) -> Self:
+        return replace(self, notices=notices)
+
+    def edited(self, content: bytes) -> Self:
+        """With other code, which is UTF-8."""
+        return replace(self, code=content.decode())
 
 
 class CellQueue:

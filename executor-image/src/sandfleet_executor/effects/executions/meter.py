@@ -13,6 +13,8 @@ from sandfleet_executor.core.executions.outcomes import Cause, Facts, Verdict
 from sandfleet_executor.core.executions.tracing import TraceParent
 from sandfleet_executor.core.executions.usage import Totals
 from sandfleet_executor.core.files.changes import Mark
+from sandfleet_executor.core.review.desk import Decision
+from sandfleet_executor.core.review.subject import Subject
 from sandfleet_executor.core.tools.values import Caller
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.executions.spans import Trace
@@ -55,6 +57,25 @@ async def at_once(_execution: Execution | None) -> bool:
     return False
 
 
+class Reviewer(Protocol):
+    """Decides whether an execution may run."""
+
+    @property
+    def required(self) -> bool: ...
+    async def of_execution(self, execution: Execution, subject: Subject | None) -> Decision:
+        """Waits for the answer."""
+
+
+class NoReviewer:
+    """Of a session whose code runs without review."""
+
+    required = False
+
+    async def of_execution(self, _execution: Execution, _subject: Subject | None) -> Decision:
+        """At once."""
+        return Decision(allowed=True)
+
+
 class ToolKeys(Protocol):
     """Lets code call the tools of the host, as long as it runs."""
 
@@ -90,6 +111,7 @@ class SessionServices:
     settled: Callable[[Execution | None], Awaitable[bool]] = at_once
     # Notices for the first execution of a context, or for the first command ("" for its context).
     notices: Callable[[str], tuple[Notice, ...]] = lambda _: ()
+    reviews: Reviewer = field(default_factory=NoReviewer)
     tools: ToolKeys = field(default_factory=NoTools)
 
 

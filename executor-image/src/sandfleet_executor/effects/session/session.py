@@ -41,6 +41,7 @@ from sandfleet_executor.effects.files.threads import FileThreads
 from sandfleet_executor.effects.namespace.keeper import Making, NamespaceKeeper
 from sandfleet_executor.effects.namespace.launch import session_environment, this_host
 from sandfleet_executor.effects.namespace.namespace import Namespace
+from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.effects.services.manager import Services, ServiceSession
 from sandfleet_executor.effects.session import disk
 from sandfleet_executor.effects.session.mounts import Mounts
@@ -78,10 +79,11 @@ class Session:
         *,
         workspace_fd: int,
         threads: FileThreads,
+        reviews: Reviews,
     ) -> None:
         """Raises BadRequest for mounts that this machine has no place for."""
         self.config = config
-        self.executions = executions
+        self.executions, self.reviews = executions, reviews
         self.limits = fitting(config.limits)
         self.session_id = ""
         self.started = time.time()
@@ -104,7 +106,7 @@ class Session:
         # For the executor's own programs: they do not wait for packages.
         self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
         self._notices = Notices(self.mounts.notices, self.packages.notices, self.preload.notices)
-        waiting = replace(self._own_programs, settled=self.packages.settled)
+        waiting = replace(self._own_programs, settled=self.packages.settled, reviews=reviews)
         self._services = replace(waiting, notices=self._notices.take, tools=self.tools)
         self.states = StateStore(Path(config.state_dir) if config.state_dir else None)
         self.contexts = Contexts(self._context_services(), self._default_context, self._check_room)
@@ -193,7 +195,7 @@ class Session:
         """Why the sandbox's time is over; None while there is time, or while it is held."""
         if self.held:
             return None
-        in_use = self.executions.running > 0 or self.packages.installing
+        in_use = self.executions.running > 0 or self.packages.installing or bool(self.reviews.pending())
         return self.tenancy.expired(time.monotonic(), in_use=in_use)
 
     # Executions

@@ -54,6 +54,9 @@ def run(control: socket.socket, options: dict[str, Any]) -> NoReturn:
     def serve() -> None:
         preimport()
         copies.seed_anew()
+        if options.get("reviewed"):
+            # What a reviewer reads as an expression is one: `rm -rf` would else be a magic where `rm` has no value.
+            _shells[0].automagic = False
         if options.get("brokered"):
             functions.install()
         ContextLoop(control, _shells[0], int(options.get("memory_bytes", 0))).serve()

@@ -28,6 +28,7 @@ from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.sessions.shown import MAX_HOLDER, Sessions
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
+from sandfleet_operator.fleet.servicer import WithoutReviews
 from sandfleet_operator.plan.claims.record import volume_of_workspace, workspace_key
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import MAX_ENVS_JSON
@@ -37,7 +38,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import Place
 CONNECT = "connect"
 
 
-class KubernetesFleetApi:
+class KubernetesFleetApi(WithoutReviews):
     def __init__(self, kube: KubeApi, reviews: Reviews, credentials: Credentials, kubernetes: KubernetesFleet) -> None:
         self._kube = kube
         self._reviews = reviews

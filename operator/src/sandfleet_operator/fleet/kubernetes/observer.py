@@ -7,7 +7,7 @@ from functools import partial
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.meta import Meta
-from sandfleet_operator.api.kinds.sandbox import CodeSandbox, by_metadata, code_sandbox
+from sandfleet_operator.api.kinds.sandbox import CodeSandbox, by_metadata, code_sandbox, readable
 from sandfleet_operator.api.kube import (
     CODE_SANDBOX,
     NETWORK_POLICY,
@@ -222,7 +222,7 @@ class Observer:
             return
         namespace = key.partition("/")[0]
         self._backend.know(uid_key, pod_uid, record, owner)
-        answered = record.gang is None or owner is not None
+        answered = record.gang is None or owner is not None or self._is_told(namespace, record)
         if answered:
             self._sessions[f"{namespace}/{record.object}"] = key
         found = self._scheduler.pool(pool)
@@ -240,6 +240,12 @@ class Observer:
             answered=answered,
         )
         self._driver.do(self._scheduler.adopt(sandbox, self._clock()))
+
+    def _is_told(self, namespace: str, part: Record) -> bool:
+        """Whether the gang of an unrecorded claim was answered: then an earlier leader has begun to write it down."""
+        read = (readable(obj) for obj in self._store.all(CODE_SANDBOX, namespace))
+        written = (found.record for one in read if one is not None and (found := self._binding(one)) is not None)
+        return any((one.holder, one.gang) == (part.holder, part.gang) for one in written)
 
     def sandbox(self, obj: Json, *, gone: bool) -> None:
         if self._pods_first and not gone:

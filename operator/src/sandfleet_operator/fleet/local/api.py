@@ -15,6 +15,7 @@ from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.local.reviews import REVIEWER, ReviewBoard, ReviewerToken
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
 from sandfleet_operator.fleet.suspender import Suspender
 
@@ -26,6 +27,9 @@ MACHINES_NETWORK = fleet_pb2.EgressStatus(
 )
 
 
+Reviewing = tuple[ReviewBoard, ReviewerToken]
+
+
 class LocalFleetApi:
     """`templates` are those of the pools, one for each contract that is served; the first is for claims that name none.
 
@@ -33,15 +37,22 @@ class LocalFleetApi:
     """
 
     def __init__(
-        self, fleet: FleetDriver, suspender: Suspender, templates: Mapping[str, Template], holder: str
+        self,
+        fleet: FleetDriver,
+        suspender: Suspender,
+        templates: Mapping[str, Template],
+        holder: str,
+        reviewing: Reviewing,
     ) -> None:
+        self._reviews, self._reviewers = reviewing
         self._fleet = fleet
         self._suspender = suspender
         self._templates = templates
         self._caller = Caller(holder)
 
-    async def authenticate(self, token: str) -> Caller:  # noqa: ARG002 - the transport has let the caller in
-        return self._caller
+    async def authenticate(self, token: str) -> Caller:
+        """The transport has let the caller in; only reviewers need a token."""
+        return Caller(REVIEWER) if self._reviewers.is_held(token) else self._caller
 
     def check_serving(self, doing: str) -> None:
         """A fleet of one machine has no rival: FleetDriver itself refuses claims while it starts and stops."""
@@ -50,9 +61,11 @@ class LocalFleetApi:
         return self._fleet.claim(self._requested(caller, request, traceparent))
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, traceparent: str) -> Claim:
-        pool, template = self._wanted(convert.contract(request))
+        pool, template = self._wanted(convert.contract(request, convert.LOCALLY_SERVED))
         claim = convert.claim(request, caller.username, template, traceparent)
         self._check_no_cluster(request, template)
+        if template.contract == Contract.REVIEWED.value:
+            _check_reviewable(request)
         queue = self._fleet.scheduler.queues.named(claim.queue, DEFAULT_QUEUE)
         # Another template has no pool here, which the scheduler says.
         pool = pool if claim.pool == template.name else claim.pool
@@ -84,6 +97,7 @@ class LocalFleetApi:
         # A request that is repeated may find its sandbox recovering.
         present = await self._fleet.get(sandbox.sandbox_id, reachable=False)
         message = _message(present)
+        self._reviews.follow(present)
         return fleet_pb2.Bound(
             sandbox=message, access=self._access(present), warm=present.warm, egress=message.egress.state
         )
@@ -166,6 +180,21 @@ class LocalFleetApi:
                 check_id(request.request_id, "request id", doing="explain")
                 return explanation_message(self._fleet.queue_views.explain_request(caller.username, request.request_id))
 
+    async def list_reviews(
+        self, caller: Caller, request: fleet_pb2.ListReviewsRequest
+    ) -> fleet_pb2.ListReviewsResponse:
+        return self._reviews.waiting(caller, request)
+
+    async def watch_reviews(
+        self, caller: Caller, request: fleet_pb2.WatchReviewsRequest
+    ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
+        return self._reviews.watch(caller, request)
+
+    async def answer_review(
+        self, caller: Caller, request: fleet_pb2.AnswerReviewRequest
+    ) -> fleet_pb2.AnswerReviewResponse:
+        return await self._reviews.answer(caller, request)
+
     def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
         return convert.access_message(*self._fleet.access(sandbox))
 
@@ -182,6 +211,14 @@ def _check_no_namespace(namespace: str, *, doing: str) -> None:
         raise ClaimReason.NO_CLUSTER.error(
             f"cannot {doing} in namespace {namespace[:80]!r}: this fleet is of one machine, which has none"
         )
+
+
+def _check_reviewable(request: fleet_pb2.ClaimRequest) -> None:
+    """Raises FleetError where the claim brings what no reviewer would see."""
+    brought = "environment variables" if request.envs else "an earlier workspace" if request.workspace_id else ""
+    if brought:
+        why = f"{brought} may bring code that no reviewer has seen"
+        raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim with contract reviewed: {why}")
 
 
 def _selected(fleet: FleetDriver, selector: str, after: str, most: int) -> list[Sandbox]:

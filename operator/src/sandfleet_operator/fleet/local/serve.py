@@ -19,12 +19,14 @@ from sandfleet_operator.api.limits import TEMPLATE_LIMITS
 from sandfleet_operator.api.values import Amount, Isolation, Template
 from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
 from sandfleet_operator.executors.client import Executors
+from sandfleet_operator.executors.reviews import ReviewClient
 from sandfleet_operator.executors.tokens import FileSigner
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.api import LocalFleetApi
 from sandfleet_operator.fleet.local.backend import LocalBackend
 from sandfleet_operator.fleet.local.host import HOST_COMMAND
 from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
+from sandfleet_operator.fleet.local.reviews import ReviewBoard, ReviewerToken
 from sandfleet_operator.fleet.local.statedir import (
     MAX_SOCKET_PATH,
     OwnerDir,
@@ -100,8 +102,9 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
     _watch_for_the_end(ended, options.lifeline_fd)
     with _user_ids(options.isolation) as user_ids:
         templates = _templates(options)
-        fleet, suspender, signer = _assemble(directory, options, templates, user_ids, queues)
-        api = LocalFleetApi(fleet, suspender, templates, f"uid:{os.geteuid()}")
+        fleet, suspender, signer, board = _assemble(directory, options, templates, user_ids, queues)
+        holder = f"uid:{os.geteuid()}"
+        api = LocalFleetApi(fleet, suspender, templates, holder, (board, ReviewerToken(directory.path)))
         server = await _listen(directory, FleetServicer(api))
         working = asyncio.create_task(fleet.run())
         beside = [asyncio.create_task(work) for work in (_rotate(signer), Preemptor(fleet, suspender).run())]
@@ -112,6 +115,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             waiting = asyncio.create_task(ended.wait())
             await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            board.close()
             for task in beside:
                 task.cancel()
             await asyncio.gather(fleet.close(), server.stop(STOP_GRACE))
@@ -121,7 +125,7 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
 
 
 def _templates(options: Options) -> dict[str, Template]:
-    """By pool. The second pool keeps nothing warm: who calls tools waits for a start, a fraction of a second."""
+    """By pool. Only the first keeps sandboxes warm: another contract waits for a start, a fraction of a second."""
     template = Template(
         isolation=options.isolation,
         preload=options.preload,
@@ -129,8 +133,8 @@ def _templates(options: Options) -> dict[str, Template]:
     )
     if options.isolation is Isolation.NONE:
         return {template.name: template}
-    brokered = Contract.BROKERED.value
-    return {template.name: template, f"{template.name}-{brokered}": replace(template, contract=brokered)}
+    others = (Contract.BROKERED.value, Contract.REVIEWED.value)
+    return {template.name: template} | {f"{template.name}-{one}": replace(template, contract=one) for one in others}
 
 
 def _assemble(
@@ -139,7 +143,7 @@ def _assemble(
     templates: Mapping[str, Template],
     user_ids: UserIds | None,
     queues: Mapping[str, QueueSpec],
-) -> tuple[FleetDriver, Suspender, FileSigner]:
+) -> tuple[FleetDriver, Suspender, FileSigner, ReviewBoard]:
     warm = min(options.pool_size, options.max_sandboxes)
     pools = [
         Pool(name=name, template=template, target_warm=warm if template.contract == Contract.AUTONOMOUS.value else 0)
@@ -157,7 +161,8 @@ def _assemble(
     fleet = FleetDriver(scheduler, backend, executors, clock)
     for name, spec in queues.items():
         fleet.do(scheduler.queues.put(name, spec, clock()))
-    return fleet, Suspender(fleet, backend, executors), signer
+    board = ReviewBoard(fleet, ReviewClient(executors, signer))
+    return fleet, Suspender(fleet, backend, executors), signer, board
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@ import datetime
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from sandfleet_api.executor.v1 import common_pb2 as _common_pb2
+from sandfleet_api.executor.v1 import review_pb2 as _review_pb2
 from sandfleet_api.executor.v1 import session_pb2 as _session_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -51,7 +52,7 @@ EGRESS_STATE_OPENING: EgressState
 EGRESS_STATE_OPEN: EgressState
 
 class Sandbox(_message.Message):
-    __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason", "pool", "egress", "suspended_until", "preempted")
+    __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason", "pool", "egress", "suspended_until", "preempted", "contract")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +75,7 @@ class Sandbox(_message.Message):
     EGRESS_FIELD_NUMBER: _ClassVar[int]
     SUSPENDED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    CONTRACT_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     sandbox_uid: str
     template: str
@@ -89,7 +91,8 @@ class Sandbox(_message.Message):
     egress: EgressStatus
     suspended_until: _timestamp_pb2.Timestamp
     preempted: _timestamp_pb2.Timestamp
-    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., template: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., workspace_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ..., pool: _Optional[str] = ..., egress: _Optional[_Union[EgressStatus, _Mapping]] = ..., suspended_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., preempted: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    contract: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., sandbox_uid: _Optional[str] = ..., template: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., workspace_id: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., isolation: _Optional[_Union[_session_pb2.Isolation, str]] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ..., pool: _Optional[str] = ..., egress: _Optional[_Union[EgressStatus, _Mapping]] = ..., suspended_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., preempted: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., contract: _Optional[str] = ...) -> None: ...
 
 class Access(_message.Message):
     __slots__ = ("address", "ca_pem", "token", "token_expires")
@@ -517,3 +520,81 @@ class ExplainResponse(_message.Message):
     ahead: _containers.RepeatedCompositeFieldContainer[Ahead]
     missing: Quota
     def __init__(self, verdict: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., queue: _Optional[str] = ..., position: _Optional[int] = ..., eta: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., eta_p90: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Iterable[_Union[Ahead, _Mapping]]] = ..., missing: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...
+
+class Review(_message.Message):
+    __slots__ = ("sandbox_id", "request", "holder", "content_bytes", "approved_before", "lease_expires")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    request: _review_pb2.PendingReview
+    holder: str
+    content_bytes: int
+    approved_before: bytes
+    lease_expires: _timestamp_pb2.Timestamp
+    def __init__(self, sandbox_id: _Optional[str] = ..., request: _Optional[_Union[_review_pb2.PendingReview, _Mapping]] = ..., holder: _Optional[str] = ..., content_bytes: _Optional[int] = ..., approved_before: _Optional[bytes] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListReviewsRequest(_message.Message):
+    __slots__ = ("sandbox_id",)
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+
+class ListReviewsResponse(_message.Message):
+    __slots__ = ("reviews",)
+    REVIEWS_FIELD_NUMBER: _ClassVar[int]
+    reviews: _containers.RepeatedCompositeFieldContainer[Review]
+    def __init__(self, reviews: _Optional[_Iterable[_Union[Review, _Mapping]]] = ...) -> None: ...
+
+class WatchReviewsRequest(_message.Message):
+    __slots__ = ("sandbox_id",)
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+
+class WatchReviewsResponse(_message.Message):
+    __slots__ = ("reviews",)
+    REVIEWS_FIELD_NUMBER: _ClassVar[int]
+    reviews: _containers.RepeatedCompositeFieldContainer[Review]
+    def __init__(self, reviews: _Optional[_Iterable[_Union[Review, _Mapping]]] = ...) -> None: ...
+
+class Approval(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Edit(_message.Message):
+    __slots__ = ("content",)
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    content: bytes
+    def __init__(self, content: _Optional[bytes] = ...) -> None: ...
+
+class Denial(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class AnswerReviewRequest(_message.Message):
+    __slots__ = ("sandbox_id", "review_id", "digest", "state", "approve", "edit", "deny")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    REVIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    APPROVE_FIELD_NUMBER: _ClassVar[int]
+    EDIT_FIELD_NUMBER: _ClassVar[int]
+    DENY_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    review_id: str
+    digest: bytes
+    state: int
+    approve: Approval
+    edit: Edit
+    deny: Denial
+    def __init__(self, sandbox_id: _Optional[str] = ..., review_id: _Optional[str] = ..., digest: _Optional[bytes] = ..., state: _Optional[int] = ..., approve: _Optional[_Union[Approval, _Mapping]] = ..., edit: _Optional[_Union[Edit, _Mapping]] = ..., deny: _Optional[_Union[Denial, _Mapping]] = ...) -> None: ...
+
+class AnswerReviewResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -102,6 +102,21 @@ class FleetServiceStub:
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteResponse.FromString,
                 _registered_method=True)
+        self.ListReviews = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.FleetService/ListReviews',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListReviewsRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListReviewsResponse.FromString,
+                _registered_method=True)
+        self.WatchReviews = channel.unary_stream(
+                '/sandfleet_api.fleet.v1.FleetService/WatchReviews',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchReviewsRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchReviewsResponse.FromString,
+                _registered_method=True)
+        self.AnswerReview = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.FleetService/AnswerReview',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewResponse.FromString,
+                _registered_method=True)
 
 
 class FleetServiceServicer:
@@ -245,6 +260,36 @@ class FleetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListReviews(self, request, context):
+        """Lists what waits for approval in reviewed sandboxes, the oldest first; of long contents only the beginning. The caller has to be a
+        reviewer: on one machine by the token in the fleet's directory, which is another than the agent's.
+        PERMISSION_DENIED  the caller may not review (reason NotReviewer). Not to be retried.
+        UNIMPLEMENTED      on Kubernetes. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchReviews(self, request, context):
+        """Says what waits in one sandbox, in full, now and at each change, until the sandbox ends. Otherwise as ListReviews.
+        NOT_FOUND  no such sandbox, or it has ended. Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnswerReview(self, request, context):
+        """Answers a review: the fleet signs the answer for the sandbox's executor, which uses it once. Otherwise as ListReviews.
+        FAILED_PRECONDITION  what waits is not what the answer is about: it is another request, or the sandbox has let something run since
+        (reason ReviewChanged), or it cannot be edited (NotEditable). To be asked again.
+        INVALID_ARGUMENT     no answer, or a reason or an edit that is too long. Not to be retried.
+        NOT_FOUND            no such review waits (reason ReviewNotFound). Not to be retried.
+        PERMISSION_DENIED    the caller may not review, or it is the holder of the sandbox (NotReviewer). Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -307,6 +352,21 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     servicer.Route,
                     request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteRequest.FromString,
                     response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteResponse.SerializeToString,
+            ),
+            'ListReviews': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReviews,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListReviewsRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListReviewsResponse.SerializeToString,
+            ),
+            'WatchReviews': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchReviews,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchReviewsRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchReviewsResponse.SerializeToString,
+            ),
+            'AnswerReview': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnswerReview,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -641,6 +701,87 @@ class FleetService:
             '/sandfleet_api.fleet.v1.FleetService/Route',
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteRequest.SerializeToString,
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.RouteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReviews(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/ListReviews',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListReviewsRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.ListReviewsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchReviews(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/WatchReviews',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchReviewsRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.WatchReviewsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnswerReview(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/AnswerReview',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewResponse.FromString,
             options,
             channel_credentials,
             insecure,

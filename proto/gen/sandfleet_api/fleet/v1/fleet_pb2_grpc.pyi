@@ -122,6 +122,24 @@ class FleetServiceStub:
       FAILED_PRECONDITION  no code can be run in it now. To be retried if the detail says so.
       UNIMPLEMENTED        on one machine. Not to be retried.
     """
+    ListReviews: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ListReviewsRequest, _fleet_pb2.ListReviewsResponse]
+    """Lists what waits for approval in reviewed sandboxes, the oldest first; of long contents only the beginning. The caller has to be a
+    reviewer: on one machine by the token in the fleet's directory, which is another than the agent's.
+      PERMISSION_DENIED  the caller may not review (reason NotReviewer). Not to be retried.
+      UNIMPLEMENTED      on Kubernetes. Not to be retried.
+    """
+    WatchReviews: _grpc.UnaryStreamMultiCallable[_fleet_pb2.WatchReviewsRequest, _fleet_pb2.WatchReviewsResponse]
+    """Says what waits in one sandbox, in full, now and at each change, until the sandbox ends. Otherwise as ListReviews.
+      NOT_FOUND  no such sandbox, or it has ended. Not to be retried.
+    """
+    AnswerReview: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.AnswerReviewRequest, _fleet_pb2.AnswerReviewResponse]
+    """Answers a review: the fleet signs the answer for the sandbox's executor, which uses it once. Otherwise as ListReviews.
+      FAILED_PRECONDITION  what waits is not what the answer is about: it is another request, or the sandbox has let something run since
+                           (reason ReviewChanged), or it cannot be edited (NotEditable). To be asked again.
+      INVALID_ARGUMENT     no answer, or a reason or an edit that is too long. Not to be retried.
+      NOT_FOUND            no such review waits (reason ReviewNotFound). Not to be retried.
+      PERMISSION_DENIED    the caller may not review, or it is the holder of the sandbox (NotReviewer). Not to be retried.
+    """
 
 @_typing.type_check_only
 class FleetServiceAsyncStub(FleetServiceStub):
@@ -216,6 +234,24 @@ class FleetServiceAsyncStub(FleetServiceStub):
       NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
       FAILED_PRECONDITION  no code can be run in it now. To be retried if the detail says so.
       UNIMPLEMENTED        on one machine. Not to be retried.
+    """
+    ListReviews: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ListReviewsRequest, _fleet_pb2.ListReviewsResponse]  # type: ignore[assignment]
+    """Lists what waits for approval in reviewed sandboxes, the oldest first; of long contents only the beginning. The caller has to be a
+    reviewer: on one machine by the token in the fleet's directory, which is another than the agent's.
+      PERMISSION_DENIED  the caller may not review (reason NotReviewer). Not to be retried.
+      UNIMPLEMENTED      on Kubernetes. Not to be retried.
+    """
+    WatchReviews: _aio.UnaryStreamMultiCallable[_fleet_pb2.WatchReviewsRequest, _fleet_pb2.WatchReviewsResponse]  # type: ignore[assignment]
+    """Says what waits in one sandbox, in full, now and at each change, until the sandbox ends. Otherwise as ListReviews.
+      NOT_FOUND  no such sandbox, or it has ended. Not to be retried.
+    """
+    AnswerReview: _aio.UnaryUnaryMultiCallable[_fleet_pb2.AnswerReviewRequest, _fleet_pb2.AnswerReviewResponse]  # type: ignore[assignment]
+    """Answers a review: the fleet signs the answer for the sandbox's executor, which uses it once. Otherwise as ListReviews.
+      FAILED_PRECONDITION  what waits is not what the answer is about: it is another request, or the sandbox has let something run since
+                           (reason ReviewChanged), or it cannot be edited (NotEditable). To be asked again.
+      INVALID_ARGUMENT     no answer, or a reason or an edit that is too long. Not to be retried.
+      NOT_FOUND            no such review waits (reason ReviewNotFound). Not to be retried.
+      PERMISSION_DENIED    the caller may not review, or it is the holder of the sandbox (NotReviewer). Not to be retried.
     """
 
 class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -380,6 +416,42 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
           NOT_FOUND            no such sandbox, or it has ended. Not to be retried.
           FAILED_PRECONDITION  no code can be run in it now. To be retried if the detail says so.
           UNIMPLEMENTED        on one machine. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def ListReviews(
+        self,
+        request: _fleet_pb2.ListReviewsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.ListReviewsResponse, _abc.Awaitable[_fleet_pb2.ListReviewsResponse]]:
+        """Lists what waits for approval in reviewed sandboxes, the oldest first; of long contents only the beginning. The caller has to be a
+        reviewer: on one machine by the token in the fleet's directory, which is another than the agent's.
+          PERMISSION_DENIED  the caller may not review (reason NotReviewer). Not to be retried.
+          UNIMPLEMENTED      on Kubernetes. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchReviews(
+        self,
+        request: _fleet_pb2.WatchReviewsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_fleet_pb2.WatchReviewsResponse], _abc.AsyncIterator[_fleet_pb2.WatchReviewsResponse]]:
+        """Says what waits in one sandbox, in full, now and at each change, until the sandbox ends. Otherwise as ListReviews.
+          NOT_FOUND  no such sandbox, or it has ended. Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def AnswerReview(
+        self,
+        request: _fleet_pb2.AnswerReviewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.AnswerReviewResponse, _abc.Awaitable[_fleet_pb2.AnswerReviewResponse]]:
+        """Answers a review: the fleet signs the answer for the sandbox's executor, which uses it once. Otherwise as ListReviews.
+          FAILED_PRECONDITION  what waits is not what the answer is about: it is another request, or the sandbox has let something run since
+                               (reason ReviewChanged), or it cannot be edited (NotEditable). To be asked again.
+          INVALID_ARGUMENT     no answer, or a reason or an edit that is too long. Not to be retried.
+          NOT_FOUND            no such review waits (reason ReviewNotFound). Not to be retried.
+          PERMISSION_DENIED    the caller may not review, or it is the holder of the sandbox (NotReviewer). Not to be retried.
         """
 
 def add_FleetServiceServicer_to_server(servicer: FleetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

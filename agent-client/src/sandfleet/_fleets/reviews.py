@@ -1,0 +1,205 @@
+"""Reviews of a fleet: what waits in its reviewed sandboxes, and the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from sandfleet._arguments import checked
+from sandfleet._wire import api
+from sandfleet._wire.convert import reviews as convert
+from sandfleet._wire.retry import Backoff
+from sandfleet._wire.status import to_fleet_error
+from sandfleet.errors import AccessDenied, NotFoundError, PreconditionFailed, SandfleetError, UnavailableError
+from sandfleet.observe import tracing
+from sandfleet.values.reviews import Answer, OnReview, Review
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sandfleet._fleets.connection import FleetConnection, Stub
+    from sandfleet._wire.link import Metadata
+
+Found = TypeVar("Found")
+
+_RPC_TIMEOUT = 30.0
+_PATIENCE = 10.0
+# Beside the socket of a fleet on this machine: its reviewers' token, which is another than any agent's.
+_TOKEN_FILE = "reviewer.token"  # noqa: S105 - the file's name
+_UNIX = "unix:"
+_BACKOFF = Backoff(0.1, 2.0)
+_CHANGED = "ReviewChanged"
+_log = logging.getLogger("sandfleet")
+
+
+class AsyncReviews:
+    """What waits for approval in the reviewed sandboxes of a fleet, for a reviewer.
+
+    On one machine a reviewer is a program that can read the token in the fleet's directory, as this user's programs
+    can; code in a sandbox cannot.
+    """
+
+    def __init__(self, connection: FleetConnection) -> None:
+        """Use `fleet.reviews`."""
+        self._connection = connection
+
+    @checked
+    async def list(self, sandbox_id: str = "") -> tuple[Review, ...]:
+        """List what waits, the oldest first, in one sandbox or ("") in all. Of a long content only the beginning.
+
+        Raises AccessDenied (the caller is no reviewer).
+        """
+        request = api.fleet.ListReviewsRequest(sandbox_id=sandbox_id)
+        answer = await self._call(
+            lambda stub, metadata: stub.ListReviews(request, metadata=metadata, timeout=_RPC_TIMEOUT), request
+        )
+        return tuple(map(convert.review, answer.reviews))
+
+    @checked
+    async def get(self, sandbox_id: str, review_id: str) -> Review:
+        """Return a review in full. Raises NotFoundError (it does not wait), AccessDenied."""
+        async for waiting in self.watch(sandbox_id):
+            for one in waiting:
+                if one.review_id == review_id:
+                    return one
+            break
+        raise NotFoundError(
+            f"cannot show review {review_id!r}: none of this id waits", reason="ReviewNotFound", subject=review_id
+        )
+
+    @checked
+    async def watch(self, sandbox_id: str) -> AsyncIterator[tuple[Review, ...]]:
+        """Yield what waits in a sandbox, in full: now and at each change, until it ends.
+
+        Raises AccessDenied, SandboxEnded.
+        """
+        metadata = await self._metadata()
+        request = api.fleet.WatchReviewsRequest(sandbox_id=sandbox_id)
+        call = self._connection.stub.WatchReviews(request, metadata=metadata)
+        try:
+            async for response in call:
+                yield tuple(map(convert.review, response.reviews))
+        except api.aio.AioRpcError as error:
+            raise to_fleet_error(error) from error
+        finally:
+            call.cancel()
+
+    @checked
+    async def answer(self, review: Review, answer: Answer) -> None:
+        """Answer a review that was looked at: `review.approve()`, `review.edit(code)` or `review.deny(reason)`.
+
+        Raises PreconditionFailed (ReviewChanged: the sandbox has let something run since, so look again; NotEditable),
+        NotFoundError (it does not wait any more), AccessDenied, InvalidArgument.
+        """
+        request = convert.answer(review, answer)
+        await self._call(
+            lambda stub, metadata: stub.AnswerReview(request, metadata=metadata, timeout=_RPC_TIMEOUT), request
+        )
+
+    def ask(self, sandbox_id: str, on_review: OnReview) -> Reviewing:
+        """Ask a callback about what waits in a sandbox, until it ends."""
+        return Reviewing(self, sandbox_id, on_review)
+
+    async def _call(self, attempt: Callable[[Stub, Metadata], Awaitable[Found]], request: api.message.Message) -> Found:
+        reviewers = await self._metadata()
+        with tracing.call(*tracing.rpc(request.DESCRIPTOR)):
+            try:
+                return await self._connection.call(lambda stub, _: attempt(stub, reviewers), _PATIENCE)
+            except api.aio.AioRpcError as error:
+                raise to_fleet_error(error) from error
+
+    async def _metadata(self) -> Metadata:
+        """Return what shows that the caller is a reviewer. Raises AccessDenied."""
+        address = self._connection.address
+        if not address.startswith(_UNIX):
+            return await self._connection.metadata()
+        path = Path(address.removeprefix(_UNIX)).parent / _TOKEN_FILE
+        try:
+            token = await asyncio.to_thread(path.read_text, "ascii")
+        except OSError as error:
+            why = f"the reviewers' token in {path.parent} cannot be read: {error.strerror}"
+            raise AccessDenied(f"cannot review: {why}", reason="NotReviewer") from error
+        return (("authorization", f"Bearer {token}"),)
+
+
+class Reviewing:
+    """Asks `on_review` about each request that waits in a sandbox, until the sandbox ends.
+
+    A plain function runs in a thread. What it raises leaves the request waiting for another reviewer.
+    """
+
+    def __init__(self, reviews: AsyncReviews, sandbox_id: str, on_review: OnReview) -> None:
+        self._reviews = reviews
+        self._sandbox_id = sandbox_id
+        self._on_review = on_review
+        self._latest: dict[str, Review] = {}
+        self._changed = asyncio.Event()
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._task = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        """Ask no more; what waits goes on waiting."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        failures = 0
+        try:
+            while True:
+                try:
+                    async for waiting in self._reviews.watch(self._sandbox_id):
+                        failures = 0
+                        self._take(waiting)
+                except UnavailableError:
+                    failures += 1
+                    await asyncio.sleep(_BACKOFF.after(failures))
+                else:
+                    return
+        except SandfleetError as error:
+            _log.info("reviews of %s are not asked about any more: %s", self._sandbox_id, error.message)
+        finally:
+            for task in self._asking.values():
+                task.cancel()
+
+    def _take(self, waiting: tuple[Review, ...]) -> None:
+        self._latest = {one.review_id: one for one in waiting}
+        self._changed.set()
+        self._changed = asyncio.Event()
+        for name in [name for name, task in self._asking.items() if task.done() and name not in self._latest]:
+            del self._asking[name]
+        for name in self._latest.keys() - self._asking.keys():
+            self._asking[name] = asyncio.create_task(self._ask(name))
+
+    async def _ask(self, name: str) -> None:
+        """Ask until the request is answered; again where the sandbox has let something run since it was looked at."""
+        while (review := self._latest.get(name)) is not None:
+            changed = self._changed
+            try:
+                answer = await self._asked(review)
+                if answer is not None:
+                    await self._reviews.answer(review, answer)
+            except PreconditionFailed as error:
+                if error.reason != _CHANGED:
+                    _log.warning("an answer to a review was refused: %s", error.message)
+                    return
+            except SandfleetError as error:
+                _log.info("an answer to a review came to nothing: %s", error.message)
+                return
+            except Exception:  # noqa: BLE001 - whatever a reviewer's program does
+                # A reviewer's fault must not let anything run, nor end the session.
+                _log.exception("on_review has failed; the request waits for another reviewer")
+                return
+            else:
+                return
+            if self._latest.get(name) is review:
+                await changed.wait()
+
+    async def _asked(self, review: Review) -> Answer | None:
+        if inspect.iscoroutinefunction(self._on_review):
+            answer: Answer | None = await self._on_review(review)
+            return answer
+        said = await asyncio.to_thread(self._on_review, review)
+        return await said if inspect.isawaitable(said) else said

@@ -1,0 +1,134 @@
+"""Reviews: what a reviewed sandbox is asked to run, and a reviewer's answers."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeGuard
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a reviewer answers. `Review.approve`, `edit` and `deny` make it."""
+
+    verb: Literal["approve", "edit", "deny"]
+    content: bytes = b""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A request of a reviewed sandbox that waits for an answer.
+
+    kind             what it is, in a word: cell, command, input, service, file, folder, archive, context, state.
+    content          the exact bytes that would run or be written; in a list only their beginning (`content_bytes` says
+                     how many there are).
+    settings         all else that the request says, as JSON.
+    context_id, name the context of a cell; the path of a file, or the name of a state.
+    state            how much the sandbox has let run before: an approval is for this number.
+    editable         whether an answer may have other content.
+    intent           why the agent wants it, in its own words; "" if it has not said.
+    holder           who has claimed the sandbox.
+    approved_before  what was approved last for the same file or context in this session; None if nothing was.
+    """
+
+    sandbox_id: str
+    review_id: str
+    kind: str
+    content: bytes
+    content_bytes: int = 0
+    settings: str = "{}"
+    method: str = ""
+    context_id: str = ""
+    execution_id: str = ""
+    name: str = ""
+    digest: bytes = b""
+    state: int = 0
+    editable: bool = False
+    since: datetime | None = None
+    intent: str = ""
+    holder: str = ""
+    approved_before: bytes | None = None
+    lease_expires: datetime | None = None
+
+    @property
+    def code(self) -> str:
+        r"""The content as text; bytes that are no UTF-8 as "\xff"."""
+        return self.content.decode("utf-8", "backslashreplace")
+
+    @property
+    def diff(self) -> str:
+        """What differs from the version that was approved before, as a unified diff; "" if there is none."""
+        if self.approved_before is None:
+            return ""
+        before = self.approved_before.decode("utf-8", "backslashreplace")
+        lines = difflib.unified_diff(before.splitlines(), self.code.splitlines(), "approved before", "now", lineterm="")
+        return "\n".join(lines)
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What a cell names: imports, files, network, programs, code made as it runs. No proof: code can hide it."""
+        return tuple(_hints(self.code)) if self.kind == "cell" else ()
+
+    def approve(self) -> Answer:
+        """Let it run once, as it is."""
+        return Answer("approve")
+
+    def edit(self, content: str | bytes) -> Answer:
+        """Let this run in its place, once; the agent is told."""
+        return Answer("edit", content=content.encode() if isinstance(content, str) else content)
+
+    def deny(self, reason: str = "") -> Answer:
+        """Do not let it run; the agent is told the reason."""
+        return Answer("deny", reason=reason)
+
+
+OnReview = Callable[[Review], Answer | Awaitable[Answer | None] | None]
+
+
+_NETWORK = {"socket", "ssl", "http", "urllib", "requests", "httpx", "aiohttp", "ftplib", "smtplib", "websockets"}
+_PROGRAMS = {"subprocess", "pty", "multiprocessing"}
+_PROGRAM_CALLS = {"system", "popen", "execv", "execve", "execvp", "fork", "posix_spawn", "spawnv"}
+_DYNAMIC = {"eval", "exec", "compile", "__import__", "getattr", "setattr", "globals"}
+_FILE_CALLS = {"open", "Path", "read_csv", "read_parquet", "to_csv", "remove", "unlink", "rmtree", "rename", "mkdir"}
+
+
+def _hints(code: str) -> Iterator[str]:
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        yield "it is no plain Python: magics, or lines for a shell"
+        return
+    modules = {name.partition(".")[0] for node in ast.walk(tree) for name in _imported(node)}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = {_called(node) for node in calls}
+    files = {one.value for node in calls if _called(node) in _FILE_CALLS for one in node.args if _is_text(one)}
+    for what, names in (
+        ("imports", modules),
+        ("names files", files),
+        ("uses the network", modules & _NETWORK),
+        ("starts programs", (modules & _PROGRAMS) | (called & _PROGRAM_CALLS)),
+        ("makes code as it runs", called & _DYNAMIC),
+    ):
+        if names:
+            yield f"{what}: {', '.join(sorted(map(str, names)))}"
+
+
+def _imported(node: ast.AST) -> tuple[str, ...]:
+    if isinstance(node, ast.Import):
+        return tuple(one.name for one in node.names)
+    return (node.module or ".",) if isinstance(node, ast.ImportFrom) else ()
+
+
+def _called(node: ast.Call) -> str:
+    match node.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _is_text(node: ast.expr) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -1,0 +1,1 @@
+"""Reviewed execution: what waits for approval, and which answers count."""

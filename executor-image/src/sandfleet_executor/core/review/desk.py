@@ -1,0 +1,111 @@
+"""The reviews of one sandbox that wait, and what an answer does to them (pure).
+
+An approval is for one review, for the digest of its request and for a state number. The number counts what the sandbox
+has let run, so that an approval counts only while nothing else has run since the reviewer looked.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandfleet_executor.core.errors import BadRequest, BusyError
+from sandfleet_executor.core.review.answers import Answer, AnswerError, AnswerReason, Verb
+from sandfleet_executor.core.review.subject import MAX_CONTENT_BYTES, MAX_PENDING_BYTES, Subject
+
+MAX_PENDING = 64
+# As much as a command takes; it comes in one message.
+MAX_EDIT_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of a request."""
+
+    allowed: bool
+    reviewer: str = ""
+    rule: str = ""
+    # Of a denial, and where no reviewer has seen it one word for why.
+    reason: str = ""
+    unseen: str = ""
+    # What runs instead of what was asked for; None: as it was.
+    edited: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A request that waits. `since` in seconds since the epoch."""
+
+    id: str
+    subject: Subject
+    digest: str
+    since: float
+
+
+class Desk:
+    """Ids and times are arguments."""
+
+    def __init__(self) -> None:
+        # How much the sandbox has let run.
+        self.state = 0
+        self._pending: dict[str, Pending] = {}
+
+    def pending(self) -> Sequence[Pending]:
+        """The oldest first."""
+        return tuple(self._pending.values())
+
+    def ask(self, review_id: str, subject: Subject, now: float) -> Pending:
+        """A review that waits from now on. Raises BusyError and BadRequest."""
+        if subject.size > MAX_CONTENT_BYTES:
+            raise BadRequest(f"cannot review a {subject.kind} of {subject.size} bytes: the most is {MAX_CONTENT_BYTES}")
+        if len(self._pending) >= MAX_PENDING:
+            raise BusyError(f"cannot review the {subject.kind}: {MAX_PENDING} requests wait for an answer")
+        if sum(one.subject.size for one in self._pending.values()) + subject.size > MAX_PENDING_BYTES:
+            raise BusyError(
+                f"cannot review the {subject.kind}: those that wait have {MAX_PENDING_BYTES} bytes together"
+            )
+        made = Pending(review_id, subject, subject.digest.hex(), now)
+        self._pending[review_id] = made
+        return made
+
+    def withdraw(self, review_id: str) -> bool:
+        """Its caller has gone, or it was stopped; whether it waited."""
+        return self._pending.pop(review_id, None) is not None
+
+    def answer(self, answer: Answer, content: bytes) -> Decision:
+        """What the answer does to its review, which waits no more. `content` is an edit's. Raises AnswerError."""
+        found = self._pending.get(answer.review_id)
+        if found is None:
+            raise AnswerError(AnswerReason.NOT_FOUND, "none of this id waits")
+        if not hmac.compare_digest(answer.digest.encode(), found.digest.encode()):
+            raise AnswerError(AnswerReason.CHANGED, "the answer is about another request")
+        if answer.verb is Verb.DENY:
+            del self._pending[answer.review_id]
+            return Decision(allowed=False, reviewer=answer.reviewer, rule=answer.rule, reason=answer.reason)
+        if answer.state != self.state:
+            raise AnswerError(AnswerReason.CHANGED, "the sandbox has let something run since: look at it again")
+        edited = _edited(found.subject, answer, content)
+        del self._pending[answer.review_id]
+        self.state += 1
+        return Decision(allowed=True, reviewer=answer.reviewer, rule=answer.rule, edited=edited)
+
+
+def _edited(subject: Subject, answer: Answer, content: bytes) -> bytes | None:
+    if answer.verb is Verb.APPROVE:
+        if content:
+            raise AnswerError(AnswerReason.INVALID, "the statement approves what was asked for, and other content came")
+        return None
+    if not subject.editable:
+        raise AnswerError(AnswerReason.NOT_EDITABLE, f"a {subject.kind} cannot be edited: approve it or deny it")
+    if not hmac.compare_digest(hashlib.sha256(content).hexdigest().encode(), answer.edit_digest.encode()):
+        raise AnswerError(AnswerReason.INVALID, "the statement approves another edit than came")
+    if not _is_text(content):
+        raise AnswerError(AnswerReason.INVALID, f"the edit of a {subject.kind} has to be text in UTF-8 without NUL")
+    return content
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        return 0 < len(content) <= MAX_EDIT_BYTES and "\0" not in content.decode()
+    except UnicodeDecodeError:
+        return False

@@ -1,0 +1,1 @@
+"""Reviewed execution: requests wait for their answers."""

@@ -1,0 +1,116 @@
+"""In a reviewed sandbox, calls that run or plant code wait for approval: the table is core/review/methods.py."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+
+from sandfleet_executor.core.review import verdicts
+from sandfleet_executor.core.review.methods import Gate, gate_of, short
+from sandfleet_executor.core.review.subject import MAX_CONTENT_BYTES, Subject
+from sandfleet_executor.effects.review.reviews import Reviews
+from sandfleet_executor.servicers.convert import subjects
+from sandfleet_executor.servicers.errors import ApiError, drain, typed_failures
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Code = grpc.StatusCode
+
+
+class ReviewInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in the stubs, not when it runs
+    """Put it last, next to the servicers: its refusals are ApiErrors. It lets all pass where no review is required."""
+
+    def __init__(self, reviews: Reviews) -> None:
+        self._reviews = reviews
+        # One entry for each method that exists: bounded by the API.
+        self._gated: dict[str, tuple[Any, Handler]] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        # The type says otherwise, but an unknown method comes as None and has to stay None (UNIMPLEMENTED).
+        if not self._reviews.required or handler is None or gate_of(method) in (Gate.FREE, Gate.EXECUTION):
+            return handler
+        known, gated = self._gated.get(method, (None, None))
+        if gated is None or known is not handler:
+            gated = self._gate(handler, short(method))
+            self._gated[method] = (handler, gated)
+        return gated
+
+    def _gate(self, handler: Handler, method: str) -> Handler:
+        codec = (handler.request_deserializer, handler.response_serializer)
+        if gate_of(method) is Gate.CALL and handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(self._call(handler.unary_unary, method), *codec)
+        if gate_of(method) is Gate.CALL and handler.stream_unary:
+            return grpc.stream_unary_rpc_method_handler(self._upload(handler.stream_unary, method), *codec)
+        return _refused(handler, method)
+
+    def _call(self, behaviour: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
+        async def waiting(request: Any, context: Any) -> Any:
+            await self._wait(subjects.subject_of(method, request, intent=subjects.intent_of(context)))
+            return await behaviour(request, context)
+
+        return waiting
+
+    def _upload(self, behaviour: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
+        async def waiting(requests: AsyncIterator[Any], context: Any) -> Any:
+            taken, content = await _whole(requests)
+            if not taken or taken[0].WhichOneof("part") != "header":
+                # As the servicer says it.
+                return await behaviour(_again(taken), context)
+            header = taken[0].header
+            await self._wait(subjects.subject_of(method, header, content, subjects.intent_of(context)))
+            return await behaviour(_again(taken), context)
+
+        return waiting
+
+    async def _wait(self, subject: Subject) -> None:
+        """Raises ApiError where it may not run."""
+        with typed_failures(subject.name):
+            decision = await self._reviews.decide(subject)
+        if not decision.allowed:
+            what = f"cannot let the {subject.kind} through: {verdicts.refusal(decision)}"
+            raise ApiError(Code.PERMISSION_DENIED, verdicts.DENIED, what, subject=subject.name.encode())
+
+
+async def _whole(requests: AsyncIterator[Any]) -> tuple[list[Any], bytes]:
+    """All messages of an upload, up to the one that ends it, and its data. Raises ApiError where it is too long."""
+    taken, parts, size = [], [], 0
+    async for request in requests:
+        taken.append(request)
+        match request.WhichOneof("part"):
+            case "data":
+                size += len(request.data)
+                parts.append(request.data)
+            case "end":
+                break
+        if size > MAX_CONTENT_BYTES:
+            why = f"cannot review an upload of more than {MAX_CONTENT_BYTES} bytes"
+            raise ApiError(Code.INVALID_ARGUMENT, "InvalidArgument", why)
+    return taken, b"".join(parts)
+
+
+async def _again(taken: list[Any]) -> AsyncIterator[Any]:
+    for request in taken:
+        yield request
+
+
+def _refused(handler: Handler, method: str) -> Handler:
+    why = f"cannot serve {method} in a reviewed sandbox: what it carries cannot be shown to a reviewer before it has effect"
+    refusal = ApiError(Code.FAILED_PRECONDITION, "NotReviewable", why)
+
+    async def refuse(request: Any, _context: Any) -> AsyncIterator[Any]:
+        if handler.request_streaming:
+            await drain(request, most=1)
+        raise refusal
+        yield
+
+    kind = grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_stream_rpc_method_handler
+    # On the wire a failure without an answer is the same for a stream of answers and for one.
+    return kind(refuse, handler.request_deserializer, handler.response_serializer)

@@ -1,0 +1,1 @@
+"""Reviews: what was approved before in a session, and the rules that approve by themselves."""

@@ -1,0 +1,195 @@
+"""Reviews through the fleet of one machine: who may answer, what rules approve, and what is refused."""
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from sandfleet import AsyncFleet, AsyncSandbox
+from sandfleet._wire import api
+from sandfleet.errors import AccessDenied, ClaimError, InvalidArgument, NotFoundError, PreconditionFailed
+from sandfleet.values.reviews import Review
+from support.fleet.process import a_fleet
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet():
+    # Short: the path of a Unix socket has 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="sf-") as path, a_fleet(f"{path}/f-reviews") as process:
+        async with await AsyncFleet.connect(f"unix:{process.state_dir}/fleet.sock") as made:
+            yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandbox(fleet):
+    async with AsyncSandbox.create(fleet=fleet, contract="reviewed", keep_alive=True) as made:
+        yield made
+
+
+async def waiting(fleet, sandbox) -> Review:
+    """The one review that waits, as soon as it does."""
+    async for found in fleet.reviews.watch(sandbox.sandbox_id):
+        if found:
+            return found[0]
+    raise AssertionError("the sandbox has ended")
+
+
+async def approved(fleet, sandbox, code):
+    running = asyncio.create_task(sandbox.run_code(code))
+    review = await waiting(fleet, sandbox)
+    await fleet.reviews.answer(review, review.approve())
+    return await running
+
+
+async def test_a_cell_waits_for_a_reviewer_and_runs_when_it_is_approved(fleet, sandbox):
+    running = asyncio.create_task(sandbox.run_code("first = open('/workspace/first', 'w').write('x')"))
+    review = await waiting(fleet, sandbox)
+    assert (review.kind, review.sandbox_id, review.holder[:4]) == ("cell", sandbox.sandbox_id, "uid:")
+    assert [one.review_id for one in await fleet.reviews.list()] == [review.review_id]
+    assert not await sandbox.files.exists("first")
+    await fleet.reviews.answer(review, review.approve())
+    assert (await running).outcome == "ok"
+    with pytest.raises(NotFoundError) as caught:
+        await fleet.reviews.answer(review, review.approve())
+    assert caught.value.reason == "ReviewNotFound"
+
+
+async def test_the_agents_own_identity_neither_lists_nor_answers(fleet, sandbox):
+    running = asyncio.create_task(sandbox.run_code("open('/workspace/second', 'w')"))
+    review = await waiting(fleet, sandbox)
+    stub = fleet.reviews._connection.stub
+    request = api.fleet.AnswerReviewRequest(
+        sandbox_id=review.sandbox_id, review_id=review.review_id, digest=review.digest, state=review.state
+    )
+    request.approve.SetInParent()
+    token = sandbox._link._connection.access.token
+    for metadata in ((), (("authorization", f"Bearer {token}"),)):
+        for call in (stub.AnswerReview, stub.ListReviews):
+            wanted = request if call is stub.AnswerReview else api.fleet.ListReviewsRequest()
+            with pytest.raises(api.aio.AioRpcError) as caught:
+                await call(wanted, metadata=metadata)
+            assert caught.value.code().name == "PERMISSION_DENIED"
+    assert not running.done()
+    assert not await sandbox.files.exists("second")
+    # Control: the reviewers' token opens it.
+    await fleet.reviews.answer(review, review.approve())
+    assert (await running).outcome == "ok"
+
+
+async def test_who_has_claimed_a_sandbox_does_not_review_it(fleet):
+    token = (Path(fleet.address.removeprefix("unix:")).parent / "reviewer.token").read_text()
+    metadata = (("authorization", f"Bearer {token}"),)
+    stub = fleet.reviews._connection.stub
+    request = api.fleet.ClaimRequest(request_id="of-a-reviewer", contract="reviewed")
+    async for response in stub.Claim(request, metadata=metadata):
+        bound = response.bound
+    sandbox = await AsyncSandbox.connect(bound.sandbox.sandbox_id, fleet=fleet)
+    running = asyncio.create_task(sandbox.run_code("open('/workspace/mine', 'w')"))
+    review = await waiting(fleet, sandbox)
+    with pytest.raises(AccessDenied) as caught:
+        await fleet.reviews.answer(review, review.approve())
+    assert caught.value.reason == "NotReviewer"
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await fleet.release(sandbox.sandbox_id)
+    await sandbox.close()
+
+
+async def test_an_answer_to_an_older_look_is_refused(fleet, sandbox):
+    await approved(fleet, sandbox, "import os")
+    running = asyncio.create_task(sandbox.run_code("os.getpid()"))
+    looked = await waiting(fleet, sandbox)
+    writing = asyncio.create_task(sandbox.files.write("between.py", "x = 1"))
+    async for found in fleet.reviews.watch(sandbox.sandbox_id):
+        if len(found) == 2:
+            between = next(one for one in found if one.kind == "file")
+            await fleet.reviews.answer(between, between.approve())
+            break
+    await writing
+    with pytest.raises(PreconditionFailed) as caught:
+        await fleet.reviews.answer(looked, looked.approve())
+    assert caught.value.reason == "ReviewChanged"
+    assert not running.done()
+    again = await waiting(fleet, sandbox)
+    assert again.state > looked.state
+    await fleet.reviews.answer(again, again.approve())
+    assert (await running).outcome == "ok"
+
+
+async def test_rules_approve_what_is_harmless_and_name_themselves(fleet, sandbox):
+    await approved(fleet, sandbox, "total = 41")
+    harmless = await sandbox.run_code("total + 1")
+    assert harmless.text == "42"
+    assert "PureExpression" in next(one.message for one in harmless.notices if one.reason == "ReviewRule")
+    same = await sandbox.run_code("total = 41")
+    assert "SameCell" in next(one.message for one in same.notices if one.reason == "ReviewRule")
+    # Control: another cell waits.
+    running = asyncio.create_task(sandbox.run_code("total = 42"))
+    review = await waiting(fleet, sandbox)
+    assert review.diff.endswith("-total = 41\n+total = 42")
+    await fleet.reviews.answer(review, review.deny("no"))
+    assert (await running).reason == "ReviewDenied"
+
+
+async def test_a_magic_does_not_pass_for_an_expression(fleet, sandbox):
+    await approved(fleet, sandbox, "rm, f = 2, 1")
+    await sandbox.restart_context()
+    # Without values, IPython would run `rm -f` in a sandbox of another contract.
+    execution = await sandbox.run_code("rm -f")
+    assert (execution.outcome, execution.error.name) == ("error", "NameError")
+
+
+async def test_a_callback_answers_and_is_asked_again_when_its_look_was_old(fleet):
+    asked = []
+
+    def on_review(review):
+        asked.append(review)
+        return review.edit("print('edited')") if review.kind == "cell" else review.approve()
+
+    async with AsyncSandbox.create(fleet=fleet, contract="reviewed", on_review=on_review) as sandbox:
+        cells = [sandbox.run_code(f"print({number})", context=None) for number in range(2)]
+        first, second, _ = await asyncio.gather(*cells, sandbox.files.write("a.txt", "text"))
+        assert (first.logs.stdout, second.logs.stdout) == ("edited\n", "edited\n")
+        assert await sandbox.files.read("a.txt") == "text"
+    assert {one.kind for one in asked} == {"cell", "file"}
+
+
+async def test_a_callback_that_fails_lets_nothing_run(fleet):
+    failed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_review(review):
+        loop.call_soon_threadsafe(failed.set)
+        raise RuntimeError("a reviewer's fault")
+
+    async with AsyncSandbox.create(fleet=fleet, contract="reviewed", on_review=on_review) as sandbox:
+        running = asyncio.create_task(sandbox.run_code("open('/workspace/ran', 'w')"))
+        await failed.wait()
+        review = await waiting(fleet, sandbox)
+        assert not running.done()
+        await fleet.reviews.answer(review, review.deny("another reviewer"))
+        assert (await running).outcome == "denied"
+
+
+@pytest.mark.parametrize("options", [{"envs": {"BASH_ENV": "/workspace/x"}}, {"workspace_id": "earlier"}], ids=str)
+async def test_what_no_reviewer_would_see_is_refused_at_the_claim(fleet, options):
+    with pytest.raises(ClaimError) as caught:
+        await AsyncSandbox.create(fleet=fleet, contract="reviewed", **options)
+    assert caught.value.reason == "ContractNotSupported"
+
+
+async def test_a_reason_that_is_too_long_is_refused(fleet, sandbox):
+    running = asyncio.create_task(sandbox.run_code("open('/workspace/third', 'w')"))
+    review = await waiting(fleet, sandbox)
+    with pytest.raises(InvalidArgument):
+        await fleet.reviews.answer(review, review.deny("x" * 2001))
+    await fleet.reviews.answer(review, review.deny("x" * 2000))
+    assert (await running).outcome == "denied"
