@@ -10,10 +10,12 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub, add_FleetSer
 from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.cluster.clock import SteadyClock
+from sandfleet_operator.executors.reviews import ReviewClient
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.backend import Exited, Ready
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.api import LocalFleetApi
+from sandfleet_operator.fleet.local.reviews import ReviewBoard, ReviewerToken
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
@@ -173,9 +175,10 @@ async def a_service(directory, **policy):
     fleet = FleetDriver(scheduler, world, executors, SteadyClock())
     server = grpc.aio.server()
     suspender = Suspender(fleet, world, executors)
-    add_FleetServiceServicer_to_server(
-        FleetServicer(LocalFleetApi(fleet, suspender, {TEMPLATE.name: TEMPLATE}, "uid:7")), server
-    )
+    # No sandbox here is reviewed: none of its executors is asked.
+    reviewing = (ReviewBoard(fleet, ReviewClient(executors, None)), ReviewerToken(directory))
+    api = LocalFleetApi(fleet, suspender, {TEMPLATE.name: TEMPLATE}, "uid:7", reviewing)
+    add_FleetServiceServicer_to_server(FleetServicer(api), server)
     server.add_insecure_port(f"unix:{directory}/s")
     await server.start()
     working = asyncio.create_task(fleet.run())

@@ -1,4 +1,4 @@
-"""What the shipped loads come to: a change of the engine that is only to be faster leaves every wait and share the same.
+"""What the shipped loads come to. A faster engine leaves every wait and share the same.
 
 A change of what the scheduler decides changes these digests: read the new table of `sandfleet simulate` first, then
 write the digests that the failures show.

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import AdmissionReason, CallReason, ClaimReason
 from sandfleet_operator.api.validate import check_claim, check_id
 from sandfleet_operator.api.values import Amount, Claim, Gang, State
+from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler.inventory import Inventory
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.queues.ledger import Ledger

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import islice
 
-from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.values import Sandbox, State
+from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action
 from sandfleet_operator.plan.scheduler.capacity import Capacity
@@ -59,13 +59,13 @@ class SchedulingCycle:
         pools = self._freed()
         return self._run_all(pools if pool in pools else [pool, *pools], now)
 
-    def run_after(self, before: Sandbox, now: float) -> list[Action]:
-        """The cycles that follow from a change of one sandbox, which was `before`.
+    def run_after(self, before: Sandbox, now: float, *, alone: bool) -> list[Action]:
+        """The cycles that follow from a change of one sandbox, which was `before`; `alone`: nothing else has changed.
 
         A session that begins or is released takes the same place and the same quota until its process is gone: the
         pool's next cycle could decide nothing that the last one did not.
         """
-        after = self._inventory.get(before.sandbox_id)
+        after = self._inventory.get(before.sandbox_id) if alone else None
         if before.state is State.CLAIMED and after is not None and after.state in {State.CLAIMED, State.ENDED}:
             return self.run_freed(now)
         return self.run(before.pool, now)

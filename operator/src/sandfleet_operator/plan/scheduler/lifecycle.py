@@ -11,11 +11,11 @@ impossible in a state raises ImpossibleEventError.
 
 from dataclasses import dataclass
 
-from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.errors import Problem
 from sandfleet_operator.api.kube import NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.values import ASLEEP, Claim, Exit, Sandbox, State
+from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler.actions import (
     Action,
     Bind,

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.kube import Cause, NotCreated
 from sandfleet_operator.api.reasons import ClaimReason, EndReason
 from sandfleet_operator.api.validate import MAX_LEASE
 from sandfleet_operator.api.values import Claim, Exit, RequestKey, Sandbox, State
+from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler import lifecycle
 from sandfleet_operator.plan.scheduler.actions import Action, Answer
 from sandfleet_operator.plan.scheduler.admission import admit, weighed
@@ -37,12 +37,7 @@ class Scheduler:
     """Each event is a method that returns what to do about it, of `queues` for theirs. Not thread-safe."""
 
     def __init__(
-        self,
-        pools: Iterable[Pool],
-        limits: FleetLimits,
-        *,
-        new_id: Callable[[str], str],
-        policy: Policy = FAIR,
+        self, pools: Iterable[Pool], limits: FleetLimits, *, new_id: Callable[[str], str], policy: Policy = FAIR
     ) -> None:
         """`new_id` makes a name for something of the given pool."""
         self.limits = limits
@@ -237,9 +232,8 @@ class Scheduler:
         actions = self._transitions.apply(sandbox, lifecycle.bound(sandbox), now)
         if first:
             actions += self._transitions.begin_session(sandbox.sandbox_id, now)
-        if first and self._transitions.binding_works(sandbox.pool):
-            return [*actions, *self._cycle.run(sandbox.pool, now)]
-        return [*actions, *self._cycle.run_after(sandbox, now)]
+        alone = not (first and self._transitions.binding_works(sandbox.pool))
+        return [*actions, *self._cycle.run_after(sandbox, now, alone=alone)]
 
     def unfit(self, sandbox_uid: str, problem: Problem, now: float) -> list[Action]:
         """The executor is not the expected one, or cannot be opened."""
@@ -265,8 +259,8 @@ class Scheduler:
         self.inventory.kept_workspaces.discard(sandbox.workspace_id)
         if not sandbox.answered:
             return self._transitions.adopt_part(sandbox, now)
-        waited = sandbox.claim is not None and self._queues.leave(sandbox.claim.key) is not None
-        answer: list[Action] = [Answer(sandbox.claim.key, sandbox)] if waited and sandbox.claim else []
+        waited = self._queues.leave(sandbox.claim.key) if sandbox.claim else None
+        answer: list[Action] = [Answer(waited.claim.key, sandbox)] if waited else []
         return [*answer, *self._cycle.run(sandbox.pool, now)]
 
     def taken(self, sandbox_uid: str, now: float) -> list[Action]:
@@ -335,6 +329,4 @@ class Scheduler:
     def _apply(self, sandbox: Sandbox, step: Step, now: float) -> list[Action]:
         """The step, and the cycles that follow from it."""
         actions = self._transitions.apply(sandbox, step, now)
-        if step.outcome is None:
-            return [*actions, *self._cycle.run_after(sandbox, now)]
-        return [*actions, *self._cycle.run(sandbox.pool, now)]
+        return [*actions, *self._cycle.run_after(sandbox, now, alone=step.outcome is None)]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain
 
-from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.values import Claim
+from sandfleet_operator.plan.copies import replace
 from sandfleet_operator.plan.scheduler.claim_queue import StartTags, Waiting
 from sandfleet_operator.plan.scheduler.queues.alone import AloneClaims
 from sandfleet_operator.plan.scheduler.queues.gangs import PATIENCE, Gangs, expanded
@@ -324,10 +324,9 @@ class FairQueue:
 
     def _refusal(self, line: Line, first: Waiting | None) -> Refusal | None:
         """That of the last look, where nothing was freed since, and the line's first claim is the same."""
-        refusal = line.refusal
-        if refusal is None or refusal.waiting is not first or refusal.freed != self._ledger.freed(line.queue):
-            return None
-        return refusal
+        last = line.refusal
+        holds = last is not None and last.waiting is first and last.freed == self._ledger.freed(line.queue)
+        return last if holds else None
 
     def _take_part(self, line: Line, within: bool) -> None:
         """A line that could not be served, or that borrows, has no turns to catch up with."""

@@ -3,8 +3,8 @@
 import dataclasses
 
 import pytest
-from sandfleet_operator.api.copies import replace
 from sandfleet_operator.api.values import State
+from sandfleet_operator.plan.copies import replace
 from support.fleet.builders import a_claim, a_sandbox, a_waiting
 
 
