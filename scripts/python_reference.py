@@ -37,6 +37,7 @@ RESOURCES = {
     "states": "_sync.variables.States",
 }
 HANDLES = ("CommandHandle", "FileWatch", "Forward", "PtyHandle")
+TOOLS = ("ToolServer", "tool")
 POLICIES = ("codeact.policies.openai.OpenAIPolicy", "codeact.policies.http.Retries", "codeact.policies.sse.Token")
 INTRODUCTION = """\
 # The Python API
@@ -366,7 +367,7 @@ def alias(name: str) -> list[str]:
 
 
 def page() -> str:
-    shown = [*HANDLES, "Fleet", *public("values.options"), *public("values.")]
+    shown = [*HANDLES, *TOOLS, "Fleet", *public("values.options"), *public("values.")]
     things = [item(getattr(sandfleet, name)) for name in dict.fromkeys(("Sandbox", *shown))]
     others = named_values([*things, *map(at, RESOURCES.values())])
     options = public("values.options")
@@ -378,6 +379,8 @@ def page() -> str:
         *of_names(HANDLES),
         *heading(2, "Fleet"),
         *of_class(item(sandfleet.Fleet), 3, "fleet"),
+        *heading(2, "Tools"),
+        *of_names(TOOLS),
     ]
     lines += [*heading(2, "Options"), *of_names(options)]
     lines += heading(2, "Values")

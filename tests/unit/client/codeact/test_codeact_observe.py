@@ -13,10 +13,10 @@ from sandfleet.values.execution import (
     Logs,
     Outcome,
     Result,
+    Rollback,
     Stream,
     Usage,
 )
-from sandfleet.values.rollback import Rollback
 
 
 def told(**fields: object) -> list[str]:

@@ -14,8 +14,6 @@ IDLE_SECONDS, MOST_IDLE_SECONDS = 0.01, 0.25
 FITS = 1.5
 # How many of the last pauses between cells say how long the next one is going to be.
 PAUSES = 4
-# A cell waits for a copy only if the cells since the last one took so many times as long as a copy takes.
-WORTH = 10
 # The part of a context's time that may go into copies for which a cell has to wait, and for how many copies it is
 # saved up.
 SHARE = 0.1
@@ -61,27 +59,17 @@ class Budget:
         self._known = 0.0
         self._saved = MOST_SAVED * self._cost
         self._at = now
-        self._came = 0.0
         self._ended: float | None = None
-        # What the cells took that a kill would undo beside its own.
-        self._at_risk = 0.0
         self._pauses: deque[float] = deque(maxlen=PAUSES)
 
     def ended(self, now: float) -> None:
         """A cell has ended."""
-        self._at_risk += now - max(self._came, self._ended or 0.0)
         self._ended = now
 
     def comes(self, now: float, *, waits: bool) -> None:
         """A cell comes; `waits`: for one before it."""
         if self._ended is not None:
             self._pauses.append(0.0 if waits else now - self._ended)
-        if not waits:
-            self._came = now
-
-    def worth(self) -> bool:
-        """Whether the work that a kill would undo is worth that a cell waits."""
-        return self._at_risk >= WORTH * self._cost
 
     def allows(self, now: float) -> bool:
         """Whether a cell may wait for a copy now."""
@@ -102,7 +90,6 @@ class Budget:
     def took(self, seconds: float, *, waited: bool) -> None:
         """What a copy took, and whether a cell has waited for it."""
         self._cost = self._known = seconds
-        self._at_risk = 0.0
         if waited:
             self._saved -= seconds
 

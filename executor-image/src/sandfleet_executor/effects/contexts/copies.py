@@ -174,7 +174,7 @@ class Keeper:
 
     def may_wait(self) -> bool:
         """Whether a cell may be held up for a copy now."""
-        return (not self.cell or self._budget.worth()) and self._budget.allows(time.monotonic())
+        return self._budget.allows(time.monotonic())
 
     async def take(self, namespace: Namespace, interpreter: Interpreter, cell: int, *, waited: bool) -> None:
         """A new copy in the place of the old one; `waited`: a cell is held up by it.

@@ -163,29 +163,3 @@ def test_the_first_cell_has_no_pause_before_it():
     budget = rollback.Budget(0.0)
     budget.comes(0.001, waits=False)
     assert budget.idle_seconds == rollback.IDLE_SECONDS
-
-
-@given(cells=st.lists(st.floats(0.001, 2.0), max_size=50), pause=st.floats(0.0, 0.2))
-def test_a_cell_waits_only_if_the_cells_since_the_copy_took_ten_times_as_long_as_a_copy(cells, pause):
-    budget, now, took = paced(), 100.0, 0.0
-    for seconds in cells:
-        budget.comes(now + pause, waits=False)
-        now += pause + seconds
-        budget.ended(now)
-        took += seconds
-        if abs(took - rollback.WORTH * COST) > 1e-6:
-            assert budget.worth() is (took > rollback.WORTH * COST)
-    budget.took(COST, waited=True)
-    assert not budget.worth()
-
-
-def test_a_cell_that_waited_for_another_counts_from_the_end_of_that():
-    budget = paced()
-    budget.comes(1.0, waits=False)
-    budget.comes(1.1, waits=True)
-    budget.ended(1.5)
-    budget.ended(1.59)
-    assert not budget.worth()
-    budget.comes(5.0, waits=False)
-    budget.ended(5.02)
-    assert budget.worth()
