@@ -55,6 +55,8 @@ class LocalHost:
             "a PID 1 that cannot be killed from below",
             "memory of copies told exactly",
             "files without names seen",
+            "files of the executor seen",
+            "the tests of Python's library",
             "pipes that outlive the sandbox",
             "holes of files told",
             "restarts at once",

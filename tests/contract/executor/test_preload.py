@@ -41,7 +41,11 @@ async def test_without_it_they_are_not(executor):
         ("no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("wave.nothing", "'wave' is not a package"),
         # Ends the process that imports it.
-        ("test.crashers.gc_inspection", "importing it ended the process"),
+        pytest.param(
+            "test.crashers.gc_inspection",
+            "importing it ended the process",
+            marks=pytest.mark.needs("the tests of Python's library"),
+        ),
     ],
 )
 async def test_a_module_that_cannot_be_imported_is_told_and_stops_nothing(starting, module, problem):

@@ -166,6 +166,7 @@ async def test_another_session_of_the_workspace_does_not_get_what_was_kept(start
             assert not list(Path(first.config["state_dir"]).glob("variables/suspended/*"))
 
 
+@pytest.mark.needs("files of the executor seen")
 async def test_a_damaged_record_is_no_reason_not_to_start(starting):
     async with starting(keeps_workspace=True) as first:
         await first.sandbox.run_code("x = 1")
@@ -176,6 +177,7 @@ async def test_a_damaged_record_is_no_reason_not_to_start(starting):
             assert (await second.sandbox.run_code("1")).text == "1"
 
 
+@pytest.mark.needs("files of the executor seen")
 async def test_an_executor_that_ends_while_it_brings_variables_back_tries_again_but_not_for_ever(starting):
     async with starting(keeps_workspace=True, restarts=True) as first:
         await first.sandbox.run_code("x = 1")
