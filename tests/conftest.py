@@ -1,8 +1,11 @@
 """What every folder of tests may use."""
 
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+from sandfleet._fleets import embedded
 
 # A job that a script starts with & inherits an ignored SIGINT, and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -22,3 +25,10 @@ def pytest_addoption(parser):
         default="here",
         help="where the executors of tests/contract/executor run: on this machine, or in gVisor pods of a cluster",
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_embedded_fleet_of_another_file() -> Iterator[None]:
+    """A file finds no embedded fleet, whichever files the same process ran before, and leaves none."""
+    yield
+    embedded.stop()

@@ -14,6 +14,7 @@ from cluster.access_bed import PROBE, an_agent, an_object, fleet_bed
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
 from sandfleet import AsyncSandbox
 from sandfleet._fleets.fleet import AsyncFleet
+from sandfleet.errors import UnavailableError
 from sandfleet.values.sandbox import EgressState
 from support.wheels import wheel
 
@@ -120,6 +121,14 @@ async def states(fleet, sandbox_id, last):
     return seen
 
 
+async def state(sandbox):
+    """None while no fleet answers."""
+    try:
+        return (await sandbox.get_info()).egress.state
+    except UnavailableError:
+        return None
+
+
 async def test_egress_is_reported_open_and_user_code_then_reaches_it(bed, fleet):
     named, other = bed.cluster.addresses.outside
     with socket.create_server((named, 0)) as server, socket.create_server((other, 0)) as stranger:
@@ -138,8 +147,8 @@ async def test_egress_is_reported_open_and_user_code_then_reaches_it(bed, fleet)
             # Nothing of it is kept: the next fleet asks again.
             await asyncio.to_thread(bed.fleet.kill)
             await asyncio.to_thread(bed.fleet.start)
-            async with asyncio.timeout(60):
-                while (await one.get_info()).egress.state is not EgressState.OPEN:
+            async with asyncio.timeout(90):
+                while await state(one) is not EgressState.OPEN:
                     await asyncio.sleep(0.2)
             assert (await one.get_info()).egress.since > egress.since
         # The control: what the claim did not ask for stays closed, and is said to be.

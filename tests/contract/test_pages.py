@@ -40,13 +40,12 @@ def having(*languages: str) -> list[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def own_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The programs share this process's own fleet, which has the queues of their page; other tests find none of it."""
+    """The programs share this process's own fleet, which has the queues of their page."""
     queues = tmp_path_factory.mktemp("queues") / "queues.yaml"
     queues.write_text(FILES["queues.yaml"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SANDFLEET_QUEUES", str(queues))
         yield
-    embedded.stop()
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ class Desk:
     """The host's tools, and what was asked of them."""
 
     seen: list = field(default_factory=list)
+    begun: list = field(default_factory=list)
     cancelled: list = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -40,12 +41,16 @@ class Desk:
             raise LookupError(why)
 
         async def wait(name: str) -> str:
+            self.begun.append(name)
             try:
                 await self.gate.wait()
             except asyncio.CancelledError:
                 self.cancelled.append(name)
                 raise
             return f"{name} is done"
+
+        def has_begun(name: str) -> bool:
+            return name in self.begun
 
         async def slow() -> None:
             await asyncio.sleep(3600)
@@ -56,6 +61,7 @@ class Desk:
             swap,
             fail,
             wait,
+            has_begun,
             tool(slow, limits=ToolLimits(timeout=0.05)),
             tool(shout, name="thrice", limits=ToolLimits(calls_per_execution=3)),
             tool(shout, name="short", limits=ToolLimits(argument_bytes=64, result_bytes=64)),
@@ -231,13 +237,15 @@ async def test_an_interrupt_and_a_cancelled_task_cancel_the_call_on_the_host(san
     code = """
 import asyncio
 task = asyncio.ensure_future(tools.wait.aio('task'))
-await asyncio.sleep(0.2)
+while not await tools.has_begun.aio('task'):
+    await asyncio.sleep(0.01)
 task.cancel()
 await asyncio.gather(task, return_exceptions=True)
 tools.wait('interrupt')
 """
     running = asyncio.ensure_future(sandbox.run_code(code, context="default"))
     await until(lambda: "task" in desk.cancelled)
+    await until(lambda: "interrupt" in desk.begun)
     await until(lambda: sandbox.interrupt("default"))
     assert (await running).outcome == "interrupted"
     await until(lambda: "interrupt" in desk.cancelled)

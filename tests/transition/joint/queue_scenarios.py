@@ -17,7 +17,12 @@ def pods(world: World, namespace: str = "team-a") -> int:
 
 
 async def declare(world: World, *names: str, **spec: object) -> list[Ref]:
-    return [await world.declare("bob", name, **spec) for name in names]
+    """One after the other: of those of one second a later leader knows no order but that of their names."""
+    refs = []
+    for name in names:
+        refs.append(await world.declare("bob", name, **spec))
+        await asyncio.sleep(1)
+    return refs
 
 
 async def is_admitted(world: World, ref: Ref, within: float = 120.0) -> None:
