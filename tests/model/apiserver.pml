@@ -32,6 +32,9 @@
 byte state[PODS];
 byte holder[PODS] = NONE;         /* with `fencing` the claim id: REQUEST/FENCING, one annotation, compared as a whole */
 byte fencing[PODS];
+#ifdef YOUNG
+byte keeper[PODS];                /* number of the fleet that goes on with the claim: a takeover changes the record */
+#endif
 byte owner[PODS];                 /* UID of the CodeSandbox in its ownerReferences; 0: none */
 
 bool exists[OBJECTS];             /* CodeSandbox i belongs to request id i / NAMES */
@@ -48,7 +51,11 @@ byte served = 1;                  /* of the Lease: the last leadership that was 
 /* ---- What fleets and clients know ---- */
 byte leads[2];                    /* the number under which a fleet thinks that it leads; 0: it does not */
 bool serves[2];
+#ifdef YOUNG                      /* of each claim: whether it is only its pod, as far as the fleet knows */
+typedef Memory { byte pod[REQUESTS] = NONE; bool asked[REQUESTS]; bool young[REQUESTS] };
+#else
 typedef Memory { byte pod[REQUESTS] = NONE; bool asked[REQUESTS] };
+#endif
 Memory fleet[2];                  /* claims that a fleet knows, and the streams that clients have open to it */
 byte answer[REQUESTS] = NONE;
 byte given[REQUESTS] = NONE;      /* the pod, while a client holds it by an answer of the fleet that led */
@@ -63,6 +70,12 @@ bool touched;
 #define REFUSED 2
 #define LOST 3                    /* no reply */
 
+#ifdef YOUNG
+#define keeps(p, e) keeper[p] = e
+#else
+#define keeps(p, e) skip
+#endif
+
 inline bind(p, r, e, reply) {
     if
 #ifdef NO_TEST
@@ -71,7 +84,7 @@ inline bind(p, r, e, reply) {
     :: state[p] == WARM ->
 #endif
         assert(holder[p] == NONE);                              /* (1) never given to two request ids */
-        state[p] = CLAIMED; holder[p] = r; fencing[p] = e; reply = DONE
+        state[p] = CLAIMED; holder[p] = r; fencing[p] = e; keeps(p, e); reply = DONE
     :: else -> reply = REFUSED
     fi
 }
@@ -92,8 +105,28 @@ inline delete_object(u) {
 
 inline delete_pod(p) {            /* a pod's index is its UID: none is made twice */
     assert(given[0] != p && given[REQUESTS - 1] != p);          /* (6) never taken from the client that holds it */
-    state[p] = GONE; holder[p] = NONE; fencing[p] = 0; owner[p] = 0
+    state[p] = GONE; holder[p] = NONE; fencing[p] = 0; owner[p] = 0; keeps(p, 0)
 }
+
+#ifdef YOUNG
+/* Of a young claim: names the version of the pod that carries the record of the fleet that deletes it. */
+inline delete_claimed(p, r, e) {
+    if
+#ifdef DELETE_ANY_VERSION
+    :: state[p] == CLAIMED && holder[p] == r -> delete_pod(p)
+#else
+#ifndef FORGET_OWNER
+    /* The object of an earlier leader, which came late: first, since the operator may have put it on record. */
+    :: state[p] == CLAIMED && holder[p] == r && keeper[p] == e && owner[p] != 0 -> delete_object(owner[p]); delete_pod(p)
+    :: state[p] == CLAIMED && holder[p] == r && keeper[p] == e && owner[p] == 0 -> delete_pod(p)
+#else
+    :: state[p] == CLAIMED && holder[p] == r && keeper[p] == e -> delete_pod(p)
+#endif
+#endif
+    :: else -> skip
+    fi
+}
+#endif
 
 inline own(p, r, u) {
     if

@@ -22,6 +22,15 @@ inline tell(it) {
     fi
 }
 
+#define UNDONE 255                /* in place of an object: the claim is undone, and may be asked for again */
+#ifdef YOUNG
+#define is_young(f, r) fleet[f].young[r]
+#define set_young(f, r, it) fleet[f].young[r] = it
+#else
+#define is_young(f, r) false
+#define set_young(f, r, it) skip
+#endif
+
 #ifdef CLAIM_ID_IS_REQUEST
 #define bound_here (holder[p] == r)
 #elif defined(BLIND_RETRY)
@@ -35,11 +44,19 @@ proctype claim(byte f; byte r) {
 idle:
     atomic {
         e = 0; p = 0; u = 0; i = 0; reply = 0;
-        serves[f] && (fleet[f].asked[r] || ends[r]) -> e = leads[f]; p = fleet[f].pod[r];
+        serves[f] && (fleet[f].asked[r] || ends[r] || is_young(f, r)) -> e = leads[f]; p = fleet[f].pod[r];
         if
+#ifdef YOUNG
+        :: is_young(f, r) && !ends[r] -> goto object            /* it is old enough, at any time */
+        :: is_young(f, r) && ends[r] -> goto drop_young
+        :: ends[r] && !is_young(f, r) -> goto release
+        :: !ends[r] && p != NONE && fleet[f].asked[r] -> tell(p); goto idle
+        :: !is_young(f, r) && !ends[r] && p == NONE -> skip
+#else
         :: ends[r] -> goto release
         :: !ends[r] && p != NONE -> tell(p); goto idle          /* a repeated request id: the same answer */
         :: else -> skip
+#endif
         fi
     }
 pick:
@@ -66,7 +83,13 @@ send:
     atomic {
         leave_unless_leading;
         if                                                      /* after a lost reply a live GET says who has the pod */
+#ifdef YOUNG
+        /* A caller who is gone, or asks another fleet, has no use for it: the claim is undone. */
+        :: (reply == DONE || bound_here) && !fleet[f].asked[r] && !ends[r] -> u = UNDONE; goto drop_young
+        :: (reply == DONE || bound_here) && (fleet[f].asked[r] || ends[r]) -> tell(p); set_young(f, r, true); goto idle
+#else
         :: reply == DONE || bound_here -> tell(p)               /* who leads no more leaves the pod to its successor */
+#endif
 #ifndef BLIND_RETRY
         :: reply == LOST && state[p] == WARM -> goto send       /* it may still land: no other pod before this one is settled */
         :: reply == LOST && state[p] != WARM && !bound_here -> goto pick
@@ -119,11 +142,29 @@ lose:
     atomic { delete_pod(p) };
     atomic {
         leave_unless_leading;
-        fleet[f].pod[r] = NONE;
+        fleet[f].pod[r] = NONE; set_young(f, r, false);
         goto idle
     }
 owned:
-#ifndef OWNER_LATER
+#ifdef YOUNG
+    atomic { own(p, r, u) };
+    atomic {
+        leave_unless_leading;
+        fleet[f].young[r] = false;
+        goto idle
+    }
+drop_young:
+    atomic { delete_claimed(p, r, e) };
+    atomic {
+        leave_unless_leading;
+        fleet[f].pod[r] = NONE; fleet[f].young[r] = false;
+        if
+        :: u == UNDONE -> skip
+        :: else -> ends[r] = false; released[r] = true
+        fi;
+        goto idle
+    }
+#elif !defined(OWNER_LATER)
     atomic { own(p, r, u); goto idle };
 #else
     goto idle;
@@ -149,6 +190,7 @@ release:
 #define MAKE 2
 #define OWN 3
 #define RETIRE 4
+#define KEEP_ON 5
 #define OURS(f, p) (state[p] == CLAIMED && fencing[p] <= leads[f])
 #define stray(f, p) (OURS(f, p) && owner[p] == 0 && fleet[f].pod[holder[p]] != p)
 #define strange(f, p) (OURS(f, p) && is_there(owner[p]) && fleet[f].pod[holder[p]] == NONE)
@@ -214,6 +256,12 @@ inventory:
         :: owner[p] == 0 && exists[i] && names[i] != p -> act = FREE
 #ifdef COMPLETE_ANY
         :: owner[p] == 0 && !exists[i] -> act = MAKE
+#elif defined(FORGET_YOUNG)
+        :: owner[p] == 0 && !exists[i] -> p++; goto inventory
+#elif defined(YOUNG)
+        :: owner[p] == 0 && !exists[i] && keeper[p] == e && fleet[f].pod[r] == p -> p++; goto inventory
+        :: owner[p] == 0 && !exists[i] && (keeper[p] != e || fleet[f].pod[r] != p) ->
+            act = (keeper[p] >= served -> KEEP_ON : FREE)
 #else
         :: owner[p] == 0 && !exists[i] -> act = (fencing[p] >= served -> MAKE : FREE)
 #endif
@@ -225,6 +273,10 @@ write:
         :: act == FREE -> delete_pod(p)
         :: act == MAKE -> find(p, r, i); create(i, p, fencing[p], act)
         :: act == OWN -> own(p, r, u)
+#ifdef YOUNG
+        :: act == KEEP_ON && state[p] == CLAIMED && holder[p] == r && keeper[p] < e ->
+            keeper[p] = e; fleet[f].pod[r] = p; fleet[f].young[r] = true
+#endif
 #ifdef RETIRE_BLINDLY
         :: act == RETIRE && state[p] != GONE -> state[p] = RETIRING
 #endif
@@ -323,6 +375,10 @@ proctype client(byte r) {
     do
     :: atomic { answer[r] == NONE && serves[0] && !fleet[0].asked[r] -> ask(0) }
     :: atomic { answer[r] == NONE && serves[1] && !fleet[1].asked[r] -> ask(1) }
+#ifdef YOUNG
+    :: atomic { answer[r] == NONE && (fleet[0].asked[r] || fleet[1].asked[r]) ->    /* its stream breaks; it asks again */
+        fleet[0].asked[r] = false; fleet[1].asked[r] = false }
+#endif
     :: answer[r] != NONE -> break                               /* and keeps what it got */
 #if !defined(SPLIT) && !defined(KEEP)
     :: atomic { ends[r] = true; given[r] = NONE; fleet[0].asked[r] = false; fleet[1].asked[r] = false; break }
@@ -333,7 +389,8 @@ proctype client(byte r) {
 inline forget(f) {
     leads[f] = 0; serves[f] = false;
     fleet[f].pod[0] = NONE; fleet[f].asked[0] = false;
-    fleet[f].pod[REQUESTS - 1] = NONE; fleet[f].asked[REQUESTS - 1] = false
+    fleet[f].pod[REQUESTS - 1] = NONE; fleet[f].asked[REQUESTS - 1] = false;
+    set_young(f, 0, false); set_young(f, REQUESTS - 1, false)
 }
 #define behind(f) (leads[f] != 0 && leads[f] != transitions)
 

@@ -24,11 +24,13 @@ NO_LOST_CLAIM = "((answer[0]!=255)||released[0])"
 NO_CORPSE = "!(released[0])||(count==0)"
 NO_LEAK = "((state[k]==0)||(state[k]==1))||"
 NOT_TAKEN_AWAY = "(given[0]!=p)"
+TOLD_OF_ITS_POD = "(holder[p]==r)"
 
 ALONE = {"LEADERSHIPS": 1, "LOSSES": 0}
 TURNS = {"LEADERSHIPS": 2, "LOSSES": 0}
 LOSING = {"LEADERSHIPS": 2, "LOSSES": 1}
 THREE_TURNS = {"LEADERSHIPS": 3, "LOSSES": 0}
+YOUNG = {"YOUNG": 1}
 BOTH_LEAD = {"LEADERSHIPS": 2, "LOSSES": 0, "SPLIT": 1}
 
 SETTINGS = {
@@ -37,6 +39,8 @@ SETTINGS = {
     "a scale-down and a deposed fleet": TURNS | {"SHRINKS": 1},
     "two requests and a scale-down": ALONE | {"REQUESTS": 2, "SHRINKS": 1, "KEEP": 1},
     "a deposed fleet that goes on": BOTH_LEAD,
+    "young claims": THREE_TURNS | YOUNG,
+    "young claims and a lost reply": LOSING | YOUNG,
 }
 MUTANTS = {
     "NO_TEST": (ALONE | {"REQUESTS": 2}, ONE_REQUEST_PER_POD),
@@ -51,6 +55,9 @@ MUTANTS = {
     "CLAIM_ID_IS_REQUEST": ({"LEADERSHIPS": 3, "LOSSES": 1}, NO_CORPSE),
     "EXISTS_IS_DONE": (BOTH_LEAD, NO_LEAK),
     "RETIRE_BLINDLY": (ALONE | {"SHRINKS": 1}, NOT_TAKEN_AWAY),
+    "DELETE_ANY_VERSION": (TURNS | YOUNG, TOLD_OF_ITS_POD),
+    "FORGET_OWNER": (THREE_TURNS | YOUNG, NO_CORPSE),
+    "FORGET_YOUNG": (TURNS | YOUNG, NOT_TAKEN_AWAY),
     "SILENT_REFUSAL": (ALONE | {"SHRINKS": 1}, NO_LOST_CLAIM),
 }
 

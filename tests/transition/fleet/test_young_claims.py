@@ -6,10 +6,14 @@ from dataclasses import replace
 
 import pytest
 from sandfleet_api.fleet.v1 import fleet_pb2
-from sandfleet_operator.api.kube import LEASE, ref_of
+from sandfleet_operator.api.kinds.meta import meta_of
+from sandfleet_operator.api.kube import CODE_SANDBOX, LEASE, POD, ref_of
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.values import ExitCode, RequestKey, State
-from sandfleet_operator.plan.claims.record import object_name
+from sandfleet_operator.fleet.kubernetes.writer import Writer
+from sandfleet_operator.plan.claims.record import object_name, read_record
+from sandfleet_operator.plan.claims.sandbox_object import code_sandbox
+from sandfleet_operator.plan.pods import names
 from support.fakes.kube_cluster import deleting
 from support.kubernetes.world import SETTINGS, TEAM, World, pool_object, template_object
 from transition.fleet.test_fleet_egress import OPENS
@@ -168,6 +172,19 @@ async def test_a_late_release_ends_no_session_that_the_next_leader_has_taken_ove
     await late.landed()
     assert session(second).state is State.CLAIMED
     assert not deleting(world.cluster.objects[only_claimed(world)])
+
+
+async def test_the_late_object_of_an_earlier_leader_goes_before_the_pod_of_a_released_session(world):
+    await world.claim(await serving(world))
+    ref, kube = only_claimed(world), world.client()
+    seen = await kube.get(ref)
+    uid, record = seen["metadata"]["uid"], read_record(seen["metadata"]["annotations"][names.CLAIM])
+    made = code_sandbox(TEAM, ref.name, uid, record, template="python", pool="fast", memory_reserve=0)
+    owner = names.owned_by("CodeSandbox", meta_of(await kube.create(made)))
+    world.cluster.edit(ref, lambda pod: pod["metadata"].update(ownerReferences=[owner]))
+    assert await Writer(kube, lambda: 1).delete_claimed(ref, uid, record, seen)
+    # The first one is refused: it names a version from before the pod was owned.
+    assert [one.ref.kind for one in kube.writes if one.verb == "delete"][:2] == [POD, CODE_SANDBOX]
 
 
 async def test_a_release_that_lands_during_the_takeover_stays_a_release(world):

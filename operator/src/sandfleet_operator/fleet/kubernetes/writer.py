@@ -34,7 +34,7 @@ from sandfleet_operator.plan.claims.sandbox_object import bound_annotations, cod
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.sandbox.binding import Binding, binding_of, has_begun, settled_binding, told
-from sandfleet_operator.plan.sandbox.observed import pod_of
+from sandfleet_operator.plan.sandbox.observed import owner_of, pod_of
 
 # Before a write that failed is tried again: the API server was busy or did not answer.
 FAILED = Backoff(first=0.1, longest=5.0)
@@ -120,6 +120,9 @@ class Writer:
                     return True
                 if not _has_claim(seen, pod_uid, record):
                     return False
+            if late := owner_of(seen):
+                # Created by an earlier leader, and seen late: the operator would recover what it has put on record.
+                await self.delete(Ref(CODE_SANDBOX, pod.namespace, record.object), late)
             version = seen["metadata"]["resourceVersion"]
             if await self._insist(f"delete {pod}", partial(self._deleted, pod, pod_uid, version)):
                 return True
