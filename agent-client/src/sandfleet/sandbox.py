@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import Bound
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Preemption, Resumption, Suspension
-    from sandfleet.values.tools import AnyTool, Tool, ToolPolicy
+    from sandfleet.values.tools import AnyTool, Tool, ToolPolicy, ToolSource
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -83,20 +83,20 @@ async def _create(
     return made
 
 
-def _tools_of(options: CreateOptions) -> tuple[Tool, ...]:
+def _tools_of(options: CreateOptions) -> tuple[Tool | ToolSource, ...]:
     """The tools of `create`, before there is a sandbox. Raises InvalidArgument."""
     if not options.get("tools"):
         return ()
     from sandfleet.errors import InvalidArgument
-    from sandfleet.tools.declared import tools_of
+    from sandfleet.tools.sources import prepared
 
     if options.get("contract", "") not in {"", "brokered"}:
         why = f"its code cannot call tools; they need the contract brokered, not {options['contract']}"
         raise InvalidArgument(f"cannot create the sandbox: {why}", subject="tools")
-    return tools_of(options["tools"])
+    return prepared(options["tools"])
 
 
-async def _served(sandbox: AsyncSandbox, tools: tuple[Tool, ...], policy: ToolPolicy | None) -> None:
+async def _served(sandbox: AsyncSandbox, tools: tuple[Tool | ToolSource, ...], policy: ToolPolicy | None) -> None:
     """Serves the tools of a sandbox that was just created; without them it is not to be had."""
     try:
         await sandbox.serve_tools(tools, policy=policy)
@@ -271,19 +271,24 @@ class _ServesTools:
     async def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> AsyncToolServer:
         """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
 
-        tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
+        tools   annotated functions, asynchronous or not, what `sandfleet.tool` makes of them, and MCP servers, as
+                `sandfleet.mcp_server` names them: they run until the end of serving. Code calls tools as
                 `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
 
         The tools take the place of those that this or another client served before; the end of that client loses no
         call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
-        SandboxEnded, UnavailableError.
+        SandboxEnded, and UnavailableError, also for an MCP server that does not start.
         """
-        from sandfleet.tools.declared import tools_of
         from sandfleet.tools.server import AsyncToolServer
+        from sandfleet.tools.sources import opened
 
-        server = AsyncToolServer(self._link, tools_of(tools), policy)
-        await server.begin()
+        server = AsyncToolServer(self._link, await opened(tools), policy)
+        try:
+            await server.begin()
+        except BaseException:
+            await server.close()
+            raise
         self._tool_servers.append(server)
         return server
 

@@ -418,13 +418,14 @@ class Sandbox:
     def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> ToolServer:
         """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
 
-        tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
+        tools   annotated functions, asynchronous or not, what `sandfleet.tool` makes of them, and MCP servers, as
+                `sandfleet.mcp_server` names them: they run until the end of serving. Code calls tools as
                 `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
 
         The tools take the place of those that this or another client served before; the end of that client loses no
         call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
-        SandboxEnded, UnavailableError.
+        SandboxEnded, and UnavailableError, also for an MCP server that does not start.
         """
         from sandfleet._sync.tools import ToolServer
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints, overload
 
 from sandfleet.errors import InvalidArgument, PreconditionFailed
-from sandfleet.values.tools import AnyTool, Tool, ToolLimits, ToolParameter
+from sandfleet.values.tools import Tool, ToolLimits, ToolParameter
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -53,7 +53,7 @@ def tool(
     return _of(function, options)
 
 
-def tools_of(given: Sequence[AnyTool]) -> tuple[Tool, ...]:
+def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
     """Make tools of functions. Raises InvalidArgument where two have the same name, and as `tool`."""
     made = tuple(_of(each, {}) for each in given)
     if len({one.name for one in made}) != len(made):
@@ -63,7 +63,7 @@ def tools_of(given: Sequence[AnyTool]) -> tuple[Tool, ...]:
     return made
 
 
-def _of(function: AnyTool, options: ToolOptions) -> Tool:
+def _of(function: Tool | Callable[..., Any], options: ToolOptions) -> Tool:
     made = function if isinstance(function, Tool) else _declared(function, options)
     changed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     made = replace(made, **changed)

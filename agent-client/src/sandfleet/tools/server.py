@@ -20,11 +20,13 @@ from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, SandfleetError
 from sandfleet.tools import convert
 from sandfleet.tools.ledger import Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
+from sandfleet.tools.sources import CallFailed
 from sandfleet.tools.values import decode, encode
 from sandfleet.values.tools import ToolCall, ToolSession
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
+    from sandfleet.tools.sources import OpenTools
     from sandfleet.values.tools import Tool, ToolPolicy
 
 # Tools that are no coroutines run in threads; more of them wait.
@@ -41,12 +43,12 @@ class AsyncToolServer:
     opened later, by any process, takes the place of this one.
     """
 
-    def __init__(self, link: Link, tools: Sequence[Tool], policy: ToolPolicy | None) -> None:
+    def __init__(self, link: Link, offered: OpenTools, policy: ToolPolicy | None) -> None:
         """Use `sandbox.serve_tools`."""
         self._link = link
-        self._tools = tuple(tools)
+        self._offered = offered
         self._policy = policy
-        self._ledger = Ledger({tool.name: tool for tool in tools})
+        self._ledger = Ledger({tool.name: tool for tool in offered.tools})
         self._host_id = os.urandom(16).hex()
         self._working: dict[str, asyncio.Task[None]] = {}
         self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="sandfleet-tool")
@@ -60,7 +62,7 @@ class AsyncToolServer:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools that are offered."""
-        return self._tools
+        return self._offered.tools
 
     @property
     def calls(self) -> dict[str, int]:
@@ -93,6 +95,7 @@ class AsyncToolServer:
             task.cancel()
         await asyncio.gather(*self._working.values(), return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._offered.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,7 +109,7 @@ class AsyncToolServer:
 
     async def _open(self) -> None:
         """Open a stream, in the place of one that broke. Raises SandfleetError."""
-        offer = api.tools.ServeRequest(offer=convert.offer(self._tools, self._host_id))
+        offer = api.tools.ServeRequest(offer=convert.offer(self._offered.tools, self._host_id))
 
         async def attempt(connection: Connection) -> tuple[Any, Any]:
             # The stubs expect the requests here; they are written to the call instead.
@@ -229,6 +232,8 @@ class AsyncToolServer:
         try:
             async with asyncio.timeout(tool.limits.timeout):
                 result = await self._called(tool, bound)
+        except CallFailed as error:
+            return error.failure
         except TimeoutError as error:
             return _timed_out(tool, error)
         except Exception as error:  # noqa: BLE001  what a tool raises is the answer

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,5 +131,15 @@ class Decision:
     why: str = ""
 
 
+class ToolSource(ABC):
+    """Tools that are known when they are served, as those of an MCP server. `sandfleet.mcp_server` makes one."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def open(self) -> tuple[Sequence[Tool], Callable[[], Awaitable[None]]]:
+        """Get the tools; also what ends the source. Raises UnavailableError."""
+
+
 ToolPolicy = Callable[[ToolCall, ToolSession], Decision | Awaitable[Decision]]
-AnyTool = Tool | Callable[..., Any]
+AnyTool = Tool | ToolSource | Callable[..., Any]
