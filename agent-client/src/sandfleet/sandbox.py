@@ -100,7 +100,7 @@ async def _served(sandbox: AsyncSandbox, tools: tuple[Tool | ToolSource, ...], p
     """Serves the tools of a sandbox that was just created; without them it is not to be had."""
     try:
         await sandbox.serve_tools(tools, policy=policy)
-    except BaseException:
+    except BaseException:  # A cancellation too: the caller has no name for the sandbox yet.
         await sandbox.kill()
         raise
 

@@ -117,9 +117,10 @@ class Ledger:
         if known is not None:
             return Reply(call.id, known)
         tool = self._tools.get(call.tool)
-        failure = self._refusal(call, tool)
-        if failure is not None or tool is None:
-            return self._answered(call.id, failure or not_offered(call.tool))
+        if tool is None:
+            return self._answered(call.id, not_offered(call.tool))
+        if (failure := self._refusal(call, tool)) is not None:
+            return self._answered(call.id, failure)
         self._known[call.id] = tool.name
         self._running[tool.name] += 1
         self._ran[tool.name] += 1
@@ -163,10 +164,8 @@ class Ledger:
             self._by_caller.popitem(last=False)
         return counted
 
-    def _refusal(self, call: Received, tool: Tool | None) -> Failure | None:
+    def _refusal(self, call: Received, tool: Tool) -> Failure | None:
         """Why the call does not run; None: it does."""
-        if tool is None:
-            return not_offered(call.tool)
         if call.again and not tool.idempotent:
             why = "the host that had the call is gone, and nothing says whether it ran"
             return Failure(Kind.UNAVAILABLE, "HostLost", f"cannot call {tool.name}: {why}", may_have_run=True)

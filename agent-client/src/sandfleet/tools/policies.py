@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 ALLOW = Decision(allowed=True)
 
 
+async def decision_of(policy: ToolPolicy, call: ToolCall, session: ToolSession) -> Decision:
+    """What the policy decides, asynchronous or not."""
+    decided = policy(call, session)
+    return await decided if inspect.isawaitable(decided) else decided
+
+
 def allow_all(call: ToolCall, session: ToolSession) -> Decision:  # noqa: ARG001  as every policy
     """Allow each call."""
     return ALLOW
@@ -33,8 +39,7 @@ def all_of(*policies: ToolPolicy) -> ToolPolicy:
 
     async def decide(call: ToolCall, session: ToolSession) -> Decision:
         for policy in policies:
-            decided = policy(call, session)
-            decision = await decided if inspect.isawaitable(decided) else decided
+            decision = await decision_of(policy, call, session)
             if not decision.allowed:
                 return decision
         return ALLOW

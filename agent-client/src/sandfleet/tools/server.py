@@ -20,6 +20,7 @@ from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, SandfleetError
 from sandfleet.tools import convert
 from sandfleet.tools.ledger import Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
+from sandfleet.tools.policies import decision_of
 from sandfleet.tools.sources import CallFailed
 from sandfleet.tools.values import decode, encode
 from sandfleet.values.tools import ToolCall, ToolSession
@@ -116,7 +117,7 @@ class AsyncToolServer:
             stream: Any = connection.tools.Serve(None, metadata=connection.metadata())
             try:
                 async with asyncio.timeout(self._link.rpc_timeout):
-                    await _write(stream, offer)
+                    await stream.write(offer)
                     return stream, await receive(stream)
             except BaseException:  # Also a cancellation: no other code can cancel the stream.
                 stream.cancel()
@@ -195,7 +196,7 @@ class AsyncToolServer:
             return
         try:
             async with self._turn:
-                await _write(stream, api.tools.ServeRequest(answer=convert.answer(call_id, answer)))
+                await stream.write(api.tools.ServeRequest(answer=convert.answer(call_id, answer)))
         except (api.aio.AioRpcError, asyncio.InvalidStateError, ConnectionResetError):
             return
 
@@ -207,7 +208,7 @@ class AsyncToolServer:
         with suppress(api.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             async with asyncio.timeout(_END):
                 async with self._turn:
-                    await _write(stream, api.tools.ServeRequest(end=api.tools.ServeEnd()))
+                    await stream.write(api.tools.ServeRequest(end=api.tools.ServeEnd()))
                 # A read that was cancelled would cancel the stream, and with it what was written.
                 await asyncio.wait((serving,))
 
@@ -247,8 +248,7 @@ class AsyncToolServer:
         ran = {**self._ledger.ran, call.tool: self._ledger.ran.get(call.tool, 1) - 1}
         asked = ToolCall(call.tool, arguments, call.execution_id, call.context_id, call.service)
         try:
-            decided = self._policy(asked, ToolSession(self._link.sandbox_id, ran))
-            decision = await decided if inspect.isawaitable(decided) else decided
+            decision = await decision_of(self._policy, asked, ToolSession(self._link.sandbox_id, ran))
         except Exception as error:  # noqa: BLE001  closed where it fails
             return denied(call.tool, "PolicyFailed", f"the policy has failed ({type(error).__name__})")
         return None if decision.allowed else denied(call.tool, "Policy", decision.why or "the policy does not allow it")
@@ -279,7 +279,3 @@ def _encoded(tool: Tool, result: Any) -> Answer:
         why = f"its result has {wire.size} bytes, and the most is {tool.limits.result_bytes}"
         return Failure(Kind.DENIED, "ResultTooLarge", f"{tool.name} has run, but {why}")
     return wire
-
-
-async def _write(stream: Any, message: api.tools.ServeRequest) -> None:
-    await stream.write(message)
