@@ -87,12 +87,9 @@ def _tools_of(options: CreateOptions) -> tuple[Tool, ...]:
     """The tools of `create`, before there is a sandbox. Raises InvalidArgument."""
     if not options.get("tools"):
         return ()
-    from sandfleet.errors import InvalidArgument
-    from sandfleet.tools.declared import tools_of
+    from sandfleet.tools.declared import checked_contract, tools_of
 
-    if options.get("contract", "") not in {"", "brokered"}:
-        why = f"its code cannot call tools; they need the contract brokered, not {options['contract']}"
-        raise InvalidArgument(f"cannot create the sandbox: {why}", subject="tools")
+    checked_contract(options.get("contract", ""))
     return tools_of(options["tools"])
 
 
@@ -276,9 +273,8 @@ class _ServesTools:
         tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
                 `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
-        on_ask  decides about the calls for which the policy says `Decision(allowed=False, ask=True)`: it asks a person.
-                It may take long when it is asynchronous; the deadline of the code's execution counts. Without it such
-                calls are refused.
+        on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`.
+                Without it they are refused. The deadline of the code that calls counts meanwhile.
 
         The tools take the place of those that this or another client served before; the end of that client loses no
         call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,

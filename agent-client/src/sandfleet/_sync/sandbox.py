@@ -423,9 +423,8 @@ class Sandbox:
         tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
                 `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
-        on_ask  decides about the calls for which the policy says `Decision(allowed=False, ask=True)`: it asks a person.
-                It may take long when it is asynchronous; the deadline of the code's execution counts. Without it such
-                calls are refused.
+        on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`.
+                Without it they are refused. The deadline of the code that calls counts meanwhile.
 
         The tools take the place of those that this or another client served before; the end of that client loses no
         call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,

@@ -65,6 +65,13 @@ def tools_of(given: Sequence[AnyTool]) -> tuple[Tool, ...]:
     return made
 
 
+def checked_contract(contract: str) -> None:
+    """Refuse tools for a sandbox whose code cannot call them. "" means any. Raises InvalidArgument."""
+    if contract not in {"", "brokered"}:
+        why = f"its code cannot call tools; they need the contract brokered, not {contract}"
+        raise InvalidArgument(f"cannot create the sandbox: {why}", subject="tools")
+
+
 def _of(function: AnyTool, options: ToolOptions) -> Tool:
     made = function if isinstance(function, Tool) else _declared(function, options)
     changed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}

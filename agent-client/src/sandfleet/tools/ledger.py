@@ -131,7 +131,7 @@ class Ledger:
         return Run(call, tool)
 
     def charge(self, tool: Tool, cost: float) -> Failure | None:
-        """Take the cost of a call off the tool's budget. Why it cannot be paid, then nothing is charged; None: it is."""
+        """Charge the tool's budget with the cost of a call. The refusal where too little is left; None: it is paid."""
         if not 0 <= cost < math.inf:
             return denied(tool.name, "Budget", f"its cost is no number of at least 0: {cost}")
         if (budget := tool.limits.budget) is not None and self._spent[tool.name] + cost > budget:
