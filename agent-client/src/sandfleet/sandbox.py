@@ -87,10 +87,9 @@ def _tools_of(options: CreateOptions) -> tuple[Tool, ...]:
     """The tools of `create`, before there is a sandbox. Raises InvalidArgument."""
     if not options.get("tools"):
         return ()
-    from sandfleet.tools.declared import checked_contract, tools_of
+    from sandfleet.tools.declared import tools_under
 
-    checked_contract(options.get("contract", ""))
-    return tools_of(options["tools"])
+    return tools_under(options.get("contract", ""), options["tools"])
 
 
 async def _served(sandbox: AsyncSandbox, tools: tuple[Tool, ...], options: CreateOptions) -> None:

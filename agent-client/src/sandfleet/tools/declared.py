@@ -65,11 +65,12 @@ def tools_of(given: Sequence[AnyTool]) -> tuple[Tool, ...]:
     return made
 
 
-def checked_contract(contract: str) -> None:
-    """Refuse tools for a sandbox whose code cannot call them. "" means any. Raises InvalidArgument."""
+def tools_under(contract: str, given: Sequence[AnyTool]) -> tuple[Tool, ...]:
+    """As `tools_of`, for a sandbox of the contract that was asked for; "" means any. Raises InvalidArgument."""
     if contract not in {"", "brokered"}:
         why = f"its code cannot call tools; they need the contract brokered, not {contract}"
         raise InvalidArgument(f"cannot create the sandbox: {why}", subject="tools")
+    return tools_of(given)
 
 
 def _of(function: AnyTool, options: ToolOptions) -> Tool:
