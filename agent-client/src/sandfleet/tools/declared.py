@@ -27,12 +27,14 @@ class ToolOptions(TypedDict, total=False):
     doc         what it does; the function's docstring without it.
     idempotent  whether a call may run again when it is not known whether it ran.
     limits      what it may be used for, as `ToolLimits`.
+    cost        what a call costs of the budget in its limits, from its arguments; 1 without it.
     """
 
     name: str
     doc: str
     idempotent: bool
     limits: ToolLimits
+    cost: Callable[[Mapping[str, Any]], float]
 
 
 @overload

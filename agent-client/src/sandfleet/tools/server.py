@@ -28,7 +28,7 @@ from sandfleet.values.tools import ToolCall, ToolSession
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
     from sandfleet.tools.sources import OpenTools
-    from sandfleet.values.tools import Tool, ToolPolicy
+    from sandfleet.values.tools import Decision, Tool, ToolPolicy
 
 # Tools that are no coroutines run in threads; more of them wait.
 MOST_THREADS = 64
@@ -44,11 +44,12 @@ class AsyncToolServer:
     opened later, by any process, takes the place of this one.
     """
 
-    def __init__(self, link: Link, offered: OpenTools, policy: ToolPolicy | None) -> None:
+    def __init__(self, link: Link, offered: OpenTools, policy: ToolPolicy | None, on_ask: ToolPolicy | None) -> None:
         """Use `sandbox.serve_tools`."""
         self._link = link
         self._offered = offered
         self._policy = policy
+        self._on_ask = on_ask
         self._ledger = Ledger({tool.name: tool for tool in offered.tools})
         self._host_id = os.urandom(16).hex()
         self._working: dict[str, asyncio.Task[None]] = {}
@@ -82,7 +83,11 @@ class AsyncToolServer:
 
     async def begin(self) -> None:
         """Offer the tools; the code can call them when this returns. Raises PreconditionFailed, SandboxEnded, …"""
-        await self._open()
+        try:
+            await self._open()
+        except BaseException:  # A cancellation too: no MCP server outlives it.
+            await self.close()
+            raise
         self._serving = asyncio.ensure_future(self._serve())
 
     async def close(self) -> None:
@@ -228,7 +233,7 @@ class AsyncToolServer:
             bound = dict(tool.bind(arguments))
         except (ValueError, TypeError, RecursionError) as error:
             return denied(tool.name, "InvalidArguments", str(error))
-        if (refusal := await self._refusal(call, arguments)) is not None:
+        if (refusal := await self._refusal(call, arguments) or self._charge(tool, bound)) is not None:
             return refusal
         try:
             async with asyncio.timeout(tool.limits.timeout):
@@ -248,10 +253,30 @@ class AsyncToolServer:
         ran = {**self._ledger.ran, call.tool: self._ledger.ran.get(call.tool, 1) - 1}
         asked = ToolCall(call.tool, arguments, call.execution_id, call.context_id, call.service)
         try:
-            decision = await decision_of(self._policy, asked, ToolSession(self._link.sandbox_id, ran))
+            session = ToolSession(self._link.sandbox_id, ran)
+            decision = await decision_of(self._policy, asked, session)
+            if decision.ask and not decision.allowed:
+                return await self._unless_approved(asked, session, decision)
         except Exception as error:  # noqa: BLE001  closed where it fails
             return denied(call.tool, "PolicyFailed", f"the policy has failed ({type(error).__name__})")
         return None if decision.allowed else denied(call.tool, "Policy", decision.why or "the policy does not allow it")
+
+    async def _unless_approved(self, call: ToolCall, session: ToolSession, decision: Decision) -> Failure | None:
+        """What the person decides whom the policy wants asked; None: the call may run. Raises what `on_ask` raises."""
+        answer = decision if self._on_ask is None else await decision_of(self._on_ask, call, session)
+        if answer.allowed:
+            return None
+        return denied(call.tool, "NotApproved", answer.why or decision.why or "a person has not approved it")
+
+    def _charge(self, tool: Tool, arguments: dict[str, Any]) -> Failure | None:
+        """Why the budget does not let the call run; None: it does. A cost that cannot be told allows nothing."""
+        if tool.limits.budget is None:
+            return None
+        try:
+            cost = 1.0 if tool.cost is None else float(tool.cost(arguments))
+        except Exception as error:  # noqa: BLE001  closed where it fails
+            return denied(tool.name, "Budget", f"its cost cannot be told ({type(error).__name__})")
+        return self._ledger.charge(tool, cost)
 
     async def _called(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         if inspect.iscoroutinefunction(tool.function):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from sandfleet.errors import InvalidArgument
 from sandfleet.tools.declared import tools_of
 from sandfleet.values.tools import Tool, ToolSource
 
@@ -41,6 +42,14 @@ def prepared(given: Sequence[AnyTool]) -> tuple[Tool | ToolSource, ...]:
     """Functions as tools, and sources as they are. Raises InvalidArgument, and PreconditionFailed without pydantic."""
     functions = iter(tools_of([each for each in given if not isinstance(each, ToolSource)]))
     return tuple(each if isinstance(each, ToolSource) else next(functions) for each in given)
+
+
+def prepared_under(contract: str, given: Sequence[AnyTool]) -> tuple[Tool | ToolSource, ...]:
+    """As `prepared`, for a sandbox of the contract that was asked for; "" means any. Raises InvalidArgument."""
+    if contract not in {"", "brokered"}:
+        why = f"its code cannot call tools; they need the contract brokered, not {contract}"
+        raise InvalidArgument(f"cannot create the sandbox: {why}", subject="tools")
+    return prepared(given)
 
 
 async def opened(given: Sequence[AnyTool]) -> OpenTools:
