@@ -58,7 +58,8 @@ class CodeActAgent:
                   that are no values.
     claim         how another sandbox is had when the present one has ended.
     tools         functions of this process and MCP servers whose tools the code calls, as `Sandbox.serve_tools` has
-                  them: the sandbox is a brokered one. The policy is shown them as Python stubs. tool_policy: decides about each call.
+                  them: the sandbox is a brokered one. The policy is shown them as Python stubs.
+    tool_policy   decides about each call.
     """
 
     def __init__(

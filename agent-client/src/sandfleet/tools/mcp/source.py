@@ -104,7 +104,7 @@ def mcp_server(
     options  as of `tool`, for each tool of the server: `limits=ToolLimits(calls_per_session=10)`.
 
     The server is started when the tools are served, and ends with that. One that dies is started again at the next
-    call; a call that it had ends as ToolUnavailable(may_have_run=True). Names that Python code cannot write are changed:
+    call; a call that it had ends as ToolUnavailable(may_have_run=True). Names that Python cannot write are changed:
     `search-orders` is `search_orders`. Raises InvalidArgument for arguments that do not go together; serving raises
     UnavailableError for a server that does not start, and PreconditionFailed without the extra `sandfleet[mcp]`.
     """
