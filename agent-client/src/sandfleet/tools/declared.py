@@ -27,12 +27,14 @@ class ToolOptions(TypedDict, total=False):
     doc         what it does; the function's docstring without it.
     idempotent  whether a call may run again when it is not known whether it ran.
     limits      what it may be used for, as `ToolLimits`.
+    cost        what a call costs of the budget in its limits, from its arguments; 1 without it.
     """
 
     name: str
     doc: str
     idempotent: bool
     limits: ToolLimits
+    cost: Callable[[Mapping[str, Any]], float]
 
 
 @overload
@@ -61,6 +63,14 @@ def tools_of(given: Sequence[AnyTool]) -> tuple[Tool, ...]:
     if len(made) > MAX_TOOLS:
         raise InvalidArgument(f"cannot offer {len(made)} tools: the most is {MAX_TOOLS}")
     return made
+
+
+def tools_under(contract: str, given: Sequence[AnyTool]) -> tuple[Tool, ...]:
+    """As `tools_of`, for a sandbox of the contract that was asked for; "" means any. Raises InvalidArgument."""
+    if contract not in {"", "brokered"}:
+        why = f"its code cannot call tools; they need the contract brokered, not {contract}"
+        raise InvalidArgument(f"cannot create the sandbox: {why}", subject="tools")
+    return tools_of(given)
 
 
 def _of(function: AnyTool, options: ToolOptions) -> Tool:

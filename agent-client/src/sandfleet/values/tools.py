@@ -16,6 +16,8 @@ class ToolLimits:
                          those of one execution.
     calls_per_session    calls that this server takes; None means no limit.
     concurrency          calls that may run at once; None means no limit.
+    budget               what all calls that this server takes may cost together, in the unit of `Tool.cost`; None means
+                         no limit.
     argument_bytes       size of the arguments of a call, as they are sent.
     result_bytes         size of a result, as it is sent; 16 MiB at most.
     """
@@ -24,6 +26,7 @@ class ToolLimits:
     calls_per_execution: int | None = None
     calls_per_session: int | None = None
     concurrency: int | None = None
+    budget: float | None = None
     argument_bytes: int = 1 << 20
     result_bytes: int = 8 << 20
 
@@ -56,6 +59,9 @@ class Tool:
     schema      JSON Schema of the arguments.
     limits      what it may be used for.
     idempotent  whether a call may run again when it is not known whether it ran: after the end of its host.
+    cost        what a call costs of `ToolLimits.budget`, from its checked arguments, in a unit of yours: money, rows,
+                tokens. It is charged before the call runs, and stays charged where the tool fails. Without it a call
+                costs 1.
     """
 
     name: str
@@ -67,6 +73,7 @@ class Tool:
     schema: Mapping[str, Any] = field(default_factory=dict)
     limits: ToolLimits = ToolLimits()
     idempotent: bool = False
+    cost: Callable[[Mapping[str, Any]], float] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function on this machine, as if it were no tool."""
@@ -124,10 +131,15 @@ class ToolSession:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy decides: whether the call runs, and for one that does not, why; the code sees that."""
+    """What a policy decides: whether the call runs, and for one that does not, why; the code sees that.
+
+    ask  whether a person is to decide, where it is not allowed: the `on_ask` of `serve_tools`. Without one the call is
+         refused, with the reason NotApproved.
+    """
 
     allowed: bool
     why: str = ""
+    ask: bool = False
 
 
 ToolPolicy = Callable[[ToolCall, ToolSession], Decision | Awaitable[Decision]]
