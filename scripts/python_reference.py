@@ -37,7 +37,7 @@ RESOURCES = {
     "states": "_sync.variables.States",
 }
 HANDLES = ("CommandHandle", "FileWatch", "Forward", "PtyHandle")
-TOOLS = ("ToolServer", "tool")
+TOOLS = ("ToolServer", "tool", "McpServer", "mcp_server")
 POLICIES = ("codeact.policies.openai.OpenAIPolicy", "codeact.policies.http.Retries", "codeact.policies.sse.Token")
 INTRODUCTION = """\
 # The Python API

@@ -6,12 +6,13 @@ import re
 import signal
 import socket
 import struct
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sandfleet import AsyncSandbox
+from sandfleet import AsyncSandbox, mcp_server
 from sandfleet.codeact import (
     Action,
     CodeActAgent,
@@ -257,3 +258,23 @@ async def test_the_tutorials_program_does_what_the_tutorial_shows(
 
 def _without_figures(text: str) -> str:
     return re.sub(r"(?m)^\(.* s CPU, .*\)$", "(usage)", text).strip()
+
+
+async def test_an_agent_is_shown_functions_and_the_tools_of_an_mcp_server_as_stubs() -> None:
+    shown: list[tuple[str, ...]] = []
+
+    async def policy(conversation: Conversation) -> Action:
+        shown.append(conversation.tools)
+        return GiveUp("enough") if conversation.last else RunCode("print(tools.shout(tools.say_hello('agent')))")
+
+    def shout(text: str) -> str:
+        """Say it loudly."""
+        return text.upper()
+
+    program = Path(__file__).parents[1] / "support/client/mcp_tools.py"
+    async with await AsyncSandbox.create(contract="brokered") as sandbox:
+        agent = CodeActAgent(policy, sandbox, tools=[shout, mcp_server(sys.executable, str(program))])
+        run = await agent.run("greet")
+    assert "HELLO AGENT" in run.steps[0].observation
+    assert shown[0][0] == 'def shout(text: str) -> str:\n    """Say it loudly."""'
+    assert "def newest(customer: int) -> dict:" in "\n".join(shown[0])

@@ -29,7 +29,8 @@ FILES = {
     "data.csv": "price,cost\n10,7\n4,3\n",
     "project/src/app.py": "def first_test():\n    return 1\n",
     "project/README": "A project.\n",
-    # As its page shows it.
+    # As their pages show them.
+    "shop.py": next(block.text for block in blocks_of("docs/howto/mcp.md") if block.only_read),
     "queues.yaml": next(block.text for block in blocks_of("docs/howto/queues.md") if block.language == "yaml"),
 }
 

@@ -2,9 +2,10 @@
 
    Each `atomic` is one decision of the leader together with its write, or one act of others; a leader can end between any two of
    them, and the next one has the pods and objects alone. Lost replies and deposed leaders are the matter of claims.pml. Claims 0 and
-   1 are in queue A (with GANG as one gang), claim 2 is in queue B; the queues are a cohort. README.md names the switches. */
+   1 are in queue A (with GANG as one gang), claim 2 is in queue B; with ELSEWHERE claim 3 is in queue A, too, at another pool than the
+   gang. The queues are a cohort. README.md names the switches. */
 
-#define CLAIMS 3
+#define CLAIMS 4
 #ifndef CRASHES
 #define CRASHES 1
 #endif
@@ -16,7 +17,7 @@
 #endif
 #define CAPACITY 2                /* of the cohort; each queue has one and may borrow the other's */
 #define NOMINAL 1
-#define QUEUE(k) ((k) / 2)
+#define QUEUE(k) ((k) == 2)
 
 /* ---- What the API server, the nodes and the executors hold ---- */
 #define GONE 0
@@ -42,17 +43,19 @@ byte victim = CLAIMS;             /* the session that is about to be suspended *
 /* ---- What callers have ---- */
 bool answered[CLAIMS];
 bool left[CLAIMS];                /* the caller is gone for good */
+bool complete;                    /* all of the gang has come */
+bool later[CLAIMS];               /* it came after that, as its ticket says to each leader */
 byte crashes = CRASHES, deletions = DELETIONS, runs = RUNS;
 
 #define is(a) ((a) -> 1 : 0)
-#define in_use (is(pod[0] != GONE) + is(pod[1] != GONE) + is(pod[2] != GONE))
-#define used(q) (q == 0 -> is(st[0] != OUT) + is(st[1] != OUT) : is(st[2] != OUT))
-#define total (is(st[0] != OUT) + is(st[1] != OUT) + is(st[2] != OUT))
+#define in_use (is(pod[0] != GONE) + is(pod[1] != GONE) + is(pod[2] != GONE) + is(pod[3] != GONE))
+#define used(q) (q == 0 -> is(st[0] != OUT) + is(st[1] != OUT) + is(st[3] != OUT) : is(st[2] != OUT))
+#define total (used(0) + used(1))
 #define orphan(k) (pod[k] == BOUND && answered[k] && !object[k] && over[k])
 #define waits(k) (!over[k] && st[k] == OUT && pod[k] == GONE && (asleep[k] || (joined[k] && !answered[k])))
 /* While an owner waits for what it has lent, none borrows. */
 #define owner_waits (used(1) < NOMINAL && waits(2))
-#define may_borrow(k) (QUEUE(k) == 0 -> !owner_waits : !(used(0) < NOMINAL && (waits(0) || waits(1))))
+#define may_borrow(k) (QUEUE(k) == 0 -> !owner_waits : !(used(0) < NOMINAL && (waits(0) || waits(1) || waits(3))))
 #define fits(k) (total < CAPACITY && (used(QUEUE(k)) < NOMINAL || may_borrow(k)))
 
 #ifdef GANG
@@ -62,6 +65,7 @@ byte crashes = CRASHES, deletions = DELETIONS, runs = RUNS;
 #endif
 #define gang_waits (!over[0] && joined[0] && joined[1] && !answered[0] && !answered[1])
 #define lacks (is(st[0] == OUT) + is(st[1] == OUT))
+#define behind(k) (later[k] && gang_waits && !asleep[k])
 
 inline end_pod(k) {
     if
@@ -116,7 +120,19 @@ inline undo(k) {
 #else
 #define borrows(k) (used(QUEUE(k)) > NOMINAL)
 #endif
+#ifdef PASS_GANG
+#define is_kept(k) false
+#elif defined(KEEP_FOR_EVER)
+#define is_kept(k) (later[k] && !answered[0])
+#else
+#define is_kept(k) behind(k)
+#endif
 #define session(k) (st[k] == ON && pod[k] == BOUND && answered[k] && object[k] && !over[k])
+
+inline admit(k) {
+    assert(!behind(k));                                         /* (11) a gang is not passed by what came later elsewhere */
+    st[k] = IN
+}
 
 inline bind(k) {
     assert(in_use < CAPACITY);                                  /* (7) the quota holds at every instant */
@@ -130,7 +146,7 @@ inline suspend(k) {
 }
 
 #define STEPS(k) \
-    :: atomic { SERVES && alone(k) && waits(k) && fits(k) -> st[k] = IN } \
+    :: atomic { SERVES && alone(k) && waits(k) && fits(k) && !is_kept(k) -> admit(k) } \
     :: atomic { SERVES && st[k] == IN -> bind(k) } \
     :: atomic { SERVES && answers(k) && st[k] == ON && pod[k] == BOUND && joined[k] && !answered[k] -> answered[k] = true } \
     :: atomic { SERVES && st[k] == ON && pod[k] == BOUND && answered[k] && !object[k] && !over[k] -> object[k] = true } \
@@ -153,6 +169,7 @@ active proctype leader() {
     STEPS(0)
     STEPS(1)
     STEPS(2)
+    STEPS(3)
 #ifdef GANG
     :: atomic { SERVES && gang_waits && lacks > 0 && pod[0] != ENDING && pod[1] != ENDING && total + lacks <= CAPACITY &&
                 !owner_waits ->
@@ -182,24 +199,32 @@ active proctype leader() {
     :: atomic { busy[k] -> busy[k] = false; saved[k] = false }
 
 active proctype others() {
+    byte k;
     do
     ACTS(0)
     ACTS(1)
     ACTS(2)
+    ACTS(3)
     :: atomic { (crashes > 0 || deletions > 0 || runs > 0) -> crashes = 0; deletions = 0; runs = 0 }    /* no more of it */
     :: atomic { crashes > 0 && counted -> crashes--; counted = false; found = false; victim = CLAIMS;
-        st[0] = OUT; st[1] = OUT; st[2] = OUT; joined[0] = false; joined[1] = false; joined[2] = false }
+        for (k : 0 .. CLAIMS - 1) {
+            st[k] = OUT; joined[k] = false
+        }
+        k = 0 }
     od
 }
 
 proctype caller(byte k) {
-    bool patient;
+    bool patient, came;
     if
     :: patient = true
     :: skip
     fi;
     do
-    :: atomic { SERVES && !joined[k] && !answered[k] && !over[k] -> joined[k] = true }
+    :: atomic { SERVES && !joined[k] && !answered[k] && !over[k] ->
+        joined[k] = true;
+        later[k] = later[k] || (k == 3 && complete && !came);
+        came = true; complete = complete || (joined[0] && joined[1]) }
     :: atomic { !patient && !answered[k] -> left[k] = true; joined[k] = false; break }
     :: answered[k] || over[k] -> break
     od;
@@ -211,16 +236,19 @@ proctype caller(byte k) {
 
 #define quiet(k) \
     assert(pod[k] != BOUND || answered[k]); \
-    assert(!(waits(k) && alone(k) && fits(k)))
+    assert(!(waits(k) && alone(k) && fits(k) && !behind(k)))
 
 init {
     atomic {
         counted = true;
-        run caller(0); run caller(1); run caller(2)
+        run caller(0); run caller(1); run caller(2);
+#ifdef ELSEWHERE
+        run caller(3)
+#endif
     }
     timeout;
     atomic {
-        quiet(0); quiet(1); quiet(2);                           /* (3) no claim is forgotten, and nothing is bound for none */
+        quiet(0); quiet(1); quiet(2); quiet(3);                           /* (3) no claim is forgotten, and nothing is bound for none */
 #ifdef GANG
         assert(answered[0] == answered[1]);                     /* (8) all of a gang, or none of it */
         assert(!(gang_waits && total + lacks <= CAPACITY && !owner_waits));

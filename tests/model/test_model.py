@@ -62,19 +62,23 @@ MUTANTS = {
 }
 
 # Of queues.pml, as they stand in its assertions.
-QUOTA_HOLDS = "pod[2]!=0)) ? (1) : (0) ))<2)"
+QUOTA_HOLDS = "pod[3]!=0)) ? (1) : (0) ))<2)"
 NO_PART = "((pod["
 WHOLE = "(answered[0]==answered[1])"
 NOT_BUSY_OR_OWN = "( !(busy["
 HAS_ITS_VARIABLES = "( !(asleep["
+NOT_PASSED = "!(((later["
+NOT_FORGOTTEN = "(st[3]==0))&&(pod[3]==0))&&(asleep[3]"
 
 NOTHING_ELSE = {"CRASHES": 0, "DELETIONS": 0, "RUNS": 0}
 LEADERS = NOTHING_ELSE | {"CRASHES": 1}
 GANGS = LEADERS | {"GANG": 1}
+ELSEWHERE = NOTHING_ELSE | {"GANG": 1, "ELSEWHERE": 1}
 ORPHANS = LEADERS | {"DELETIONS": 1}
 EXECUTIONS = NOTHING_ELSE | {"RUNS": 1}
 QUEUE_SETTINGS = {
     "a gang and a change of leader": GANGS,
+    "a gang and a later claim at another pool": ELSEWHERE,
     "preemption and a change of leader": LEADERS,
     "preemption beside executions": EXECUTIONS,
     "objects that are deleted": NOTHING_ELSE | {"DELETIONS": 1},
@@ -86,6 +90,8 @@ QUEUE_MUTANTS = {
     "ADMIT_PARTS": (GANGS, NO_PART),
     "ANSWER_PARTS": (GANGS, WHOLE),
     "KEEP_PARTS": (GANGS, NO_PART),
+    "PASS_GANG": (ELSEWHERE, NOT_PASSED),
+    "KEEP_FOR_EVER": (ELSEWHERE, NOT_FORGOTTEN),
     "PREEMPT_BUSY": (EXECUTIONS, NOT_BUSY_OR_OWN),
     "PREEMPT_BLINDLY": (NOTHING_ELSE, NOT_BUSY_OR_OWN),
     "SUSPEND_UNSAVED": (EXECUTIONS, HAS_ITS_VARIABLES),

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from sandfleet.resources.pty import AsyncPtyHandle as AsyncPtyHandle
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
     from sandfleet.tools.declared import tool as tool
+    from sandfleet.tools.mcp.source import McpServer as McpServer
+    from sandfleet.tools.mcp.source import mcp_server as mcp_server
     from sandfleet.tools.server import AsyncToolServer as AsyncToolServer
     from sandfleet.values.environment import DeclaredPackage as DeclaredPackage
     from sandfleet.values.environment import Environment as Environment
@@ -203,6 +205,7 @@ _HOMES = {
     "values.suspension": ("KeptContext", "Preemption", "Resumption", "Suspension"),
     "values.tools": ("Decision", "Tool", "ToolCall", "ToolLimits", "ToolSession"),
     "tools.declared": ("tool",),
+    "tools.mcp.source": ("McpServer", "mcp_server"),
     "tools.server": ("AsyncToolServer",),
     "_sync.tools": ("ToolServer",),
     "values.usage": ("ExecutionUsage", "SandboxUsage"),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sandfleet.values.fleet import Bound
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Preemption, Resumption, Suspension
-    from sandfleet.values.tools import AnyTool, Tool, ToolPolicy
+    from sandfleet.values.tools import AnyTool, Tool, ToolPolicy, ToolSource
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -79,28 +79,22 @@ async def _create(
     if on_review := options.get("on_review"):
         made._reviewing = fleet.reviews.ask(made.sandbox_id, on_review)
     if tools:
-        await _served(made, tools, options.get("tool_policy"))
+        await _served(made, tools, options)
     return made
 
 
-def _tools_of(options: CreateOptions) -> tuple[Tool, ...]:
+def _tools_of(options: CreateOptions) -> tuple[Tool | ToolSource, ...]:
     """The tools of `create`, before there is a sandbox. Raises InvalidArgument."""
-    if not options.get("tools"):
-        return ()
-    from sandfleet.errors import InvalidArgument
-    from sandfleet.tools.declared import tools_of
+    from sandfleet.tools.sources import prepared_under
 
-    if options.get("contract", "") not in {"", "brokered"}:
-        why = f"its code cannot call tools; they need the contract brokered, not {options['contract']}"
-        raise InvalidArgument(f"cannot create the sandbox: {why}", subject="tools")
-    return tools_of(options["tools"])
+    return prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
 
 
-async def _served(sandbox: AsyncSandbox, tools: tuple[Tool, ...], policy: ToolPolicy | None) -> None:
+async def _served(sandbox: AsyncSandbox, tools: tuple[Tool | ToolSource, ...], options: CreateOptions) -> None:
     """Serves the tools of a sandbox that was just created; without them it is not to be had."""
     try:
-        await sandbox.serve_tools(tools, policy=policy)
-    except BaseException:
+        await sandbox.serve_tools(tools, policy=options.get("tool_policy"), on_ask=options.get("on_tool_ask"))
+    except BaseException:  # A cancellation too: the caller has no name for the sandbox yet.
         await sandbox.kill()
         raise
 
@@ -268,21 +262,26 @@ class _ServesTools:
         self._tool_servers.clear()
 
     @checked
-    async def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> AsyncToolServer:
+    async def serve_tools(
+        self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None, on_ask: ToolPolicy | None = None
+    ) -> AsyncToolServer:
         """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
 
-        tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
+        tools   annotated functions, asynchronous or not, what `sandfleet.tool` makes of them, and MCP servers, as
+                `sandfleet.mcp_server` names them: they run until the end of serving. Code calls tools as
                 `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
+        on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`.
+                Without it they are refused. The deadline of the code that calls counts meanwhile.
 
         The tools take the place of those that this or another client served before; the end of that client loses no
         call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
-        SandboxEnded, UnavailableError.
+        SandboxEnded, UnavailableError (an MCP server, too).
         """
-        from sandfleet.tools.declared import tools_of
         from sandfleet.tools.server import AsyncToolServer
+        from sandfleet.tools.sources import opened
 
-        server = AsyncToolServer(self._link, tools_of(tools), policy)
+        server = AsyncToolServer(self._link, await opened(tools), policy, on_ask)
         await server.begin()
         self._tool_servers.append(server)
         return server

@@ -9,6 +9,7 @@ import pytest_asyncio
 from contract.executor.harness import until
 from sandfleet import Decision, ToolLimits, tool
 from sandfleet.errors import PreconditionFailed
+from sandfleet.tools import policies
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -407,3 +408,68 @@ said
 """
     assert (await sandbox.run_code(code)).text == "('NoHost', False)"
     await client.close()
+
+
+PAYS = """
+said = []
+for amount in AMOUNTS:
+    try:
+        said.append(tools.pay(amount))
+    except tools.ToolDenied as error:
+        said.append(error.reason)
+said
+"""
+
+
+def pays(**options):
+    async def pay(amount: float) -> str:
+        return f"paid {amount:g}"
+
+    return tool(pay, **options)
+
+
+@pytest.mark.parametrize(
+    ("cost", "amounts", "said"),
+    [
+        (lambda given: given["amount"], [60, 60, 40, 0.5], ["paid 60", "Budget", "paid 40", "Budget"]),
+        (None, [60] * 3, ["paid 60", "paid 60", "paid 60"]),
+        (lambda _: 51, [1, 1], ["paid 1", "Budget"]),
+        # A cost that gives back, or that is no number, would be a way around.
+        (lambda _: -1, [1], ["Budget"]),
+        (lambda _: float("nan"), [1], ["Budget"]),
+        (lambda given: given["none"], [1], ["Budget"]),
+    ],
+    ids=["amounts", "calls", "constant", "negative", "no number", "fails"],
+)
+async def test_calls_cost_their_tool_s_budget(sandbox, cost, amounts, said):
+    options = {} if cost is None else {"cost": cost}
+    async with await sandbox.serve_tools([pays(limits=ToolLimits(budget=100), **options)]):
+        execution = await sandbox.run_code(PAYS.replace("AMOUNTS", str(amounts)))
+        assert execution.text == str(said), execution
+
+
+@pytest.mark.parametrize(
+    ("on_ask", "said"),
+    [
+        (None, ["NotApproved", "NotApproved"]),
+        (lambda call, _: Decision(call.arguments["amount"] < 10), ["paid 5", "NotApproved"]),
+        (lambda _call, _session: 1 / 0, ["PolicyFailed", "PolicyFailed"]),
+        # A person who asks on does not approve.
+        (lambda _call, _session: Decision(allowed=False, ask=True), ["NotApproved", "NotApproved"]),
+    ],
+    ids=["no person", "decides", "fails", "asks on"],
+)
+async def test_a_call_that_the_policy_leaves_to_a_person_runs_only_when_the_person_allows_it(sandbox, on_ask, said):
+    policy = policies.all_of(policies.ask("pay"), policies.never("other"))
+    async with await sandbox.serve_tools([pays()], policy=policy, on_ask=on_ask):
+        execution = await sandbox.run_code(PAYS.replace("AMOUNTS", "[5, 50]"))
+        assert execution.text == str(said), execution
+
+
+async def test_a_refusal_counts_more_than_a_wish_to_ask_a_person(sandbox):
+    asked = []
+    policy = policies.all_of(policies.ask("pay"), policies.never("pay"))
+    on_ask = lambda call, _: asked.append(call) or Decision(allowed=True)  # noqa: E731
+    async with await sandbox.serve_tools([pays()], policy=policy, on_ask=on_ask):
+        assert (await sandbox.run_code(PAYS.replace("AMOUNTS", "[5]"))).text == "['Policy']"
+    assert asked == []

@@ -4,7 +4,7 @@ import asyncio
 
 from sandfleet_operator.api.kube import CONFIG_MAP, Ref
 from sandfleet_operator.cluster import reflector as module
-from sandfleet_operator.cluster.reflector import Reflector, relist
+from sandfleet_operator.cluster.reflector import Reflector, relist, show_each
 from sandfleet_operator.cluster.store import Store
 from support.fakes.kube_memory import MemoryKube
 
@@ -42,6 +42,41 @@ async def watch_growth(store, seen):
     while True:
         seen.append(len(names(store)))
         await asyncio.sleep(0)
+
+
+async def test_others_get_their_turn_between_the_parsing_of_a_page_and_its_first_object(monkeypatch):
+    """An API server's answers may be there without any wait."""
+    kube, store, turns = await kube_with("a", "b"), Store(), []
+
+    class Parsed:
+        async def pages(self, *words, **named):
+            async for page in kube.pages(*words, **named):
+                turns.clear()
+                asyncio.get_running_loop().call_soon(turns.append, "others")
+                yield page
+
+    await relist(Parsed(), store, CONFIG_MAP, lambda *_: turns.append("object"))
+    assert turns == ["others", "object", "object"]
+
+
+async def test_a_takeover_shows_each_object_as_it_is_in_its_turn_and_others_get_theirs(monkeypatch):
+    monkeypatch.setattr(module, "TURN", 2)
+    kube, store, shown = await kube_with("a", "b", "c", "d", "e"), Store(), []
+    await relist(kube, store, CONFIG_MAP, lambda *_: None)
+
+    def changed():
+        newest = store.get(Ref(CONFIG_MAP, SPACE, "d"))
+        version = str(int(newest["metadata"]["resourceVersion"]) + 100)
+        store.put(CONFIG_MAP, {**newest, "metadata": {**newest["metadata"], "resourceVersion": version}, "data": {}})
+        store.remove(CONFIG_MAP, store.get(Ref(CONFIG_MAP, SPACE, "e")))
+
+    def see(obj):
+        shown.append((obj["metadata"]["name"], "data" in obj))
+        if len(shown) == 1:
+            asyncio.get_running_loop().call_soon(changed)
+
+    await show_each(store, CONFIG_MAP, see)
+    assert shown == [("a", False), ("b", False), ("c", False), ("d", True)]
 
 
 async def test_a_list_tells_what_it_brings_and_what_it_has_no_more():

@@ -264,7 +264,12 @@ async def test_the_control_finds_a_leader_that_does_not_count(world, monkeypatch
     await come(world, "Admitted", "one", "two")
     await world.kill(first)
     monkeypatch.setattr(Queues, "begin", Queues.open)
-    monkeypatch.setattr(Queues, "take_over", lambda self: [self.saw_sandbox(one) for one in reversed(world.objects())])
+
+    async def backwards(self):
+        for one in reversed(world.objects()):
+            self.saw_sandbox(one)
+
+    monkeypatch.setattr(Queues, "take_over", backwards)
     await world.fleet()
     await world.until(lambda: most_counted(world.cluster) == {f"{TEAM}/default": 3})
 

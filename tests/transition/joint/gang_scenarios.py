@@ -11,7 +11,7 @@ from sandfleet_operator.plan.claims.record import read_record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.scheduler.queues.gangs import GRACE
 from support.fakes.kube_cluster import deleting
-from support.fakes.kube_memory import After, Before, Write
+from support.fakes.kube_memory import Write
 from transition.joint.processes import Process
 from transition.joint.queue_scenarios import declare, waits
 from transition.joint.scenarios import crash
@@ -124,23 +124,16 @@ async def a_gang_whose_callers_are_gone(world: World) -> None:
 
 def end_at_bind(world: World, number: int) -> None:
     """The leader ends with this bind of a pod, which is done."""
-    _end_at(world, number, (POD, "patch"), After(asyncio.CancelledError()))
+    _end_at(world, number, (POD, "patch"), done=True)
 
 
-def _end_at(world: World, number: int, kind_and_verb: tuple[Kind, str], how: Before | After) -> None:
+def _end_at(world: World, number: int, kind_and_verb: tuple[Kind, str], *, done: bool) -> None:
     """The leader ends with this write of the kind and verb."""
-    left = [number]
 
-    def ends(process: Process, write: Write) -> Before | After | None:
-        if (write.ref.kind, write.verb) != kind_and_verb or process is not world.leader:
-            return None
-        left[0] -= 1
-        if left[0]:
-            return None
-        world.slot_of(process).crash()
-        return how
+    def counts(process: Process, write: Write) -> bool:
+        return (write.ref.kind, write.verb) == kind_and_verb and process is world.leader
 
-    world.faults.append(ends)
+    crash(world, number, done=done, counts=counts)
 
 
 async def a_leader_that_ends_before_all_is_written_down(world: World) -> None:
@@ -148,7 +141,7 @@ async def a_leader_that_ends_before_all_is_written_down(world: World) -> None:
     await world.make_pool(size=3)
     await world.make_queue(quota=3)
     leader = world.leader
-    _end_at(world, 2, (CODE_SANDBOX, "create"), Before(asyncio.CancelledError()))
+    _end_at(world, 2, (CODE_SANDBOX, "create"), done=False)
     made = await claim_gang(world, "gang", 3)
     await world.until(lambda: world.leader is not leader, "crashed")
     world.faults.clear()

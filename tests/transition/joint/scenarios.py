@@ -79,12 +79,14 @@ async def a_suspended_day(world: World) -> None:
     await world.release(sessions[0])
 
 
-def crash(world: World, number: int, *, done: bool) -> None:
-    """The process that does the write with this number, from now on, ends with it."""
+def crash(
+    world: World, number: int, *, done: bool, counts: Callable[[Process, Write], bool] = lambda _, write: True
+) -> None:
+    """The process that does the write with this number, of those that count, ends with it; `done`: or just after it."""
     left = [number]
 
     def ends(process: Process, write: Write) -> Before | After | None:
-        if write.ref.kind == LEASE:
+        if write.ref.kind == LEASE or not counts(process, write):
             return None
         left[0] -= 1
         if left[0]:
@@ -417,16 +419,10 @@ async def uninstall(world: World) -> None:
 
 async def an_uninstall_while_the_operator_crashes(world: World) -> None:
     """B.7: the next operator finds what the one before has not removed."""
-    crashes = iter((Before, After))
-
-    def ends(process: Process, write: Write) -> Before | After | None:
-        if write.verb != "delete" or write.ref.kind != CONFIG_MAP or (kind := next(crashes, None)) is None:
-            return None
-        world.slot_of(process).crash()
-        return kind(asyncio.CancelledError())
-
     await world.until_used(world.sessions[await world.declare("bob", "mine")])
-    world.faults.append(ends)
+    # The later one first: a fault that strikes hides the write from those behind it.
+    for number, done in ((2, True), (1, False)):
+        crash(world, number, done=done, counts=lambda _, write: (write.verb, write.ref.kind) == ("delete", CONFIG_MAP))
     await uninstall(world)
 
 

@@ -53,6 +53,10 @@ async def _writes_nothing(_modes, _sandbox):
     return None
 
 
+async def _nothing(*_):
+    pass
+
+
 ASLEEP = Sleepers._asleep
 PLACE = Standings.place
 CHARGE = inventory._charge
@@ -65,7 +69,7 @@ MUTANTS = (
     Mutant(
         "a leader counts nothing at its takeover",
         scenarios.leaders_that_end_while_objects_wait,
-        ((Queues, "take_over", lambda _self: None), (Admissions, "_count", lambda *_: None)),
+        ((Queues, "take_over", _nothing), (Admissions, "_count", lambda *_: None)),
     ),
     Mutant(
         "quota is free before the pod is gone",
@@ -80,7 +84,7 @@ MUTANTS = (
     Mutant(
         "a leader counts no pod whose object is gone",
         scenarios.pods_that_outlive_their_objects,
-        ((Orphans, "take_over", lambda *_: None),),
+        ((Orphans, "take_over", _nothing),),
     ),
     Mutant("pods do not say their queue", scenarios.pods_that_outlive_their_objects, ((pod, "queue_for_pod", lambda *_: ""),)),
     Mutant(

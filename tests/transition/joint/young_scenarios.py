@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, SANDBOX_TEMPLATE, Json, Ref, ServerError
-from support.fakes.kube_memory import After, Before, Write
+from support.fakes.kube_memory import Before, Write
 from transition.joint.processes import Process
-from transition.joint.scenarios import is_warm
+from transition.joint.scenarios import crash, is_warm
 from transition.joint.world import Session, World
 from transition.nodes import ended, evicted
 
@@ -55,19 +55,8 @@ async def a_young_day(world: World) -> None:
 
 async def a_crash_at_any_write(world: World, number: int, *, done: bool) -> None:
     """As the day, and a process ends with the write of this number."""
-    left = [number]
     await furnish(world)
-
-    def ends(process: Process, write: Write) -> Before | After | None:
-        if "lease" in write.ref.kind.plural:
-            return None
-        left[0] -= 1
-        if left[0]:
-            return None
-        world.slot_of(process).crash()
-        return (After if done else Before)(asyncio.CancelledError())
-
-    world.faults.append(ends)
+    crash(world, number, done=done)
     sessions = [await world.claim("alice", f"r{one}", pool="fast", lease=3600) for one in range(3)]
     await asyncio.sleep(YOUNG)
     lose(world, sessions[0], lambda pod: ended(pod, 1))

@@ -2,6 +2,7 @@
 
 import pytest
 from sandfleet_operator.api.kube import CODE_SANDBOX
+from sandfleet_operator.cluster.reflector import PAGE
 from sandfleet_operator.reconciler.kopf_watch import NoDiffs, kopf_settings, registry
 
 
@@ -47,6 +48,28 @@ async def test_the_operator_hears_what_kopf_lists_and_what_it_watches(type_, del
     await handlers["codesandboxes"].fn(event={"type": type_, "object": {"metadata": {"name": "one"}}})
     await handlers["pods"].fn(event={"type": type_, "object": {"metadata": {"name": "operator-0"}}})
     assert heard.news == [(CODE_SANDBOX.kind, deleted, listed), "operator-0"]
+
+
+async def test_kopf_keeps_nothing_large_of_an_object_that_was_taken_in():
+    """Its view of an object is a cycle, which lives on until the collector finds it."""
+    seen = []
+
+    class Whole(Heard):
+        def saw(self, deleted, obj, *, listed=False):
+            seen.append((set(obj), set(obj["metadata"])))
+
+    meta = {"name": "one", "uid": "u", "labels": {"a": "b"}, "annotations": {"c": "d"}, "managedFields": [{}]}
+    heard = Whole()
+    handlers = {one.id: one for one in registry(heard, heard)._watching.get_all_handlers()}
+    for name in ("codesandboxes", "pods"):
+        raw = {"metadata": dict(meta), "spec": {"large": 1}, "status": {"large": 1}}
+        await handlers[name].fn(event={"type": "ADDED", "object": raw})
+        assert raw == {"metadata": {"name": "one", "uid": "u"}}
+    assert seen == [({"apiVersion", "kind", "metadata", "spec", "status"}, set(meta))]
+
+
+def test_kopf_lists_in_pages():
+    assert kopf_settings().watching.chunk_size == PAGE
 
 
 def test_of_pods_kopf_watches_only_the_operator_s_own():

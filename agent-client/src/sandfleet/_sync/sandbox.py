@@ -415,17 +415,22 @@ class Sandbox:
         """Interrupt a context as Ctrl-C does; after `grace` seconds kill what still runs. Returns whether any ran."""
         return run(self._async.interrupt(context, grace=grace))
 
-    def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> ToolServer:
+    def serve_tools(
+        self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None, on_ask: ToolPolicy | None = None
+    ) -> ToolServer:
         """Let the code in a brokered sandbox call functions of this process, until `close` or the end of this object.
 
-        tools   annotated functions, asynchronous or not, and what `sandfleet.tool` makes of them. Code calls them as
+        tools   annotated functions, asynchronous or not, what `sandfleet.tool` makes of them, and MCP servers, as
+                `sandfleet.mcp_server` names them: they run until the end of serving. Code calls tools as
                 `tools.NAME(...)`, `await tools.NAME.aio(...)` and, in a shell, `tool NAME --argument value`.
         policy  decides about each call; None allows all. `sandfleet.tools.policies` has ready-made ones.
+        on_ask  decides, as a person says, about calls for which the policy says `Decision(allowed=False, ask=True)`.
+                Without it they are refused. The deadline of the code that calls counts meanwhile.
 
         The tools take the place of those that this or another client served before; the end of that client loses no
         call. Raises PreconditionFailed (ContractNotBrokered), InvalidArgument for a function that cannot be a tool,
-        SandboxEnded, UnavailableError.
+        SandboxEnded, UnavailableError (an MCP server, too).
         """
         from sandfleet._sync.tools import ToolServer
 
-        return ToolServer(run(self._async.serve_tools(tools, policy=policy)))
+        return ToolServer(run(self._async.serve_tools(tools, policy=policy, on_ask=on_ask)))

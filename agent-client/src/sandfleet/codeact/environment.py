@@ -84,11 +84,19 @@ class EnvironmentGone(Exception):
 Claim = Callable[[SandboxInfo], Awaitable[tuple[Environment, bool]]]
 
 
+class Serving(Protocol):
+    """What `serve_tools` gives."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools, those of MCP servers with them."""
+
+
 @runtime_checkable
 class ServesTools(Protocol):
     """An environment whose code can call functions of this process."""
 
-    async def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> object: ...
+    async def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> Serving: ...
 
 
 def claiming(environment: Environment, *, brokered: bool = False) -> Claim:
@@ -206,24 +214,25 @@ class HostTools:
     """Tools of this process for the environment, which may be replaced."""
 
     def __init__(self, given: Sequence[AnyTool], policy: ToolPolicy | None) -> None:
-        self.tools: tuple[Tool, ...] = ()
+        self._given: Sequence[AnyTool] = ()
         if given:
-            from sandfleet.tools.declared import tools_of
+            from sandfleet.tools.sources import prepared
 
-            self.tools = tools_of(given)
+            self._given = prepared(given)
+        self._tools: tuple[Tool, ...] = ()
         self._policy = policy
         self._served: Environment | None = None
 
     @property
     def stubs(self) -> tuple[str, ...]:
-        """The tools for the prompt."""
-        return tuple(tool.stub for tool in self.tools)
+        """The tools that were served, for the prompt."""
+        return tuple(tool.stub for tool in self._tools)
 
     async def serve(self, environment: Environment) -> None:
         """Offer them to its code, once. Raises SandboxError, and InvalidArgument where its code cannot call tools."""
-        if not self.tools or self._served is environment:
+        if not self._given or self._served is environment:
             return
         if not isinstance(environment, ServesTools):
             raise InvalidArgument("cannot serve tools: the sandbox of this agent has no serve_tools()")
-        await environment.serve_tools(self.tools, policy=self._policy)
+        self._tools = (await environment.serve_tools(self._given, policy=self._policy)).tools
         self._served = environment

@@ -57,8 +57,9 @@ class CodeActAgent:
                   conversation, that returns why the answer is rejected, in words for the model, or None. For answers
                   that are no values.
     claim         how another sandbox is had when the present one has ended.
-    tools         functions of this process that the code calls, as `Sandbox.serve_tools` has them: the sandbox is a
-                  brokered one. The policy is shown them as Python stubs. tool_policy: decides about each call.
+    tools         functions of this process and MCP servers whose tools the code calls, as `Sandbox.serve_tools` has
+                  them: the sandbox is a brokered one. The policy is shown them as Python stubs.
+    tool_policy   decides about each call.
     """
 
     def __init__(
@@ -104,9 +105,9 @@ class CodeActAgent:
         """Work on a task to a typed end. Raises only what is wrong in the program around it (and cancellation)."""
         began, self._recoveries = self._clock(), 0
         with tracing.run(self._name, uuid.uuid4().hex) as span:
-            begun = Conversation(task, needs_evidence=self._judge is None, tools=self._tools.stubs)
             # A sandbox whose code can call no tools is the program's mistake, and said before the policy is asked.
             await self._tools.serve(self.sandbox)
+            begun = Conversation(task, needs_evidence=self._judge is None, tools=self._tools.stubs)
             conversation, stop = await self._to_the_end(begun)
             span.set("sandfleet.run.end", stop.end.value)
             span.set("sandfleet.run.steps", len(conversation.steps))

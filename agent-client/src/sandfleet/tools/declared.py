@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints, overload
 
 from sandfleet.errors import InvalidArgument, PreconditionFailed
-from sandfleet.values.tools import AnyTool, Tool, ToolLimits, ToolParameter
+from sandfleet.values.tools import Tool, ToolLimits, ToolParameter
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -27,12 +27,14 @@ class ToolOptions(TypedDict, total=False):
     doc         what it does; the function's docstring without it.
     idempotent  whether a call may run again when it is not known whether it ran.
     limits      what it may be used for, as `ToolLimits`.
+    cost        what a call costs of the budget in its limits, from its arguments; 1 without it.
     """
 
     name: str
     doc: str
     idempotent: bool
     limits: ToolLimits
+    cost: Callable[[Mapping[str, Any]], float]
 
 
 @overload
@@ -53,7 +55,7 @@ def tool(
     return _of(function, options)
 
 
-def tools_of(given: Sequence[AnyTool]) -> tuple[Tool, ...]:
+def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
     """Make tools of functions. Raises InvalidArgument where two have the same name, and as `tool`."""
     made = tuple(_of(each, {}) for each in given)
     if len({one.name for one in made}) != len(made):
@@ -63,7 +65,7 @@ def tools_of(given: Sequence[AnyTool]) -> tuple[Tool, ...]:
     return made
 
 
-def _of(function: AnyTool, options: ToolOptions) -> Tool:
+def _of(function: Tool | Callable[..., Any], options: ToolOptions) -> Tool:
     made = function if isinstance(function, Tool) else _declared(function, options)
     changed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     made = replace(made, **changed)

@@ -5,7 +5,8 @@ A call runs at most once. Its answer is kept until the executor says that it has
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+import math
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -97,6 +98,8 @@ class Ledger:
         self._known: dict[str, str | Answer] = {}
         self._running: Counter[str] = Counter()
         self._ran: Counter[str] = Counter()
+        # Tool → what its calls have cost.
+        self._spent: dict[str, float] = defaultdict(float)
         self._by_caller: OrderedDict[str, Counter[str]] = OrderedDict()
 
     @property
@@ -117,14 +120,25 @@ class Ledger:
         if known is not None:
             return Reply(call.id, known)
         tool = self._tools.get(call.tool)
-        failure = self._refusal(call, tool)
-        if failure is not None or tool is None:
-            return self._answered(call.id, failure or not_offered(call.tool))
+        if tool is None:
+            return self._answered(call.id, not_offered(call.tool))
+        if (failure := self._refusal(call, tool)) is not None:
+            return self._answered(call.id, failure)
         self._known[call.id] = tool.name
         self._running[tool.name] += 1
         self._ran[tool.name] += 1
         self._count(call.caller)[tool.name] += 1
         return Run(call, tool)
+
+    def charge(self, tool: Tool, cost: float) -> Failure | None:
+        """Charge the tool's budget with the cost of a call. The refusal where too little is left; None: it is paid."""
+        if not 0 <= cost < math.inf:
+            return denied(tool.name, "Budget", f"its cost is no number of at least 0: {cost}")
+        if (budget := tool.limits.budget) is not None and self._spent[tool.name] + cost > budget:
+            left = budget - self._spent[tool.name]
+            return denied(tool.name, "Budget", f"it costs {cost:g}, and {left:g} of the budget of {budget:g} are left")
+        self._spent[tool.name] += cost
+        return None
 
     def finish(self, call_id: str, answer: Answer) -> Reply | None:
         """Take the answer of a call that ran; None where it is not wanted any more."""
@@ -163,10 +177,8 @@ class Ledger:
             self._by_caller.popitem(last=False)
         return counted
 
-    def _refusal(self, call: Received, tool: Tool | None) -> Failure | None:
+    def _refusal(self, call: Received, tool: Tool) -> Failure | None:
         """Why the call does not run; None: it does."""
-        if tool is None:
-            return not_offered(call.tool)
         if call.again and not tool.idempotent:
             why = "the host that had the call is gone, and nothing says whether it ran"
             return Failure(Kind.UNAVAILABLE, "HostLost", f"cannot call {tool.name}: {why}", may_have_run=True)

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 ALLOW = Decision(allowed=True)
 
 
+async def decision_of(policy: ToolPolicy, call: ToolCall, session: ToolSession) -> Decision:
+    """What the policy decides, asynchronous or not."""
+    decided = policy(call, session)
+    return await decided if inspect.isawaitable(decided) else decided
+
+
 def allow_all(call: ToolCall, session: ToolSession) -> Decision:  # noqa: ARG001  as every policy
     """Allow each call."""
     return ALLOW
@@ -28,15 +34,25 @@ def never(*tools: str) -> ToolPolicy:
     return lambda call, _: Decision(allowed=False, why="the policy forbids it") if call.tool in tools else ALLOW
 
 
+def ask(*tools: str) -> ToolPolicy:
+    """Let a person decide about calls of these tools, by the `on_ask` of `serve_tools`."""
+    asks = Decision(allowed=False, why="a person has to approve it", ask=True)
+    return lambda call, _: asks if call.tool in tools else ALLOW
+
+
 def all_of(*policies: ToolPolicy) -> ToolPolicy:
-    """Allow a call that each of the policies allows. They are asked in their order, up to the first that refuses."""
+    """Allow a call that each of the policies allows. They are asked in their order, up to the first that refuses.
+
+    Where none refuses and one wants a person to decide, the person decides.
+    """
 
     async def decide(call: ToolCall, session: ToolSession) -> Decision:
+        found = ALLOW
         for policy in policies:
-            decided = policy(call, session)
-            decision = await decided if inspect.isawaitable(decided) else decided
-            if not decision.allowed:
+            decision = await decision_of(policy, call, session)
+            if not decision.allowed and not decision.ask:
                 return decision
-        return ALLOW
+            found = found if decision.allowed or found.ask else decision
+        return found
 
     return decide

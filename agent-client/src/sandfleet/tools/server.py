@@ -20,12 +20,15 @@ from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, SandfleetError
 from sandfleet.tools import convert
 from sandfleet.tools.ledger import Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
+from sandfleet.tools.policies import decision_of
+from sandfleet.tools.sources import CallFailed
 from sandfleet.tools.values import decode, encode
 from sandfleet.values.tools import ToolCall, ToolSession
 
 if TYPE_CHECKING:
     from sandfleet._wire.link import Connection, Link
-    from sandfleet.values.tools import Tool, ToolPolicy
+    from sandfleet.tools.sources import OpenTools
+    from sandfleet.values.tools import Decision, Tool, ToolPolicy
 
 # Tools that are no coroutines run in threads; more of them wait.
 MOST_THREADS = 64
@@ -41,12 +44,13 @@ class AsyncToolServer:
     opened later, by any process, takes the place of this one.
     """
 
-    def __init__(self, link: Link, tools: Sequence[Tool], policy: ToolPolicy | None) -> None:
+    def __init__(self, link: Link, offered: OpenTools, policy: ToolPolicy | None, on_ask: ToolPolicy | None) -> None:
         """Use `sandbox.serve_tools`."""
         self._link = link
-        self._tools = tuple(tools)
+        self._offered = offered
         self._policy = policy
-        self._ledger = Ledger({tool.name: tool for tool in tools})
+        self._on_ask = on_ask
+        self._ledger = Ledger({tool.name: tool for tool in offered.tools})
         self._host_id = os.urandom(16).hex()
         self._working: dict[str, asyncio.Task[None]] = {}
         self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="sandfleet-tool")
@@ -60,7 +64,7 @@ class AsyncToolServer:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools that are offered."""
-        return self._tools
+        return self._offered.tools
 
     @property
     def calls(self) -> dict[str, int]:
@@ -79,7 +83,11 @@ class AsyncToolServer:
 
     async def begin(self) -> None:
         """Offer the tools; the code can call them when this returns. Raises PreconditionFailed, SandboxEnded, …"""
-        await self._open()
+        try:
+            await self._open()
+        except BaseException:  # A cancellation too: no MCP server outlives it.
+            await self.close()
+            raise
         self._serving = asyncio.ensure_future(self._serve())
 
     async def close(self) -> None:
@@ -93,6 +101,7 @@ class AsyncToolServer:
             task.cancel()
         await asyncio.gather(*self._working.values(), return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._offered.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,14 +115,14 @@ class AsyncToolServer:
 
     async def _open(self) -> None:
         """Open a stream, in the place of one that broke. Raises SandfleetError."""
-        offer = api.tools.ServeRequest(offer=convert.offer(self._tools, self._host_id))
+        offer = api.tools.ServeRequest(offer=convert.offer(self._offered.tools, self._host_id))
 
         async def attempt(connection: Connection) -> tuple[Any, Any]:
             # The stubs expect the requests here; they are written to the call instead.
             stream: Any = connection.tools.Serve(None, metadata=connection.metadata())
             try:
                 async with asyncio.timeout(self._link.rpc_timeout):
-                    await _write(stream, offer)
+                    await stream.write(offer)
                     return stream, await receive(stream)
             except BaseException:  # Also a cancellation: no other code can cancel the stream.
                 stream.cancel()
@@ -192,7 +201,7 @@ class AsyncToolServer:
             return
         try:
             async with self._turn:
-                await _write(stream, api.tools.ServeRequest(answer=convert.answer(call_id, answer)))
+                await stream.write(api.tools.ServeRequest(answer=convert.answer(call_id, answer)))
         except (api.aio.AioRpcError, asyncio.InvalidStateError, ConnectionResetError):
             return
 
@@ -204,7 +213,7 @@ class AsyncToolServer:
         with suppress(api.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             async with asyncio.timeout(_END):
                 async with self._turn:
-                    await _write(stream, api.tools.ServeRequest(end=api.tools.ServeEnd()))
+                    await stream.write(api.tools.ServeRequest(end=api.tools.ServeEnd()))
                 # A read that was cancelled would cancel the stream, and with it what was written.
                 await asyncio.wait((serving,))
 
@@ -224,11 +233,13 @@ class AsyncToolServer:
             bound = dict(tool.bind(arguments))
         except (ValueError, TypeError, RecursionError) as error:
             return denied(tool.name, "InvalidArguments", str(error))
-        if (refusal := await self._refusal(call, arguments)) is not None:
+        if (refusal := await self._refusal(call, arguments) or self._charge(tool, bound)) is not None:
             return refusal
         try:
             async with asyncio.timeout(tool.limits.timeout):
                 result = await self._called(tool, bound)
+        except CallFailed as error:
+            return error.failure
         except TimeoutError as error:
             return _timed_out(tool, error)
         except Exception as error:  # noqa: BLE001  what a tool raises is the answer
@@ -242,11 +253,30 @@ class AsyncToolServer:
         ran = {**self._ledger.ran, call.tool: self._ledger.ran.get(call.tool, 1) - 1}
         asked = ToolCall(call.tool, arguments, call.execution_id, call.context_id, call.service)
         try:
-            decided = self._policy(asked, ToolSession(self._link.sandbox_id, ran))
-            decision = await decided if inspect.isawaitable(decided) else decided
+            session = ToolSession(self._link.sandbox_id, ran)
+            decision = await decision_of(self._policy, asked, session)
+            if decision.ask and not decision.allowed:
+                return await self._unless_approved(asked, session, decision)
         except Exception as error:  # noqa: BLE001  closed where it fails
             return denied(call.tool, "PolicyFailed", f"the policy has failed ({type(error).__name__})")
         return None if decision.allowed else denied(call.tool, "Policy", decision.why or "the policy does not allow it")
+
+    async def _unless_approved(self, call: ToolCall, session: ToolSession, decision: Decision) -> Failure | None:
+        """What the person decides whom the policy wants asked; None: the call may run. Raises what `on_ask` raises."""
+        answer = decision if self._on_ask is None else await decision_of(self._on_ask, call, session)
+        if answer.allowed:
+            return None
+        return denied(call.tool, "NotApproved", answer.why or decision.why or "a person has not approved it")
+
+    def _charge(self, tool: Tool, arguments: dict[str, Any]) -> Failure | None:
+        """Why the budget does not let the call run; None: it does. A cost that cannot be told allows nothing."""
+        if tool.limits.budget is None:
+            return None
+        try:
+            cost = 1.0 if tool.cost is None else float(tool.cost(arguments))
+        except Exception as error:  # noqa: BLE001  closed where it fails
+            return denied(tool.name, "Budget", f"its cost cannot be told ({type(error).__name__})")
+        return self._ledger.charge(tool, cost)
 
     async def _called(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         if inspect.iscoroutinefunction(tool.function):
@@ -274,7 +304,3 @@ def _encoded(tool: Tool, result: Any) -> Answer:
         why = f"its result has {wire.size} bytes, and the most is {tool.limits.result_bytes}"
         return Failure(Kind.DENIED, "ResultTooLarge", f"{tool.name} has run, but {why}")
     return wire
-
-
-async def _write(stream: Any, message: api.tools.ServeRequest) -> None:
-    await stream.write(message)

@@ -38,9 +38,10 @@ class CreateOptions(TypedDict, total=False):
     contract        "autonomous", "brokered" or "reviewed", if the template allows it; "" means the template's first.
                     In a reviewed sandbox nothing runs before a reviewer has approved it.
                     In a brokered sandbox code calls `tools` of this process, and reaches nothing else.
-    tools           functions of this process that the code calls, as `serve_tools` offers them; they ask for the
-                    contract "brokered".
+    tools           functions of this process, and MCP servers, whose tools the code calls, as `serve_tools` has them;
+                    they ask for the contract `brokered`.
     tool_policy     decides about each call of them, as of `serve_tools`.
+    on_tool_ask     decides about calls for which the policy wants a person asked, as `on_ask` of `serve_tools`.
     egress          "none": the sandbox reaches nothing. "template" or None: it reaches what its template allows;
                     `bound` says what was known at the claim, `get_info().egress` what is known now.
     timeout         the lease in seconds, 300 by default; renewed at half of it as `keep_alive` says.
@@ -86,6 +87,7 @@ class CreateOptions(TypedDict, total=False):
     contract: Literal["", "autonomous", "brokered", "reviewed"]
     tools: Sequence[AnyTool]
     tool_policy: ToolPolicy | None
+    on_tool_ask: ToolPolicy | None
     egress: Egress | None
     timeout: float
     idle_timeout: float | None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ class ToolLimits:
                          those of one execution.
     calls_per_session    calls that this server takes; None means no limit.
     concurrency          calls that may run at once; None means no limit.
+    budget               what all calls that this server takes may cost together, in the unit of `Tool.cost`; None means
+                         no limit.
     argument_bytes       size of the arguments of a call, as they are sent.
     result_bytes         size of a result, as it is sent; 16 MiB at most.
     """
@@ -24,6 +27,7 @@ class ToolLimits:
     calls_per_execution: int | None = None
     calls_per_session: int | None = None
     concurrency: int | None = None
+    budget: float | None = None
     argument_bytes: int = 1 << 20
     result_bytes: int = 8 << 20
 
@@ -56,6 +60,9 @@ class Tool:
     schema      JSON Schema of the arguments.
     limits      what it may be used for.
     idempotent  whether a call may run again when it is not known whether it ran: after the end of its host.
+    cost        what a call costs of `ToolLimits.budget`, from its checked arguments, in a unit of yours: money, rows,
+                tokens. It is charged before the call runs, and stays charged where the tool fails. Without it a call
+                costs 1.
     """
 
     name: str
@@ -67,6 +74,7 @@ class Tool:
     schema: Mapping[str, Any] = field(default_factory=dict)
     limits: ToolLimits = ToolLimits()
     idempotent: bool = False
+    cost: Callable[[Mapping[str, Any]], float] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function on this machine, as if it were no tool."""
@@ -124,11 +132,26 @@ class ToolSession:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy decides: whether the call runs, and for one that does not, why; the code sees that."""
+    """What a policy decides: whether the call runs, and for one that does not, why; the code sees that.
+
+    ask  whether a person is to decide, where it is not allowed: the `on_ask` of `serve_tools`. Without one the call is
+         refused, with the reason NotApproved.
+    """
 
     allowed: bool
     why: str = ""
+    ask: bool = False
+
+
+class ToolSource(ABC):
+    """Tools that are known when they are served, as those of an MCP server. `sandfleet.mcp_server` makes one."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def open(self) -> tuple[Sequence[Tool], Callable[[], Awaitable[None]]]:
+        """Get the tools; also what ends the source. Raises UnavailableError."""
 
 
 ToolPolicy = Callable[[ToolCall, ToolSession], Decision | Awaitable[Decision]]
-AnyTool = Tool | Callable[..., Any]
+AnyTool = Tool | ToolSource | Callable[..., Any]

@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.kube import Expired, Json, Kind, KubeError
@@ -28,7 +29,7 @@ Saw = Callable[[Kind, bool, Json, Json | None], None]
 
 # Objects of a page, and objects that are taken in before others get their turn: each a few milliseconds' work.
 PAGE = 50
-TURN = 20
+TURN = 10
 
 
 def whole(obj: Json) -> Json:
@@ -54,6 +55,8 @@ async def relist(
     async with aclosing(kube.pages(kind, namespace, selector, limit=PAGE)) as pages:
         async for page in pages:
             version = page.resource_version
+            # The page was parsed at a stretch.
+            await asyncio.sleep(0)
             async for obj in in_turns(filter(None, map(keep, page.items)), TURN):
                 seen.add((obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
                 take_in(store, kind, obj, saw, gone=False)
@@ -70,6 +73,14 @@ def take_in(store: Store, kind: Kind, obj: Json, saw: Saw, *, gone: bool, keep: 
     gone, obj = gone or found is None, found or obj
     if store.remove(kind, obj) if gone else store.put(kind, obj):
         saw(kind, gone, store.get_like(kind, obj) or obj, before)
+
+
+async def show_each(store: Store, kind: Kind, see: Callable[[Json], None]) -> None:
+    """Shows each object that the store has, as it is when its turn comes."""
+    async for obj in in_turns(list(store.all(kind)), TURN):
+        now = store.get_like(kind, obj)
+        if now is not None:
+            store.intake.take(kind, now, partial(see, now))
 
 
 class Reflector:

@@ -1,6 +1,7 @@
 """The fleet at work: it gives the scheduler what happens, and carries out what the scheduler decides."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
@@ -26,6 +27,8 @@ TICK = 0.25
 STANDINGS_EVERY = 0.1
 # Claims that are told their standing in one go, in milliseconds: with more of them a round takes several.
 STANDINGS_PART = 500
+# Events that are heard before others get their turn: each may begin a task.
+EVENTS_PART = 20
 RELEASE_TIMEOUT = 15.0
 # How long a caller without a deadline of its own waits for a replacement.
 RECOVERY_WAIT = 60.0
@@ -94,12 +97,15 @@ class FleetDriver:
         await self._executors.forget_all()
 
     async def _listen(self) -> None:
-        while True:
+        for number in itertools.count(1):
             event = await self._backend.next_event()
             try:
                 await self._on(event)
             except ImpossibleEventError as error:
                 _LOG.warning("%s", error)
+            if number % EVENTS_PART == 0:
+                # After a takeover there is one for each warm sandbox, and none of them needs a wait.
+                await asyncio.sleep(0)
 
     async def _on(self, event: Event) -> None:
         match event:

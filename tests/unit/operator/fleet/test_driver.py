@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 
 import grpc
 import pytest
@@ -12,7 +13,7 @@ from sandfleet_operator.api.kinds.queue import QueueSpec, Quota
 from sandfleet_operator.api.reasons import SuspendReason
 from sandfleet_operator.api.values import Exit, State
 from sandfleet_operator.fleet import driver
-from sandfleet_operator.fleet.backend import Exited
+from sandfleet_operator.fleet.backend import Exited, Made
 from support.fleet.builders import a_claim
 from support.fleet.driven import a_service, detail
 
@@ -46,6 +47,29 @@ async def test_a_refusal_for_good_says_no_time(service):
         await service.claim("r1", queue="none")
     assert not detail(caught.value).HasField("retry_after")
     assert "grpc-status-details-bin" not in dict(caught.value.trailing_metadata())
+
+
+async def test_others_get_their_turn_among_thousands_of_events(service, monkeypatch):
+    """After a takeover there is one for each warm sandbox, and each begins a task."""
+    await service.until(lambda: service.fleet._serving)
+    monkeypatch.setattr(driver, "EVENTS_PART", 3)
+    loop, turns, heard = asyncio.get_running_loop(), [0], []
+
+    def turn():
+        turns[0] += 1
+        if len(heard) < 100:
+            loop.call_soon(turn)
+
+    def made(uid, _now):
+        heard.append(turns[0])
+        return []
+
+    monkeypatch.setattr(service.scheduler, "made", made)
+    turn()
+    for number in range(100):
+        service.world.events.put_nowait(Made(f"s{number}"))
+    await service.until(lambda: len(heard) == 100)
+    assert max(Counter(heard).values()) <= 3
 
 
 async def test_many_claims_are_told_where_they_stand_in_parts_each_of_them_and_after_each_change(tmp_path, monkeypatch):

@@ -14,6 +14,8 @@ from sandfleet_executor.core.tools.values import Answer, Call, Caller, Failure, 
 PATIENCE = 30.0
 # Calls without an answer at a time.
 MAX_CALLS = 1024
+# Notices that wait to be sent. Each call that was sent gives two at most: answers of a hostile host alone pass this.
+MAX_NOTICES = 2 * MAX_CALLS
 
 NOT_OFFERED = "the host does not offer it"
 NO_HOST = "no host serves tools to this sandbox"
@@ -127,7 +129,8 @@ class Calls:
         if stream != self._stream:
             return None
         found = self._open.get(call_id)
-        self._notices.append(Acknowledged(call_id))
+        if found is not None or len(self._notices) < MAX_NOTICES:
+            self._notices.append(Acknowledged(call_id))
         if found is None or self._host not in found.hosts:
             return None
         self._remove(call_id)

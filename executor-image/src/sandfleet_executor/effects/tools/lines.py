@@ -136,22 +136,17 @@ class Lines:
 
 
 def value_of(frame: Frame) -> Value:
-    """The value in a frame. Raises ValueError."""
+    """The value in a frame. Raises FrameError and ValueError."""
     sizes = frame.header["sizes"]
-    if not all(type(size) is int and size >= 0 for size in sizes) or sum(sizes) != len(frame.payload):
-        raise ValueError("cannot read a value: its sizes are wrong")
     if not 1 <= len(sizes) <= 1 + MAX_BLOBS:
         raise ValueError("cannot read a value: it has too many parts")
-    parts, position = [], 0
-    for size in sizes:
-        parts.append(frame.payload[position : position + size])
-        position += size
-    return Value(parts[0], tuple(parts[1:]))
+    text, *blobs = frames.split(sizes, frame.payload)
+    return Value(text, tuple(blobs))
 
 
 def encoded(answer: Answer) -> bytes:
     """The frame of an answer."""
     if isinstance(answer, Failure):
         return frames.encode({"event": "failed", **asdict(answer)})
-    sizes = [len(answer.json), *map(len, answer.blobs)]
-    return frames.encode({"event": "value", "sizes": sizes}, b"".join((answer.json, *answer.blobs)))
+    sizes, payload = frames.joined([answer.json, *answer.blobs])
+    return frames.encode({"event": "value", "sizes": sizes}, payload)

@@ -7,6 +7,8 @@ FrameError.
 import os
 import socket
 import struct
+from collections.abc import Sequence
+from itertools import accumulate
 
 # By name: user code in the same process may replace the module's attributes.
 from json import dumps, loads
@@ -51,6 +53,19 @@ def decode_header(text: bytes) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise FrameError("cannot read a frame: its header is no object")
     return header
+
+
+def joined(parts: Sequence[bytes]) -> tuple[list[int], bytes]:
+    """Several byte strings as the payload of one frame, and the sizes that `split` takes."""
+    return [len(part) for part in parts], b"".join(parts)
+
+
+def split(sizes: Sequence[int], payload: bytes) -> list[bytes]:
+    """The byte strings of `joined`. Raises FrameError for sizes that are not the payload's."""
+    if not all(type(size) is int and size >= 0 for size in sizes) or sum(sizes) != len(payload):
+        raise FrameError("cannot read a frame: its sizes are wrong")
+    ends = list(accumulate(sizes))
+    return [payload[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 def send(sock: socket.socket, header: dict[str, Any], payload: bytes = b"") -> None:

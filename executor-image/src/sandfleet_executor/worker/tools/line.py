@@ -114,10 +114,10 @@ def request(op: str, key: str, tool: str, arguments: Mapping[str, Any]) -> bytes
     if op == "list":
         return frames.encode({"op": op, "key": key})
     text, blobs = values.encode(arguments)
-    sizes = [len(text), *map(len, blobs)]
+    sizes, payload = frames.joined([text, *blobs])
     header = {"op": op, "key": key, "tool": tool, "sizes": sizes}
     try:
-        return frames.encode(header, b"".join((text, *blobs)))
+        return frames.encode(header, payload)
     except frames.FrameError as error:
         raise failures.ToolDenied(f"cannot call {tool}: {error}", tool=tool, reason="ArgumentsTooLarge") from error
 
@@ -131,11 +131,8 @@ def answer(tool: str, frame: Frame | None) -> Any:
             raise failures.of(tool, frame.header)
         case "tools":
             return values.decode(frame.payload, ())
-    parts, position = [], 0
-    for size in frame.header["sizes"]:
-        parts.append(frame.payload[position : position + size])
-        position += size
-    return values.decode(parts[0], parts[1:])
+    text, *blobs = frames.split(frame.header["sizes"], frame.payload)
+    return values.decode(text, blobs)
 
 
 def ask(op: str, tool: str = "", arguments: Mapping[str, Any] | None = None) -> Any:

@@ -46,24 +46,21 @@ def _name(name: Any) -> str:
 
 
 def _converted(value: Any) -> Any:
-    """Tables as lists of rows, arrays as lists, scalars of NumPy, times as ISO 8601."""
-    for method, arguments in (
-        ("to_dicts", {}),
-        ("to_pylist", {}),
-        ("tolist", {}),
-        ("to_dict", {"orient": "records"}),
-        ("isoformat", {}),
-        ("model_dump", {}),
-    ):
-        convert = getattr(value, method, None)
-        if callable(convert) and not isinstance(value, type):
-            if method == "to_dict" and not hasattr(value, "columns"):
-                continue
-            return convert(**arguments)
-    fields = getattr(value, "__dataclass_fields__", None)
-    if fields is not None and not isinstance(value, type):
+    """Tables as lists of rows, arrays as lists, scalars of NumPy, models as objects, times as ISO 8601."""
+    if isinstance(value, type):
+        raise _unsendable(value)
+    for method in ("to_dicts", "to_pylist", "tolist", "isoformat", "model_dump"):
+        if callable(convert := getattr(value, method, None)):
+            return convert()
+    if hasattr(value, "columns") and callable(convert := getattr(value, "to_dict", None)):
+        return convert(orient="records")
+    if (fields := getattr(value, "__dataclass_fields__", None)) is not None:
         return {name: getattr(value, name) for name in fields}
-    raise TypeError(f"cannot send a value of type {type(value).__name__}: it is no JSON, bytes or table")
+    raise _unsendable(value)
+
+
+def _unsendable(value: object) -> TypeError:
+    return TypeError(f"cannot send a value of type {type(value).__name__}: it is no JSON, bytes or table")
 
 
 def _made(plain: Any, blobs: Sequence[bytes]) -> Any:

@@ -179,7 +179,7 @@ class KubernetesFleet:
         await self._upkeep.begin()
         self._queues.begin()
         await self._observer.take_over()
-        self._queues.take_over()
+        await self._queues.take_over()
         annotations = {"metadata": {"annotations": {SERVED: str(fencing)}}}
         await self._kube.merge(self._lease, annotations)
         # Claims that turned up meanwhile; later ones are too late.

@@ -22,9 +22,9 @@ from sandfleet_operator.api.kube import (
 )
 from sandfleet_operator.api.reasons import EndReason
 from sandfleet_operator.api.values import Isolation, Sandbox, State
-from sandfleet_operator.cluster.reflector import Keep
+from sandfleet_operator.cluster.reflector import Keep, show_each
 from sandfleet_operator.cluster.store import Store
-from sandfleet_operator.cluster.tasks import BackgroundTasks, in_turns
+from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes import adoption
 from sandfleet_operator.fleet.kubernetes.adoption import Fate, LeaderTerm
@@ -59,8 +59,6 @@ KEPT: dict[Kind, Keep] = {NETWORK_POLICY: openings.kept}
 
 # Seconds.
 LOOK_EVERY = 1.0
-# Objects that a takeover adopts before others get their turn.
-TURN = 20
 
 _LOG = logging.getLogger(__name__)
 
@@ -101,10 +99,10 @@ class Observer:
     async def take_over(self) -> None:
         """Adopts everything that the store has."""
         self._pods_first = True
-        await _each(self._store, POD, self.pod)
+        await show_each(self._store, POD, partial(self.pod, gone=False))
         await self.unrecorded.settled()
         self._pods_first = False
-        await _each(self._store, CODE_SANDBOX, self.sandbox)
+        await show_each(self._store, CODE_SANDBOX, partial(self.sandbox, gone=False))
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -370,11 +368,3 @@ async def _reopened(driver: FleetDriver, sandbox_id: str, *, ask: bool = False) 
     sandbox = driver.scheduler.inventory.get(sandbox_id)
     if sandbox is not None and sandbox.lease_expires is not None and sandbox.state is State.CLAIMED:
         await driver.reopen(sandbox)
-
-
-async def _each(store: Store, kind: Kind, see: Callable[..., None]) -> None:
-    """Shows each object as it is when its turn comes."""
-    async for obj in in_turns(list(store.all(kind)), TURN):
-        now = store.get_like(kind, obj)
-        if now is not None:
-            store.intake.take(kind, now, partial(see, now, gone=False))

@@ -109,3 +109,14 @@ def test_frames_above_the_limit_are_not_sent():
 def test_headers_other_than_objects_are_refused(text):
     with pytest.raises(FrameError, match="cannot read a frame"):
         frames.decode_header(text)
+
+
+@given(st.lists(st.binary(max_size=8), max_size=8))
+def test_parts_that_were_joined_are_split_again(parts):
+    assert frames.split(*frames.joined(parts)) == parts
+
+
+@pytest.mark.parametrize("sizes", [[2], [4], [-1, 4], [True, 2], ["3"], [1.0, 2], []])
+def test_sizes_that_are_not_the_payload_s_are_refused(sizes):
+    with pytest.raises(FrameError, match="sizes are wrong"):
+        frames.split(sizes, b"abc")

@@ -15,6 +15,7 @@ from sandfleet_operator.api.backoff import Backoff
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, readable
 from sandfleet_operator.api.kube import CODE_SANDBOX, POD, Json, KubeError, NotFound, Ref
 from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.reflector import show_each
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import BackgroundTasks
 from sandfleet_operator.fleet.driver import FleetDriver
@@ -74,10 +75,9 @@ class Orphans:
     def close(self) -> None:
         self._background.close()
 
-    def take_over(self) -> None:
+    async def take_over(self) -> None:
         """Counts the pods that earlier leaders have left."""
-        for obj in list(self._store.all(POD)):
-            self._store.intake.take(POD, obj, partial(self.look, obj, gone=False))
+        await show_each(self._store, POD, partial(self.look, gone=False))
 
     def leave(self, name: str, sandbox: CodeSandbox) -> None:
         """The CodeSandbox NAMESPACE/NAME that is declared to the scheduler is gone. What it counts, its pod counts."""

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox
 from sandfleet_operator.api.kube import CODE_SANDBOX, SANDBOX_QUEUE, Json, Ref
 from sandfleet_operator.cluster.kube_api import KubeApi
+from sandfleet_operator.cluster.reflector import show_each
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, key_of
@@ -61,11 +61,10 @@ class Queues:
         """Claims can wait in the queues from now on."""
         self._grants.begin()
 
-    def take_over(self) -> None:
+    async def take_over(self) -> None:
         """Counts what earlier leaders have admitted."""
-        for obj in list(self._store.all(CODE_SANDBOX)):
-            self._store.intake.take(CODE_SANDBOX, obj, partial(self.saw_sandbox, obj))
-        self._orphans.take_over()
+        await show_each(self._store, CODE_SANDBOX, self.saw_sandbox)
+        await self._orphans.take_over()
 
     def open(self) -> None:
         """Everything is counted: queues admit from now on."""

@@ -1,0 +1,18 @@
+"""Values of tools: code and host read and write them alike, with the same text in two distributions."""
+
+import inspect
+
+import pytest
+from sandfleet.tools import values as host
+from sandfleet_executor.worker.tools import values as code
+
+
+@pytest.mark.parametrize("name", ["_name", "_converted", "_unsendable", "_made", "_index"])
+def test_the_code_s_side_converts_as_the_host_s(name):
+    assert inspect.getsource(getattr(code, name)) == inspect.getsource(getattr(host, name))
+
+
+def test_a_class_and_an_object_without_a_form_cannot_be_sent():
+    for value in (dict, object(), {"a": {1: 2}}):
+        with pytest.raises(TypeError, match="cannot send"):
+            code.encode(value)
