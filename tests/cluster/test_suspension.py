@@ -6,7 +6,7 @@ import secrets
 import pytest
 from cluster.access_bed import a_grant, an_agent, an_object, fleet_bed
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, template
-from sandfleet import AsyncSandbox, SandboxSuspended
+from sandfleet import AsyncSandbox, SandboxEnded, SandboxSuspended
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.errors import ClaimError, PreconditionFailed
 
@@ -67,6 +67,13 @@ class Seen:
     def set_mode(self, mode):
         patch = f'{{"spec":{{"operatingMode":"{mode}"}}}}'
         self._kubectl("patch", f"csb/{self.name}", "--type=merge", "-p", patch, "-n", self.work)
+
+    def waits(self):
+        """Whether the operator has looked at it as it is now, and says that no queue has admitted it."""
+        found = self.api.get("CodeSandbox", self.name, self.work)
+        conditions = {one["type"]: one for one in (found.get("status") or {}).get("conditions", ())}
+        said = conditions.get("Admitted", {})
+        return (said.get("status"), said.get("observedGeneration")) == ("False", found["metadata"]["generation"])
 
     def mode(self):
         return self.api.get("CodeSandbox", self.name, self.work)["spec"].get("operatingMode")
@@ -134,6 +141,26 @@ async def test_the_next_leader_and_kubectl_know_who_sleeps(bed, fleet):
         await after.close()
 
 
+@pytest.mark.timeout(200)
+async def test_a_session_that_kubectl_sets_to_running_waits_for_quota(bed, fleet):
+    """The quota of one is in use: it gets no pod and is not admitted, and goes on when the other leaves."""
+    sandbox = await AsyncSandbox.create(pool="fast", fleet=fleet, max_wait=90)
+    await sandbox.files.write("orders.csv", "a,b\n")
+    await sandbox.suspend()
+    other = await AsyncSandbox.create(pool="fast", fleet=fleet, max_wait=90)
+    seen = Seen(bed, sandbox.sandbox_id)
+    await asyncio.to_thread(seen.set_mode, "Running")
+    await seen.until("it to wait for its queue", seen.waits)
+    assert len(seen.pods()) == 1
+    await other.kill()
+    async with asyncio.timeout(90):
+        while (await fleet.get(sandbox.sandbox_id)).state != "claimed":
+            await asyncio.sleep(0.2)
+    assert (await sandbox.files.read("orders.csv")) == "a,b\n"
+    assert not seen.waits()
+    await sandbox.kill()
+
+
 @pytest.mark.timeout(120)
 async def test_a_workspace_that_ends_with_its_pod_refuses_a_suspension(bed, fleet):
     bed.cluster.api.create(template(bed.namespaces[0], "brief", workspace={"ephemeral": True, "size": "64Mi"}))
@@ -168,4 +195,25 @@ async def test_the_idle_session_of_a_borrower_goes_for_the_owner_and_returns_by_
     assert (await asyncio.wait_for(call, 120)).text == "3"
     assert [one.sandbox_id for one in idle.preemptions] == [idle.sandbox_id]
     await idle.kill()
+    await busy.kill()
+
+
+@pytest.mark.timeout(200)
+async def test_an_idle_session_on_an_ephemeral_workspace_ends_for_the_owner_where_its_queue_allows_it(bed, fleet):
+    api, work, cohort = bed.cluster.api, bed.namespaces[0], f"all-{secrets.token_hex(3)}"
+    api.create(template(work, "short", workspace={"ephemeral": True, "size": "64Mi"}))
+    for name, more in (("lender", {}), ("borrower", {"preemption": "Release"})):
+        spec = {"nominalQuota": {"sandboxes": 1}, "cohort": cohort, **more}
+        api.create(an_object("sandfleet.io/v1alpha1", "SandboxQueue", name, work, spec=spec))
+    busy = await AsyncSandbox.create("short", fleet=fleet, queue="borrower", max_wait=90)
+    idle = await AsyncSandbox.create("short", fleet=fleet, queue="borrower", max_wait=90)
+    assert (await idle.run_code("1 + 1")).text == "2"
+    await busy.services.start("web", ["sleep", "1000"])
+    owner = await AsyncSandbox.create("short", fleet=fleet, queue="lender", max_wait=90)
+    with pytest.raises(SandboxEnded):
+        await idle.run_code("1 + 1")
+    assert (await owner.run_code("2 + 2")).text == "4"
+    assert (await fleet.get(busy.sandbox_id)).state == "claimed"
+    assert [one.name for one in await busy.services.list()] == ["web"]
+    await owner.kill()
     await busy.kill()

@@ -11,7 +11,9 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from sandfleet import Sandbox
@@ -144,10 +146,15 @@ def faults_of_python(text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(f"async def program():\n{body}")):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sandfleet"):
             known = import_module(node.module or "")
-            yield from (f"no {node.module}.{one.name}" for one in node.names if not hasattr(known, one.name))
+            yield from (f"no {node.module}.{one.name}" for one in node.names if not has(known, one.name))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Sandbox.create", "AsyncSandbox.create"):
             known = {"template", "fleet", *CreateOptions.__annotations__}
             yield from (f"create has no {one.arg}=" for one in node.keywords if one.arg not in known)
+
+
+def has(module: ModuleType, name: str) -> bool:
+    """A name of it, or a module in it."""
+    return hasattr(module, name) or (hasattr(module, "__path__") and find_spec(f"{module.__name__}.{name}") is not None)
 
 
 def faults_of_commands(text: str) -> Iterator[str]:

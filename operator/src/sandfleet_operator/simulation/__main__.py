@@ -1,7 +1,11 @@
 """`python -m sandfleet_operator.simulation OPTIONS`, for `sandfleet simulate`: OPTIONS are a JSON object."""
 
 import json
+import math
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -37,20 +41,35 @@ class Options:
     # Seconds; None: the load is played as it is.
     fit: Annotated[float | None, at("fit", number)] = None
     as_json: Annotated[bool, at("json")] = False
+    # The descriptor of a pipe: its end is the end of the simulation.
+    lifeline: Annotated[int | None, at("lifeline")] = None
 
 
 def main(words: list[str]) -> int:
     options = decode(Options, json.loads(words[0]), "")
+    if options.lifeline is not None:
+        threading.Thread(target=_end_with, args=(options.lifeline,), daemon=True).start()
     if options.names_only:
         print("\n".join(shipped()))
         return OK
+    if options.fit is not None and not 0 <= options.fit < math.inf:
+        return _refuse(f"cannot fit: {options.fit:g} is no number of seconds")
+    if options.draw and not os.access(Path(options.draw).parent, os.W_OK):
+        return _refuse(f"cannot draw {options.draw}: its folder is not there, or cannot be written to")
     try:
         load = read_load(yaml.safe_load(text_of(options.load)))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        return _refuse(f"cannot read {options.load}: {error}")
+    except OSError as error:
+        return _refuse(f"cannot read {options.load}: {error.strerror}")
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        return _refuse(f"cannot read {options.load}: {' '.join(str(error).split())}")
     except FleetError as error:
-        return _refuse(error.problem.message)
+        return _refuse(f"{options.load}: {error.problem.message}")
     return _compare(load, options) if options.fit is None else _fit(load, options, options.fit)
+
+
+def _end_with(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os._exit(FAILED)
 
 
 def shipped() -> list[str]:
@@ -129,4 +148,6 @@ def _refuse(message: str) -> int:
 
 
 if __name__ == "__main__":
+    # Ctrl-C at the terminal ends it without a word.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(main(sys.argv[1:]))

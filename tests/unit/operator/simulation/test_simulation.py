@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -166,14 +169,31 @@ def test_a_comparison_is_a_table_or_json_and_the_same_picture_each_time(tmp_path
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"load": "/nowhere.yaml"}, "cannot read /nowhere.yaml"),
+        ({"load": "/nowhere.yaml"}, "cannot read /nowhere.yaml: No such file or directory\n"),
+        ({"load": "/dev/null"}, "/dev/null: cannot read load"),
         ({"draw": "/nowhere/a.svg", "load": "{load}"}, "cannot draw"),
         ({"draw": "a.txt", "load": "{load}"}, "cannot draw"),
+        # Neither has an end: no fleet is large enough.
+        ({"fit": -1.0, "load": "{load}"}, "cannot fit: -1 is no number of seconds"),
+        ({"fit": math.nan, "load": "{load}"}, "cannot fit: nan is no number of seconds"),
     ],
 )
 def test_what_cannot_be_read_or_drawn_is_said_and_exits_with_2(asked, why, tmp_path, capsys):
     load = tmp_path / "load.yaml"
     load.write_text(TEAMS)
-    given_ = {key: value.replace("{load}", str(load)) for key, value in asked.items()}
+    given_ = {key: str(load) if value == "{load}" else value for key, value in asked.items()}
     assert main([json.dumps({**given_, "policies": ["fair"]})]) == 2
     assert why in capsys.readouterr().err
+
+
+def test_it_ends_with_the_command_that_began_it():
+    """Which one way or another closes its end of a pipe."""
+    lifeline, own = os.pipe()
+    asked = json.dumps({"load": "office-day", "fit": 0.0, "lifeline": lifeline})
+    command = [sys.executable, "-P", "-m", "sandfleet_operator.simulation", asked]
+    with subprocess.Popen(command, pass_fds=(lifeline,), stdout=subprocess.PIPE) as simulation:
+        os.close(lifeline)
+        with pytest.raises(subprocess.TimeoutExpired):
+            simulation.wait(2)
+        os.close(own)
+        assert simulation.wait() == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -51,5 +52,11 @@ def run(options: argparse.Namespace) -> int:
         "fit": options.fit,
         "json": options.json,
     }
-    command = [sys.executable, "-P", "-m", "sandfleet_operator.simulation", json.dumps(said)]
-    return subprocess.run(command, check=False).returncode
+    # The kernel closes our end when this process ends, in any way, and with it ends the simulation.
+    lifeline, own = os.pipe()
+    command = [sys.executable, "-P", "-m", "sandfleet_operator.simulation", json.dumps({**said, "lifeline": lifeline})]
+    try:
+        return subprocess.run(command, pass_fds=(lifeline,), check=False).returncode
+    finally:
+        os.close(lifeline)
+        os.close(own)
