@@ -156,9 +156,10 @@ async def test_a_session_that_kubectl_sets_to_running_waits_for_quota(bed, fleet
     async with asyncio.timeout(90):
         while (await fleet.get(sandbox.sandbox_id)).state != "claimed":
             await asyncio.sleep(0.2)
-    assert (await sandbox.files.read("orders.csv")) == "a,b\n"
     assert not seen.waits()
-    await sandbox.kill()
+    async with await AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet) as again:
+        assert (await again.files.read("orders.csv")) == "a,b\n"
+        await again.kill()
 
 
 @pytest.mark.timeout(120)
