@@ -43,6 +43,8 @@ from sandfleet_operator.plan.pods.names import SANDBOX_SELECTOR
 from sandfleet_operator.plan.pods.podspec import PodState
 from sandfleet_operator.plan.sandbox.binding import Binding, binding_of, claims_own, has_begun, pod_names
 from sandfleet_operator.plan.sandbox.observed import Pod, pod_of
+from sandfleet_operator.plan.scheduler.recent import Recent
+from sandfleet_operator.plan.scheduler.transitions import REMEMBERED
 
 WATCHED: dict[Kind, str] = {
     # Those of others, too: they may open a sandbox.
@@ -89,6 +91,8 @@ class Observer:
         self.term: LeaderTerm | None = None
         # CodeSandbox → the scheduler's id of the sandbox that serves it.
         self._sessions: dict[str, str] = {}
+        # The same of those that have ended.
+        self._former: Recent[str, str] = Recent(REMEMBERED)
         # UID of a CodeSandbox → the claimed pod that it owns.
         self._owned: dict[str, str] = {}
         self.unrecorded = UnrecordedClaims(store, writer, take=self._complete, left=self.look_at_sandbox)
@@ -119,6 +123,14 @@ class Observer:
     def session_of(self, name: str) -> Sandbox | None:
         """What serves this CodeSandbox, NAMESPACE/NAME; None if no claim does."""
         return self._scheduler.inventory.get(self._sessions.get(name, ""))
+
+    def why_ended(self, name: str) -> str | None:
+        """Why its session has ended, in a word of EndReason; None where this leader does not know, or not any more."""
+        return self._scheduler.why_ended(self._sessions.get(name) or self._former.get(name) or "")
+
+    def _forget(self, name: str) -> None:
+        if (former := self._sessions.pop(name, None)) is not None:
+            self._former.put(name, former)
 
     def note_session(self, sandbox: Sandbox) -> str:
         """A claim was answered; the name of its CodeSandbox, which may not exist yet."""
@@ -281,9 +293,9 @@ class Observer:
         reason = EndReason.RELEASED.value if gone or sandbox.meta.deleting else EndReason.EXPIRED.value
         known = self.session_of(name)
         if known is None:
-            self._sessions.pop(name, None)
+            self._forget(name)
         elif self.is_of(sandbox, known):
-            del self._sessions[name]
+            self._forget(name)
             self._backend.removed(known.sandbox_uid, reason)
         if gone:
             self._owned.pop(sandbox.meta.uid, None)
@@ -300,7 +312,7 @@ class Observer:
         if obj is not None:
             self.sandbox(obj, gone=False)
         elif self.session_of(name) is None:
-            self._sessions.pop(name, None)
+            self._forget(name)
             self._egresses.forget(name)
 
     def _bound(self, name: str, sandbox: CodeSandbox, binding: Binding) -> None:
