@@ -23,6 +23,8 @@ MAX_LINES = 1024
 # Together, of the arguments that all lines hold. Who asks for more waits.
 MAX_HELD = 64 << 20
 MAX_HEADER = 64 << 10
+# Together, of the answers that the session's code has not read. While there are more, the host's are not read either.
+MAX_UNREAD = 64 << 20
 # How long a request that has begun may take to arrive, in seconds.
 REQUEST_SECONDS = 30.0
 READ_AHEAD = 64 << 10
@@ -45,13 +47,29 @@ class Room:
         """Waits until there is room for so many."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._left >= size)
-            self._left -= size
+            self.take(size)
         try:
             yield
         finally:
-            self._left += size
-            async with self._changed:
-                self._changed.notify_all()
+            await self.give(size)
+
+    @property
+    def is_full(self) -> bool:
+        return self._left <= 0
+
+    async def some(self) -> None:
+        """Waits until there is any room."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self.is_full)
+
+    def take(self, size: int) -> None:
+        """Takes room that may not be there."""
+        self._left -= size
+
+    async def give(self, size: int) -> None:
+        self._left += size
+        async with self._changed:
+            self._changed.notify_all()
 
 
 class Lines:
@@ -62,6 +80,7 @@ class Lines:
         listener.setblocking(False)
         self._broker = broker
         self._room = Room(MAX_HELD)
+        self.unread = Room(MAX_UNREAD)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._serving = asyncio.ensure_future(self._accept(listener))
 
@@ -112,8 +131,12 @@ class Lines:
                 answer = await self._unless_gone(reader, self._answer(request))
             if answer is None:
                 return
-            writer.write(answer)
-            await writer.drain()
+            self.unread.take(len(answer))
+            try:
+                writer.write(answer)
+                await writer.drain()
+            finally:
+                await self.unread.give(len(answer))
 
     async def _answer(self, request: Frame) -> bytes:
         key = str(request.header["key"])
