@@ -185,7 +185,7 @@ async def test_endless_answers_with_wrong_ids_answer_no_call_and_cost_no_memory(
     idle = executor.memory()
     for number in range(20_000):
         # The host reads nothing of what they are answered with.
-        await host.answer(f"{call.call_id[:-5]}{number:05}", **value(b'"wrong"', b"x" * 1000))
+        await host.answer(f"{call.call_id}{number}", **value(b'"wrong"', b"x" * 1000))
     # Control: with the right id the answer is taken.
     await host.answer(call.call_id, **value(b'"right"'))
     assert (await running).text == "'right'"

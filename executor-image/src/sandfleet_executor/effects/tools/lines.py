@@ -126,12 +126,11 @@ class Lines:
             async with self._room.of(header + payload):
                 async with asyncio.timeout(REQUEST_SECONDS):
                     body = await reader.readexactly(header + payload)
-                request = Frame(frames.decode_header(body[:header]), body[header:])
+                answering = self._answer(Frame(frames.decode_header(body[:header]), body[header:]))
                 del body
-                answer = await self._unless_gone(reader, self._answer(request))
+                answer = await self._unless_gone(reader, answering)
             if answer is None:
                 return
-            self.unread.take(len(answer))
             try:
                 writer.write(answer)
                 await writer.drain()
@@ -139,23 +138,31 @@ class Lines:
                 await self.unread.give(len(answer))
 
     async def _answer(self, request: Frame) -> bytes:
+        """The frame, which is unread."""
         key = str(request.header["key"])
         if request.header["op"] == "list":
             text = json.dumps([asdict(tool) for tool in self._broker.tools().values()])
-            return frames.encode({"event": "tools"}, text.encode())
-        return encoded(await self._broker.call(key, str(request.header["tool"]), value_of(request)))
+            frame = frames.encode({"event": "tools"}, text.encode())
+        else:
+            tool, arguments = str(request.header["tool"]), value_of(request)
+            del request
+            frame = encoded(await self._broker.call(key, tool, arguments))
+        self.unread.take(len(frame))
+        return frame
 
-    @staticmethod
-    async def _unless_gone(reader: asyncio.StreamReader, work: Any) -> bytes | None:
+    async def _unless_gone(self, reader: asyncio.StreamReader, work: Any) -> bytes | None:
         """What the work gives, unless the other side goes or speaks out of turn: then it is cancelled."""
         working, gone = asyncio.ensure_future(work), asyncio.ensure_future(reader.read(1))
         try:
             await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
             return None if gone.done() else working.result()
         finally:
+            is_left = gone.done()
             working.cancel()
             gone.cancel()
-            await asyncio.gather(working, gone, return_exceptions=True)
+            answer = (await asyncio.gather(working, gone, return_exceptions=True))[0]
+            if is_left and isinstance(answer, bytes):
+                await self.unread.give(len(answer))
 
 
 def value_of(frame: Frame) -> Value:
