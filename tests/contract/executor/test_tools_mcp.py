@@ -15,7 +15,7 @@ from sandfleet.errors import InvalidArgument, UnavailableError
 from sandfleet.tools.mcp.connection import Connection
 from support.ports import free_port
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.needs("MCP servers")]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PROGRAM = str(Path(__file__).parents[2] / "support/client/mcp_tools.py")
 STDIO = mcp_server(sys.executable, PROGRAM, env={"GREETING": "hi"})

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 BYTES = "$bytes"
+# Of one value, in bytes: the executor takes no larger one.
+MAX_VALUE = 16 << 20
 # No value of a program is nested so deeply: it contains itself.
 MAX_DEPTH = 200
 

@@ -132,7 +132,11 @@ def answer(tool: str, frame: Frame | None) -> Any:
         case "tools":
             return values.decode(frame.payload, ())
     text, *blobs = frames.split(frame.header["sizes"], frame.payload)
-    return values.decode(text, blobs)
+    try:
+        return values.decode(text, blobs)
+    except (ValueError, RecursionError) as error:
+        why = f"cannot read the result of {tool}: the host sent what is no value ({error})"
+        raise failures.ToolError(why, tool=tool, reason="BadResult") from None
 
 
 def ask(op: str, tool: str = "", arguments: Mapping[str, Any] | None = None) -> Any:
