@@ -68,12 +68,16 @@ class Seen:
         patch = f'{{"spec":{{"operatingMode":"{mode}"}}}}'
         self._kubectl("patch", f"csb/{self.name}", "--type=merge", "-p", patch, "-n", self.work)
 
-    def waits(self):
-        """Whether the operator has looked at it as it is now, and says that no queue has admitted it."""
+    def admitted(self):
+        """What the operator says of it as it is now: status and reason of the condition; None: nothing yet."""
         found = self.api.get("CodeSandbox", self.name, self.work)
         conditions = {one["type"]: one for one in (found.get("status") or {}).get("conditions", ())}
         said = conditions.get("Admitted", {})
-        return (said.get("status"), said.get("observedGeneration")) == ("False", found["metadata"]["generation"])
+        is_new = said.get("observedGeneration") == found["metadata"]["generation"]
+        return (said["status"], said["reason"]) if is_new else None
+
+    def lacks_quota(self):
+        return self.admitted() == ("False", "QuotaReached")
 
     def mode(self):
         return self.api.get("CodeSandbox", self.name, self.work)["spec"].get("operatingMode")
@@ -150,13 +154,13 @@ async def test_a_session_that_kubectl_sets_to_running_waits_for_quota(bed, fleet
     other = await AsyncSandbox.create(pool="fast", fleet=fleet, max_wait=90)
     seen = Seen(bed, sandbox.sandbox_id)
     await asyncio.to_thread(seen.set_mode, "Running")
-    await seen.until("it to wait for its queue", seen.waits)
+    await seen.until("it to wait for its queue, and to say why", seen.lacks_quota)
     assert len(seen.pods()) == 1
     await other.kill()
     async with asyncio.timeout(90):
         while (await fleet.get(sandbox.sandbox_id)).state != "claimed":
             await asyncio.sleep(0.2)
-    assert not seen.waits()
+    assert seen.admitted() == ("True", "Admitted")
     async with await AsyncSandbox.connect(sandbox.sandbox_id, fleet=fleet) as again:
         assert (await again.files.read("orders.csv")) == "a,b\n"
         await again.kill()

@@ -7,6 +7,7 @@ import time
 import grpc
 import jwt
 import pytest
+from sandfleet_api.executor.v1 import session_pb2
 from sandfleet_api.executor.v1.common_pb2 import ErrorDetail
 from sandfleet_api.executor.v1.session_pb2 import ISOLATION_GVISOR
 from sandfleet_api.fleet.v1 import fleet_pb2
@@ -50,8 +51,8 @@ def request(request_id="r1", namespace="team", **fields):
     return fleet_pb2.ClaimRequest(request_id=request_id, namespace=namespace, **fields)
 
 
-async def claimed(world, asked=None, metadata=ALICE):
-    answers = [one async for one in world.stub.Claim(asked or request(), metadata=metadata, timeout=10)]
+async def claimed(world, asked=None, metadata=ALICE, timeout=10):
+    answers = [one async for one in world.stub.Claim(asked or request(), metadata=metadata, timeout=timeout)]
     assert [one.sequence for one in answers] == list(range(1, len(answers) + 1))
     return answers[-1].bound
 
@@ -464,3 +465,32 @@ async def test_the_object_of_a_claim_names_its_queue_and_class(world):
     (made,) = world.cluster.objects()
     assert bound.sandbox.sandbox_id == f"team/{made['metadata']['name']}"
     assert (made["spec"]["queueRef"], made["spec"]["priorityClass"]) == ({"name": "default"}, "low")
+
+
+async def test_a_session_that_ended_for_the_owner_of_its_quota_says_so(world):
+    await world.cluster.add(template_object("quick", workspace={"size": "1Gi", "ephemeral": True}))
+    for name, more in (("owner", {}), ("guest", {"preemption": "Release"})):
+        spec = {"nominalQuota": {"sandboxes": 1}, "cohort": "all", **more}
+        meta = {"namespace": "team", "name": name}
+        await world.cluster.add(
+            {"apiVersion": SANDBOX_QUEUE.api_version, "kind": SANDBOX_QUEUE.kind, "metadata": meta, "spec": spec}
+        )
+        world.kube.allowed.add(("alice", "queue claim", "team", name))
+    await world.cluster.until(lambda: len(world.running.scheduler.queues.names) == 2)
+
+    async def idle(_sandbox):
+        return 60.0
+
+    async def suspend(_sandbox, **_how):
+        return session_pb2.Suspension()
+
+    world.running.pretended.idle, world.running.pretended.suspend = idle, suspend
+    names = [
+        (await claimed(world, request(one, template="quick", queue="guest"))).sandbox.sandbox_id for one in ("r1", "r2")
+    ]
+    await claimed(world, request("r3", template="quick", queue="owner"), timeout=60)
+    await world.cluster.until(lambda: len([one for one in names if world.running.session_of(one) is None]) == 1)
+    name = next(one for one in names if world.running.session_of(one) is None)
+    allow(world, name, "get")
+    found, said = await refusal(world.stub.Get(fleet_pb2.GetRequest(sandbox_id=name), metadata=ALICE))
+    assert (found, said) == ("NOT_FOUND", f"cannot get sandbox {name}: it ended: Preempted")

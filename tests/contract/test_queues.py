@@ -175,4 +175,5 @@ def test_a_file_that_is_wrong_ends_the_fleet_with_the_reason(tmp_path: Path) -> 
     )
     assert done.returncode == 3
     why = "queue one, spec.nominalQuota.sandboxs: there is no such field, only sandboxes, cpu, memory"
-    assert f"cannot use the queues of {tmp_path}/queues.yaml: {why}" in done.stderr
+    said = f"sandfleet: cannot start an embedded fleet: cannot use the queues of {tmp_path}/queues.yaml: {why}\n"
+    assert (done.stderr, done.stdout) == (said, "")

@@ -74,8 +74,12 @@ async def a_session_that_is_woken_with_kubectl(world: World) -> None:
     await suspend(world, first.ref)
     second = await world.claim("bob", "r2", pool="fast", lease=3600.0)
     await resume(world, first.ref)
+    await waits(world, first.ref, "QuotaReached")
     await asyncio.sleep(20)
     assert world.pod_of(first.ref) is None
+    await suspend(world, first.ref)
+    await waits(world, first.ref, "Suspended")
+    await resume(world, first.ref)
     world.end_leader()
     await asyncio.sleep(60)
     assert world.pod_of(first.ref) is None

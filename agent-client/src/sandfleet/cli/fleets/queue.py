@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,10 @@ from sandfleet.values.fleet import QueueInfo
 
 _COLUMNS = ("QUEUE", "COHORT", "WEIGHT", "QUOTA", "ADMITTED", "BORROWED", "PENDING", "OLDEST", "PER MIN", "REASON")
 _MINUTE = 60
+_MOST_SECONDS = 3600
+# Terminals with fewer columns show no bars, which would push out why claims wait.
+_NARROW = 100
+_NONE = "there are no queues: claims wait for sandboxes only"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,14 +33,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     looking = actions.add_parser("top", help=shown, description=f"{shown[0].upper()}{shown[1:]}.")
     pool.add_namespaces(looking, "queues")
     looking.add_argument(
-        "--interval", type=float, default=1.0, metavar="SECONDS", help="time between two looks (default: 1)"
+        "--interval", type=_interval, default=1.0, metavar="SECONDS", help="time between two looks (default: 1)"
     )
-    looking.add_argument("--count", type=int, metavar="N", help="end after N looks")
+    looking.add_argument("--count", type=_count, metavar="N", help="end after N looks")
     looking.add_argument("--json", action="store_true", help="print a JSON array a line")
     asking = "explain what would become of a claim in a queue"
     explaining = actions.add_parser("explain", help=asking, description=f"{asking[0].upper()}{asking[1:]}.")
     explaining.add_argument("queue", metavar="QUEUE", help="name of the queue")
     explain.add_claim(explaining)
+
+
+def _interval(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"cannot use {text!r} as an interval: it is 0 to {_MOST_SECONDS} seconds")
+    return seconds
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"cannot look {text!r} times: write a number from 1 on")
+    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,6 +77,9 @@ def _list(options: argparse.Namespace) -> int:
         found = fleet.queues(namespace=options.namespace)
     if options.json:
         print(json.dumps(_show.to_json(found)))
+        return OK
+    if not found:
+        print(_NONE)
         return OK
     table.show(_COLUMNS, map(_row, found))
     for queue in found:
@@ -87,9 +111,9 @@ def _top(options: argparse.Namespace) -> int:
             if options.json:
                 print(json.dumps(_show.to_json(found)), file=out, flush=True)
             elif canvas is None:
-                print("\n".join(map(_line, found)), file=out, flush=True)
+                print("\n".join(map(_line, found)) or _NONE, file=out, flush=True)
             else:
-                canvas.draw(*screen(found))
+                canvas.draw(*screen(found, bars=shutil.get_terminal_size().columns >= _NARROW))
     except KeyboardInterrupt:
         return OK
     return OK
@@ -114,11 +138,13 @@ def _line(queue: QueueInfo) -> str:
     return "  ".join([*parts, *([queue.message] if queue.message else [])])
 
 
-def screen(queues: Sequence[QueueInfo]) -> tuple[list[str], list[float | None]]:
+def screen(queues: Sequence[QueueInfo], *, bars: bool) -> tuple[list[str], list[float | None]]:
     """Return the lines of the screen, and the share by which each is coloured; -1 for the headline."""
     if not queues:
-        return ["there are no queues"], [None]
+        return [_NONE], [None]
     rows = [("QUEUE", "USED", "", "ADMITTED", "PENDING", "OLDEST", "WHY"), *map(_cells, queues)]
+    if not bars:
+        rows = [("QUEUE", "USED", *row[3:]) if number == 0 else (row[0], *row[2:]) for number, row in enumerate(rows)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return lines, [-1.0, *map(used, queues)]

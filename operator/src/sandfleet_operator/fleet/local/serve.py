@@ -87,8 +87,11 @@ def serve_local(options: Options) -> int:
         with OwnerDir(path) as directory:
             asyncio.run(_serve(directory, options, queues))
     except (StateDirError, NoUserIdsError, QueueFileError, ServeError) as error:
-        _LOG.error("%s", error)
-        _report(options.ready_fd, f"failed: {error}\n")
+        if options.ready_fd is None:
+            _LOG.error("%s", error)
+        else:
+            # Its reader tells it to the user.
+            _report(options.ready_fd, f"failed: {error}\n")
         return 1
     return 0
 

@@ -19,6 +19,10 @@ from sandfleet_operator.plan.sandbox.dependencies import is_own
 from sandfleet_operator.plan.sandbox.observed import Observed
 from sandfleet_operator.plan.sandbox.status import Finding, condition, holds
 
+# Seconds between two messages to one object while its reason stays the same.
+NEWS_PAUSE = 30.0
+MAX_MESSAGE = 1024
+
 # What the fleet may say of a sandbox that waits or ends. Any other word is shown as WaitingForAdmission.
 REASONS = {
     one.value: one
@@ -185,6 +189,20 @@ def given_back(sandbox: CodeSandbox, claim: Claim, now: float) -> AdmissionStatu
 def admitted_again(sandbox: CodeSandbox, claim: Claim, now: float) -> AdmissionStatus | None:
     """The same of a session that uses its quota again; None where it has not given it back."""
     return _of_session(claim, AdmissionState.ADMITTED, now) if has_given_back(sandbox) else None
+
+
+def kept_out(sandbox: CodeSandbox, reason: str, message: str) -> AdmissionStatus | None:
+    """The same of a session that waits for its quota, and why; None where it is written, or it does not wait."""
+    said = sandbox.status.admission
+    if said is None or said.state is not AdmissionState.PENDING or not is_news(said, reason, message, NEWS_PAUSE):
+        return None
+    return replace(said, reason=reason, message=message[:MAX_MESSAGE])
+
+
+def is_news(said: AdmissionStatus, reason: str, message: str, since: float) -> bool:
+    """Whether the object is to be told why it waits. `since`: seconds since it was told the last time."""
+    pause = NEWS_PAUSE if reason == said.reason else 0.0
+    return (reason, message[:MAX_MESSAGE]) != (said.reason, said.message) and since >= pause
 
 
 def _of_session(claim: Claim, state: AdmissionState, now: float, reason: Reason | None = None) -> AdmissionStatus:

@@ -37,8 +37,10 @@ from sandfleet_operator.fleet.kubernetes.queues.grants import Grants
 from sandfleet_operator.fleet.kubernetes.queues.orphans import Orphans
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.sandbox.admission import (
+    MAX_MESSAGE,
     Standing,
     admitted_amount,
+    is_news,
     needs_more,
     queue_of,
     standing,
@@ -56,9 +58,6 @@ WRITERS = 32
 NEWS_AT_ONCE = 10
 # Objects whose news are looked for at each look.
 LOOKED_AT = 500
-# Seconds between two messages to one object while its reason stays the same.
-NEWS_PAUSE = 30.0
-MAX_MESSAGE = 1024
 ADMITTED = AdmissionState.ADMITTED
 
 _LOG = logging.getLogger(__name__)
@@ -166,9 +165,7 @@ class Admissions:
         said, why = known.said, self._driver.scheduler.queues.why_declared(name)
         if said is None or why is None:
             return False
-        pause = NEWS_PAUSE if why.reason == said.reason else 0.0
-        is_new = (why.reason, why.message[:MAX_MESSAGE]) != (said.reason, said.message)
-        return is_new and self._clock() - known.told >= pause
+        return is_news(said, why.reason, why.message, self._clock() - known.told)
 
     # Decisions.
 

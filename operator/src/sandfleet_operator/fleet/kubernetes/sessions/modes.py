@@ -23,8 +23,9 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.fleet.kubernetes.writer import Writer
 from sandfleet_operator.plan.claims.record import object_of
 from sandfleet_operator.plan.claims.suspension import resume_patch, suspend_patch
-from sandfleet_operator.plan.sandbox.admission import admitted_again, given_back
+from sandfleet_operator.plan.sandbox.admission import admitted_again, given_back, kept_out
 from sandfleet_operator.plan.sandbox.binding import told
+from sandfleet_operator.plan.scheduler.claim_queue import WhyNot
 
 # The present object, its session's claim and the time → what is to be written; None for nothing.
 Admission = Callable[[CodeSandbox, Claim, float], AdmissionStatus | None]
@@ -68,6 +69,13 @@ class Modes:
 
     async def give_back(self, sandbox: Sandbox) -> None:
         """The quota of a session that sleeps, unless it is to go on by now."""
+        await self._admit_in_turn(sandbox, given_back)
+
+    async def say(self, sandbox: Sandbox, why: WhyNot) -> None:
+        """Why a session that has given its quota back is not admitted."""
+        await self._admit_in_turn(sandbox, lambda found, _claim, _now: kept_out(found, why.reason, why.message))
+
+    async def _admit_in_turn(self, sandbox: Sandbox, admission: Admission) -> None:
         ref = _ref(sandbox)
         if ref in self._turns:
             # Who writes now looks again after that.
@@ -76,7 +84,7 @@ class Modes:
             if ref in self._decided:
                 return
             try:
-                found = await self._admit(ref, sandbox, given_back)
+                found = await self._admit(ref, sandbox, admission)
             except NotLeadingError as error:
                 _LOG.info("the admission of %s is left to who leads now: %s", ref, error)
                 return
