@@ -37,7 +37,7 @@ RESOURCES = {
     "states": "_sync.variables.States",
 }
 HANDLES = ("CommandHandle", "FileWatch", "Forward", "PtyHandle")
-TOOLS = ("ToolServer", "tool", "McpServer", "mcp_server")
+TOOLS = ("ToolServer", "tool", "McpServer", "mcp_server", "AskedModel", "ask_model")
 POLICIES = ("codeact.policies.openai.OpenAIPolicy", "codeact.policies.http.Retries", "codeact.policies.sse.Token")
 INTRODUCTION = """\
 # The Python API

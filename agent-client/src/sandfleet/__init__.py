@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sandfleet._sync.tools import ToolServer as ToolServer
     from sandfleet._sync.watch import FileWatch as FileWatch
     from sandfleet.codeact import CodeActAgent as CodeActAgent
+    from sandfleet.codeact.ask import AskedModel as AskedModel
+    from sandfleet.codeact.ask import ask_model as ask_model
     from sandfleet.errors import AccessDenied as AccessDenied
     from sandfleet.errors import AlreadyExistsError as AlreadyExistsError
     from sandfleet.errors import AuthenticationError as AuthenticationError
@@ -138,6 +140,7 @@ _HOMES = {
     "_sync.sandbox": ("Sandbox",),
     "_sync.watch": ("FileWatch",),
     "codeact": ("CodeActAgent",),
+    "codeact.ask": ("AskedModel", "ask_model"),
     "errors": (
         "AccessDenied",
         "AlreadyExistsError",

@@ -96,7 +96,9 @@ class Serving(Protocol):
 class ServesTools(Protocol):
     """An environment whose code can call functions of this process."""
 
-    async def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> Serving: ...
+    async def serve_tools(
+        self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None, on_ask: ToolPolicy | None = None
+    ) -> Serving: ...
 
 
 def claiming(environment: Environment, *, brokered: bool = False) -> Claim:
@@ -213,7 +215,7 @@ class Watched:
 class HostTools:
     """Tools of this process for the environment, which may be replaced."""
 
-    def __init__(self, given: Sequence[AnyTool], policy: ToolPolicy | None) -> None:
+    def __init__(self, given: Sequence[AnyTool], policy: ToolPolicy | None, on_ask: ToolPolicy | None) -> None:
         self._given: Sequence[AnyTool] = ()
         if given:
             from sandfleet.tools.sources import prepared
@@ -221,6 +223,7 @@ class HostTools:
             self._given = prepared(given)
         self._tools: tuple[Tool, ...] = ()
         self._policy = policy
+        self._on_ask = on_ask
         self._served: Environment | None = None
 
     @property
@@ -234,5 +237,6 @@ class HostTools:
             return
         if not isinstance(environment, ServesTools):
             raise InvalidArgument("cannot serve tools: the sandbox of this agent has no serve_tools()")
-        self._tools = (await environment.serve_tools(self._given, policy=self._policy)).tools
+        serving = await environment.serve_tools(self._given, policy=self._policy, on_ask=self._on_ask)
+        self._tools = serving.tools
         self._served = environment

@@ -59,7 +59,7 @@ class CodeActAgent:
     claim         how another sandbox is had when the present one has ended.
     tools         functions of this process and MCP servers whose tools the code calls, as `Sandbox.serve_tools` has
                   them: the sandbox is a brokered one. The policy is shown them as Python stubs.
-    tool_policy   decides about each call.
+    tool_policy   decides about each call. on_tool_ask: decides, as a person says, where the policy wants one asked.
     """
 
     def __init__(
@@ -77,11 +77,12 @@ class CodeActAgent:
         claim: Claim | None = None,
         tools: Sequence[AnyTool] = (),
         tool_policy: ToolPolicy | None = None,
+        on_tool_ask: ToolPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._policy = policy
-        self._tools = HostTools(tools, tool_policy)
+        self._tools = HostTools(tools, tool_policy, on_tool_ask)
         self._watched = Watched(sandbox, claim or claiming(sandbox, brokered=bool(tools)), sleep)
         self._bounds = decide.Bounds(max_steps, max_failures)
         self._timeout = timeout

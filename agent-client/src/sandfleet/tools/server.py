@@ -6,7 +6,8 @@ import asyncio
 import contextvars
 import inspect
 import os
-from collections.abc import Coroutine, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -19,6 +20,7 @@ from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, SandfleetError
 from sandfleet.tools import convert
+from sandfleet.tools.budget import SETTLING, Settling
 from sandfleet.tools.ledger import Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
 from sandfleet.tools.policies import decision_of
 from sandfleet.tools.sources import CallFailed
@@ -276,7 +278,21 @@ class AsyncToolServer:
             cost = 1.0 if tool.cost is None else float(tool.cost(arguments))
         except Exception as error:  # noqa: BLE001  closed where it fails
             return denied(tool.name, "Budget", f"its cost cannot be told ({type(error).__name__})")
-        return self._ledger.charge(tool, cost)
+        if (refusal := self._ledger.charge(tool, cost)) is None:
+            SETTLING.set(Settling(self._spender(tool), cost))
+        return refusal
+
+    def _spender(self, tool: Tool) -> Callable[[float], None]:
+        """Takes corrections of what a call costs, from any thread, also after the call."""
+        loop, here = asyncio.get_running_loop(), threading.get_ident()
+
+        def spend(amount: float) -> None:
+            if threading.get_ident() == here:
+                self._ledger.spend(tool.name, amount)
+            else:
+                loop.call_soon_threadsafe(self._ledger.spend, tool.name, amount)
+
+        return spend
 
     async def _called(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         if inspect.iscoroutinefunction(tool.function):
