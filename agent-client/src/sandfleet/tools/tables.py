@@ -44,7 +44,8 @@ def written(value: Any) -> bytes | None:
             stream.write_table(table)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         return None
-    return sink.getvalue().to_pybytes()
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def read(data: bytes, kind: Any) -> Any:

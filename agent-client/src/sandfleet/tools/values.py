@@ -57,9 +57,9 @@ def _plain(value: Any, blobs: list[bytes], depth: int, *, as_tables: bool) -> An
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
-    if as_tables and (kind := tables.kind_of(value)) and (data := tables.written(value)) is not None:
+    if as_tables and (library := tables.kind_of(value)) and (data := tables.written(value)) is not None:
         blobs.append(data)
-        return {TABLE: len(blobs) - 1, KIND: kind}
+        return {TABLE: len(blobs) - 1, KIND: library}
     return _plain(_converted(value), blobs, depth + 1, as_tables=as_tables)
 
 
