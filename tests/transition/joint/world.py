@@ -493,7 +493,7 @@ class World:
             "inventory": [one.sandbox_id for one in leader.fleet.scheduler.inventory.all()],
             "waiting": list(leader.fleet.scheduler.inventory.waiting),
             "runs": list(leader.fleet._backend._runs),
-            "sessions": list(leader.fleet._observer._sessions),
+            "sessions": list(leader.fleet._observer._ids._serving),
             "admissions": list(leader.fleet._queues._admissions._known),
             "orphans": list(leader.fleet._queues._orphans._known),
             "pools": [pool.name for pool in leader.fleet.scheduler.pools],
