@@ -1,4 +1,4 @@
-"""Tables as arguments and results of tools: as Arrow where the sandbox has pyarrow too, and as rows where it has not."""
+"""Tables as arguments and results of tools: as Arrow where the sandbox has pyarrow, and as rows where it has not."""
 
 import pandas as pd
 import polars as pl

@@ -1,4 +1,4 @@
-"""Tables as Arrow IPC, where code and host have pyarrow. No thread is used for them: a context with threads cannot be copied."""
+"""Tables as Arrow IPC, where code and host have pyarrow. No threads: a context with threads cannot be copied."""
 
 from functools import cache
 from importlib.util import find_spec

@@ -20,7 +20,7 @@ def encode(value: Any) -> tuple[bytes, list[bytes]]:
 
 
 def encode_arguments(arguments: Mapping[str, Any], as_tables: Collection[str]) -> tuple[bytes, list[bytes]]:
-    """As `encode`, for code that reads tables. Those arguments that are named are sent as tables where they are some."""
+    """As `encode`, for code that reads tables. Arguments of these names are sent as tables where they are tables."""
     if not tables.has("pyarrow"):
         return encode(arguments)
     blobs: list[bytes] = []
