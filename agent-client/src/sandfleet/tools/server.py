@@ -21,7 +21,7 @@ from sandfleet.tools.ledger import MAX_CALLS, Answer, Failure, Kind, Ledger, Rec
 from sandfleet.tools.policies import decision_of
 from sandfleet.tools.sources import CallFailed
 from sandfleet.tools.threads import ToolThreads
-from sandfleet.tools.values import MAX_VALUE, decode, encode
+from sandfleet.tools.values import MAX_VALUE, READS_TABLES, decode, encode
 from sandfleet.values.tools import ToolCall, ToolSession
 
 if TYPE_CHECKING:
@@ -236,6 +236,7 @@ class AsyncToolServer:
             arguments = decode(call.arguments)
             if not isinstance(arguments, dict):
                 raise TypeError("the arguments are no object")  # noqa: TRY301  the code's mistake, as all others here
+            reads_tables = arguments.pop(READS_TABLES, False) is True
             bound = dict(tool.bind(arguments))
         except Exception as error:  # noqa: BLE001  a check of arguments may raise anything
             return denied(tool.name, "InvalidArguments", str(error))
@@ -250,7 +251,7 @@ class AsyncToolServer:
             return _timed_out(tool, error)
         except Exception as error:  # noqa: BLE001  what a tool raises is the answer
             return Failure(Kind.ERROR, type(error).__name__, f"{tool.name} has failed: {error}")
-        return _encoded(tool, result)
+        return _encoded(tool, result, as_tables=reads_tables)
 
     async def _refusal(self, call: Received, arguments: dict[str, Any]) -> Failure | None:
         """What the policy decides; None: the call may run. A policy that fails allows nothing."""
@@ -300,9 +301,9 @@ def _timed_out(tool: Tool, error: TimeoutError) -> Failure:
     return Failure(Kind.TIMEOUT, "Timeout", f"{tool.name} has not ended within {tool.limits.timeout:g} s")
 
 
-def _encoded(tool: Tool, result: Any) -> Answer:
+def _encoded(tool: Tool, result: Any, *, as_tables: bool) -> Answer:
     try:
-        wire = encode(result)
+        wire = encode(result, as_tables=as_tables)
     except (TypeError, ValueError, RecursionError) as error:
         return Failure(Kind.ERROR, "BadResult", f"{tool.name} has failed: {error}")
     if wire.size > (most := min(tool.limits.result_bytes, MAX_VALUE)):
