@@ -211,7 +211,7 @@ async def test_an_idle_session_on_an_ephemeral_workspace_ends_for_the_owner_wher
     assert (await idle.run_code("1 + 1")).text == "2"
     await busy.services.start("web", ["sleep", "1000"])
     owner = await AsyncSandbox.create("short", fleet=fleet, queue="lender", max_wait=90)
-    with pytest.raises(SandboxEnded):
+    with pytest.raises(SandboxEnded, match="it ended: Preempted"):
         await idle.run_code("1 + 1")
     assert (await owner.run_code("2 + 2")).text == "4"
     assert (await fleet.get(busy.sandbox_id)).state == "claimed"

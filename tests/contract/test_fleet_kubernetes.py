@@ -70,21 +70,12 @@ async def test_without_access_an_object_in_any_state_is_described(world):
 async def test_the_api_server_is_asked_about_the_caller_as_it_described_it(world):
     await world.add()
     await world.fleet().get("team/one")
-    token, access = world.kube.reviews
-    assert token["spec"] == {"token": "alice", "audiences": ["sandfleet"]}
-    assert access["spec"] == {
-        "user": "alice",
-        "uid": "u",
-        "groups": ["g"],
-        "extra": {"k": ["v"]},
-        "resourceAttributes": {
-            "group": "sandfleet.io",
-            "resource": "codesandboxes",
-            "verb": "get",
-            "namespace": "team",
-            "name": "one",
-        },
-    }
+    token, everywhere, access = (review["spec"] for review in world.kube.reviews)
+    assert token == {"token": "alice", "audiences": ["sandfleet"]}
+    alice = {"user": "alice", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]}}
+    asked = {"group": "sandfleet.io", "resource": "codesandboxes", "verb": "get", "namespace": "team"}
+    assert everywhere == {**alice, "resourceAttributes": asked}
+    assert access == {**alice, "resourceAttributes": {**asked, "name": "one"}}
 
 
 # Who is let in.

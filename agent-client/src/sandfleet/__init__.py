@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from sandfleet.errors import TooManyLinks as TooManyLinks
     from sandfleet.errors import TransferIncomplete as TransferIncomplete
     from sandfleet.errors import UnavailableError as UnavailableError
+    from sandfleet.observe.intent import intent as intent
     from sandfleet.resources.commands import AsyncCommandHandle as AsyncCommandHandle
     from sandfleet.resources.files.watch import AsyncFileWatch as AsyncFileWatch
     from sandfleet.resources.ports import AsyncForward as AsyncForward
@@ -174,6 +175,7 @@ _HOMES = {
         "TransferIncomplete",
         "UnavailableError",
     ),
+    "observe.intent": ("intent",),
     "resources.commands": ("AsyncCommandHandle",),
     "resources.files.watch": ("AsyncFileWatch",),
     "resources.ports": ("AsyncForward",),

@@ -48,8 +48,6 @@ class LocalHost:
     # What this set-up has beyond the other; tests that need one of them say which.
     traits = frozenset(
         {
-            # No run in pods has tried them yet.
-            "MCP servers",
             "own network",
             "unix socket",
             "locked mounts",

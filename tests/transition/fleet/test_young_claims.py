@@ -76,7 +76,7 @@ async def test_a_short_session_costs_three_writes_and_no_object(world):
     await world.until(lambda: not world.pods("claimed"))
     assert own_writes(kube, before) == {"patch pods": 1, "create pods": 1, "delete pods": 1}
     assert not world.objects()
-    await world.until(lambda: not fleet._observer._sessions and not fleet._backend._runs.keys() - warm(world))
+    await world.until(lambda: not fleet._observer._ids._serving and not fleet._backend._runs.keys() - warm(world))
 
 
 def warm(world):

@@ -249,6 +249,7 @@ class World:
         message.queue = queue
         message.lease.CopyFrom(duration(lease))
         message.max_wait.CopyFrom(duration(wait))
+        held = {ref for ref, one in self.sessions.items() if not one.over}
         bound = await self.ask(lambda leader: self._claimed(leader, user, message), wait + PATIENCE, pause)
         space, _, name = bound.sandbox.sandbox_id.partition("/")
         ref = Ref(CODE_SANDBOX, space, name)
@@ -256,6 +257,9 @@ class World:
             self.went_wrong(f"{user} asked for {namespace}/{pool} and got {ref} of {bound.sandbox.pool}")
         self.owners[ref] = user
         session = self.sessions.get(ref)
+        if session is not None and session.over and ref in held:
+            # Its holder has ended it while this call was on its way: either may have come first.
+            return session
         if session is None or session.over:
             # After a change of leader an id that has ended begins anew.
             session = self.sessions[ref] = Session(user, ref, self.now() + lease, request=request, lease=lease)
@@ -489,7 +493,7 @@ class World:
             "inventory": [one.sandbox_id for one in leader.fleet.scheduler.inventory.all()],
             "waiting": list(leader.fleet.scheduler.inventory.waiting),
             "runs": list(leader.fleet._backend._runs),
-            "sessions": list(leader.fleet._observer._sessions),
+            "sessions": list(leader.fleet._observer._ids._serving),
             "admissions": list(leader.fleet._queues._admissions._known),
             "orphans": list(leader.fleet._queues._orphans._known),
             "pools": [pool.name for pool in leader.fleet.scheduler.pools],

@@ -1,19 +1,32 @@
-"""The executor's calls and the host's ledger together, through random breaks, replacements and kills (Hypothesis)."""
+"""The executor's calls and the host's ledger together, through random breaks, replacements and kills (Hypothesis).
+
+Both are the product's. Each may be lied to: a host answers what it was not asked, an executor sends calls that no code
+made. `MUTANTS` take one rule of either away; the machine finds each.
+"""
 
 from collections import Counter, deque
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from unittest import mock
 
-from hypothesis import settings
+import pytest
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from sandfleet.tools import ledger
 from sandfleet.tools.ledger import Failure as HostFailure
 from sandfleet.tools.ledger import Ledger, Received, Reply, Run
 from sandfleet.tools.values import Wire
 from sandfleet.values.tools import Tool, ToolLimits
+from sandfleet_executor.core.tools import calls
 from sandfleet_executor.core.tools.calls import PATIENCE, Acknowledged, Calls, Cancelled, Sent
 from sandfleet_executor.core.tools.values import Call, Caller, Failure, Kind, Value
+from transition.mutant import Mutant
 
 ONCE, AGAIN = "once", "again"
+# So small that a story reaches them.
+BOUNDS = ((calls, "MAX_CALLS", 4), (calls, "MAX_NOTICES", 8), (ledger, "MAX_CALLS", 6), (ledger, "MAX_HELD", 60))
+SENT, NOTICES, KNOWN, HELD = (value for _, _, value in BOUNDS)
 
 
 def tool(name):
@@ -29,6 +42,8 @@ class Host:
 
     name: str
     ledger: Ledger = field(default_factory=lambda: Ledger(TOOLS))
+    # Functions that run, by the number of their run: (call id, tool). They may outlive their call.
+    at_work: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -69,6 +84,11 @@ class Story(RuleBasedStateMachine):
         self.asked[call.id] = call
         if (failure := self.calls.ask(call)) is not None:
             self.take_answers([(call.id, failure)])
+
+    @rule(count=st.integers(2, 6))
+    def ask_many(self, count):
+        for _ in range(count):
+            self.ask(ONCE, 0)
 
     @precondition(lambda self: self.calls.outstanding)
     @rule(data=st.data())
@@ -115,6 +135,7 @@ class Story(RuleBasedStateMachine):
     def wait(self, seconds):
         self.now += seconds
         self.take_answers(self.calls.expire(self.now))
+        assert self.stream or seconds < PATIENCE or not self.calls.outstanding, "a call waits without an end"
 
     # Messages
 
@@ -130,25 +151,60 @@ class Story(RuleBasedStateMachine):
         ledger, message = self.host.ledger, self.stream.down.popleft()
         match message:
             case Sent(call, again):
-                known = Received(call.id, call.tool, Wire(b"{}"), call.caller.execution_id, again=again)
-                match ledger.receive(known):
-                    case Run():
-                        self.ran[call.id] += 1
-                    case Reply() as reply:
-                        self.stream.up.append(reply)
+                size = len(call.id)
+                known = Received(call.id, call.tool, Wire(b"x" * size), call.caller.execution_id, again=again)
+                self.act(ledger.receive(known))
             case Cancelled(call_id):
                 ledger.cancel(call_id)
             case Acknowledged(call_id):
                 ledger.acknowledge(call_id)
 
-    @precondition(lambda self: self.host.ledger.running)
+    def act(self, action):
+        match action:
+            case Run(call, tool):
+                self.ran[call.id] += 1
+                self.host.at_work[next(self.names)] = (call.id, tool.name)
+            case Reply() as reply if self.stream and self.stream.host is self.host:
+                self.stream.up.append(reply)
+
+    @precondition(lambda self: self.host.at_work)
     @rule(data=st.data())
     def finish_at_the_host(self, data):
-        call_id = data.draw(st.sampled_from(self.host.ledger.running))
-        reply = self.host.ledger.finish(call_id, Wire(call_id.encode()))
+        """A function ends, whether its call is wanted or not."""
+        self.finish(data.draw(st.sampled_from(sorted(self.host.at_work))))
+
+    def finish(self, number):
+        call_id, name = self.host.at_work.pop(number)
+        self.host.ledger.ended(name)
         self.ended.add(call_id)
-        if reply and self.stream and self.stream.host is self.host:
-            self.stream.up.append(reply)
+        self.act(self.host.ledger.finish(call_id, Wire(call_id.encode())))
+
+    # Lies
+
+    @precondition(lambda self: self.stream)
+    @rule(data=st.data(), copies=st.sampled_from((1, 20)))
+    def answer_what_was_not_asked(self, data, copies):
+        """Unknown ids, and calls that this stream's host was not sent."""
+        known = [one.call.id for one in self.calls._open.values() if self.stream.host.name not in one.hosts]
+        call_id = data.draw(st.sampled_from([*known, "unknown"]))
+        for _ in range(copies):
+            assert self.calls.answer(self.stream.number, call_id, Value(b"a lie")) is None
+
+    @precondition(lambda self: self.stream and self.calls.outstanding)
+    @rule(data=st.data())
+    def answer_on_a_stream_that_was_replaced(self, data):
+        call_id = data.draw(st.sampled_from(self.calls.outstanding))
+        assert self.calls.answer(self.stream.number - 1, call_id, Value(b"a lie")) is None
+
+    @precondition(lambda self: self.stream and self.stream.host is self.host)
+    @rule(count=st.integers(1, 8), name=st.sampled_from((ONCE, "missing")), size=st.sampled_from((1, HELD)))
+    def send_calls_that_no_code_made(self, count, name, size):
+        """None of their answers reaches the code: the executor lies for itself."""
+        for _ in range(count):
+            call = Received(f"forged-{next(self.names)}", name, Wire(b"x" * size))
+            match self.host.ledger.receive(call):
+                case Run(call, tool):
+                    self.host.at_work[next(self.names)] = (call.id, tool.name)
 
     @precondition(lambda self: self.stream and self.stream.up)
     @rule()
@@ -188,6 +244,52 @@ class Story(RuleBasedStateMachine):
         assert waiting.isdisjoint(self.answered)
         assert waiting | self.answered.keys() == self.asked.keys()
 
+    @invariant()
+    def what_has_run_is_known_until_its_answer_has_arrived(self):
+        for call_id in self.calls.outstanding:
+            if self.ran[call_id] and self.host.name in self.calls._open[call_id].hosts and self.answers_to(call_id):
+                assert call_id in self.host.ledger._known, "an answer is forgotten that no code has"
+
+    def answers_to(self, call_id):
+        """Whether the present host ran it."""
+        return call_id in self.ended and self.ran[call_id] == 1 and self.calls._open[call_id].hosts == {self.host.name}
+
+    @invariant()
+    def everything_is_bounded(self):
+        assert len(self.calls.outstanding) <= SENT
+        assert len(self.calls._notices) <= NOTICES + SENT
+        book = self.host.ledger
+        assert len(book._known) <= KNOWN
+        assert book._held == sum(state.size for state in book._known.values())
+        assert sum(state.size for state in book._known.values() if not isinstance(state, HostFailure)) <= HELD
+        assert +book._running == Counter(name for _, name in self.host.at_work.values())
+        assert len(self.host.at_work) <= KNOWN
+
+    @precondition(lambda self: self.stream and self.stream.host is self.host)
+    @rule()
+    def give_up_what_runs(self):
+        self.ask(ONCE, 0)
+        self.deliver_all()
+        self.withdraw_all()
+        self.deliver_all()
+
+    def withdraw_all(self):
+        for call_id in self.calls.outstanding:
+            self.calls.withdraw(call_id)
+            self.answered[call_id] = None
+
+    @precondition(lambda self: self.stream and self.stream.host is self.host)
+    @rule()
+    def deliver_all(self):
+        """When all messages have arrived, nothing runs for code that does not wait."""
+        while True:
+            self.send_down()
+            if not self.stream.down:
+                break
+            self.receive_at_the_host()
+        running = {one for one in self.host.ledger.running if not one.startswith("forged")}
+        assert running <= set(self.calls.outstanding), "a call runs on that no code waits for"
+
     def teardown(self):
         """With a stream that holds, each call that waits gets its answer, and the host forgets all."""
         self.connect()
@@ -195,16 +297,105 @@ class Story(RuleBasedStateMachine):
             self.send_down()
             while self.stream.down:
                 self.receive_at_the_host()
-            for call_id in self.host.ledger.running:
-                self.ended.add(call_id)
-                self.stream.up.append(self.host.ledger.finish(call_id, Wire(call_id.encode())))
+            for number in list(self.host.at_work):
+                self.finish(number)
             while self.stream.up:
                 self.receive_at_the_executor()
         self.a_result_is_that_of_its_own_call_and_of_one_that_ran()
         assert self.answered.keys() == self.asked.keys()
         assert not self.host.ledger.running
         assert self.calls.outstanding == ()
+        assert (self.host.ledger._held, self.host.ledger._known) == (0, {})
 
 
-TestAnyStory = Story.TestCase
-TestAnyStory.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+@contextmanager
+def small_bounds():
+    with ExitStack() as stack:
+        for module, name, value in BOUNDS:
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+def play(**options):
+    run_state_machine_as_test(Story, settings=settings(stateful_step_count=50, deadline=None, **options))
+
+
+def test_any_story_ends_well():
+    with small_bounds():
+        play(max_examples=60)
+
+
+def _forgets_all(self, outstanding):
+    """Forget answers too."""
+    for call_id in list(self._known):
+        self.cancel(call_id)
+    return []
+
+
+def _unkept(self, call_id, answer):
+    """Answer, and forget it."""
+    self._forget(call_id)
+    return Reply(call_id, answer)
+
+
+def _kept(self, call_id, failure):
+    """Keep each refusal."""
+    self._keep(call_id, failure)
+    return Reply(call_id, failure)
+
+
+_RECEIVE, _CONNECT = Ledger.receive, Calls.connect
+
+
+def _new(self, call):
+    """Take each call for one that no other host had."""
+    return _RECEIVE(self, Received(call.id, call.tool, call.arguments, call.execution_id))
+
+
+def _not_sent_again(self, *host):
+    answered = _CONNECT(self, *host)
+    self._unsent.clear()
+    return answered
+
+
+def _believed(self, stream, call_id, answer):
+    """Take an answer from any host and stream."""
+    if call_id not in self._open:
+        return None
+    self._remove(call_id)
+    return call_id, answer
+
+
+def _in_silence(self, call_id):
+    """Do not tell the host."""
+    if call_id in self._open:
+        self._remove(call_id)
+
+
+def _always(self, call):
+    self._open[call.id], self._unsent[call.id] = calls._Open(call), None
+
+
+MUTANTS = (
+    Mutant("a new stream makes the host forget answers", play, ((Ledger, "resume", _forgets_all),)),
+    Mutant("the host keeps no answer until it has arrived", play, ((Ledger, "finish", _unkept),)),
+    Mutant("the host believes that each call is new", play, ((Ledger, "receive", _new),)),
+    Mutant("the host does not remember what runs", play, ((Ledger, "_keep", lambda *_: None),)),
+    Mutant("the host keeps each refusal", play, ((Ledger, "_refused", _kept),)),
+    Mutant("a function that ends is not counted", play, ((Ledger, "ended", lambda *_: None),)),
+    Mutant("the host runs any number of calls", play, ((Ledger, "_refusal", lambda *_: None),)),
+    Mutant("a cancelled call goes on", play, ((Ledger, "cancel", lambda *_: None),)),
+    Mutant("acknowledged answers are kept", play, ((Ledger, "acknowledge", lambda *_: None),)),
+    Mutant("calls are not sent again", play, ((Calls, "connect", _not_sent_again),)),
+    Mutant("any host answers any call", play, ((Calls, "answer", _believed),)),
+    Mutant("the host is not told that a call is given up", play, ((Calls, "withdraw", _in_silence),)),
+    Mutant("a call waits for a host without an end", play, ((Calls, "expire", lambda *_: []),)),
+    Mutant("notices about lies are not bounded", play, ((calls, "MAX_NOTICES", 10**9),)),
+    Mutant("calls without an answer are not bounded", play, ((Calls, "ask", _always),)),
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[one.point.replace(" ", "-") for one in MUTANTS])
+def test_the_machine_finds_what_a_missing_rule_does(mutant):
+    with small_bounds(), mutant.applied(), pytest.raises((AssertionError, KeyError)):
+        mutant.finder(max_examples=2000, derandomize=True, database=None, phases=[Phase.generate])

@@ -1,12 +1,13 @@
 """The sandbox below the loop: looked at before each execution, and replaced when it is gone."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from sandfleet.errors import ClaimError, InvalidArgument, NotFoundError, SandboxEnded, SandboxError
 from sandfleet.values.execution import CommandResult, Execution
+from sandfleet.values.reviews import OnReview
 from sandfleet.values.sandbox import Isolation, SandboxInfo
 from sandfleet.values.suspension import Preemption
 from sandfleet.values.tools import AnyTool, Tool, ToolPolicy
@@ -18,6 +19,12 @@ _PAUSES = (0.1, 0.5, 2.0, 5.0)
 # What an executor takes with it.
 WITH_EXECUTOR = ("processes", "tmp")
 EVERYTHING = ("variables", *WITH_EXECUTOR)
+# A sandbox's contract, as a claim asks for it.
+_CONTRACTS: Mapping[str, Literal["autonomous", "brokered", "reviewed"]] = {
+    "autonomous": "autonomous",
+    "brokered": "brokered",
+    "reviewed": "reviewed",
+}
 
 
 class Commands(Protocol):
@@ -101,18 +108,32 @@ class ServesTools(Protocol):
     ) -> Serving: ...
 
 
+@runtime_checkable
+class Reviewed(Protocol):
+    """An environment that may have a reviewer in this process."""
+
+    @property
+    def on_review(self) -> OnReview | None: ...
+
+
 def claiming(environment: Environment, *, brokered: bool = False) -> Claim:
     """How another environment is had in the place of this one. `brokered`: its code calls tools."""
     autosave = environment.states.autosave if isinstance(environment, Remembers) else None
-    return partial(claim_again, autosave=autosave, brokered=brokered)
+    on_review = environment.on_review if isinstance(environment, Reviewed) else None
+    return partial(claim_again, autosave=autosave, brokered=brokered, on_review=on_review)
 
 
 async def claim_again(
-    ended: SandboxInfo, *, autosave: Autosave | None = None, brokered: bool = False
+    ended: SandboxInfo,
+    *,
+    autosave: Autosave | None = None,
+    brokered: bool = False,
+    on_review: OnReview | None = None,
 ) -> tuple[Environment, bool]:
     """Claim a sandbox like the one that ended, on its workspace when that was kept, else on an empty one.
 
-    Returns it, and whether the workspace came along. The lease is kept alive until the sandbox is killed.
+    It has the same contract: an agent whose code is reviewed does not get out by ending its sandbox. Returns it, and
+    whether the workspace came along. The lease is kept alive until the sandbox is killed.
     """
     from sandfleet.sandbox import AsyncSandbox
 
@@ -120,7 +141,8 @@ async def claim_again(
         return await AsyncSandbox.create(
             ended.template or "python",
             labels=ended.labels,
-            contract="brokered" if brokered else "",
+            contract=_CONTRACTS.get("brokered" if brokered else ended.contract, ""),
+            on_review=on_review,
             isolation=Isolation.NAMESPACE if ended.isolation is Isolation.UNKNOWN else ended.isolation,
             workspace_id=workspace_id,
             keep_workspace=bool(workspace_id),
@@ -145,6 +167,11 @@ class Watched:
         self._sleep = sleep
         self._known: SandboxInfo | None = None
         self._told: Preemption | None = None
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether a person looks at what is to run."""
+        return self._known is not None and self._known.contract == "reviewed"
 
     def preempted(self) -> Preemption | None:
         """The last preemption, where it has not been told yet."""

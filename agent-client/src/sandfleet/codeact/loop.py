@@ -36,6 +36,7 @@ from sandfleet.codeact.environment import (
 )
 from sandfleet.codeact.evidence import Evidence, of_command, of_execution, told_once
 from sandfleet.errors import InvalidArgument, SandfleetError
+from sandfleet.observe.intent import intent
 from sandfleet.values.execution import Outcome
 from sandfleet.values.tools import AnyTool, ToolPolicy
 
@@ -202,13 +203,19 @@ class CodeActAgent:
         return Step(number, action, decide.verdict_on(evidence), text, evidence)
 
     async def _run(self, action: RunCode | RunCommand) -> Evidence:
-        # The executor keeps the deadline. This limit is for an executor that is silent altogether.
-        async with asyncio.timeout(self._timeout + _PATIENCE):
-            if isinstance(action, RunCode):
-                execution = await self.sandbox.run_code(action.code, language=action.language, timeout=self._timeout)
-                return of_execution(execution)
-            command = action.command if isinstance(action.command, str) else list(action.command)
-            return of_command(await self.sandbox.commands.run(command, timeout=self._timeout))
+        # The executor keeps the deadline. This limit is for an executor that is silent altogether; a reviewer may take
+        # any time.
+        limit = None if self._watched.is_reviewed else self._timeout + _PATIENCE
+        async with asyncio.timeout(limit):
+            with intent(action.intent or None):
+                return await self._sent(action)
+
+    async def _sent(self, action: RunCode | RunCommand) -> Evidence:
+        if isinstance(action, RunCode):
+            execution = await self.sandbox.run_code(action.code, language=action.language, timeout=self._timeout)
+            return of_execution(execution)
+        command = action.command if isinstance(action.command, str) else list(action.command)
+        return of_command(await self.sandbox.commands.run(command, timeout=self._timeout))
 
     async def _replaced(self, look: Awaitable[Replaced | None]) -> Replaced | None:
         """Count a replacement in; None when there was none, or nothing was lost."""

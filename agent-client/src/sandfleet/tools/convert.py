@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sandfleet._wire import api
+from sandfleet.errors import ProtocolError
 from sandfleet.tools.ledger import Answer, Failure, Kind, Received
 from sandfleet.tools.values import Wire
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 _MESSAGE_CHARACTERS = 16_384
 _REASON_CHARACTERS = 64
+# Of ids and names in a call.
+_NAME_CHARACTERS = 1024
 
 
 def offer(tools: Sequence[Tool], host_id: str) -> api.tools.ToolOffer:
@@ -38,7 +41,10 @@ def _spec(tool: Tool) -> api.tools.ToolSpec:
 
 
 def received(message: api.tools.ToolCall) -> Received:
-    """Read a call."""
+    """Read a call. Raises ProtocolError for one that no executor sends."""
+    names = (message.call_id, message.tool, message.execution_id, message.context_id, message.service)
+    if not message.call_id or max(map(len, names)) > _NAME_CHARACTERS:
+        raise ProtocolError("cannot take a call: an id or a name in it is empty or too long", reason="BadCall")
     return Received(
         id=message.call_id,
         tool=message.tool,

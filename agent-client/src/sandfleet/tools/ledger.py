@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 # Executions whose calls are counted; those that called longest ago are forgotten first.
 MAX_EXECUTIONS = 10_000
-# Calls that are known at a time: an executor sends fewer.
+# Calls that are known, and functions that run, at a time: an executor sends fewer.
 MAX_CALLS = 4096
+# Bytes of arguments and answers that are known at a time.
+MAX_HELD = 1 << 30
 
 
 class Kind(StrEnum):
@@ -41,8 +43,20 @@ class Failure:
     message: str
     may_have_run: bool = False
 
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        return len(self.message)
+
 
 Answer = Wire | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    tool: str
+    # Bytes of its arguments.
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,10 @@ class Ledger:
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools = tools
         # Call id → its tool while it runs, and then its answer.
-        self._known: dict[str, str | Answer] = {}
+        self._known: dict[str, _Running | Answer] = {}
+        # Bytes of all that is known.
+        self._held = 0
+        # Tool → how many of its functions run. They may outlive their call: a thread cannot be ended.
         self._running: Counter[str] = Counter()
         self._ran: Counter[str] = Counter()
         # Tool → what its calls have cost.
@@ -110,22 +127,22 @@ class Ledger:
     @property
     def running(self) -> tuple[str, ...]:
         """Ids of calls that run."""
-        return tuple(call_id for call_id, state in self._known.items() if isinstance(state, str))
+        return tuple(call_id for call_id, state in self._known.items() if isinstance(state, _Running))
 
     def receive(self, call: Received) -> Run | Reply | None:
         """Take a call; None where it runs already."""
         known = self._known.get(call.id)
-        if isinstance(known, str):
+        if isinstance(known, _Running):
             return None
         if known is not None:
             return Reply(call.id, known)
         tool = self._tools.get(call.tool)
         if tool is None:
-            return self._answered(call.id, not_offered(call.tool))
+            return self._refused(call.id, not_offered(call.tool))
         if (failure := self._refusal(call, tool)) is not None:
-            return self._answered(call.id, failure)
-        self._known[call.id] = tool.name
-        self._running[tool.name] += 1
+            return self._refused(call.id, failure)
+        self._keep(call.id, _Running(tool.name, call.arguments.size))
+        self.begun(tool.name)
         self._ran[tool.name] += 1
         self._count(call.caller)[tool.name] += 1
         return Run(call, tool)
@@ -146,33 +163,53 @@ class Ledger:
 
     def finish(self, call_id: str, answer: Answer) -> Reply | None:
         """Take the answer of a call that ran; None where it is not wanted any more."""
-        tool = self._known.get(call_id)
-        if not isinstance(tool, str):
+        known = self._known.get(call_id)
+        if not isinstance(known, _Running):
             return None
+        self._forget(call_id)
+        if self._held + answer.size > MAX_HELD:
+            why = f"{known.tool} has run, but {self._held} bytes of other results wait for the sandbox to take them"
+            answer = Failure(Kind.DENIED, "TooManyBytes", why)
+        self._keep(call_id, answer)
+        return Reply(call_id, answer)
+
+    def begun(self, tool: str) -> None:
+        """Count one more of its functions that run. `ended` has to follow, whatever becomes of the call."""
+        self._running[tool] += 1
+
+    def ended(self, tool: str) -> None:
+        """Count one of its functions less."""
         self._running[tool] -= 1
-        return self._answered(call_id, answer)
 
     def cancel(self, call_id: str) -> Stop | None:
         """Forget a call; to be stopped where it runs."""
-        known = self._known.pop(call_id, None)
-        if not isinstance(known, str):
-            return None
-        self._running[known] -= 1
-        return Stop(call_id)
+        known = self._forget(call_id)
+        return Stop(call_id) if isinstance(known, _Running) else None
 
     def acknowledge(self, call_id: str) -> None:
         """Forget an answer that has arrived."""
-        if not isinstance(self._known.get(call_id), str):
-            self._known.pop(call_id, None)
+        if not isinstance(self._known.get(call_id), _Running):
+            self._forget(call_id)
 
     def resume(self, outstanding: Collection[str]) -> list[Stop]:
         """Forget all other calls: a new stream names those that wait for an answer, and sends them."""
         gone = [call_id for call_id in self._known if call_id not in outstanding]
         return [stop for call_id in gone if (stop := self.cancel(call_id)) is not None]
 
-    def _answered(self, call_id: str, answer: Answer) -> Reply:
-        self._known[call_id] = answer
-        return Reply(call_id, answer)
+    def _refused(self, call_id: str, failure: Failure) -> Reply:
+        # One that is not kept is found again where the call comes again: nothing has run.
+        if len(self._known) < MAX_CALLS:
+            self._keep(call_id, failure)
+        return Reply(call_id, failure)
+
+    def _keep(self, call_id: str, state: _Running | Answer) -> None:
+        self._known[call_id] = state
+        self._held += state.size
+
+    def _forget(self, call_id: str) -> _Running | Answer | None:
+        known = self._known.pop(call_id, None)
+        self._held -= 0 if known is None else known.size
+        return known
 
     def _count(self, caller: str) -> Counter[str]:
         counted = self._by_caller.setdefault(caller, Counter())
@@ -186,8 +223,10 @@ class Ledger:
         if call.again and not tool.idempotent:
             why = "the host that had the call is gone, and nothing says whether it ran"
             return Failure(Kind.UNAVAILABLE, "HostLost", f"cannot call {tool.name}: {why}", may_have_run=True)
-        if len(self._known) >= MAX_CALLS:
+        if len(self._known) >= MAX_CALLS or self._running.total() >= MAX_CALLS:
             return denied(tool.name, "TooManyCalls", f"{MAX_CALLS} calls are known at once")
+        if self._held + call.arguments.size > MAX_HELD:
+            return denied(tool.name, "TooManyBytes", f"{self._held} bytes of other calls are known")
         limits = tool.limits
         counted = self._by_caller.get(call.caller, Counter[str]())
         for used, most, reason, what in (

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -21,10 +19,11 @@ from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, SandfleetError
 from sandfleet.tools import convert
 from sandfleet.tools.budget import SETTLING, Settling
-from sandfleet.tools.ledger import Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
+from sandfleet.tools.ledger import MAX_CALLS, Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
 from sandfleet.tools.policies import decision_of
 from sandfleet.tools.sources import CallFailed
-from sandfleet.tools.values import decode, encode
+from sandfleet.tools.threads import ToolThreads
+from sandfleet.tools.values import MAX_VALUE, READS_TABLES, decode, encode
 from sandfleet.values.tools import ToolCall, ToolSession
 
 if TYPE_CHECKING:
@@ -55,7 +54,8 @@ class AsyncToolServer:
         self._ledger = Ledger({tool.name: tool for tool in offered.tools})
         self._host_id = os.urandom(16).hex()
         self._working: dict[str, asyncio.Task[None]] = {}
-        self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="sandfleet-tool")
+        self._replying: set[asyncio.Task[None]] = set()
+        self._threads = ToolThreads(MOST_THREADS)
         self._stream: Any = None
         # gRPC takes one message at a time.
         self._turn = asyncio.Lock()
@@ -99,10 +99,11 @@ class AsyncToolServer:
             await self._end(self._serving)
             self._serving.cancel()
             await asyncio.gather(self._serving, return_exceptions=True)
-        for task in self._working.values():
+        left = [*self._working.values(), *self._replying]
+        for task in left:
             task.cancel()
-        await asyncio.gather(*self._working.values(), return_exceptions=True)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        await asyncio.gather(*left, return_exceptions=True)
+        self._threads.close()
         await self._offered.close()
 
     async def __aenter__(self) -> Self:
@@ -150,11 +151,10 @@ class AsyncToolServer:
                 if not error.retryable:
                     self._problem = error
                     self._stop([Stop(call_id) for call_id in list(self._working)])
-                    return
             if self._stream is not None:
                 self._stream.cancel()
                 self._stream = None
-            if self._closing:
+            if self._closing or self._problem is not None:
                 return
             await asyncio.sleep(_BACKOFF.after(failures))
             failures += 1
@@ -164,6 +164,9 @@ class AsyncToolServer:
         try:
             while (message := await receive(self._stream)) is not None:
                 self._take(message)
+                # An executor that reads no answers gets no further with its calls.
+                while len(self._replying) > MAX_CALLS:
+                    await asyncio.wait(self._replying, return_when=asyncio.FIRST_COMPLETED)
         except api.aio.AioRpcError as error:
             if error.code().name in {"UNAVAILABLE", "CANCELLED", "UNAUTHENTICATED", "INTERNAL", "UNKNOWN"}:
                 return
@@ -181,15 +184,20 @@ class AsyncToolServer:
     def _act(self, action: Run | Reply | Stop | None) -> None:
         match action:
             case Run(call, tool):
-                self._begin(call.id, self._run(call, tool))
+                task = self._working[call.id] = asyncio.ensure_future(self._run(call, tool))
+                task.add_done_callback(lambda task: self._ended(call.id, tool, task))
             case Reply(call_id, answer):
-                self._begin(f"reply {call_id}", self._reply(call_id, answer))
+                task = asyncio.ensure_future(self._reply(call_id, answer))
+                self._replying.add(task)
+                task.add_done_callback(self._replying.discard)
             case Stop():
                 self._stop([action])
 
-    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        task = self._working[name] = asyncio.ensure_future(work)
-        task.add_done_callback(lambda _: self._working.pop(name, None))
+    def _ended(self, call_id: str, tool: Tool, task: asyncio.Task[None]) -> None:
+        self._ledger.ended(tool.name)
+        # A call that was cancelled may have come again in the meantime.
+        if self._working.get(call_id) is task:
+            del self._working[call_id]
 
     def _stop(self, stops: Sequence[Stop]) -> None:
         for each in stops:
@@ -222,9 +230,7 @@ class AsyncToolServer:
     # One call
 
     async def _run(self, call: Received, tool: Tool) -> None:
-        answer = await self._answer(call, tool)
-        if (reply := self._ledger.finish(call.id, answer)) is not None:
-            await self._reply(reply.call_id, reply.answer)
+        self._act(self._ledger.finish(call.id, await self._answer(call, tool)))
 
     async def _answer(self, call: Received, tool: Tool) -> Answer:
         """Run the tool. Nothing that the tool or the policy raises comes out of this."""
@@ -232,8 +238,9 @@ class AsyncToolServer:
             arguments = decode(call.arguments)
             if not isinstance(arguments, dict):
                 raise TypeError("the arguments are no object")  # noqa: TRY301  the code's mistake, as all others here
+            reads_tables = arguments.pop(READS_TABLES, False) is True
             bound = dict(tool.bind(arguments))
-        except (ValueError, TypeError, RecursionError) as error:
+        except Exception as error:  # noqa: BLE001  a check of arguments may raise anything
             return denied(tool.name, "InvalidArguments", str(error))
         if (refusal := await self._refusal(call, arguments) or self._charge(tool, bound)) is not None:
             return refusal
@@ -246,7 +253,7 @@ class AsyncToolServer:
             return _timed_out(tool, error)
         except Exception as error:  # noqa: BLE001  what a tool raises is the answer
             return Failure(Kind.ERROR, type(error).__name__, f"{tool.name} has failed: {error}")
-        return _encoded(tool, result)
+        return _encoded(tool, result, as_tables=reads_tables)
 
     async def _refusal(self, call: Received, arguments: dict[str, Any]) -> Failure | None:
         """What the policy decides; None: the call may run. A policy that fails allows nothing."""
@@ -298,9 +305,8 @@ class AsyncToolServer:
         if inspect.iscoroutinefunction(tool.function):
             return await tool.function(**arguments)
         # A function that blocks must hold up neither the stream nor other tools.
-        here = contextvars.copy_context()
-        work = partial(here.run, partial(tool.function, **arguments))
-        result = await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        counted = (partial(self._ledger.begun, tool.name), partial(self._ledger.ended, tool.name))
+        result = await self._threads.run(partial(tool.function, **arguments), *counted)
         return await result if inspect.isawaitable(result) else result
 
 
@@ -311,12 +317,12 @@ def _timed_out(tool: Tool, error: TimeoutError) -> Failure:
     return Failure(Kind.TIMEOUT, "Timeout", f"{tool.name} has not ended within {tool.limits.timeout:g} s")
 
 
-def _encoded(tool: Tool, result: Any) -> Answer:
+def _encoded(tool: Tool, result: Any, *, as_tables: bool) -> Answer:
     try:
-        wire = encode(result)
+        wire = encode(result, as_tables=as_tables)
     except (TypeError, ValueError, RecursionError) as error:
         return Failure(Kind.ERROR, "BadResult", f"{tool.name} has failed: {error}")
-    if wire.size > tool.limits.result_bytes:
-        why = f"its result has {wire.size} bytes, and the most is {tool.limits.result_bytes}"
+    if wire.size > (most := min(tool.limits.result_bytes, MAX_VALUE)):
+        why = f"its result has {wire.size} bytes, and the most is {most}"
         return Failure(Kind.DENIED, "ResultTooLarge", f"{tool.name} has run, but {why}")
     return wire

@@ -51,7 +51,7 @@ class ToolBrokerService(tools_pb2_grpc.ToolBrokerServiceServicer):
         async for request in messages:
             match request.WhichOneof("message"):
                 case "answer":
-                    self._broker.answer(stream, request.answer.call_id, convert.answer(request.answer))
+                    await self._broker.answer(stream, request.answer.call_id, convert.answer(request.answer))
                 case "end":
                     return True
                 case _:

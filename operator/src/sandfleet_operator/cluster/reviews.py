@@ -2,8 +2,8 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jwt
@@ -48,7 +48,9 @@ class Reviews:
         self._clock = wall_clock
         # Keyed by hash: the tokens themselves are not kept.
         self._known: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
-        self._allowed: OrderedDict[tuple[str, str, tuple[str, ...], str], float] = OrderedDict()
+        self._allowed = _Memory(wall_clock)
+        # Rights to all of a namespace that the API server refused, of callers that have them for single names.
+        self._refused = _Memory(wall_clock)
 
     async def authenticate(self, token: str) -> Caller:
         """The caller that the token belongs to.
@@ -82,34 +84,29 @@ class Reviews:
     ) -> None:
         """Checks a verb on a kind or a subresource of it. Raises FleetError unless the caller may use it.
 
-        Without a name it asks for all of the namespace, without a namespace for all namespaces.
+        Without a name it asks for all of the namespace, without a namespace for all namespaces. With one it asks for
+        all of the namespace first: Kubernetes' answer to that holds for every name in it, and is remembered for all.
         """
-        attributes = {"group": kind.group, "resource": kind.plural, "verb": verb}
-        attributes |= {
-            key: value
-            for key, value in (("namespace", namespace), ("name", name), ("subresource", subresource))
-            if value
-        }
-        asked = (caller.username, caller.uid, caller.groups, repr(sorted(attributes.items())))
-        now = self._clock()
-        if now < self._allowed.get(asked, 0.0) <= now + ALLOWED:
+        all_of_them = _Right(caller, verb, kind, namespace, "", subresource)
+        if not (name and self._refused.holds(all_of_them.key)) and await self._may(all_of_them):
             return
-        spec = {
-            "resourceAttributes": attributes,
-            "user": caller.username,
-            "uid": caller.uid,
-            "groups": list(caller.groups),
-            "extra": {key: list(values) for key, values in caller.extra.items()},
-        }
-        status = (await self._ask(_review_of(ACCESS_REVIEW, spec))).get("status", {})
+        if name and await self._may(replace(all_of_them, name=name)):
+            self._refused.remember(all_of_them.key)
+            return
+        where = f"in namespace {namespace}" if namespace else "in all namespaces"
+        what = f"{kind.plural}{f'/{subresource}' if subresource else ''}.{kind.group}{f' {name}' if name else ''}"
+        why = f"{caller.username} may not {verb} {what} {where}; a RoleBinding can allow it"
+        raise ClaimReason.FORBIDDEN.error(f"cannot {verb} sandboxes: {why}")
+
+    async def _may(self, right: "_Right") -> bool:
+        """Whether the API server allows it. Raises FleetError if that does not answer."""
+        if self._allowed.holds(right.key):
+            return True
+        status = (await self._ask(_review_of(ACCESS_REVIEW, right.spec()))).get("status", {})
         if status.get("allowed") is not True or status.get("denied"):
-            where = f"in namespace {namespace}" if namespace else "in all namespaces"
-            what = f"{kind.plural}{f'/{subresource}' if subresource else ''}.{kind.group}{f' {name}' if name else ''}"
-            why = f"{caller.username} may not {verb} {what} {where}; a RoleBinding can allow it"
-            raise ClaimReason.FORBIDDEN.error(f"cannot {verb} sandboxes: {why}")
-        self._allowed[asked] = now + ALLOWED
-        while len(self._allowed) > MAX_REMEMBERED:
-            self._allowed.popitem(last=False)
+            return False
+        self._allowed.remember(right.key)
+        return True
 
     async def _ask(self, review: Json) -> Json:
         try:
@@ -123,6 +120,54 @@ class Reviews:
         self._known[key] = (until, caller)
         while len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Right:
+    """A verb on a kind or a subresource of it. Empty: of all namespaces, of all names."""
+
+    caller: Caller
+    verb: str
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str
+
+    @property
+    def key(self) -> Hashable:
+        caller = self.caller
+        where = self.kind, self.namespace, self.name, self.subresource
+        return caller.username, caller.uid, caller.groups, self.verb, *where
+
+    def spec(self) -> Json:
+        attributes = {"group": self.kind.group, "resource": self.kind.plural, "verb": self.verb}
+        narrower = (("namespace", self.namespace), ("name", self.name), ("subresource", self.subresource))
+        return {
+            "resourceAttributes": attributes | {key: value for key, value in narrower if value},
+            "user": self.caller.username,
+            "uid": self.caller.uid,
+            "groups": list(self.caller.groups),
+            "extra": {key: list(values) for key, values in self.caller.extra.items()},
+        }
+
+
+class _Memory:
+    """What the API server said, remembered for ALLOWED seconds; MAX_REMEMBERED answers at most."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: OrderedDict[Hashable, float] = OrderedDict()
+
+    def holds(self, key: Hashable) -> bool:
+        now = self._clock()
+        # Turning the clock back does not prolong the memory.
+        return now < self._until.get(key, 0.0) <= now + ALLOWED
+
+    def remember(self, key: Hashable) -> None:
+        self._until[key] = self._clock() + ALLOWED
+        self._until.move_to_end(key)
+        while len(self._until) > MAX_REMEMBERED:
+            self._until.popitem(last=False)
 
 
 def _review_of(kind: Kind, spec: Json) -> Json:

@@ -7,6 +7,11 @@ from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.values import RequestKey, Sandbox
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
 
+# Seconds between two tellings of a claim that only moves on, for each place before it, and the most. What all who wait
+# are told in a second grows only with the logarithm of their number: thousands that move on all the time would
+# otherwise take the fleet's whole processor time.
+PER_PLACE, AT_MOST = 0.02, 30.0
+
 
 class ClaimWatch:
     """One caller's view of one claim. What it has not seen in time is overwritten by what is newer: it never grows."""
@@ -15,6 +20,7 @@ class ClaimWatch:
         self._leave = leave
         self._news: Queued | Sandbox | Problem | None = None
         self._told: Queued | None = None
+        self._told_at = 0.0
         self._changed = asyncio.Event()
         self.is_settled = False
         # What keeps the claim's place at the next leader: empty where there is none.
@@ -36,17 +42,20 @@ class ClaimWatch:
         """The caller waits no more. Leaving twice is no error."""
         self._leave(self)
 
-    def tell(self, queued: Queued) -> None:
-        """Only what differs is told: the time that is left passes by itself."""
+    def tell(self, queued: Queued, now: float) -> bool:
+        """Only what differs is told: the time that is left passes by itself. Returns False if it is to be told later.
+
+        A new reason is told at once. A new position is told the later the more claims are before it.
+        """
         old = self._told
-        same = old is not None and (old.position, old.reason, old.eta is None) == (
-            queued.position,
-            queued.reason,
-            queued.eta is None,
-        )
-        if not same and not self.is_settled:
-            self._told = queued
-            self._put(queued)
+        if self.is_settled or (old is not None and _standing(old) == _standing(queued)):
+            return True
+        moved = old is not None and _standing(old)[1:] == _standing(queued)[1:]
+        if moved and now < self._told_at + min(PER_PLACE * queued.position, AT_MOST):
+            return False
+        self._told, self._told_at = queued, now
+        self._put(queued)
+        return True
 
     def settle(self, result: Sandbox | Problem) -> None:
         self.is_settled = True
@@ -72,9 +81,10 @@ class ClaimWatches:
         self._watches.setdefault(key, set()).add(watch)
         return watch
 
-    def tell(self, key: RequestKey, queued: Queued) -> None:
-        for watch in self._watches.get(key, ()):
-            watch.tell(queued)
+    def tell(self, key: RequestKey, queued: Queued, now: float) -> bool:
+        """Returns False if it is to be told later."""
+        told = [watch.tell(queued, now) for watch in self._watches.get(key, ())]
+        return all(told)
 
     def settle(self, key: RequestKey, result: Sandbox | Problem) -> None:
         for watch in self._watches.pop(key, ()):
@@ -92,3 +102,7 @@ class ClaimWatches:
         if not waiting:
             del self._watches[key]
             self._abandoned(key)
+
+
+def _standing(queued: Queued) -> tuple[int, str, bool]:
+    return queued.position, queued.reason, queued.eta is None

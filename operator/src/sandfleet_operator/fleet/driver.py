@@ -164,7 +164,7 @@ class FleetDriver:
             raise
         if not watch.is_settled:
             for one, queued in self.scheduler.standings(self._clock(), key).items():
-                self._watches.tell(one, queued)
+                self._watches.tell(one, queued, self._clock())
         return watch
 
     async def release(self, sandbox_id: str) -> bool:
@@ -317,7 +317,8 @@ class FleetDriver:
             if part is None:
                 self._round = None
             for key, queued in (part or {}).items():
-                self._watches.tell(key, queued)
+                if not self._watches.tell(key, queued, self._clock()):
+                    self._standings_due = True
                 told += 1
         if self._watches and (self._round is not None or self._standings_due):
             self._publish_soon()

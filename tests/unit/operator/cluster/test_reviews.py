@@ -3,7 +3,7 @@
 import jwt
 import pytest
 from sandfleet_operator.api.errors import FleetError
-from sandfleet_operator.cluster.reviews import MAX_REMEMBERED, Reviews
+from sandfleet_operator.cluster.reviews import ALLOWED, MAX_REMEMBERED, Caller, Reviews
 from support.fleet.on_kubernetes import Kube
 
 
@@ -44,3 +44,37 @@ async def test_a_refusal_is_not_remembered_and_what_is_remembered_is_bounded():
         kube.knows(f"t{number}", "alice")
         await reviews.authenticate(f"t{number}")
     assert len(reviews._known) == MAX_REMEMBERED
+
+
+async def test_a_right_to_a_whole_namespace_is_asked_for_once_and_holds_for_every_name_until_it_is_forgotten():
+    now, kube = [1000.0], Kube()
+    reviews, alice = Reviews(kube, lambda: now[0]), Caller("alice")
+    kube.allowed.add(("alice", "delete", "team-a", ""))
+    for number in range(100):
+        await reviews.authorize(alice, "delete", "team-a", f"s{number}")
+    assert len(kube.reviews) == 1
+    for other in ({"namespace": "team-b"}, {"verb": "get"}, {"caller": Caller("bob")}, {"subresource": "connect"}):
+        asked = {"caller": alice, "verb": "delete", "namespace": "team-a", "name": "s1", **other}
+        with pytest.raises(FleetError, match="may not"):
+            await reviews.authorize(**asked)
+    kube.allowed.clear()
+    now[0] += ALLOWED
+    with pytest.raises(FleetError, match="may not"):
+        await reviews.authorize(alice, "delete", "team-a", "s1")
+
+
+async def test_a_right_to_one_name_is_a_right_to_that_name_alone():
+    now, kube = [1000.0], Kube()
+    reviews, alice = Reviews(kube, lambda: now[0]), Caller("alice")
+    kube.allowed.add(("alice", "delete", "team-a", "mine"))
+    for _ in range(5):
+        await reviews.authorize(alice, "delete", "team-a", "mine")
+    assert len(kube.reviews) == 2
+    for name in ("yours", ""):
+        with pytest.raises(FleetError, match="may not"):
+            await reviews.authorize(alice, "delete", "team-a", name)
+    # What was refused is asked for again, and may be granted at any moment.
+    kube.allowed.add(("alice", "delete", "team-a", "yours"))
+    await reviews.authorize(alice, "delete", "team-a", "yours")
+    kube.allowed.add(("alice", "delete", "team-a", ""))
+    await reviews.authorize(alice, "delete", "team-a", "")

@@ -83,7 +83,12 @@ async def test_many_claims_are_told_where_they_stand_in_parts_each_of_them_and_a
         assert [one[0] for one in said] == list(range(1, 9))
         told, parts = [], []
         tell, publish = service.fleet._watches.tell, service.fleet._publish_standings
-        monkeypatch.setattr(service.fleet._watches, "tell", lambda key, queued: (told.append(key), tell(key, queued)))
+
+        def noted(key, queued, now):
+            told.append(key)
+            return tell(key, queued, now)
+
+        monkeypatch.setattr(service.fleet._watches, "tell", noted)
 
         def counted():
             before = len(told)

@@ -8,8 +8,10 @@ from enum import StrEnum
 from sandfleet_executor.core.errors import BadRequest
 
 MAX_TOOLS = 512
-# Of all tools together, in bytes.
+# Of all tools together, in characters.
 MAX_OFFER = 4 << 20
+# What a parameter costs of them beside its text.
+PARAMETER_SIZE = 64
 # Of the arguments of one call, and of one result, in bytes.
 MAX_VALUE = 16 << 20
 MAX_BLOBS = 1024
@@ -46,6 +48,14 @@ class Tool:
     returns: str
     # JSON Schema of the arguments.
     schema: str
+
+    @property
+    def size(self) -> int:
+        """Characters."""
+        texts = [self.name, self.doc, self.returns, self.schema]
+        for each in self.parameters:
+            texts += [each.name, each.annotation, each.default or ""]
+        return sum(map(len, texts)) + PARAMETER_SIZE * len(self.parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +101,7 @@ def checked_offer(tools: Sequence[Tool]) -> dict[str, Tool]:
     """The tools by name. Raises BadRequest."""
     if len(tools) > MAX_TOOLS:
         raise BadRequest(f"cannot offer {len(tools)} tools: the most is {MAX_TOOLS}")
-    size = sum(len(tool.doc) + len(tool.schema) for tool in tools)
+    size = sum(tool.size for tool in tools)
     if size > MAX_OFFER:
         raise BadRequest(f"cannot offer tools that are described in {size} characters: the most is {MAX_OFFER}")
     found = {tool.name: tool for tool in tools}

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 
 from sandfleet_executor.core.tools.calls import Answered, Calls, Message
 from sandfleet_executor.core.tools.values import Answer, Call, Caller, Failure, Kind, Tool, Value
-from sandfleet_executor.effects.tools.lines import Lines
+from sandfleet_executor.effects.tools.lines import MAX_UNREAD, Lines
 
 # Name of the socket and key of the caller, for worker/tools/line.py: "NAME:KEY".
 VARIABLE = "SANDFLEET_TOOLS"
 KEY_BYTES = 16
+# How long the host's answers wait for code that reads none, in seconds.
+UNREAD_SECONDS = 30.0
 
 
 class NotBrokeredError(RuntimeError):
@@ -57,6 +59,8 @@ class ToolBroker:
         self._lines: Lines | None = None
         self._socket_name = ""
         self._timer: asyncio.TimerHandle | None = None
+        # The session's code has read no answers for too long.
+        self._is_stuck = False
 
     # The session's side
 
@@ -127,11 +131,27 @@ class ToolBroker:
         self._answered(self._calls.disconnect(stream.number, self._clock(), broken=broken))
         self._set_timer()
 
-    def answer(self, stream: HostStream, call_id: str, answer: Answer) -> None:
-        """The host's answer to a call."""
+    async def answer(self, stream: HostStream, call_id: str, answer: Answer) -> None:
+        """The host's answer to a call. Waits while the session's code reads too little of earlier ones."""
+        if isinstance(answer, Value) and not await self._has_room():
+            why = f"the code has not read {MAX_UNREAD} bytes of other results for {UNREAD_SECONDS:g} s"
+            answer = Failure(Kind.DENIED, "TooManyBytes", f"cannot take the result: {why}")
         found = self._calls.answer(stream.number, call_id, answer)
         self._answered([found] if found else [])
         self._tell()
+
+    async def _has_room(self) -> bool:
+        if self._lines is None or not self._lines.unread.is_full:
+            self._is_stuck = False
+            return True
+        if self._is_stuck:
+            return False
+        try:
+            async with asyncio.timeout(UNREAD_SECONDS):
+                await self._lines.unread.some()
+        except TimeoutError:
+            self._is_stuck = True
+        return not self._is_stuck
 
     def close(self) -> None:
         """Takes no calls any more."""

@@ -23,6 +23,8 @@ MAX_LINES = 1024
 # Together, of the arguments that all lines hold. Who asks for more waits.
 MAX_HELD = 64 << 20
 MAX_HEADER = 64 << 10
+# Together, of the answers that the session's code has not read. While there are more, the host's are not read either.
+MAX_UNREAD = 64 << 20
 # How long a request that has begun may take to arrive, in seconds.
 REQUEST_SECONDS = 30.0
 READ_AHEAD = 64 << 10
@@ -45,13 +47,29 @@ class Room:
         """Waits until there is room for so many."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._left >= size)
-            self._left -= size
+            self.take(size)
         try:
             yield
         finally:
-            self._left += size
-            async with self._changed:
-                self._changed.notify_all()
+            await self.give(size)
+
+    @property
+    def is_full(self) -> bool:
+        return self._left <= 0
+
+    async def some(self) -> None:
+        """Waits until there is any room."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self.is_full)
+
+    def take(self, size: int) -> None:
+        """Takes room that may not be there."""
+        self._left -= size
+
+    async def give(self, size: int) -> None:
+        self._left += size
+        async with self._changed:
+            self._changed.notify_all()
 
 
 class Lines:
@@ -62,6 +80,7 @@ class Lines:
         listener.setblocking(False)
         self._broker = broker
         self._room = Room(MAX_HELD)
+        self.unread = Room(MAX_UNREAD)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._serving = asyncio.ensure_future(self._accept(listener))
 
@@ -107,32 +126,43 @@ class Lines:
             async with self._room.of(header + payload):
                 async with asyncio.timeout(REQUEST_SECONDS):
                     body = await reader.readexactly(header + payload)
-                request = Frame(frames.decode_header(body[:header]), body[header:])
+                answering = self._answer(Frame(frames.decode_header(body[:header]), body[header:]))
                 del body
-                answer = await self._unless_gone(reader, self._answer(request))
+                answer = await self._unless_gone(reader, answering)
             if answer is None:
                 return
-            writer.write(answer)
-            await writer.drain()
+            try:
+                writer.write(answer)
+                await writer.drain()
+            finally:
+                await self.unread.give(len(answer))
 
     async def _answer(self, request: Frame) -> bytes:
+        """The frame, which is unread."""
         key = str(request.header["key"])
         if request.header["op"] == "list":
             text = json.dumps([asdict(tool) for tool in self._broker.tools().values()])
-            return frames.encode({"event": "tools"}, text.encode())
-        return encoded(await self._broker.call(key, str(request.header["tool"]), value_of(request)))
+            frame = frames.encode({"event": "tools"}, text.encode())
+        else:
+            tool, arguments = str(request.header["tool"]), value_of(request)
+            del request
+            frame = encoded(await self._broker.call(key, tool, arguments))
+        self.unread.take(len(frame))
+        return frame
 
-    @staticmethod
-    async def _unless_gone(reader: asyncio.StreamReader, work: Any) -> bytes | None:
+    async def _unless_gone(self, reader: asyncio.StreamReader, work: Any) -> bytes | None:
         """What the work gives, unless the other side goes or speaks out of turn: then it is cancelled."""
         working, gone = asyncio.ensure_future(work), asyncio.ensure_future(reader.read(1))
         try:
             await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
             return None if gone.done() else working.result()
         finally:
+            is_left = gone.done()
             working.cancel()
             gone.cancel()
-            await asyncio.gather(working, gone, return_exceptions=True)
+            answer = (await asyncio.gather(working, gone, return_exceptions=True))[0]
+            if is_left and isinstance(answer, bytes):
+                await self.unread.give(len(answer))
 
 
 def value_of(frame: Frame) -> Value:

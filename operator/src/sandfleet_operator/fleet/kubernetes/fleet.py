@@ -268,6 +268,10 @@ class KubernetesFleet:
         """What serves this CodeSandbox, NAMESPACE/NAME; None if no claim does."""
         return self._observer.session_of(name)
 
+    def why_ended(self, name: str) -> str | None:
+        """Why the session of this CodeSandbox has ended, in a word of EndReason; None where that is not known."""
+        return self._observer.why_ended(name)
+
     def note_session(self, sandbox: Sandbox) -> str:
         """A claim was answered; the name of its CodeSandbox, which may not exist yet."""
         return self._observer.note_session(sandbox)

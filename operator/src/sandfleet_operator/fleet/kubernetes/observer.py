@@ -32,6 +32,7 @@ from sandfleet_operator.fleet.kubernetes.backend import KubernetesBackend
 from sandfleet_operator.fleet.kubernetes.catalog import Catalog, key_of, pool_name, pool_of_pod
 from sandfleet_operator.fleet.kubernetes.declared_claims import DeclaredClaims
 from sandfleet_operator.fleet.kubernetes.egress import EgressChecks
+from sandfleet_operator.fleet.kubernetes.sessions.ids import SessionIds
 from sandfleet_operator.fleet.kubernetes.sessions.sleepers import Sleepers
 from sandfleet_operator.fleet.kubernetes.unrecorded_claims import Found, UnrecordedClaims
 from sandfleet_operator.fleet.kubernetes.writer import Writer
@@ -87,8 +88,7 @@ class Observer:
         self._egresses = egresses
         self._clock = clock
         self.term: LeaderTerm | None = None
-        # CodeSandbox → the scheduler's id of the sandbox that serves it.
-        self._sessions: dict[str, str] = {}
+        self._ids = SessionIds()
         # UID of a CodeSandbox → the claimed pod that it owns.
         self._owned: dict[str, str] = {}
         self.unrecorded = UnrecordedClaims(store, writer, take=self._complete, left=self.look_at_sandbox)
@@ -118,13 +118,17 @@ class Observer:
 
     def session_of(self, name: str) -> Sandbox | None:
         """What serves this CodeSandbox, NAMESPACE/NAME; None if no claim does."""
-        return self._scheduler.inventory.get(self._sessions.get(name, ""))
+        return self._scheduler.inventory.get(self._ids.serving(name))
+
+    def why_ended(self, name: str) -> str | None:
+        """Why its session has ended, in a word of EndReason; None where this leader does not know, or not any more."""
+        return self._scheduler.why_ended(self._ids.last(name))
 
     def note_session(self, sandbox: Sandbox) -> str:
         """A claim was answered; the name of its CodeSandbox, which may not exist yet."""
         assert sandbox.claim is not None
         name = f"{sandbox.sandbox_id.partition('/')[0]}/{object_of(sandbox.claim)}"
-        self._sessions[name] = sandbox.sandbox_id
+        self._ids.put(name, sandbox.sandbox_id)
         self._egresses.look_young(name)
         return name
 
@@ -222,7 +226,7 @@ class Observer:
         self._backend.know(uid_key, pod_uid, record, owner)
         answered = record.gang is None or owner is not None or self._is_told(namespace, record)
         if answered:
-            self._sessions[f"{namespace}/{record.object}"] = key
+            self._ids.put(f"{namespace}/{record.object}", key)
         found = self._scheduler.pool(pool)
         isolation = found.template.isolation if found else Isolation.NAMESPACE
         sandbox = adoption.session(
@@ -281,9 +285,9 @@ class Observer:
         reason = EndReason.RELEASED.value if gone or sandbox.meta.deleting else EndReason.EXPIRED.value
         known = self.session_of(name)
         if known is None:
-            self._sessions.pop(name, None)
+            self._ids.forget(name)
         elif self.is_of(sandbox, known):
-            del self._sessions[name]
+            self._ids.forget(name)
             self._backend.removed(known.sandbox_uid, reason)
         if gone:
             self._owned.pop(sandbox.meta.uid, None)
@@ -300,14 +304,14 @@ class Observer:
         if obj is not None:
             self.sandbox(obj, gone=False)
         elif self.session_of(name) is None:
-            self._sessions.pop(name, None)
+            self._ids.forget(name)
             self._egresses.forget(name)
 
     def _bound(self, name: str, sandbox: CodeSandbox, binding: Binding) -> None:
         namespace, spec, record = sandbox.meta.namespace, sandbox.spec, binding.record
         key = f"{namespace}/{binding.pod}"
         serves = self._serving(sandbox)
-        known = self._scheduler.inventory.get(self._sessions.get(name, key))
+        known = self._scheduler.inventory.get(self._ids.serving(name, key))
         if known is not None and not self.is_of(sandbox, known):
             # Of a fleet that was deposed: whose object stays is settled where ours is written.
             return
@@ -325,7 +329,7 @@ class Observer:
             self._adopt_session(key, present, record, (pool, spec.template), sandbox.meta)
             known = self._scheduler.inventory.get(key)
         if known is not None:
-            self._sessions.setdefault(name, known.sandbox_id)
+            self._ids.put(name, self._ids.serving(name, known.sandbox_id))
             self._sleepers.look(known, sandbox)
             self._follow_pod(known.sandbox_id, sandbox, binding, serves)
         self._egresses.look(name, spec.egress)

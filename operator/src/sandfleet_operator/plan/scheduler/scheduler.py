@@ -301,9 +301,13 @@ class Scheduler:
         live = sandbox is not None and sandbox.bound and sandbox.state is not State.ENDED
         if sandbox is not None and live and self._deadlines.has_time(sandbox, now):
             return sandbox
-        reason = EndReason.LEASE_EXPIRED.value if live else self._transitions.ended_sandboxes.get(sandbox_id)
+        reason = EndReason.LEASE_EXPIRED.value if live else self.why_ended(sandbox_id)
         why = f"it ended: {reason}" if reason else "there is none of that id"
         raise ClaimReason.SANDBOX_NOT_FOUND.error(f"cannot find sandbox {sandbox_id[:80]!r}: {why}", sandbox_id[:80])
+
+    def why_ended(self, sandbox_id: str) -> str | None:
+        """In a word of EndReason; None of a session that has not ended, or so many others ago."""
+        return self._transitions.ended_sandboxes.get(sandbox_id)
 
     def standings(self, now: float, only: RequestKey | None = None) -> dict[RequestKey, Queued]:
         """The standing of each waiting claim, or of one of them."""

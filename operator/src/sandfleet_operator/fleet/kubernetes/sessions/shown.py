@@ -63,7 +63,9 @@ class Sessions:
             return code_sandbox(await self._kube.get(Ref(CODE_SANDBOX, namespace, name)))
         except NotFound as error:
             identity = f"{namespace}/{name}"
-            text = f"cannot get sandbox {identity}: there is no CodeSandbox {name} in namespace {namespace}"
+            ended = self._kubernetes.why_ended(identity)
+            why = f"it ended: {ended}" if ended else f"there is no CodeSandbox {name} in namespace {namespace}"
+            text = f"cannot get sandbox {identity}: {why}"
             raise ClaimReason.SANDBOX_NOT_FOUND.error(text, identity) from error
         except FleetError as error:
             identity = f"{namespace}/{name}"
