@@ -19,7 +19,8 @@ class Answer(NamedTuple):
 class Endpoint(ThreadingHTTPServer):
     """Speaks the chat completions protocol: each request gets the next of `replies` (status, headers, body).
 
-    Where there are none, `answers` says what is answered to a request's body. A reply that says something is streamed where the request asks for it, unless it names its own content type.
+    Where there are none, `answers` says what is answered to a request's body. A reply that says something is streamed
+    where the request asks for it, unless it names its own content type.
     """
 
     daemon_threads = True

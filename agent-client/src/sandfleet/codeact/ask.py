@@ -29,7 +29,7 @@ _BYTES_PER_TOKEN = 4
 _DOC = """\
 Ask a language model, which sees the prompt and the context and nothing else. The text of its answer.
 
-Split a text that is too long for one context, ask over the pieces, in threads or with `.aio`, and ask over the answers.\
+Split a text that is too long for one context, ask over the pieces, in threads or with `.aio`, then over the answers.\
 """
 
 
@@ -70,7 +70,7 @@ class AskedModel(ToolSource):
 
 
 class _Asking:
-    """The requests of one server of tools. A request goes on without its caller: the endpoint charges it all the same."""
+    """The requests of one server of tools. One goes on without its caller: the endpoint charges it all the same."""
 
     def __init__(self, model: AskedModel, turn: asyncio.Semaphore) -> None:
         self._model = model
