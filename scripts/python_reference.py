@@ -37,7 +37,8 @@ RESOURCES = {
     "states": "_sync.variables.States",
 }
 HANDLES = ("CommandHandle", "FileWatch", "Forward", "PtyHandle")
-TOOLS = ("ToolServer", "tool", "McpServer", "mcp_server")
+REVIEWS = ("intent",)
+TOOLS = ("ToolServer", "tool", "McpServer", "mcp_server", "AskedModel", "ask_model")
 POLICIES = ("codeact.policies.openai.OpenAIPolicy", "codeact.policies.http.Retries", "codeact.policies.sse.Token")
 INTRODUCTION = """\
 # The Python API
@@ -367,7 +368,7 @@ def alias(name: str) -> list[str]:
 
 
 def page() -> str:
-    shown = [*HANDLES, *TOOLS, "Fleet", *public("values.options"), *public("values.")]
+    shown = [*HANDLES, *TOOLS, *REVIEWS, "Fleet", *public("values.options"), *public("values.")]
     things = [item(getattr(sandfleet, name)) for name in dict.fromkeys(("Sandbox", *shown))]
     others = named_values([*things, *map(at, RESOURCES.values())])
     options = public("values.options")
@@ -381,6 +382,8 @@ def page() -> str:
         *of_class(item(sandfleet.Fleet), 3, "fleet"),
         *heading(2, "Tools"),
         *of_names(TOOLS),
+        *heading(2, "Reviews"),
+        *of_names(REVIEWS),
     ]
     lines += [*heading(2, "Options"), *of_names(options)]
     lines += heading(2, "Values")

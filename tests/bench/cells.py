@@ -1,9 +1,11 @@
 """Cells and contexts beside ipykernel."""
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 
+import processes
 from figures import Figure, progress, quantile, repeat
 from jupyter_client.manager import start_new_kernel
 from sandfleet import AsyncSandbox, Sandbox
@@ -37,8 +39,8 @@ def figures() -> Iterator[Figure]:
     yield Figure(
         "new context, p50", quantile(starts, 0.5), "ms", quantile(theirs, 0.5), "beside an ipykernel; p50 ≤ 30 ms"
     )
+    yield from asyncio.run(processor_time())
     yield from changes()
-    yield from asyncio.run(watched())
     yield from asyncio.run(watched())
 
 
@@ -52,6 +54,42 @@ async def measure() -> tuple[list[float], list[float], list[float]]:
             cells += await timed(lambda: sandbox.run_code("1"), RUNS // 10)
             calls += await timed(sandbox.health, RUNS // 10)
         return cells, calls, await timed(sandbox.create_context, STARTS)
+
+
+async def processor_time() -> list[Figure]:
+    """Of one cell beside a bare call, by process: it tells versions apart on a machine that does other work as well."""
+    progress("processor time of a trivial cell")
+    async with await AsyncSandbox.create() as sandbox:
+        await timed(lambda: sandbox.run_code("1"), 20)
+        # Those that wait for the next sandbox are idle.
+        executors = processes.executors()
+        cells, calls = [], []
+        for _ in range(5):
+            cells.append(await spent(executors, lambda: sandbox.run_code("1")))
+            calls.append(await spent(executors, sandbox.health))
+    note = "beside a bare call; least of 5 runs, everything idle included"
+    return [
+        Figure(f"processor time of a trivial cell: {part}", min(one), "ms", min(other), note)
+        for part, one, other in zip(
+            ("executor", "context and spawner", "client"),
+            zip(*cells, strict=True),
+            zip(*calls, strict=True),
+            strict=True,
+        )
+    ]
+
+
+async def spent(executors: list[int], work: Callable[[], Awaitable[object]]) -> list[float]:
+    """Milliseconds of processor time of one call: the executors', of what runs below them, and this process's."""
+
+    def now() -> list[float]:
+        below = {pid for each in executors for pid in processes.descendants(each)} - set(executors)
+        groups = (executors, below, [os.getpid()])
+        return [sum(map(processes.cpu_seconds, pids)) for pids in groups]
+
+    before = now()
+    await timed(work, RUNS)
+    return [(after - first) * 1e3 / RUNS for first, after in zip(before, now(), strict=True)]
 
 
 async def timed(work: Callable[[], Awaitable[object]], times: int) -> list[float]:

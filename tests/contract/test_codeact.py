@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandfleet import AsyncSandbox, mcp_server
+from sandfleet import AsyncSandbox, Decision, ToolCall, ToolSession, mcp_server
 from sandfleet.codeact import (
     Action,
     CodeActAgent,
@@ -24,6 +24,7 @@ from sandfleet.codeact import (
     RunCommand,
     Verdict,
 )
+from sandfleet.tools import policies
 
 
 @pytest.fixture
@@ -278,3 +279,26 @@ async def test_an_agent_is_shown_functions_and_the_tools_of_an_mcp_server_as_stu
     assert "HELLO AGENT" in run.steps[0].observation
     assert shown[0][0] == 'def shout(text: str) -> str:\n    """Say it loudly."""'
     assert "def newest(customer: int) -> dict:" in "\n".join(shown[0])
+
+
+async def test_a_person_decides_about_the_calls_of_an_agent_that_the_policy_leaves_open() -> None:
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    def person(call: ToolCall, _session: ToolSession) -> Decision:
+        asked.append((call.tool, dict(call.arguments)))
+        return Decision(call.arguments["amount"] < 10, "too much")
+
+    code = "print(tools.pay(5))\ntools.pay(50)"
+
+    async def policy(conversation: Conversation) -> Action:
+        return GiveUp("enough") if conversation.last else RunCode(code)
+
+    async with await AsyncSandbox.create(contract="brokered") as sandbox:
+        agent = CodeActAgent(policy, sandbox, tools=[pay], tool_policy=policies.ask("pay"), on_tool_ask=person)
+        run = await agent.run("pay")
+    assert "paid 5" in run.steps[0].observation
+    assert "ToolDenied: cannot call pay: too much" in run.steps[0].observation
+    assert asked == [("pay", {"amount": 5}), ("pay", {"amount": 50})]

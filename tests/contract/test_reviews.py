@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from sandfleet import AsyncFleet, AsyncSandbox
+from sandfleet import AsyncFleet, AsyncSandbox, CodeActAgent, intent
 from sandfleet._wire import api
+from sandfleet.codeact.conversation import GiveUp, RunCode, RunCommand
 from sandfleet.errors import AccessDenied, ClaimError, InvalidArgument, NotFoundError, PreconditionFailed
 from sandfleet.values.reviews import Review
 from support.fleet.process import a_fleet
@@ -59,6 +60,71 @@ async def test_a_cell_waits_for_a_reviewer_and_runs_when_it_is_approved(fleet, s
     with pytest.raises(NotFoundError) as caught:
         await fleet.reviews.answer(review, review.approve())
     assert caught.value.reason == "ReviewNotFound"
+
+
+async def test_a_review_says_why_the_agent_wants_it(fleet, sandbox):
+    async def asked(call):
+        running = asyncio.create_task(call)
+        review = await waiting(fleet, sandbox)
+        await fleet.reviews.answer(review, review.deny())
+        await asyncio.gather(running, return_exceptions=True)
+        return review.intent
+
+    assert await asked(sandbox.run_code("import os", intent="see the folder")) == "see the folder"
+    assert await asked(sandbox.commands.run("ls", intent="list it")) == "list it"
+    with intent("keep it"):
+        assert await asked(sandbox.files.write("kept", "x")) == "keep it"
+        assert await asked(sandbox.run_code("import os", intent="another")) == "another"
+    # Control: what is said in a block ends with it.
+    assert await asked(sandbox.run_code("import os")) == ""
+    long = await asked(sandbox.run_code("import os", intent="é\x1b\n" * 1000))
+    assert len(long.encode()) <= 2000
+    assert long.startswith("é\x1b\né")
+    assert long.endswith("…")
+
+
+async def test_an_agents_words_before_its_code_are_the_intent(fleet):
+    seen = []
+
+    def on_review(review):
+        seen.append((review.intent, review.code))
+        return review.approve()
+
+    moves = iter([RunCode("total = 40 + 2; print(total)", intent="add the two"), RunCommand("echo hi", "greet")])
+
+    async def policy(conversation):
+        return next(moves, None) or GiveUp("that was all")
+
+    async with AsyncSandbox.create(fleet=fleet, contract="reviewed", on_review=on_review) as sandbox:
+        await CodeActAgent(policy, sandbox).run("compute")
+    assert seen == [("add the two", "total = 40 + 2; print(total)"), ("greet", "echo hi")]
+
+
+async def test_an_agent_whose_sandbox_ends_stays_under_review(fleet, monkeypatch):
+    monkeypatch.setenv("SANDFLEET_ADDRESS", fleet.address)
+    seen = []
+
+    def on_review(review):
+        seen.append(review.code)
+        return review.approve()
+
+    sandbox = await AsyncSandbox.create(fleet=fleet, contract="reviewed", on_review=on_review)
+
+    async def policy(conversation):
+        if len(conversation.steps) == 1:
+            await AsyncSandbox.kill(sandbox.sandbox_id, fleet=fleet)
+        if len(conversation.steps) == 3:
+            return GiveUp("that was all")
+        return RunCode(f"import os; os.getpid(), {len(conversation.steps)}")
+
+    agent = CodeActAgent(policy, sandbox)
+    await agent.run("compute")
+    assert agent.sandbox is not sandbox
+    assert (await agent.sandbox.get_info()).contract == "reviewed"
+    # The second step finds that the sandbox has gone; the third runs in the new one, with the same reviewer.
+    assert [code[-2:] for code in seen] == [" 0", " 2"]
+    await agent.sandbox.kill()
+    await sandbox.close()
 
 
 async def test_the_agents_own_identity_neither_lists_nor_answers(fleet, sandbox):

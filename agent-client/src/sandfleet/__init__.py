@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sandfleet._sync.tools import ToolServer as ToolServer
     from sandfleet._sync.watch import FileWatch as FileWatch
     from sandfleet.codeact import CodeActAgent as CodeActAgent
+    from sandfleet.codeact.ask import AskedModel as AskedModel
+    from sandfleet.codeact.ask import ask_model as ask_model
     from sandfleet.errors import AccessDenied as AccessDenied
     from sandfleet.errors import AlreadyExistsError as AlreadyExistsError
     from sandfleet.errors import AuthenticationError as AuthenticationError
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from sandfleet.errors import TooManyLinks as TooManyLinks
     from sandfleet.errors import TransferIncomplete as TransferIncomplete
     from sandfleet.errors import UnavailableError as UnavailableError
+    from sandfleet.observe.intent import intent as intent
     from sandfleet.resources.commands import AsyncCommandHandle as AsyncCommandHandle
     from sandfleet.resources.files.watch import AsyncFileWatch as AsyncFileWatch
     from sandfleet.resources.ports import AsyncForward as AsyncForward
@@ -138,6 +141,7 @@ _HOMES = {
     "_sync.sandbox": ("Sandbox",),
     "_sync.watch": ("FileWatch",),
     "codeact": ("CodeActAgent",),
+    "codeact.ask": ("AskedModel", "ask_model"),
     "errors": (
         "AccessDenied",
         "AlreadyExistsError",
@@ -171,6 +175,7 @@ _HOMES = {
         "TransferIncomplete",
         "UnavailableError",
     ),
+    "observe.intent": ("intent",),
     "resources.commands": ("AsyncCommandHandle",),
     "resources.files.watch": ("AsyncFileWatch",),
     "resources.ports": ("AsyncForward",),

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from sandfleet.values.environment import Environment
     from sandfleet.values.execution import Completion, Context, Execution, Inspection
     from sandfleet.values.fleet import Bound
+    from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Preemption, Resumption, Suspension
-    from sandfleet.values.tools import AnyTool, Tool, ToolPolicy, ToolSource
+    from sandfleet.values.tools import AnyTool, ToolPolicy
     from sandfleet.values.usage import Health, SandboxUsage
     from sandfleet.values.variables import Autosave
 
@@ -60,9 +61,10 @@ async def _create(
     from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import claim_request
     from sandfleet._fleets.discovery import default_fleet
+    from sandfleet.tools.sources import prepared_under
     from sandfleet.values.sandbox import Isolation
 
-    tools = _tools_of(options)
+    tools = prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
     isolation = Isolation(options.get("isolation") or embedded.default_isolation())
     request = claim_request(template, options, isolation, gang)
     fleet = fleet or await default_fleet(
@@ -79,24 +81,12 @@ async def _create(
     if on_review := options.get("on_review"):
         made._reviewing = fleet.reviews.ask(made.sandbox_id, on_review)
     if tools:
-        await _served(made, tools, options)
+        try:
+            await made.serve_tools(tools, policy=options.get("tool_policy"), on_ask=options.get("on_tool_ask"))
+        except BaseException:  # A cancellation too: the caller has no name for the sandbox yet.
+            await made.kill()
+            raise
     return made
-
-
-def _tools_of(options: CreateOptions) -> tuple[Tool | ToolSource, ...]:
-    """The tools of `create`, before there is a sandbox. Raises InvalidArgument."""
-    from sandfleet.tools.sources import prepared_under
-
-    return prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
-
-
-async def _served(sandbox: AsyncSandbox, tools: tuple[Tool | ToolSource, ...], options: CreateOptions) -> None:
-    """Serves the tools of a sandbox that was just created; without them it is not to be had."""
-    try:
-        await sandbox.serve_tools(tools, policy=options.get("tool_policy"), on_ask=options.get("on_tool_ask"))
-    except BaseException:  # A cancellation too: the caller has no name for the sandbox yet.
-        await sandbox.kill()
-        raise
 
 
 async def _create_many(
@@ -287,7 +277,18 @@ class _ServesTools:
         return server
 
 
-class AsyncSandbox(_RunsCode, _ServesTools):
+class _IsReviewed:
+    """The part of a sandbox whose requests a reviewer in this process may answer."""
+
+    _reviewing: Reviewing | None = None
+
+    @property
+    def on_review(self) -> OnReview | None:
+        """What `create` was given to answer the reviews of this sandbox; None leaves them to other reviewers."""
+        return self._reviewing.on_review if self._reviewing else None
+
+
+class AsyncSandbox(_RunsCode, _ServesTools, _IsReviewed):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds:
@@ -316,7 +317,6 @@ class AsyncSandbox(_RunsCode, _ServesTools):
         self._link = link
         self._bound = bound
         self._resumption: Resumption | None = None
-        self._reviewing: Reviewing | None = None
         self._keep_alive = keep_alive
         link.lease.lasts(lease, now=bound is not None)
         self._interpreter = Interpreter(link, autosave)

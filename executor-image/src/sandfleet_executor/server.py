@@ -39,6 +39,7 @@ from sandfleet_executor.effects.files.watch import Watches
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.network import port_check
 from sandfleet_executor.effects.network.tunnels import Tunnels
+from sandfleet_executor.effects.review.places import Places
 from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.effects.services.logs import LogFiles
 from sandfleet_executor.effects.session import cgroup, watchdog
@@ -126,8 +127,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     session = Session(config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads, reviews=reviews)
     meter = SandboxMeter(session)
     roots = Roots(workspace_fd, session.namespaces.tmp_fd, session.namespaces.system_fd, session.mounts.folders)
-    guards = [AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor(), ReviewInterceptor(reviews)]
-    server = grpc.aio.server(interceptors=guards, options=SERVER_OPTIONS)
+    server = grpc.aio.server(interceptors=guards(verifier, session, Places(roots, threads)), options=SERVER_OPTIONS)
     session.services.keep_logs(LogFiles(roots, threads))
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
     add_session_services(server, session, meter)
@@ -153,6 +153,12 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     await session.close(Cause.LEASE if code == EXIT_LEASE else Cause.CLOSE)
     await server.stop(STOP_SECONDS)
     return code
+
+
+def guards(verifier: TokenVerifier, session: Session, places: Places) -> list[grpc.aio.ServerInterceptor]:  # type: ignore[type-arg]
+    """What each call passes, from the outside in."""
+    review = ReviewInterceptor(session.reviews, places)
+    return [AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor(), review]
 
 
 def add_session_services(server: grpc.aio.Server, session: Session, meter: SandboxMeter) -> None:

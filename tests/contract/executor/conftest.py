@@ -1,13 +1,15 @@
 """Executors for the contract tests: the real one, with the real client."""
 
 import secrets
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
+import grpc
 import pytest
 import pytest_asyncio
 from contract.executor.harness import until
 from contract.executor.local import LocalHost
 from contract.executor.pod import PodHost
+from contract.executor.reviewer import reviewing
 from contract.executor.service_tools import back_to, gone
 from sandfleet.demo.shows.cutting import Cutter
 
@@ -77,6 +79,23 @@ async def neighbour(starting):
     async with starting() as made:
         await made.sandbox.run_code("here = 'untouched'")
         yield made.sandbox
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def reviewed(starting):
+    """One in which nothing runs before it is approved."""
+    async with starting(contract="reviewed") as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def reviewer(reviewed):
+    async with reviewing(reviewed) as made:
+        yield made
+        for one in await made.pending():
+            # An execution whose caller has just gone may be ending by itself.
+            with suppress(grpc.aio.AioRpcError):
+                await made.deny(one, "the test is over")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -1,12 +1,16 @@
 """A reviewer of one executor, as the fleet is one: it reads what waits, and signs answers."""
 
+import asyncio
+import contextlib
 import hashlib
 import time
 from contextlib import asynccontextmanager
 
+import grpc
+import pytest
 from contract.executor.harness import PATIENCE, until
+from sandfleet_api.executor.v1 import common_pb2, review_pb2_grpc
 from sandfleet_api.executor.v1 import review_pb2 as pb
-from sandfleet_api.executor.v1 import review_pb2_grpc
 
 
 class Reviewer:
@@ -72,3 +76,37 @@ class Reviewer:
 async def reviewing(executor):
     async with executor.channel() as channel:
         yield Reviewer(executor, review_pb2_grpc.ReviewServiceStub(channel))
+
+
+@asynccontextmanager
+async def asked(work):
+    """Something that waits for review, in the background."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def refused(call):
+    """(status, reason) of a call that fails."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    detail = dict(caught.value.trailing_metadata())["sandfleet-error-bin"]
+    return caught.value.code().name, common_pb2.ErrorDetail.FromString(detail).reason
+
+
+async def done(reviewer, work):
+    """The answer of something that a reviewer approves, with all that it asks for."""
+
+    async def approve_all():
+        for review in await reviewer.pending():
+            # One more may have run since.
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await reviewer.approve(review)
+        return task.done()
+
+    async with asked(work) as task:
+        await until(approve_all)
+        return await task

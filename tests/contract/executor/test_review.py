@@ -1,64 +1,23 @@
 """Reviewed execution: nothing of the caller's runs, and nothing is planted, before the fleet has signed for it."""
 
 import asyncio
-import contextlib
 import hashlib
 import time
-from contextlib import asynccontextmanager
 
-import grpc
 import pytest
 import pytest_asyncio
 from contract.executor.harness import until
-from contract.executor.reviewer import reviewing
+from contract.executor.reviewer import asked, done, refused, reviewing
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sandfleet.errors import AccessDenied, PreconditionFailed, SandboxEnded
 from sandfleet.values.services import ServiceSpec
-from sandfleet_api.executor.v1 import common_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def executor(starting):
-    async with starting(contract="reviewed") as made:
-        yield made
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def reviewer(executor):
-    async with reviewing(executor) as made:
-        yield made
-        for one in await made.pending():
-            # An execution whose caller has just gone may be ending by itself.
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                await made.deny(one, "the test is over")
-
-
-@asynccontextmanager
-async def asked(work):
-    """Something that waits for review, in the background."""
-    task = asyncio.ensure_future(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def refused(call):
-    """(status, reason) of a call that fails."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    detail = dict(caught.value.trailing_metadata())["sandfleet-error-bin"]
-    return caught.value.code().name, common_pb2.ErrorDetail.FromString(detail).reason
-
-
-async def done(reviewer, work):
-    """The answer of something that a reviewer approves."""
-    async with asked(work) as task:
-        await reviewer.approve(await reviewer.next())
-        return await task
+async def executor(reviewed):
+    return reviewed
 
 
 # One call of each kind that waits, and the file that it would have touched.
@@ -263,6 +222,9 @@ async def test_a_statement_that_is_not_the_fleets_opens_nothing(executor, review
         wrong = reviewer.send(reviewer.statement(review, **FORGED[how]()))
         assert await refused(wrong) == ("PERMISSION_DENIED", "ApprovalInvalid")
         assert not task.done()
+        # Control: the fleet's own opens it.
+        await reviewer.approve(review)
+        assert (await task).outcome == "ok"
 
 
 async def test_the_agents_own_token_neither_answers_nor_lists(executor, reviewer):
@@ -306,22 +268,6 @@ async def test_an_edit_that_was_not_approved_does_not_run(executor, reviewer):
         # Control: the edit that was signed runs.
         await reviewer.send(signed, b"2")
         assert (await task).text == "2"
-
-
-async def test_a_planted_sitecustomize_waits_and_an_autonomous_sandbox_takes_it(executor, reviewer, starting):
-    planted = b"open('/workspace/owned', 'w').close()"
-    probe = "import importlib; importlib.import_module('planted')"
-    async with asked(executor.sandbox.files.write("planted.py", planted)) as task:
-        await reviewer.deny(await reviewer.next(), "it plants code")
-        with pytest.raises(AccessDenied):
-            await task
-    # The innocent import is approved, and finds nothing.
-    assert (await done(reviewer, executor.sandbox.run_code(probe))).outcome == "error"
-    assert not await executor.sandbox.files.exists("owned")
-    async with starting() as autonomous:
-        await autonomous.sandbox.files.write("planted.py", planted)
-        assert (await autonomous.sandbox.run_code(probe)).outcome == "ok"
-        assert await autonomous.sandbox.files.exists("owned")
 
 
 async def test_requests_beyond_the_list_are_refused_and_those_in_it_wait_on(executor, reviewer):

@@ -12,6 +12,7 @@ import pytest_asyncio
 from contract.executor.harness import until
 from sandfleet import ToolLimits, mcp_server
 from sandfleet.errors import InvalidArgument, UnavailableError
+from sandfleet.tools.mcp import connection
 from sandfleet.tools.mcp.connection import Connection
 from support.ports import free_port
 
@@ -176,14 +177,16 @@ async def test_a_server_over_http_that_comes_back_is_used_again(sandbox):
 try:
     said = tools.say_hello(name='you')
 except tools.ToolUnavailable as error:
-    said = error.reason
+    said = error.reason, error.may_have_run
 said
 """
     async with over_http(port):
         server = await sandbox.serve_tools([mcp_server(f"http://127.0.0.1:{port}/mcp")])
         assert await said(sandbox, code) == "'hello you'"
     async with server:
-        assert await said(sandbox, code) == "'ServerLost'"
+        # Nothing was sent: so the tool has not run.
+        assert await said(sandbox, code) == "('ServerLost', False)"
+        assert await said(sandbox, code) == "('ServerLost', False)"
         async with over_http(port):
             assert await said(sandbox, code) == "'hello you'"
 
@@ -201,3 +204,14 @@ said
 async def test_a_server_that_cannot_be_served_is_said_at_once(sandbox, server, error, why):
     with pytest.raises(error, match=why):
         await sandbox.serve_tools([server])
+
+
+@pytest.mark.parametrize(("bound", "passed"), [(1 << 20, False), (1 << 30, True)], ids=["bounded", "control"])
+async def test_of_a_program_s_log_the_first_megabyte_is_shown(sandbox, capfd, monkeypatch, bound, passed):
+    monkeypatch.setattr(connection, "MAX_LOG", bound)
+    noisy = f"import runpy, sys; sys.stderr.write('x' * (4 << 20)); runpy.run_path({PROGRAM!r}, run_name='__main__')"
+    async with await sandbox.serve_tools([mcp_server(sys.executable, "-c", noisy)]):
+        assert await said(sandbox, "tools.say_hello(name='you')") == "'hello you'"
+    shown = capfd.readouterr().err
+    assert shown.startswith("xxx")
+    assert (shown.count("x") >= 4 << 20, "the rest of this log is dropped" in shown) == (passed, not passed)

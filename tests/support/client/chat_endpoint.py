@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
@@ -19,7 +19,8 @@ class Answer(NamedTuple):
 class Endpoint(ThreadingHTTPServer):
     """Speaks the chat completions protocol: each request gets the next of `replies` (status, headers, body).
 
-    A reply that says something is streamed where the request asks for it, unless it names its own content type.
+    Where there are none, `answers` says what is answered to a request's body. A reply that says something is streamed
+    where the request asks for it, unless it names its own content type.
     """
 
     daemon_threads = True
@@ -39,6 +40,7 @@ class Endpoint(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.replies: list[tuple[int, dict[str, str], bytes] | Answer] = []
         self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.answers: Callable[[dict[str, Any]], str] | None = None
 
     @property
     def url(self) -> str:
@@ -54,6 +56,23 @@ class Endpoint(ThreadingHTTPServer):
         lost_after: int | None = None,
     ) -> None:
         """Answer with a text, thinking and calls of functions (name, arguments)."""
+        self.replies.append(self._said(text, finish, thinking=thinking, calls=calls, lost_after=lost_after))
+
+    def next_to(self, body: dict[str, Any]) -> Answer:
+        """The answer to a request."""
+        if not self.replies and self.answers is not None:
+            return self._said(self.answers(body))
+        return Answer(*self.replies.pop(0))
+
+    @staticmethod
+    def _said(
+        text: str | None,
+        finish: str = "stop",
+        *,
+        thinking: str = "",
+        calls: tuple[tuple[str, dict[str, Any]], ...] = (),
+        lost_after: int | None = None,
+    ) -> Answer:
         made = [
             {"id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
             for n, (name, given) in enumerate(calls)
@@ -63,7 +82,7 @@ class Endpoint(ThreadingHTTPServer):
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if made else finish}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         reply = {"id": "x", "object": "chat.completion", "model": "tiny-1", "choices": [choice], "usage": usage}
-        self.replies.append(Answer(200, {}, json.dumps(reply).encode(), lost_after))
+        return Answer(200, {}, json.dumps(reply).encode(), lost_after)
 
     def refuse(self, status: int, message: str = "no", code: str | None = None, **headers: str) -> None:
         body = json.dumps({"error": {"message": message, "type": "x", "code": code}}).encode()
@@ -76,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append((self.path, dict(self.headers), body))
-        answer = Answer(*self.server.replies.pop(0))
+        answer = self.server.next_to(body)
         plain = "Content-Type" in answer.headers
         if body.get("stream") and not plain and (chunks := list(_chunks(answer))):
             usage = bool((body.get("stream_options") or {}).get("include_usage"))

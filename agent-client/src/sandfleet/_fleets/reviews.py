@@ -135,7 +135,7 @@ class Reviewing:
     def __init__(self, reviews: AsyncReviews, sandbox_id: str, on_review: OnReview) -> None:
         self._reviews = reviews
         self._sandbox_id = sandbox_id
-        self._on_review = on_review
+        self.on_review = on_review
         self._latest: dict[str, Review] = {}
         self._changed = asyncio.Event()
         self._asking: dict[str, asyncio.Task[None]] = {}
@@ -198,8 +198,8 @@ class Reviewing:
                 await changed.wait()
 
     async def _asked(self, review: Review) -> Answer | None:
-        if inspect.iscoroutinefunction(self._on_review):
-            answer: Answer | None = await self._on_review(review)
+        if inspect.iscoroutinefunction(self.on_review):
+            answer: Answer | None = await self.on_review(review)
             return answer
-        said = await asyncio.to_thread(self._on_review, review)
+        said = await asyncio.to_thread(self.on_review, review)
         return await said if inspect.isawaitable(said) else said

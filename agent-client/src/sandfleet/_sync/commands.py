@@ -93,7 +93,7 @@ class Commands:
         background  return a handle as soon as the command began, instead of the result.
         check       raise CommandFailed unless it ends with exit code 0; without it any end is a result.
         options     see `RunOptions`: cwd, envs, timeout, stdin, merge_output, on_stdout, on_stderr, output_limit,
-                    execution_id.
+                    execution_id, intent.
 
         Raises only before the command is accepted, as `run_code` does. Cancelling the call kills the command.
         """

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ManyOptions,
         ResumeOptions,
     )
+    from sandfleet.values.reviews import OnReview
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Preemption, Resumption, Suspension
     from sandfleet.values.tools import AnyTool, ToolPolicy
@@ -434,3 +435,8 @@ class Sandbox:
         from sandfleet._sync.tools import ToolServer
 
         return ToolServer(run(self._async.serve_tools(tools, policy=policy, on_ask=on_ask)))
+
+    @property
+    def on_review(self) -> OnReview | None:
+        """What `create` was given to answer the reviews of this sandbox; None leaves them to other reviewers."""
+        return self._async.on_review

@@ -28,7 +28,7 @@ from sandfleet.errors import (
     SandfleetError,
     UnavailableError,
 )
-from sandfleet.observe import tracing
+from sandfleet.observe import intent, tracing
 from sandfleet.values.environment import Environment
 from sandfleet.values.sandbox import SandboxInfo
 from sandfleet.values.usage import Health
@@ -42,6 +42,8 @@ Request = TypeVar("Request", bound="Message")
 Response = TypeVar("Response", bound="Message")
 Answer = TypeVar("Answer")
 Metadata = tuple[tuple[str, str], ...]
+# Of a call to an executor; names that end in -bin have bytes.
+AnyMetadata = tuple[tuple[str, str | bytes], ...]
 
 # A token is renewed when it lives for fewer seconds than this.
 _TOKEN_MARGIN = 30.0
@@ -95,9 +97,10 @@ class Relay(Protocol):
 class Connection:
     """A channel to one incarnation of an executor, with its token."""
 
-    def __init__(self, uid: str, access: api.fleet.Access, relay: Relay | None) -> None:
+    def __init__(self, uid: str, access: api.fleet.Access, relay: Relay | None, *, reviewed: bool) -> None:
         self.uid = uid
         self.access = access
+        self._is_reviewed = reviewed
         self._relay = relay
         self.channel = open_channel(relay.address if relay else access.address, ca=access.ca_pem, name=uid)
 
@@ -157,9 +160,10 @@ class Connection:
         """Tools of this process that code in the sandbox calls."""
         return api.tools_grpc.ToolBrokerServiceStub(self.channel)
 
-    def metadata(self) -> Metadata:
+    def metadata(self) -> AnyMetadata:
         """Return the metadata of each call."""
-        return (("authorization", f"Bearer {self.access.token}"), *trace_metadata())
+        said = intent.metadata() if self._is_reviewed else ()
+        return (("authorization", f"Bearer {self.access.token}"), *trace_metadata(), *said)
 
     def token_ends_at(self) -> float:
         """Return when the token ends, in seconds of the epoch."""
@@ -186,18 +190,18 @@ class Link:
     ) -> None:
         self._home = Home()
         self._fleet = fleet
-        self._connection = Connection(sandbox.sandbox_uid, access, fleet.relay(sandbox.sandbox_id, access))
+        self.sandbox_id = sandbox.sandbox_id
+        self.is_reviewed = sandbox.contract == "reviewed"
+        self._connection = self._connect(sandbox.sandbox_uid, access)
         self._refreshing = asyncio.Lock()
         self._ended: SandboxEnded | SandboxSuspended | None = None
         self._closed = False
         self._next_refresh = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self.preemptions = Preemptions(sandbox.sandbox_id)
-        self.sandbox_id = sandbox.sandbox_id
         expires = sandbox.lease_expires
         self.lease = LeaseKeeper(self, expires.ToNanoseconds() / 1e9 if expires.seconds else None)
         self.rpc_timeout = rpc_timeout
-        self.is_reviewed = sandbox.contract == "reviewed"
 
     @property
     def uid(self) -> str:
@@ -360,7 +364,7 @@ class Link:
         return sandbox.sandbox_uid, access
 
     def _connect(self, uid: str, access: api.fleet.Access) -> Connection:
-        return Connection(uid, access, self._fleet.relay(self.sandbox_id, access))
+        return Connection(uid, access, self._fleet.relay(self.sandbox_id, access), reviewed=self.is_reviewed)
 
     def _take_token(self, uid: str, access: api.fleet.Access) -> bool:
         """Use a new token if it is for the connected executor. Returns whether it is."""

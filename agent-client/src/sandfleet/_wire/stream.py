@@ -20,7 +20,7 @@ from sandfleet.observe import tracing
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from sandfleet._wire.link import Connection, Link, Metadata
+    from sandfleet._wire.link import AnyMetadata, Connection, Link
 
 # The longest default deadline of an execution, and the longest wait for an earlier one, in seconds.
 _LONGEST = 3600.0
@@ -47,17 +47,17 @@ class Service(Generic[Request]):
     """The two RPCs of an execution: start it, and attach to it."""
 
     begin: Callable[[Connection], api.aio.UnaryStreamMultiCallable[Request, Any]]
-    attach: Callable[[Connection, str, int, int, Metadata], Any]
+    attach: Callable[[Connection, str, int, int, AnyMetadata], Any]
 
 
-def _attach_cell(connection: Connection, execution_id: str, after: int, seen: int, metadata: Metadata) -> Any:
+def _attach_cell(connection: Connection, execution_id: str, after: int, seen: int, metadata: AnyMetadata) -> Any:
     request = api.interpreter.InterpreterServiceAttachRequest(
         execution_id=execution_id, after_sequence=after, seen_bytes=seen
     )
     return connection.interpreter.Attach(request, metadata=metadata)
 
 
-def _attach_command(connection: Connection, execution_id: str, after: int, seen: int, metadata: Metadata) -> Any:
+def _attach_command(connection: Connection, execution_id: str, after: int, seen: int, metadata: AnyMetadata) -> Any:
     request = api.process.ProcessServiceAttachRequest(execution_id=execution_id, after_sequence=after, seen_bytes=seen)
     return connection.process.Attach(request, metadata=metadata)
 
@@ -129,7 +129,9 @@ class ExecutionStream:
         self._connection = connection
         # An executor that had the request before has certainly not started it.
         self._first_uid = connection.uid
-        self._silent_after = asyncio.get_running_loop().time() + _LONGEST + _MARGIN
+        # Where a person has to approve it first, it may take any time to begin.
+        patience = math.inf if self._link.is_reviewed else _LONGEST + _MARGIN
+        self._silent_after = asyncio.get_running_loop().time() + patience
         self._call = self._send(connection)
         try:
             self._first = await self._read()

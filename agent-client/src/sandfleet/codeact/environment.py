@@ -1,12 +1,13 @@
 """The sandbox below the loop: looked at before each execution, and replaced when it is gone."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from sandfleet.errors import ClaimError, InvalidArgument, NotFoundError, SandboxEnded, SandboxError
 from sandfleet.values.execution import CommandResult, Execution
+from sandfleet.values.reviews import OnReview
 from sandfleet.values.sandbox import Isolation, SandboxInfo
 from sandfleet.values.suspension import Preemption
 from sandfleet.values.tools import AnyTool, Tool, ToolPolicy
@@ -18,6 +19,12 @@ _PAUSES = (0.1, 0.5, 2.0, 5.0)
 # What an executor takes with it.
 WITH_EXECUTOR = ("processes", "tmp")
 EVERYTHING = ("variables", *WITH_EXECUTOR)
+# A sandbox's contract, as a claim asks for it.
+_CONTRACTS: Mapping[str, Literal["autonomous", "brokered", "reviewed"]] = {
+    "autonomous": "autonomous",
+    "brokered": "brokered",
+    "reviewed": "reviewed",
+}
 
 
 class Commands(Protocol):
@@ -96,21 +103,37 @@ class Serving(Protocol):
 class ServesTools(Protocol):
     """An environment whose code can call functions of this process."""
 
-    async def serve_tools(self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None) -> Serving: ...
+    async def serve_tools(
+        self, tools: Sequence[AnyTool], *, policy: ToolPolicy | None = None, on_ask: ToolPolicy | None = None
+    ) -> Serving: ...
+
+
+@runtime_checkable
+class Reviewed(Protocol):
+    """An environment that may have a reviewer in this process."""
+
+    @property
+    def on_review(self) -> OnReview | None: ...
 
 
 def claiming(environment: Environment, *, brokered: bool = False) -> Claim:
     """How another environment is had in the place of this one. `brokered`: its code calls tools."""
     autosave = environment.states.autosave if isinstance(environment, Remembers) else None
-    return partial(claim_again, autosave=autosave, brokered=brokered)
+    on_review = environment.on_review if isinstance(environment, Reviewed) else None
+    return partial(claim_again, autosave=autosave, brokered=brokered, on_review=on_review)
 
 
 async def claim_again(
-    ended: SandboxInfo, *, autosave: Autosave | None = None, brokered: bool = False
+    ended: SandboxInfo,
+    *,
+    autosave: Autosave | None = None,
+    brokered: bool = False,
+    on_review: OnReview | None = None,
 ) -> tuple[Environment, bool]:
     """Claim a sandbox like the one that ended, on its workspace when that was kept, else on an empty one.
 
-    Returns it, and whether the workspace came along. The lease is kept alive until the sandbox is killed.
+    It has the same contract: an agent whose code is reviewed does not get out by ending its sandbox. Returns it, and
+    whether the workspace came along. The lease is kept alive until the sandbox is killed.
     """
     from sandfleet.sandbox import AsyncSandbox
 
@@ -118,7 +141,8 @@ async def claim_again(
         return await AsyncSandbox.create(
             ended.template or "python",
             labels=ended.labels,
-            contract="brokered" if brokered else "",
+            contract=_CONTRACTS.get("brokered" if brokered else ended.contract, ""),
+            on_review=on_review,
             isolation=Isolation.NAMESPACE if ended.isolation is Isolation.UNKNOWN else ended.isolation,
             workspace_id=workspace_id,
             keep_workspace=bool(workspace_id),
@@ -143,6 +167,11 @@ class Watched:
         self._sleep = sleep
         self._known: SandboxInfo | None = None
         self._told: Preemption | None = None
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether a person looks at what is to run."""
+        return self._known is not None and self._known.contract == "reviewed"
 
     def preempted(self) -> Preemption | None:
         """The last preemption, where it has not been told yet."""
@@ -213,7 +242,7 @@ class Watched:
 class HostTools:
     """Tools of this process for the environment, which may be replaced."""
 
-    def __init__(self, given: Sequence[AnyTool], policy: ToolPolicy | None) -> None:
+    def __init__(self, given: Sequence[AnyTool], policy: ToolPolicy | None, on_ask: ToolPolicy | None) -> None:
         self._given: Sequence[AnyTool] = ()
         if given:
             from sandfleet.tools.sources import prepared
@@ -221,6 +250,7 @@ class HostTools:
             self._given = prepared(given)
         self._tools: tuple[Tool, ...] = ()
         self._policy = policy
+        self._on_ask = on_ask
         self._served: Environment | None = None
 
     @property
@@ -234,5 +264,6 @@ class HostTools:
             return
         if not isinstance(environment, ServesTools):
             raise InvalidArgument("cannot serve tools: the sandbox of this agent has no serve_tools()")
-        self._tools = (await environment.serve_tools(self._given, policy=self._policy)).tools
+        serving = await environment.serve_tools(self._given, policy=self._policy, on_ask=self._on_ask)
+        self._tools = serving.tools
         self._served = environment

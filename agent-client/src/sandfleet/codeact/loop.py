@@ -36,6 +36,7 @@ from sandfleet.codeact.environment import (
 )
 from sandfleet.codeact.evidence import Evidence, of_command, of_execution, told_once
 from sandfleet.errors import InvalidArgument, SandfleetError
+from sandfleet.observe.intent import intent
 from sandfleet.values.execution import Outcome
 from sandfleet.values.tools import AnyTool, ToolPolicy
 
@@ -59,7 +60,7 @@ class CodeActAgent:
     claim         how another sandbox is had when the present one has ended.
     tools         functions of this process and MCP servers whose tools the code calls, as `Sandbox.serve_tools` has
                   them: the sandbox is a brokered one. The policy is shown them as Python stubs.
-    tool_policy   decides about each call.
+    tool_policy   decides about each call. on_tool_ask: decides, as a person says, where the policy wants one asked.
     """
 
     def __init__(
@@ -77,11 +78,12 @@ class CodeActAgent:
         claim: Claim | None = None,
         tools: Sequence[AnyTool] = (),
         tool_policy: ToolPolicy | None = None,
+        on_tool_ask: ToolPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._policy = policy
-        self._tools = HostTools(tools, tool_policy)
+        self._tools = HostTools(tools, tool_policy, on_tool_ask)
         self._watched = Watched(sandbox, claim or claiming(sandbox, brokered=bool(tools)), sleep)
         self._bounds = decide.Bounds(max_steps, max_failures)
         self._timeout = timeout
@@ -201,13 +203,19 @@ class CodeActAgent:
         return Step(number, action, decide.verdict_on(evidence), text, evidence)
 
     async def _run(self, action: RunCode | RunCommand) -> Evidence:
-        # The executor keeps the deadline. This limit is for an executor that is silent altogether.
-        async with asyncio.timeout(self._timeout + _PATIENCE):
-            if isinstance(action, RunCode):
-                execution = await self.sandbox.run_code(action.code, language=action.language, timeout=self._timeout)
-                return of_execution(execution)
-            command = action.command if isinstance(action.command, str) else list(action.command)
-            return of_command(await self.sandbox.commands.run(command, timeout=self._timeout))
+        # The executor keeps the deadline. This limit is for an executor that is silent altogether; a reviewer may take
+        # any time.
+        limit = None if self._watched.is_reviewed else self._timeout + _PATIENCE
+        async with asyncio.timeout(limit):
+            with intent(action.intent or None):
+                return await self._sent(action)
+
+    async def _sent(self, action: RunCode | RunCommand) -> Evidence:
+        if isinstance(action, RunCode):
+            execution = await self.sandbox.run_code(action.code, language=action.language, timeout=self._timeout)
+            return of_execution(execution)
+        command = action.command if isinstance(action.command, str) else list(action.command)
+        return of_command(await self.sandbox.commands.run(command, timeout=self._timeout))
 
     async def _replaced(self, look: Awaitable[Replaced | None]) -> Replaced | None:
         """Count a replacement in; None when there was none, or nothing was lost."""

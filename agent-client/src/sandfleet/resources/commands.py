@@ -15,6 +15,7 @@ from sandfleet._wire.events import EventCollector
 from sandfleet._wire.stream import COMMANDS, ExecutionStream
 from sandfleet.errors import InvalidArgument, NotFoundError, SandfleetError
 from sandfleet.observe import tracing
+from sandfleet.observe.intent import intent
 from sandfleet.resources.contexts import Listeners
 from sandfleet.values.execution import CommandOutput, CommandResult, Stream
 from sandfleet.values.options import FileText, RunOptions
@@ -167,7 +168,7 @@ class AsyncCommands:
         background  return a handle as soon as the command began, instead of the result.
         check       raise CommandFailed unless it ends with exit code 0; without it any end is a result.
         options     see `RunOptions`: cwd, envs, timeout, stdin, merge_output, on_stdout, on_stderr, output_limit,
-                    execution_id.
+                    execution_id, intent.
 
         Raises only before the command is accepted, as `run_code` does. Cancelling the call kills the command.
         """
@@ -177,9 +178,10 @@ class AsyncCommands:
             raise InvalidArgument("cannot check a command in the background: call wait(check=True)")
         request = _start_request(cmd, options)
         listeners = Listeners(options.get("on_stdout"), options.get("on_stderr"))
-        if background:
-            return await self._start(request, listeners, options)
-        return await self._run(request, listeners, options, check=check)
+        with intent(options.get("intent")):
+            if background:
+                return await self._start(request, listeners, options)
+            return await self._run(request, listeners, options, check=check)
 
     @checked
     async def connect(

@@ -19,6 +19,7 @@ from sandfleet._wire.link import Link
 from sandfleet._wire.stream import CELLS, EVERYTHING, ExecutionStream
 from sandfleet.errors import AlreadyExistsError, InvalidArgument, NotFoundError, SandfleetError
 from sandfleet.observe import tracing
+from sandfleet.observe.intent import intent
 from sandfleet.resources import looks
 from sandfleet.values.execution import (
     Cleared,
@@ -138,7 +139,8 @@ class Interpreter:
         cell, listeners = Cell.of(code, options), Listeners.of(options)
         name, attributes = tracing.tool("run_code", cell.execution_id, self._link.sandbox_id, self._link.uid)
         with tracing.call(name, attributes) as span:
-            stream = await self._open(cell)
+            with intent(options.get("intent")):
+                stream = await self._open(cell)
             try:
                 async for piece in stream.pieces():
                     await listeners.tell(piece)

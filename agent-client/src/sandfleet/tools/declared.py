@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints, overload
 
 from sandfleet.errors import InvalidArgument, PreconditionFailed
+from sandfleet.tools.tables import annotated
 from sandfleet.values.tools import Tool, ToolLimits, ToolParameter
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _model(name: str, function: Callable[..., Any], signature: inspect.Signature
     except ImportError as error:
         why = "pydantic is not installed; it comes with the extra sandfleet[tools]"
         raise PreconditionFailed(f"cannot make a tool of {name}: {why}", reason="PydanticMissing") from error
-    hints = get_type_hints(function, include_extras=True)
+    hints = annotated(get_type_hints(function, include_extras=True))
     fields: dict[str, Any] = {}
     for number, parameter in enumerate(signature.parameters.values()):
         required = parameter.default is parameter.empty

@@ -152,10 +152,14 @@ class Ledger:
         if not 0 <= cost < math.inf:
             return denied(tool.name, "Budget", f"its cost is no number of at least 0: {cost}")
         if (budget := tool.limits.budget) is not None and self._spent[tool.name] + cost > budget:
-            left = budget - self._spent[tool.name]
+            left = max(0.0, budget - self._spent[tool.name])
             return denied(tool.name, "Budget", f"it costs {cost:g}, and {left:g} of the budget of {budget:g} are left")
         self._spent[tool.name] += cost
         return None
+
+    def spend(self, tool: str, amount: float) -> None:
+        """Correct what the tool's calls have cost, once more is known of one. Its budget may be overdrawn then."""
+        self._spent[tool] += amount
 
     def finish(self, call_id: str, answer: Answer) -> Reply | None:
         """Take the answer of a call that ran; None where it is not wanted any more."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -17,11 +18,12 @@ from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, SandfleetError
 from sandfleet.tools import convert
+from sandfleet.tools.budget import SETTLING, Settling
 from sandfleet.tools.ledger import MAX_CALLS, Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
 from sandfleet.tools.policies import decision_of
 from sandfleet.tools.sources import CallFailed
 from sandfleet.tools.threads import ToolThreads
-from sandfleet.tools.values import MAX_VALUE, decode, encode
+from sandfleet.tools.values import MAX_VALUE, READS_TABLES, decode, encode
 from sandfleet.values.tools import ToolCall, ToolSession
 
 if TYPE_CHECKING:
@@ -236,6 +238,7 @@ class AsyncToolServer:
             arguments = decode(call.arguments)
             if not isinstance(arguments, dict):
                 raise TypeError("the arguments are no object")  # noqa: TRY301  the code's mistake, as all others here
+            reads_tables = arguments.pop(READS_TABLES, False) is True
             bound = dict(tool.bind(arguments))
         except Exception as error:  # noqa: BLE001  a check of arguments may raise anything
             return denied(tool.name, "InvalidArguments", str(error))
@@ -250,7 +253,7 @@ class AsyncToolServer:
             return _timed_out(tool, error)
         except Exception as error:  # noqa: BLE001  what a tool raises is the answer
             return Failure(Kind.ERROR, type(error).__name__, f"{tool.name} has failed: {error}")
-        return _encoded(tool, result)
+        return _encoded(tool, result, as_tables=reads_tables)
 
     async def _refusal(self, call: Received, arguments: dict[str, Any]) -> Failure | None:
         """What the policy decides; None: the call may run. A policy that fails allows nothing."""
@@ -282,7 +285,21 @@ class AsyncToolServer:
             cost = 1.0 if tool.cost is None else float(tool.cost(arguments))
         except Exception as error:  # noqa: BLE001  closed where it fails
             return denied(tool.name, "Budget", f"its cost cannot be told ({type(error).__name__})")
-        return self._ledger.charge(tool, cost)
+        if (refusal := self._ledger.charge(tool, cost)) is None:
+            SETTLING.set(Settling(self._spender(tool), cost))
+        return refusal
+
+    def _spender(self, tool: Tool) -> Callable[[float], None]:
+        """Takes corrections of what a call costs, from any thread, also after the call."""
+        loop, here = asyncio.get_running_loop(), threading.get_ident()
+
+        def spend(amount: float) -> None:
+            if threading.get_ident() == here:
+                self._ledger.spend(tool.name, amount)
+            else:
+                loop.call_soon_threadsafe(self._ledger.spend, tool.name, amount)
+
+        return spend
 
     async def _called(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         if inspect.iscoroutinefunction(tool.function):
@@ -300,9 +317,9 @@ def _timed_out(tool: Tool, error: TimeoutError) -> Failure:
     return Failure(Kind.TIMEOUT, "Timeout", f"{tool.name} has not ended within {tool.limits.timeout:g} s")
 
 
-def _encoded(tool: Tool, result: Any) -> Answer:
+def _encoded(tool: Tool, result: Any, *, as_tables: bool) -> Answer:
     try:
-        wire = encode(result)
+        wire = encode(result, as_tables=as_tables)
     except (TypeError, ValueError, RecursionError) as error:
         return Failure(Kind.ERROR, "BadResult", f"{tool.name} has failed: {error}")
     if wire.size > (most := min(tool.limits.result_bytes, MAX_VALUE)):

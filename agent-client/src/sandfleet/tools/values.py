@@ -6,7 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-BYTES = "$bytes"
+from sandfleet.tools import tables
+
+BYTES, TABLE, KIND = "$bytes", "$table", "kind"
+# In arguments: the code that calls can read tables.
+READS_TABLES = "$tables"
 # Of one value, in bytes: the executor takes no larger one.
 MAX_VALUE = 16 << 20
 # No value of a program is nested so deeply: it contains itself.
@@ -25,10 +29,10 @@ class Wire(NamedTuple):
         return len(self.json) + sum(map(len, self.blobs))
 
 
-def encode(value: Any) -> Wire:
-    """Raises TypeError for a value that cannot be sent."""
+def encode(value: Any, *, as_tables: bool = False) -> Wire:
+    """Raises TypeError for a value that cannot be sent. Tables are lists of rows, unless the code reads tables."""
     blobs: list[bytes] = []
-    plain = _plain(value, blobs, 0)
+    plain = _plain(value, blobs, 0, as_tables=as_tables and tables.has("pyarrow"))
     return Wire(json.dumps(plain, separators=(",", ":")).encode("ascii"), tuple(blobs))
 
 
@@ -37,15 +41,15 @@ def decode(wire: Wire) -> Any:
     return _made(json.loads(wire.json), wire.blobs)
 
 
-def _plain(value: Any, blobs: list[bytes], depth: int) -> Any:
+def _plain(value: Any, blobs: list[bytes], depth: int, *, as_tables: bool) -> Any:
     if depth > MAX_DEPTH:
         raise TypeError("cannot send the value: it contains itself, or is nested too deeply")
     if value is None or type(value) in {bool, int, float, str}:
         return value
     if isinstance(value, Mapping):
-        return {_name(name): _plain(each, blobs, depth + 1) for name, each in value.items()}
+        return {_name(name): _plain(each, blobs, depth + 1, as_tables=as_tables) for name, each in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(each, blobs, depth + 1) for each in value]
+        return [_plain(each, blobs, depth + 1, as_tables=as_tables) for each in value]
     if isinstance(value, (bytes, bytearray, memoryview)):
         blobs.append(bytes(value))
         return {BYTES: len(blobs) - 1}
@@ -53,7 +57,10 @@ def _plain(value: Any, blobs: list[bytes], depth: int) -> Any:
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
-    return _plain(_converted(value), blobs, depth + 1)
+    if as_tables and (library := tables.kind_of(value)) and (data := tables.written(value)) is not None:
+        blobs.append(data)
+        return {TABLE: len(blobs) - 1, KIND: library}
+    return _plain(_converted(value), blobs, depth + 1, as_tables=as_tables)
 
 
 def _name(name: Any) -> str:
@@ -66,7 +73,7 @@ def _converted(value: Any) -> Any:
     """Tables as lists of rows, arrays as lists, scalars of NumPy, models as objects, times as ISO 8601."""
     if isinstance(value, type):
         raise _unsendable(value)
-    for method in ("to_dicts", "to_pylist", "tolist", "isoformat", "model_dump"):
+    for method in ("to_dicts", "to_pylist", "tolist", "to_list", "isoformat", "model_dump"):
         if callable(convert := getattr(value, method, None)):
             return convert()
     if hasattr(value, "columns") and callable(convert := getattr(value, "to_dict", None)):
@@ -87,6 +94,8 @@ def _made(plain: Any, blobs: Sequence[bytes]) -> Any:
         return plain
     if plain.keys() == {BYTES}:
         return blobs[_index(plain[BYTES], len(blobs))]
+    if plain.keys() == {TABLE, KIND}:
+        return tables.read(blobs[_index(plain[TABLE], len(blobs))], plain[KIND])
     return {name.removeprefix("$") if name[:2] == "$$" else name: _made(each, blobs) for name, each in plain.items()}
 
 

@@ -186,6 +186,8 @@ class CodeOptions(ListenOptions, total=False):
     on_failure    what happens to the variables when the code raises: "keep" (default), or "rollback" to their values
                   before the cell. A cell that is killed, or that ends its interpreter, is always rolled back:
                   `Execution.rollback` says how.
+    intent        why it is to run, for the reviewers of a reviewed sandbox; cut after 2,000 bytes. None means what the
+                  block `with sandfleet.intent(text)` around the call says.
     """
 
     language: str | None
@@ -195,6 +197,7 @@ class CodeOptions(ListenOptions, total=False):
     output_limit: int | None
     execution_id: str | None
     on_failure: OnFailure | Literal["keep", "rollback"]
+    intent: str | None
 
 
 class ContextOptions(TypedDict, total=False):
@@ -241,6 +244,7 @@ class RunOptions(TypedDict, total=False):
     on_stdout, on_stderr  called with each piece of text as it comes, and awaited if they return an awaitable.
     output_limit  bytes of each stream that are kept (head and tail); None means the sandbox's default.
     execution_id  1 to 64 characters of [A-Za-z0-9._-], unique in the sandbox; None generates one.
+    intent        why it is to run, as of `run_code`.
     """
 
     cwd: FileText
@@ -252,3 +256,4 @@ class RunOptions(TypedDict, total=False):
     on_stderr: OnText | None
     output_limit: int | None
     execution_id: str | None
+    intent: str | None

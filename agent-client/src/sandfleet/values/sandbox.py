@@ -90,6 +90,8 @@ class SandboxInfo:
     restarts: int = 0
     last_restart_reason: str = ""
     pool: str = ""
+    # "autonomous", "brokered" or "reviewed"; "" where the fleet does not say.
+    contract: str = ""
     egress: EgressInfo = field(default_factory=EgressInfo)
     separations: tuple[str, ...] = ()
     kernel: str = ""

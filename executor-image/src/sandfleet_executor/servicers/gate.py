@@ -7,10 +7,12 @@ from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from sandfleet_executor.core.review import verdicts
 from sandfleet_executor.core.review.methods import Gate, gate_of, short
-from sandfleet_executor.core.review.subject import MAX_CONTENT_BYTES, Subject
+from sandfleet_executor.core.review.subject import MAX_CONTENT_BYTES
+from sandfleet_executor.effects.review.places import Places
 from sandfleet_executor.effects.review.reviews import Reviews
 from sandfleet_executor.servicers.convert import subjects
 from sandfleet_executor.servicers.errors import ApiError, drain, typed_failures
@@ -22,8 +24,9 @@ Code = grpc.StatusCode
 class ReviewInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in the stubs, not when it runs
     """Put it last, next to the servicers: its refusals are ApiErrors. It lets all pass where no review is required."""
 
-    def __init__(self, reviews: Reviews) -> None:
+    def __init__(self, reviews: Reviews, places: Places) -> None:
         self._reviews = reviews
+        self._places = places
         # One entry for each method that exists: bounded by the API.
         self._gated: dict[str, tuple[Any, Handler]] = {}
 
@@ -45,6 +48,8 @@ class ReviewInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] #
 
     def _gate(self, handler: Handler, method: str) -> Handler:
         codec = (handler.request_deserializer, handler.response_serializer)
+        if gate_of(method) is Gate.COUNTED and handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(self._counted(handler.unary_unary), *codec)
         if gate_of(method) is Gate.CALL and handler.unary_unary:
             return grpc.unary_unary_rpc_method_handler(self._call(handler.unary_unary, method), *codec)
         if gate_of(method) is Gate.CALL and handler.stream_unary:
@@ -53,7 +58,7 @@ class ReviewInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] #
 
     def _call(self, behaviour: Callable[..., Awaitable[Any]], method: str) -> Callable[..., Awaitable[Any]]:
         async def waiting(request: Any, context: Any) -> Any:
-            await self._wait(subjects.subject_of(method, request, intent=subjects.intent_of(context)))
+            await self._wait(method, request, b"", subjects.intent_of(context))
             return await behaviour(request, context)
 
         return waiting
@@ -64,19 +69,33 @@ class ReviewInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] #
             if not taken or taken[0].WhichOneof("part") != "header":
                 # As the servicer says it.
                 return await behaviour(_again(taken), context)
-            header = taken[0].header
-            await self._wait(subjects.subject_of(method, header, content, subjects.intent_of(context)))
+            await self._wait(method, taken[0].header, content, subjects.intent_of(context))
             return await behaviour(_again(taken), context)
 
         return waiting
 
-    async def _wait(self, subject: Subject) -> None:
-        """Raises ApiError where it may not run."""
-        with typed_failures(subject.name):
-            decision = await self._reviews.decide(subject)
-        if not decision.allowed:
-            what = f"cannot let the {subject.kind} through: {verdicts.refusal(decision)}"
-            raise ApiError(Code.PERMISSION_DENIED, verdicts.DENIED, what, subject=subject.name.encode())
+    def _counted(self, behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def counting(request: Any, context: Any) -> Any:
+            with self._reviews.changing():
+                return await behaviour(request, context)
+
+        return counting
+
+    async def _wait(self, method: str, request: Message, content: bytes, intent: str) -> None:
+        """Asks again where the request leads elsewhere by now. Raises ApiError where it may not run."""
+        places: dict[str, bytes] | None = None
+        while (now := await self._leads_to(method, request)) != places:
+            places = now
+            subject = subjects.subject_of(method, request, content, intent, places)
+            with typed_failures(subject.name):
+                decision = await self._reviews.decide(subject)
+            if not decision.allowed:
+                what = f"cannot let the {subject.kind} through: {verdicts.refusal(decision)}"
+                raise ApiError(Code.PERMISSION_DENIED, verdicts.DENIED, what, subject=subject.name.encode())
+
+    async def _leads_to(self, method: str, request: Message) -> dict[str, bytes]:
+        with typed_failures():
+            return await self._places.of(subjects.paths_of(method, request))
 
 
 async def _whole(requests: AsyncIterator[Any]) -> tuple[list[Any], bytes]:

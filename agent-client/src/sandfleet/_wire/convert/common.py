@@ -266,6 +266,7 @@ def sandbox(message: api.fleet.Sandbox) -> values.SandboxInfo:
         restarts=message.restarts,
         last_restart_reason=message.last_restart_reason,
         pool=message.pool,
+        contract=message.contract,
         egress=egress(message.egress),
     )
 

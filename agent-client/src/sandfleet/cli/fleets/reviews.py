@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandfleet._fleets import discovery
-from sandfleet.cli import FAILED, OK, USAGE, refuse, table
+from sandfleet.cli import FAILED, OK, USAGE, refuse, table, what
 from sandfleet.errors import UnavailableError
 from sandfleet.values import _show
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sandfleet._sync.fleet import Fleet
     from sandfleet.values.reviews import Answer, Review
 
-_COLUMNS = ("REVIEW", "KIND", "WAITS", "SANDBOX", "LEASE", "WHAT")
-_WHAT = 60
+_COLUMNS = ("REVIEW", "KIND", "WAITS", "SANDBOX", "LEASE", "WHAT", "WHY")
+_WHAT, _WHY = 60, 40
 _BLUE, _GREEN, _GREY, _RED, _END = "\033[34m", "\033[32m", "\033[90m", "\033[31m", "\033[0m"
 
 
@@ -33,7 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("ls", help="list what waits", description="List what waits, the oldest first.")
     showing = actions.add_parser("show", help="show a request in full", description="Show a request in full.")
     approving = actions.add_parser("approve", help="let it run once", description="Let it run once, as it was shown.")
-    approving.add_argument("--edit", type=Path, metavar="FILE", help="let the text of this file run in its place")
+    approving.add_argument(
+        "--edit",
+        type=Path,
+        metavar="FILE",
+        help="let the text of this file run in its place; - reads it from standard input",
+    )
     denying = actions.add_parser("deny", help="do not let it run", description="Do not let it run.")
     denying.add_argument("--reason", default="", metavar="TEXT", help="why, for the agent")
     for action in (showing, approving, denying):
@@ -62,15 +67,22 @@ def run(options: argparse.Namespace) -> int:
         why = "the sandbox has let something run since it was shown: show it again"
         refuse(f"cannot answer {options.review!r}: {why}", as_json=options.json)
         return FAILED
+    try:
+        answer = _answer(review, options)
+    except OSError as error:
+        refuse(f"cannot read the edit {str(options.edit)!r}: {what(error)}", error, as_json=options.json)
+        return FAILED
     with _fleet(address) as fleet:
-        fleet.reviews.answer(review, _answer(review, options))
+        fleet.reviews.answer(review, answer)
     return OK
 
 
 def _answer(review: Review, options: argparse.Namespace) -> Answer:
     if options.action == "deny":
         return review.deny(options.reason)
-    return review.approve() if options.edit is None else review.edit(options.edit.read_bytes())
+    if options.edit is None:
+        return review.approve()
+    return review.edit(sys.stdin.buffer.read() if options.edit == Path("-") else options.edit.read_bytes())
 
 
 def _fleet(address: str) -> Fleet:
@@ -113,7 +125,8 @@ def _list(*, as_json: bool) -> int:
             table.since(one.since, now),
             one.sandbox_id,
             table.until(one.lease_expires, now),
-            _cut(one.name or one.code),
+            _cut(one.name or one.code, _WHAT),
+            _cut(one.intent, _WHY),
         )
         for one in waiting
     ]
@@ -121,9 +134,9 @@ def _list(*, as_json: bool) -> int:
     return OK
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, most: int) -> str:
     line = table.plain(" ".join(text.split()))
-    return line if len(line) <= _WHAT else f"{line[: _WHAT - 1]}…"
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def _print(review: Review, *, as_json: bool) -> int:
@@ -144,7 +157,8 @@ def _print(review: Review, *, as_json: bool) -> int:
     )
     for name, text in said:
         if text:
-            print(f"{name + ':':<10}{visible(text)}")
+            # On one line: what an agent says must not look like a line of this command.
+            print(f"{name + ':':<10}{on_one_line(text)}")
     print(f"\n{highlighted(review.code) if colours and review.kind == 'cell' else visible(review.code)}")
     if review.diff:
         print(f"\n{_coloured(review.diff) if colours else visible(review.diff)}")
@@ -157,6 +171,11 @@ def visible(text: str) -> str:
         letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def on_one_line(text: str) -> str:
+    """The same, with line ends as their escapes too."""
+    return visible(text).replace("\n", r"\n")
 
 
 def highlighted(code: str) -> str:

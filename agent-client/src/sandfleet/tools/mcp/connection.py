@@ -6,8 +6,10 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from sandfleet.errors import PreconditionFailed, UnavailableError
 
@@ -18,6 +20,15 @@ if TYPE_CHECKING:
 
 # How long a server may take to start and to say which tools it has, in seconds.
 START_SECONDS = 60.0
+# As MCP's own client has them: of a request, and of the answer to one.
+_HTTP_SECONDS, _HTTP_READ_SECONDS = 30.0, 300.0
+# What hindered the connection for the call that is made here: MCP's client sends it in the caller's context.
+_UNSENT: ContextVar[list[Exception] | None] = ContextVar("unsent", default=None)
+# Of the log of a program, in bytes, for each time that it is started.
+MAX_LOG = 1 << 20
+_LOG_PIECE = 64 << 10
+# How long the rest of a log may take when its program has ended, in seconds.
+_LOG_SECONDS = 1.0
 # Pages of one list of tools.
 MAX_PAGES = 100
 
@@ -114,9 +125,14 @@ class Connection:
         from mcp.types import CONNECTION_CLOSED
 
         client, life = await self.living()
+        unsent: list[Exception] = []
+        _UNSENT.set(unsent)
         try:
             return await client.call_tool(name, dict(arguments))
         except MCPError as error:
+            if unsent:
+                life.end()
+                raise UnavailableError(f"cannot reach {self._address}: {_said(unsent[0])}") from error
             # A server that was started anew does not know the session of the one before it.
             if error.code == CONNECTION_CLOSED or error.message == "Session terminated":
                 life.end()
@@ -161,27 +177,66 @@ def require_mcp() -> None:
 
 @asynccontextmanager
 async def _transport(address: Address) -> AsyncGenerator[Any]:
-    """The streams to the server. A program writes its log to this process's standard error."""
+    """The streams to the server. A program's log goes to this process's standard error."""
     from mcp import StdioServerParameters, stdio_client
     from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared._httpx_utils import create_mcp_http_client
 
     if address.url:
-        headers = dict(address.headers or {})
-        async with (
-            create_mcp_http_client(headers) as http,
-            streamable_http_client(address.url, http_client=http) as streams,
-        ):
+        async with _http(address) as http, streamable_http_client(address.url, http_client=http) as streams:
             yield streams
         return
     env = None if address.env is None else dict(address.env)
     parameters = StdioServerParameters(
         command=address.command[0], args=list(address.command[1:]), env=env, cwd=address.cwd
     )
-    # Not sys.stderr, which is no file in a notebook.
-    with os.fdopen(os.dup(2), "w") as log:
-        async with stdio_client(parameters, errlog=log) as streams:
-            yield streams
+    async with _log() as log, stdio_client(parameters, errlog=log) as streams:
+        yield streams
+
+
+@asynccontextmanager
+async def _log() -> AsyncGenerator[TextIO]:
+    """What a program writes its log to: the first of it goes to standard error, the rest is dropped."""
+    reading, writing = os.pipe()
+    reader = asyncio.StreamReader()
+    make = partial(asyncio.StreamReaderProtocol, reader)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(make, os.fdopen(reading, "rb"))
+    copying = asyncio.ensure_future(_copied(reader))
+    try:
+        with os.fdopen(writing, "w") as log:
+            yield log
+        # A process that the program has left may hold the other end.
+        await asyncio.wait((copying,), timeout=_LOG_SECONDS)
+    finally:
+        copying.cancel()
+        await asyncio.gather(copying, return_exceptions=True)
+        transport.close()
+
+
+async def _copied(reader: asyncio.StreamReader) -> None:
+    left = MAX_LOG
+    while data := await reader.read(_LOG_PIECE):
+        if left > 0:
+            piece = data[:left] if len(data) < left else data[:left] + b"\n(the rest of this log is dropped)\n"
+            left -= len(data)
+            # Not sys.stderr, which is no file in a notebook.
+            await asyncio.to_thread(os.write, 2, piece)
+
+
+def _http(address: Address) -> Any:
+    """A client that notes which calls no connection took."""
+    import httpx2
+
+    class Noting(httpx2.AsyncHTTPTransport):
+        async def handle_async_request(self, request: Any) -> Any:
+            try:
+                return await super().handle_async_request(request)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                if (unsent := _UNSENT.get()) is not None:
+                    unsent.append(error)
+                raise
+
+    headers, timeout = dict(address.headers or {}), httpx2.Timeout(_HTTP_SECONDS, read=_HTTP_READ_SECONDS)
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, transport=Noting())
 
 
 @asynccontextmanager

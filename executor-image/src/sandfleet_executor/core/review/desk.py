@@ -1,7 +1,8 @@
 """The reviews of one sandbox that wait, and what an answer does to them (pure).
 
 An approval is for one review, for the digest of its request and for a state number. The number counts what the sandbox
-has let run, so that an approval counts only while nothing else has run since the reviewer looked.
+has let run, or has changed without a review, so that an approval counts only while nothing has happened since the
+reviewer looked.
 """
 
 import hashlib
@@ -71,6 +72,10 @@ class Desk:
     def withdraw(self, review_id: str) -> bool:
         """Its caller has gone, or it was stopped; whether it waited."""
         return self._pending.pop(review_id, None) is not None
+
+    def changed(self) -> None:
+        """Something that needs no review changes what the reviewers have looked at."""
+        self.state += 1
 
     def answer(self, answer: Answer, content: bytes) -> Decision:
         """What the answer does to its review, which waits no more. `content` is an edit's. Raises AnswerError."""

@@ -11,6 +11,8 @@ class Gate(Enum):
     """What becomes of a call."""
 
     FREE = auto()
+    # Free too, but it changes what a reviewer has looked at: answers to earlier looks count no more.
+    COUNTED = auto()
     # The execution waits when its turn has come; a denial is its outcome.
     EXECUTION = auto()
     # The call itself waits; a denial is its error.
@@ -25,16 +27,18 @@ METHODS = {
     "InterpreterService/Execute": Gate.EXECUTION,
     "InterpreterService/Attach": Gate.FREE,
     "InterpreterService/Interrupt": Gate.FREE,
-    # A copy of what was approved, and a fresh start: neither runs anything of the caller's.
-    "InterpreterService/ForkContext": Gate.FREE,
-    "InterpreterService/RestartContext": Gate.FREE,
-    "InterpreterService/DeleteContext": Gate.FREE,
+    # A copy of what was approved, and a fresh start: neither runs anything that no reviewer has seen. But an approved
+    # cell may mean something else in them: without the approved `def open(...)`, `open` is Python's own.
+    "InterpreterService/ForkContext": Gate.COUNTED,
+    "InterpreterService/RestartContext": Gate.COUNTED,
+    "InterpreterService/DeleteContext": Gate.COUNTED,
     "InterpreterService/Complete": Gate.REFUSED,
     "InterpreterService/Inspect": Gate.REFUSED,
-    "InterpreterService/SaveState": Gate.FREE,
+    # A reviewer of RestoreState sees the name of a state: another state of this name asks again.
+    "InterpreterService/SaveState": Gate.COUNTED,
     "InterpreterService/RestoreState": Gate.CALL,
     "InterpreterService/ListStates": Gate.FREE,
-    "InterpreterService/DeleteState": Gate.FREE,
+    "InterpreterService/DeleteState": Gate.COUNTED,
     "ProcessService/Start": Gate.EXECUTION,
     "ProcessService/Attach": Gate.FREE,
     "ProcessService/SendInput": Gate.CALL,

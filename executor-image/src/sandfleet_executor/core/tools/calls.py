@@ -129,9 +129,10 @@ class Calls:
         if stream != self._stream:
             return None
         found = self._open.get(call_id)
-        if found is not None or len(self._notices) < MAX_NOTICES:
+        is_asked = found is not None and self._host in found.hosts
+        if is_asked or len(self._notices) < MAX_NOTICES:
             self._notices.append(Acknowledged(call_id))
-        if found is None or self._host not in found.hosts:
+        if not is_asked:
             return None
         self._remove(call_id)
         return call_id, answer
@@ -153,7 +154,9 @@ class Calls:
 
     def withdraw(self, call_id: str) -> None:
         """Its caller does not wait any more."""
-        if call_id in self._open and not self._remove(call_id):
+        found = self._open.get(call_id)
+        # The same host may have had it on an earlier stream.
+        if found is not None and (not self._remove(call_id) or self._host in found.hosts):
             self._notices.append(Cancelled(call_id))
 
     def end(self, caller: Caller) -> list[Answered]:

@@ -47,6 +47,8 @@ class Reader:
         self.seen = seen
         self.weight = weight
         self.ready = asyncio.Event()
+        # The start alone does not wake it.
+        self.holds = False
         # Stalled readers are not waited for. Where the reader was when producers began to wait.
         self.stalled = False
         self.stood_at = 0
@@ -58,6 +60,11 @@ class Reader:
         self.seen += sum(missed_or_read(event) for _, event in batch)
         self.weight = weight
         self.stalled = False
+
+    def stop_holding(self) -> None:
+        """It takes what is there, the start alone as well."""
+        self.holds = False
+        self.ready.set()
 
 
 class AheadError(ValueError):
@@ -129,10 +136,13 @@ class Execution:
             self.finished = event
             self._let_go()
         for reader in self._readers:
-            reader.ready.set()
+            if not (reader.holds and self._is_only_start):
+                reader.ready.set()
         if self._timer is None and self.finished is None:
             self._timer = self._loop.call_later(STORE_SECONDS, self._store_soon)
-        self._adjust()
+        # With less than that in all, no producer has to wait, and an event that is new frees none before it.
+        if self._log.total > WINDOW_BYTES:
+            self._adjust()
 
     # Reading
 
@@ -140,6 +150,11 @@ class Execution:
     def size(self) -> int:
         """Bytes held in memory."""
         return self._log.size
+
+    @property
+    def _is_only_start(self) -> bool:
+        """Whether nothing has followed the start, which may not be there yet."""
+        return self._log.next <= 2
 
     async def batches(self, after: int = 0, seen: int = 0) -> AsyncIterator[Numbered]:
         """All events after event `after`, in order, to the last. Events that are there at once come in one batch.
@@ -152,7 +167,7 @@ class Execution:
         with self._readers_everywhere.one():
             reader = self._attach(after, seen)
             try:
-                if self._log.next <= 2:
+                if self._is_only_start:
                     await self._wait_a_moment(reader)
                 while not (self.finished and reader.position == self._log.next):
                     reader.ready.clear()
@@ -192,13 +207,15 @@ class Execution:
 
     async def _wait_a_moment(self, reader: Reader) -> None:
         """Until something follows the start, or START_HOLD_SECONDS are over."""
+        reader.holds = True
+        over = self._loop.call_later(START_HOLD_SECONDS, reader.stop_holding)
         try:
-            async with asyncio.timeout(START_HOLD_SECONDS):
-                while self._log.next <= 2:
-                    reader.ready.clear()
-                    await reader.ready.wait()
-        except TimeoutError:
-            return
+            while reader.holds and self._is_only_start:
+                reader.ready.clear()
+                await reader.ready.wait()
+        finally:
+            reader.holds = False
+            over.cancel()
 
     # Storing
 

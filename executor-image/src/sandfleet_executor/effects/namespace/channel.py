@@ -9,7 +9,8 @@ from typing import Any
 from sandfleet_executor.worker.base import frames
 from sandfleet_executor.worker.base.frames import Frame, FrameError
 
-RECEIVE_BYTES = 1 << 20
+# Below malloc's limit for a mapping of its own: each message would cost three system calls more.
+RECEIVE_BYTES = 120 << 10
 
 
 def take_descriptor(sock: socket.socket) -> int:

@@ -1,9 +1,10 @@
 """Requests of a reviewed sandbox wait here for their answers."""
 
 import asyncio
+import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, Self, TypeVar
 
@@ -62,6 +63,19 @@ class Reviews:
             self._waiting.pop(review.id, None)
             if self._desk.withdraw(review.id):
                 self._tell()
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """While something that needs no review changes the sandbox: looks from before and from meanwhile are old."""
+        self._changed()
+        try:
+            yield
+        finally:
+            self._changed()
+
+    def _changed(self) -> None:
+        self._desk.changed()
+        self._tell()
 
     def answer(self, statement: str, content: bytes) -> None:
         """Lets a request go on, or ends it. Raises AnswerError."""

@@ -1,6 +1,7 @@
 """What a reviewer sees of a request: its exact bytes, and the rest of it as JSON."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import grpc.aio
@@ -30,12 +31,30 @@ PARTS = {
 # They name the call, and have no effect on what runs.
 IDS = {"InterpreterService/Execute": "execution_id", "ProcessService/Start": "execution_id"}
 EDITABLE = {"InterpreterService/Execute", "ProcessService/Start"}
+# Fields with paths, and whether a symlink at their end is followed.
+PATHS = {
+    "FilesystemService/Write": {"path": True},
+    "FilesystemService/Extract": {"path": True},
+    "FilesystemService/MakeDir": {"path": True},
+    "FilesystemService/Move": {"source": False, "target": False},
+    "FilesystemService/Remove": {"path": False},
+}
 
 
-def subject_of(method: str, request: Message, content: bytes = b"", intent: str = "") -> Subject:
-    """What is asked of a reviewer. `method` as "Service/Method"; `content` comes behind the header of an upload."""
+def paths_of(method: str, request: Message) -> dict[str, tuple[bytes, bool]]:
+    """The paths that the request would change: field → (path, whether a symlink at its end is followed)."""
+    return {field: (getattr(request, field), follows) for field, follows in PATHS.get(method, {}).items()}
+
+
+def subject_of(
+    method: str, request: Message, content: bytes = b"", intent: str = "", places: Mapping[str, bytes] | None = None
+) -> Subject:
+    """What is asked of a reviewer. `method` as "Service/Method"; `content` comes behind the header of an upload.
+
+    `places`: where paths lead that lead elsewhere than they say, by the fields' names.
+    """
     kind, field, name = PARTS[method]
-    rest = _plain(request)
+    rest = _plain(request) | {f"{one}_leads_to": _text(place) for one, place in (places or {}).items()}
     rest.pop(IDS.get(method, ""), None)
     found = getattr(request, field) if field else content
     shown = _content(found, rest.get(field))

@@ -66,12 +66,13 @@ def function(spec: Mapping[str, Any]) -> Any:
     """The function that calls a tool; `aio` is its asynchronous form."""
     name = str(spec["name"])
     signature = signature_of(spec)
+    as_tables = table_parameters(spec)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return line.ask("call", name, bound(args, kwargs))
+        return line.ask("call", name, bound(args, kwargs), as_tables)
 
     async def aio(*args: Any, **kwargs: Any) -> Any:
-        return await line.ask_async("call", name, bound(args, kwargs))
+        return await line.ask_async("call", name, bound(args, kwargs), as_tables)
 
     def bound(args: Any, kwargs: Any) -> dict[str, Any]:
         # As Python itself says it for a function: "missing a required argument: 'customer'".
@@ -88,6 +89,18 @@ def function(spec: Mapping[str, Any]) -> Any:
         made.__doc__ = described(spec)
         made.__signature__ = signature
     return shown
+
+
+def table_parameters(spec: Mapping[str, Any]) -> frozenset[str]:
+    """The parameters that are tables on the host."""
+    # Most tools have none, and each call makes its function anew.
+    if '"table"' not in spec["schema"]:
+        return frozenset()
+    try:
+        properties = json.loads(spec["schema"])["properties"]
+        return frozenset(name for name, each in properties.items() if each.get("format") == "table")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return frozenset()
 
 
 def described(spec: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import itertools
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ..base import frames, process
@@ -109,11 +109,14 @@ async def take_async(name: str) -> socket.socket:
     return LINES.take(name)
 
 
-def request(op: str, key: str, tool: str, arguments: Mapping[str, Any]) -> bytes:
-    """The frame of a request. Raises TypeError for arguments that cannot be sent, and ToolDenied for too many bytes."""
+def request(op: str, key: str, tool: str, arguments: Mapping[str, Any], as_tables: Collection[str] | None) -> bytes:
+    """The frame of a request. Raises TypeError for arguments that cannot be sent, and ToolDenied for too many bytes.
+
+    as_tables  names of arguments that the tool takes as tables; None for a caller that reads no tables.
+    """
     if op == "list":
         return frames.encode({"op": op, "key": key})
-    text, blobs = values.encode(arguments)
+    text, blobs = values.encode(arguments) if as_tables is None else values.encode_arguments(arguments, as_tables)
     sizes, payload = frames.joined([text, *blobs])
     header = {"op": op, "key": key, "tool": tool, "sizes": sizes}
     try:
@@ -139,10 +142,12 @@ def answer(tool: str, frame: Frame | None) -> Any:
         raise failures.ToolError(why, tool=tool, reason="BadResult") from None
 
 
-def ask(op: str, tool: str = "", arguments: Mapping[str, Any] | None = None) -> Any:
+def ask(
+    op: str, tool: str = "", arguments: Mapping[str, Any] | None = None, as_tables: Collection[str] | None = None
+) -> Any:
     """Blocks for the answer. Raises ToolError and TypeError; an interrupt cancels the call on the host."""
     name, key = place()
-    data = request(op, key, tool, arguments or {})
+    data = request(op, key, tool, arguments or {}, as_tables)
     line, whole, sent = None, False, False
     try:
         line = take(name)
@@ -158,10 +163,12 @@ def ask(op: str, tool: str = "", arguments: Mapping[str, Any] | None = None) -> 
     return answer(tool, frame)
 
 
-async def ask_async(op: str, tool: str = "", arguments: Mapping[str, Any] | None = None) -> Any:
+async def ask_async(
+    op: str, tool: str = "", arguments: Mapping[str, Any] | None = None, as_tables: Collection[str] | None = None
+) -> Any:
     """As `ask`, without blocking the event loop."""
     name, key = place()
-    data = request(op, key, tool, arguments or {})
+    data = request(op, key, tool, arguments or {}, as_tables)
     line, whole, sent = None, False, False
     try:
         line = await take_async(name)

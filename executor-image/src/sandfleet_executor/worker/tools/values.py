@@ -1,17 +1,36 @@
 """Python values ↔ JSON with byte strings beside it, as ToolValue in the API says."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-BYTES = "$bytes"
+from . import tables
+
+BYTES, TABLE, KIND = "$bytes", "$table", "kind"
+# In arguments: the code that calls can read tables.
+READS_TABLES = "$tables"
 MAX_DEPTH = 200
 
 
 def encode(value: Any) -> tuple[bytes, list[bytes]]:
-    """Raises TypeError for a value that cannot be sent."""
+    """Raises TypeError for a value that cannot be sent. Tables are lists of rows."""
     blobs: list[bytes] = []
     plain = _plain(value, blobs, 0)
+    return json.dumps(plain, separators=(",", ":")).encode("ascii"), blobs
+
+
+def encode_arguments(arguments: Mapping[str, Any], as_tables: Collection[str]) -> tuple[bytes, list[bytes]]:
+    """As `encode`, for code that reads tables. Arguments of these names are sent as tables where they are tables."""
+    if not tables.has("pyarrow"):
+        return encode(arguments)
+    blobs: list[bytes] = []
+    plain: dict[str, Any] = {READS_TABLES: True}
+    for name, value in arguments.items():
+        if name in as_tables and (kind := tables.kind_of(value)) and (data := tables.written(value)) is not None:
+            blobs.append(data)
+            plain[_name(name)] = {TABLE: len(blobs) - 1, KIND: kind}
+        else:
+            plain[_name(name)] = _plain(value, blobs, 1)
     return json.dumps(plain, separators=(",", ":")).encode("ascii"), blobs
 
 
@@ -49,7 +68,7 @@ def _converted(value: Any) -> Any:
     """Tables as lists of rows, arrays as lists, scalars of NumPy, models as objects, times as ISO 8601."""
     if isinstance(value, type):
         raise _unsendable(value)
-    for method in ("to_dicts", "to_pylist", "tolist", "isoformat", "model_dump"):
+    for method in ("to_dicts", "to_pylist", "tolist", "to_list", "isoformat", "model_dump"):
         if callable(convert := getattr(value, method, None)):
             return convert()
     if hasattr(value, "columns") and callable(convert := getattr(value, "to_dict", None)):
@@ -70,6 +89,8 @@ def _made(plain: Any, blobs: Sequence[bytes]) -> Any:
         return plain
     if plain.keys() == {BYTES}:
         return blobs[_index(plain[BYTES], len(blobs))]
+    if plain.keys() == {TABLE, KIND}:
+        return tables.read(blobs[_index(plain[TABLE], len(blobs))], plain[KIND])
     return {name.removeprefix("$") if name[:2] == "$$" else name: _made(each, blobs) for name, each in plain.items()}
 
 

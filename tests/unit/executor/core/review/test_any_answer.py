@@ -16,7 +16,7 @@ EDIT = b"the edit"
 
 
 class Stories(RuleBasedStateMachine):
-    """A model beside the desk: which reviews wait, and how often something was let run."""
+    """A model beside the desk: which reviews wait, and how often something was let run or has changed."""
 
     looks = Bundle("looks")
 
@@ -69,6 +69,11 @@ class Stories(RuleBasedStateMachine):
             assert decision.edited == (EDIT if look.verb is Verb.EDIT else None)
             self.runs += decision.allowed
             self._end(look.review_id)
+
+    @rule()
+    def change_without_a_review(self) -> None:
+        self.desk.changed()
+        self.runs += 1
 
     @rule(look=consumes(looks))
     def withdraw(self, look: Answer) -> None:

@@ -36,6 +36,16 @@ def test_the_client_gives_each_call_that_waits_all_the_time_that_a_reviewer_take
     assert {RPCS[name].input_type.name for name, gate in METHODS.items() if gate is Gate.CALL} == REVIEWED
 
 
+def test_calls_that_change_what_a_reviewer_has_looked_at_count() -> None:
+    counted = {name for name, gate in METHODS.items() if gate is Gate.COUNTED}
+    assert counted == {
+        f"InterpreterService/{name}"
+        for name in ("ForkContext", "RestartContext", "DeleteContext", "SaveState", "DeleteState")
+    }
+    # The gate counts calls with one request and one answer.
+    assert not any(RPCS[name].client_streaming or RPCS[name].server_streaming for name in counted)
+
+
 @pytest.mark.parametrize("name", sorted(WAITING))
 def test_what_runs_or_plants_code_is_within_the_callers_own_scopes(name: str) -> None:
     # What only the fleet may call is no way around a review.

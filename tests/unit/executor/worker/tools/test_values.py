@@ -16,3 +16,8 @@ def test_a_class_and_an_object_without_a_form_cannot_be_sent():
     for value in (dict, object(), {"a": {1: 2}}):
         with pytest.raises(TypeError, match="cannot send"):
             code.encode(value)
+
+
+@pytest.mark.parametrize("name", ["has", "kind_of", "written"])
+def test_the_code_s_side_writes_tables_as_the_host_s(name):
+    assert inspect.getsource(getattr(code.tables, name)) == inspect.getsource(getattr(host.tables, name))

@@ -1,0 +1,291 @@
+"""The board of reviews and an executor's desk through random stories: breaks, lost replies, kills, stolen answers.
+
+Nothing runs that no reviewer or rule has approved; an answer is used at most once; what waits is shown.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from sandfleet_api.executor.v1 import review_pb2
+from sandfleet_api.fleet.v1 import fleet_pb2
+from sandfleet_executor.core.review.answers import Answer, AnswerError, AnswerReason, Verb
+from sandfleet_executor.core.review.desk import Decision, Desk
+from sandfleet_executor.core.review.subject import Subject
+from sandfleet_executor.servicers.review import message
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.api.values import Claim, Isolation, RequestKey, Sandbox, State
+from sandfleet_operator.cluster.reviews import Caller
+from sandfleet_operator.fleet.local import reviews as board_module
+from sandfleet_operator.fleet.local.reviews import REVIEWER, ReviewBoard
+from sandfleet_operator.plan.reviews.reasons import ReviewReason
+
+HARMFUL = [b"import os"]
+EDIT = b"print('edited')"
+REFUSALS = {
+    AnswerReason.NOT_FOUND: ReviewReason.REVIEW_NOT_FOUND,
+    AnswerReason.CHANGED: ReviewReason.REVIEW_CHANGED,
+    AnswerReason.NOT_EDITABLE: ReviewReason.REVIEW_NOT_EDITABLE,
+    AnswerReason.INVALID: ReviewReason.INVALID_ANSWER,
+}
+# More turns of the loop than anything here needs to come to rest.
+TURNS = 40
+
+
+class Executor:
+    """A desk behind a connection that may break, and whose replies may be lost."""
+
+    def __init__(self) -> None:
+        self.desk = Desk()
+        self.connected = True
+        self.replies_lost = 0
+        self.changed = asyncio.Event()
+        # Review, what ran, and the rule that let it.
+        self.ran: list[tuple[str, bytes, str]] = []
+
+    def tell(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def _check(self) -> None:
+        if not self.connected:
+            raise ClaimReason.EXECUTOR_UNREACHABLE.error("cannot reach it: the connection is cut")
+
+    async def watch(self, _sandbox: Sandbox) -> AsyncIterator[Sequence[review_pb2.PendingReview]]:
+        while True:
+            self._check()
+            changed = self.changed
+            yield [message(one, self.desk.state) for one in self.desk.pending()]
+            await changed.wait()
+
+    async def answer(
+        self,
+        _sandbox: Sandbox,
+        review: review_pb2.PendingReview,
+        *,
+        verb: str,
+        reviewer: str,
+        rule: str = "",
+        reason: str = "",
+        edit: bytes = b"",
+    ) -> None:
+        self._check()
+        digest = hashlib.sha256(edit).hexdigest() if edit else ""
+        said = Answer(
+            review.review_id, review.digest.hex(), review.state, Verb(verb), reviewer, rule, reason, edit_digest=digest
+        )
+        waiting = {one.id: one.subject.content for one in self.desk.pending()}
+        try:
+            decision: Decision = self.desk.answer(said, edit)
+        except AnswerError as error:
+            raise REFUSALS[error.reason].error(str(error)) from error
+        if decision.allowed:
+            content = waiting[review.review_id] if decision.edited is None else decision.edited
+            self.ran.append((review.review_id, content, rule))
+        self.tell()
+        if self.replies_lost:
+            self.replies_lost -= 1
+            raise ClaimReason.EXECUTOR_UNREACHABLE.error("cannot reach it: the reply was lost")
+
+
+def sandbox() -> Sandbox:
+    claim = Claim(key=RequestKey("agent", "r", "python"))
+    return Sandbox(
+        sandbox_id="s",
+        sandbox_uid="u",
+        pool="python",
+        template="python",
+        workspace_id="w",
+        state=State.CLAIMED,
+        created=0.0,
+        started=0.0,
+        isolation=Isolation.NAMESPACE,
+        contract="reviewed",
+        claim=claim,
+    )
+
+
+class Stories(RuleBasedStateMachine):
+    looks = Bundle("looks")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.sandbox = sandbox()
+        self.asked: dict[str, bytes] = {}
+        # What reviewers have approved, by review: the bytes.
+        self.approved: dict[str, set[bytes]] = {}
+        self.loop.run_until_complete(self._begin())
+
+    async def _begin(self) -> None:
+        self.executor = Executor()
+
+        async def get(*_: object, **__: object) -> Sandbox:
+            return self.sandbox
+
+        fleet: Any = SimpleNamespace(
+            scheduler=SimpleNamespace(inventory=SimpleNamespace(get=lambda _: self.sandbox)), get=get
+        )
+        client: Any = self.executor
+        self.board = ReviewBoard(fleet, client)
+        self.board.follow(self.sandbox)
+
+    def _settle(self) -> None:
+        async def rest() -> None:
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+
+        self.loop.run_until_complete(rest())
+
+    @rule(content=st.sampled_from([*HARMFUL, b"40 + 2"]), context=st.sampled_from(["default", "default", "b"]))
+    def ask(self, content: bytes, context: str) -> None:
+        name = f"r{len(self.asked)}"
+        self.asked[name] = content
+        subject = Subject("InterpreterService/Execute", "cell", content, context_id=context, editable=True)
+        with contextlib.suppress(Exception):
+            self.executor.desk.ask(name, subject, 0.0)
+        self.executor.tell()
+        self._settle()
+
+    @rule(target=looks, data=st.data())
+    def look(self, data: st.DataObject) -> fleet_pb2.Review | None:
+        found = self.board.waiting(Caller(REVIEWER), fleet_pb2.ListReviewsRequest()).reviews
+        return data.draw(st.sampled_from(list(found))) if found else None
+
+    @rule(look=looks, verb=st.sampled_from(["approve", "edit", "deny"]), who=st.sampled_from([REVIEWER, "agent", ""]))
+    def answer(self, look: fleet_pb2.Review | None, verb: str, who: str) -> None:
+        if look is not None:
+            self._answer(look, verb, who)
+
+    @rule(verb=st.sampled_from(["approve", "edit"]), who=st.sampled_from([REVIEWER, ""]))
+    def answer_what_waits_now(self, verb: str, who: str) -> None:
+        for look in self.board.waiting(Caller(REVIEWER), fleet_pb2.ListReviewsRequest()).reviews[:1]:
+            self._answer(look, verb, who)
+
+    def _answer(self, look: fleet_pb2.Review, verb: str, who: str) -> None:
+        said = look.request
+        request = fleet_pb2.AnswerReviewRequest(
+            sandbox_id=look.sandbox_id, review_id=said.review_id, digest=said.digest, state=said.state
+        )
+        if verb == "edit":
+            request.edit.content = EDIT
+        else:
+            getattr(request, verb).SetInParent()
+        if who == REVIEWER and verb != "deny" and said.state == self.executor.desk.state:
+            wanted = EDIT if verb == "edit" else said.content
+            self.approved.setdefault(said.review_id, set()).add(wanted)
+        before = len(self.executor.ran)
+        with contextlib.suppress(FleetError):
+            self.loop.run_until_complete(self.board.answer(Caller(who), request))
+            assert who == REVIEWER
+        assert who == REVIEWER or len(self.executor.ran) == before
+        self._settle()
+
+    @rule()
+    def change(self) -> None:
+        self.executor.desk.changed()
+        self.executor.tell()
+        self._settle()
+
+    @rule()
+    def cut(self) -> None:
+        self.executor.connected = False
+        self.executor.tell()
+        self._settle()
+
+    @rule()
+    def mend(self) -> None:
+        self.executor.connected = True
+        self._settle()
+
+    @rule()
+    def lose_a_reply(self) -> None:
+        self.executor.replies_lost = 1
+
+    @rule()
+    def kill(self) -> None:
+        self.executor.desk = Desk()
+        self.executor.tell()
+        self._settle()
+
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        if waiting := self.executor.desk.pending():
+            self.executor.desk.withdraw(data.draw(st.sampled_from(waiting)).id)
+            self.executor.tell()
+            self._settle()
+
+    @invariant()
+    def each_review_lets_one_thing_run_at_most_once(self) -> None:
+        assert all(count == 1 for count in Counter(name for name, _, _ in self.executor.ran).values())
+
+    @invariant()
+    def what_runs_was_approved_by_a_reviewer_or_a_rule(self) -> None:
+        seen: set[bytes] = set()
+        for name, content, rule_name in self.executor.ran:
+            if rule_name:
+                assert content == self.asked[name]
+                assert rule_name == "PureExpression" or content in seen
+                assert content not in HARMFUL or rule_name == "SameCell"
+            else:
+                assert content in self.approved.get(name, set())
+            seen.add(content)
+
+    @invariant()
+    def what_waits_is_shown_as_soon_as_the_executor_answers(self) -> None:
+        if self.executor.connected:
+            self._settle()
+            shown = self.board.waiting(Caller(REVIEWER), fleet_pb2.ListReviewsRequest()).reviews
+            waiting = {one.id: self.executor.desk.state for one in self.executor.desk.pending()}
+            assert {one.request.review_id: one.request.state for one in shown} == waiting
+
+    def teardown(self) -> None:
+        self.board.close()
+        self._settle()
+        self.loop.close()
+
+
+QUICK = settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    # A failure's story is short enough as it is.
+    phases=(Phase.generate,),
+)
+
+
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_module, "PAUSE", 0)
+
+
+def test_any_story_of_reviews_lets_run_once_what_was_approved() -> None:
+    run_state_machine_as_test(Stories, settings=QUICK)
+
+
+async def _keeps_on_quietly(*_: object) -> bool:
+    return True
+
+
+MUTANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
+    "the caller is not checked": (board_module, "_check_reviewer", lambda _: None),
+    "all is harmless": (board_module, "approving", lambda *_: board_module.Rule.PURE_EXPRESSION),
+    "a rule's answer that was refused counts": (ReviewBoard, "_approved", _keeps_on_quietly),
+}
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_the_stories_find_each_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MUTANTS[name])
+    with pytest.raises((AssertionError, BaseExceptionGroup)):
+        run_state_machine_as_test(Stories, settings=settings(QUICK, max_examples=400))
