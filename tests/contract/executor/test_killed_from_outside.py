@@ -30,7 +30,9 @@ def stopped(pid):
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        # Who was killed meanwhile may have been reaped.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 async def busy(sandbox):
