@@ -47,7 +47,7 @@ class Person:
         command = [sys.executable, "-m", "sandfleet", *words]
         self.process = subprocess.Popen(
             command, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True,
-            env={**os.environ, "TERM": "xterm"},
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "", "LINES": ""},
         )  # fmt: skip
         self.seen = b""
 

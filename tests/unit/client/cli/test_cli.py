@@ -155,7 +155,10 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert (caught.value.code, capsys.readouterr().out) == (0, f"sandfleet {sandfleet.__version__}\n")
 
 
-def test_without_words_all_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_words_all_commands_are_listed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([]) == 2
     assert "run a file in a new sandbox" in capsys.readouterr().err
 

@@ -250,6 +250,7 @@ def test_queues_are_drawn_on_a_terminal_and_written_as_lines_elsewhere(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
     assert main(words) == 0
     plain = capsys.readouterr().out
     assert plain.splitlines()[2].split() == [
