@@ -10,7 +10,7 @@ rest.
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from sandfleet_executor.core.executions.event_log import EventLog, output_bytes
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Event, Finished, Gap, Output, is_end
@@ -36,6 +36,13 @@ class Source(Protocol):
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...
+
+
+class Recording(Protocol):
+    """Sees the events in their turn, and learns what was asked: the execution's record in the journal."""
+
+    def see(self, event: Event) -> None: ...
+    def note(self, **asked: Any) -> None: ...
 
 
 class Reader:
@@ -73,7 +80,12 @@ class AheadError(ValueError):
 
 class Execution:
     def __init__(
-        self, execution_id: str, output_limit: int, recorder: Recorder | None = None, readers: Readers | None = None
+        self,
+        execution_id: str,
+        output_limit: int,
+        recorder: Recorder | None = None,
+        readers: Readers | None = None,
+        recording: Recording | None = None,
     ) -> None:
         self.id = execution_id
         self.cause = Cause.NONE
@@ -83,6 +95,7 @@ class Execution:
         # Why some events could not be stored; empty while all are.
         self.not_stored = recorder.failed if recorder else NO_STORE
         self._recorder = recorder
+        self._recording = recording
         self._readers_everywhere = readers or Readers()
         self._log = EventLog(RING_BYTES)
         self._limiters = {STDOUT: HeadAndTail(output_limit), STDERR: HeadAndTail(output_limit)}
@@ -130,7 +143,14 @@ class Execution:
             for output in outputs:
                 self.emit(output)
 
+    def note(self, **asked: Any) -> None:
+        """What was asked, for its record."""
+        if self._recording:
+            self._recording.note(**asked)
+
     def emit(self, event: Event) -> None:
+        if self._recording:
+            self._recording.see(event)
         self._log.append(event)
         if isinstance(event, Finished):
             self.finished = event
