@@ -125,18 +125,15 @@ def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
 async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[], None]) -> int:
     workspace_fd = open_workspace(config)
     watcher = WorkspaceWatcher(workspace_fd)
-    store = await asyncio.to_thread(open_store, config.state_dir)
-    threads = FileThreads(config.user_id)
-    journal = await asyncio.to_thread(open_journal, journal_folder(config), config.sandbox_uid, time.time)
-    recorder = Recorder(journal, time.time)
-    executions = Executions(store, convert.stored, recorder)
+    executions, recorder = await asyncio.to_thread(kept, config)
+    journal, threads = recorder.journal, FileThreads(config.user_id)
     verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract)
     reviews = Reviews(config.sandbox_uid, verifier.statement, required=config.reviewed)
     session = Session(
         config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads, reviews=reviews, journal=journal
     )
     meter = SandboxMeter(session)
-    journal.opening = lambda: convert_journal.opened(session)
+    journal.begin(lambda: convert_journal.opened(session))
     roots = Roots(workspace_fd, session.namespaces.tmp_fd, session.namespaces.system_fd, session.mounts.folders)
     recorder.look = FileDigests(roots, threads).of
     server = grpc.aio.server(interceptors=guards(verifier, session, Places(roots, threads)), options=SERVER_OPTIONS)
@@ -196,6 +193,13 @@ def open_workspace(config: ExecutorConfig) -> int:
     if config.user_id is not None and os.geteuid() == 0:
         os.chown(config.workspace, config.user_id, config.user_id)
     return os.open(config.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def kept(config: ExecutorConfig) -> tuple[Executions, Recorder]:
+    """What an earlier executor has left of executions, and the journal, which goes on."""
+    journal = open_journal(journal_folder(config), config.sandbox_uid, time.time)
+    recorder = Recorder(journal, time.time)
+    return Executions(open_store(config.state_dir), convert.stored, recorder), recorder
 
 
 def open_store(path: str | None) -> Store | None:

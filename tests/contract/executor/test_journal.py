@@ -8,6 +8,8 @@ from sandfleet_api.executor.v1 import interpreter_pb2, interpreter_pb2_grpc, jou
 from sandfleet_executor.core.journal import records
 from sandfleet_executor.core.journal.records import Head
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 
 def auth(executor):
     return (("authorization", f"Bearer {executor.token()}"),)
@@ -76,9 +78,9 @@ async def test_a_call_that_changes_the_session_ends_with_the_head(starting):
 async def test_contexts_have_records(starting):
     async with starting() as executor:
         await executor.sandbox.run_code("x = 1")
-        await executor.sandbox.contexts.create("other")
-        await executor.sandbox.contexts.fork("default", 1)
-        await executor.sandbox.contexts.restart("other")
+        await executor.sandbox.create_context("other")
+        await executor.sandbox.fork_context("default")
+        await executor.sandbox.restart_context("other")
         found, _ = await journal_of(executor)
         assert [body["op"] for body in bodies(found, "context")] == ["created", "forked", "restarted"]
 
@@ -99,7 +101,8 @@ async def test_the_next_executor_on_the_volume_begins_a_journal_that_names_the_o
         await executor.sandbox.run_code("1")
         _, said = await journal_of(executor)
         # So that it writes nothing more.
-        await executor.kill()
+        executor.kill()
+        await executor.exit()
     async with starting(**executor.kept) as later:
         await later.sandbox.run_code("2")
         found, _ = await journal_of(later)

@@ -59,7 +59,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
             requests.NO_OUTPUT_LIMIT if terminal else requests.check_output_limit(request.output_limit_bytes, limits)
         )
         execution = session.register(COMMAND, request.execution_id, fingerprint, output_limit)
-        execution.note(**journal.command_asked(request, command.cwd, command.timeout))
+        execution.recording.note(**journal.command_asked(request, command.cwd, command.timeout))
         session.start_command(execution, command)
         return execution
 

@@ -45,6 +45,16 @@ class Recording(Protocol):
     def note(self, **asked: Any) -> None: ...
 
 
+class Unrecorded:
+    """Of an execution that has no record."""
+
+    def see(self, event: Event) -> None:
+        """It is not looked at."""
+
+    def note(self, **asked: Any) -> None:
+        """It is not kept."""
+
+
 class Reader:
     """One reader of an execution, and its position."""
 
@@ -80,12 +90,7 @@ class AheadError(ValueError):
 
 class Execution:
     def __init__(
-        self,
-        execution_id: str,
-        output_limit: int,
-        recorder: Recorder | None = None,
-        readers: Readers | None = None,
-        recording: Recording | None = None,
+        self, execution_id: str, output_limit: int, recorder: Recorder | None = None, readers: Readers | None = None
     ) -> None:
         self.id = execution_id
         self.cause = Cause.NONE
@@ -95,7 +100,7 @@ class Execution:
         # Why some events could not be stored; empty while all are.
         self.not_stored = recorder.failed if recorder else NO_STORE
         self._recorder = recorder
-        self._recording = recording
+        self.recording: Recording = Unrecorded()
         self._readers_everywhere = readers or Readers()
         self._log = EventLog(RING_BYTES)
         self._limiters = {STDOUT: HeadAndTail(output_limit), STDERR: HeadAndTail(output_limit)}
@@ -143,14 +148,8 @@ class Execution:
             for output in outputs:
                 self.emit(output)
 
-    def note(self, **asked: Any) -> None:
-        """What was asked, for its record."""
-        if self._recording:
-            self._recording.note(**asked)
-
     def emit(self, event: Event) -> None:
-        if self._recording:
-            self._recording.see(event)
+        self.recording.see(event)
         self._log.append(event)
         if isinstance(event, Finished):
             self.finished = event

@@ -124,10 +124,9 @@ class Executions:
 
     def begin(self, kind: int, execution_id: str, fingerprint: bytes, output_limit: int) -> Execution:
         """A new execution, noted before it runs."""
-        recording = self._recordings.begin(execution_id, kind) if self._recordings else None
         if self._store is None:
             self._remember(kind, execution_id, fingerprint)
-            made = Execution(execution_id, output_limit, readers=self._readers, recording=recording)
+            made = Execution(execution_id, output_limit, readers=self._readers)
         else:
             entry = self._store.begin(execution_id, kind, fingerprint)
             failed = ""
@@ -137,7 +136,9 @@ class Executions:
                 failed = error.reason
                 _log.warning("%s", error)
             recorder = Recorder(self._store, entry, self._encode, failed)
-            made = Execution(execution_id, output_limit, recorder, self._readers, recording)
+            made = Execution(execution_id, output_limit, recorder, self._readers)
+        if self._recordings:
+            made.recording = self._recordings.begin(execution_id, kind)
         self._live[execution_id] = made
         if self._ending is not Cause.NONE:
             made.stop(self._ending, 0)

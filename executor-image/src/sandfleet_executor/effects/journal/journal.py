@@ -71,8 +71,7 @@ class Journal:
         self.head, self.anchor = Head(), Head()
         self.session = ""
         self.missed = Missed()
-        # What the first record of this process says: of the session, and what was found.
-        self.opening: Callable[[], Body] = dict
+        self._opening: Callable[[], Body] | None = None
         self._folder, self._pod, self._clock = folder, pod, clock
         self._found: dict[str, Any] = {"earlier": None}
         self._number = 1
@@ -100,9 +99,19 @@ class Journal:
     def keep(self, place: Place, body: Body) -> None:
         """The body of a record whose place was taken."""
         place.body = body
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._opening is None:
+            return
         while self._order and (ready := self._order[0].body) is not None:
             self._append(self._order.popleft().kind, ready)
         self._written.set()
+
+    def begin(self, opening: Callable[[], Body]) -> None:
+        """From now on records are written. `opening`: what the first of them says of the session."""
+        self._opening = opening
+        self._flush()
 
     async def settled(self) -> None:
         """Waits until all records that have a place by now are written."""
@@ -125,7 +134,7 @@ class Journal:
     def _begin(self) -> None:
         """The first record of this process, or of its session."""
         self._opened = True
-        body = {**self.opening(), **self._found}
+        body = {**(self._opening() if self._opening else {}), **self._found}
         self._found = {"earlier": None}
         self._append("opened", body)
         if self._repaired:

@@ -88,8 +88,7 @@ class Session:
         self.config = config
         self.executions, self.reviews, self.journal = executions, reviews, journal
         self.limits = fitting(config.limits)
-        self.session_id = ""
-        self.started = time.time()
+        self.session_id, self.started = "", time.time()
         self.closed = asyncio.Event()
         # It is being suspended: no execution begins, and its time does not run. `preempted`: it is resumed by itself.
         self.held = self.preempted = False
@@ -220,7 +219,7 @@ class Session:
         """Runs a cell in the background. Raises NotFoundError, BusyError and StateError."""
         context = self.contexts.find_or_default(context_id, request.persistence)
         made = execution()
-        made.note(
+        made.recording.note(
             **transcript.cell_asked(
                 request.code,
                 context_id,
