@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 import grpc
@@ -23,17 +25,20 @@ from sandfleet_operator.cluster.tasks import shorten_collections
 from sandfleet_operator.executors.contact import Contacts, Credentials
 from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.executors.signing import ROTATE_EVERY, Signing, SigningError
+from sandfleet_operator.fleet.audit.calls import AuditInterceptor, Write, noting
 from sandfleet_operator.fleet.gateway_signer import GatewaySigner
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.servicer import FleetServicer
+from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.sandbox.observed import Pod
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from sandfleet_operator.telemetry.audit import AuditLog, audit_log
 from sandfleet_operator.telemetry.estimate_metrics import estimate_gauges
 from sandfleet_operator.telemetry.loop_times import LoopTimes
-from sandfleet_operator.telemetry.metrics import exposition
+from sandfleet_operator.telemetry.metrics import Gauge, exposition
 from sandfleet_operator.telemetry.probes import Probes, Standing
 
 SERVICE = "sandfleet-fleet"
@@ -118,15 +123,16 @@ def serve(options: Options, assemble: Assemble | None = None, times: LoopTimes |
     code, times = 0, times or LoopTimes()
     shorten_collections()
     try:
-        with asyncio.Runner(loop_factory=times.new_loop) as runner:
-            runner.run(_serve(options, assemble or assembled, times))
+        audit = audit_log(Writer(component="fleet", instance=options.identity), wall_clock, os.environ)
+        with closing(audit), asyncio.Runner(loop_factory=times.new_loop) as runner:
+            runner.run(_serve(options, assemble or assembled, times, audit))
     except* (KubeError, SigningError, OSError, RuntimeError, LeadershipLostError) as group:
         _LOG.error("cannot serve: %s", "; ".join(map(str, group.exceptions)))
         code = 1
     return code
 
 
-async def _serve(options: Options, assemble: Assemble, times: LoopTimes) -> None:
+async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: AuditLog) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -138,9 +144,14 @@ async def _serve(options: Options, assemble: Assemble, times: LoopTimes) -> None
         await signing.publish()
         lease = Lease(kube, Ref(LEASE, options.namespace, LEASE_NAME), options.identity)
         kubernetes = assemble(kube, signing, options.settings, lease)
-        server, port = await listen(kube, signing, options, kubernetes)
+        kubernetes.fleet.noted = noting(audit.write)
+        server, port = await listen(kube, signing, options, kubernetes, audit.write)
         _LOG.info("listening on port %d", port)
-        probes = Probes(lambda: True, lambda: standing(kubernetes, lease), lambda: metrics(kubernetes.scheduler, times))
+        probes = Probes(
+            lambda: True,
+            lambda: standing(kubernetes, lease),
+            lambda: metrics(kubernetes.scheduler, times, audit.gauge()),
+        )
         work = (
             probes.serve(options.health_port),
             signing.run(rotate_every=ROTATE_EVERY),
@@ -168,10 +179,10 @@ def standing(kubernetes: KubernetesFleet, lease: Lease) -> Standing:
     return Standing(ready=kubernetes.synced, leads=kubernetes.serving, leader=lease.holder, fencing=lease.fencing)
 
 
-def metrics(scheduler: Scheduler, times: LoopTimes) -> str:
+def metrics(scheduler: Scheduler, times: LoopTimes, *others: Gauge) -> str:
     """What `/metrics` says. Only the leader knows estimates."""
     errors = {one.name: scheduler.standing.eta_errors(one.name) for one in scheduler.pools}
-    return exposition([times.gauge(), *estimate_gauges(errors)])
+    return exposition([times.gauge(), *others, *estimate_gauges(errors)])
 
 
 def assembled(
@@ -213,10 +224,17 @@ async def lead(kubernetes: KubernetesFleet, lease: Lease) -> None:
 
 
 async def listen(
-    kube: KubeApi, credentials: Credentials, options: Options, kubernetes: KubernetesFleet
+    kube: KubeApi,
+    credentials: Credentials,
+    options: Options,
+    kubernetes: KubernetesFleet,
+    write: Write = lambda _: None,
 ) -> tuple[grpc.aio.Server, int]:
-    """A started server and its port (a new one where the options say 0). Raises RuntimeError where it is taken."""
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    """A started server and its port (a new one where the options say 0). Raises RuntimeError where it is taken.
+
+    `write` writes audit records.
+    """
+    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[AuditInterceptor(write)])
     reviews = Reviews(kube, wall_clock)
     api = KubernetesFleetApi(kube, reviews, credentials, kubernetes)
     add_FleetServiceServicer_to_server(FleetServicer(api), server)

@@ -21,6 +21,7 @@ from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
 from sandfleet_operator.executors.client import Executors
 from sandfleet_operator.executors.reviews import ReviewClient
 from sandfleet_operator.executors.tokens import FileSigner
+from sandfleet_operator.fleet.audit.calls import AuditInterceptor, noting
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.api import LocalFleetApi
 from sandfleet_operator.fleet.local.backend import LocalBackend
@@ -39,9 +40,11 @@ from sandfleet_operator.fleet.local.userids import NoUserIdsError, UserIds, take
 from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
+from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from sandfleet_operator.telemetry.audit import AuditLog, audit_log
 
 STARTS_PER_CORE = 2
 # Seconds that calls in progress have to end when the fleet ends.
@@ -108,7 +111,9 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         fleet, suspender, signer, board = _assemble(directory, options, templates, user_ids, queues)
         holder = f"uid:{os.geteuid()}"
         api = LocalFleetApi(fleet, suspender, templates, holder, (board, ReviewerToken(directory.path)))
-        server = await _listen(directory, FleetServicer(api))
+        audit = _audit(directory)
+        fleet.noted = noting(audit.write)
+        server = await _listen(directory, FleetServicer(api), AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
         beside = [asyncio.create_task(work) for work in (_rotate(signer), Preemptor(fleet, suspender).run())]
         try:
@@ -125,6 +130,15 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await working
+            audit.close()
+
+
+def _audit(directory: OwnerDir) -> AuditLog:
+    """Raises ServeError."""
+    try:
+        return audit_log(Writer(component="fleet", instance=directory.path.name), wall_clock, os.environ)
+    except OSError as error:
+        raise ServeError(f"cannot write audit records: {error}") from error
 
 
 def _templates(options: Options) -> dict[str, Template]:
@@ -178,14 +192,14 @@ def _user_ids(isolation: Isolation) -> Iterator[UserIds | None]:
             ids.close()
 
 
-async def _listen(directory: OwnerDir, servicer: FleetServicer) -> grpc.aio.Server:
+async def _listen(directory: OwnerDir, servicer: FleetServicer, audit: AuditInterceptor) -> grpc.aio.Server:
     # The longest path in the directory, before anything is promised.
     directory.socket(new_id())
     path = directory.fleet_socket
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise ServeError(f"cannot serve on {path}: the path is longer than {MAX_SOCKET_PATH} bytes")
     path.unlink(missing_ok=True)
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[audit])
     add_FleetServiceServicer_to_server(servicer, server)
     try:
         server.add_insecure_port(f"unix:{path}")
