@@ -170,7 +170,7 @@ class AsyncFleet:
         """What waits for approval in its reviewed sandboxes."""
         from sandfleet._fleets.reviews import AsyncReviews
 
-        return AsyncReviews(self._connection)
+        return AsyncReviews(self._connection, self._namespace)
 
     @checked
     async def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:

@@ -40,20 +40,28 @@ class AsyncReviews:
     """What waits for approval in the reviewed sandboxes of a fleet, for a reviewer.
 
     On one machine a reviewer is a program that can read the token in the fleet's directory, as this user's programs
-    can; code in a sandbox cannot.
+    can; code in a sandbox cannot. On Kubernetes it is an account with the role `sandfleet-reviewer`, and another one
+    than has claimed the sandbox.
     """
 
-    def __init__(self, connection: FleetConnection) -> None:
+    def __init__(self, connection: FleetConnection, namespace: str) -> None:
         """Use `fleet.reviews`."""
         self._connection = connection
+        self._namespace = namespace
 
     @checked
-    async def list(self, sandbox_id: str = "") -> tuple[Review, ...]:
-        """List what waits, the oldest first, in one sandbox or ("") in all. Of a long content only the beginning.
+    async def list(self, sandbox_id: str = "", *, namespace: str | None = None) -> tuple[Review, ...]:
+        """List what waits, the oldest first. Of a long content only the beginning.
+
+        Args:
+            sandbox_id: Only in this sandbox; "": in all.
+            namespace: Only in this one, on Kubernetes; by default the fleet's, "" is all.
 
         Raises AccessDenied (the caller is no reviewer).
+
         """
-        request = api.fleet.ListReviewsRequest(sandbox_id=sandbox_id)
+        where = "" if sandbox_id else self._namespace if namespace is None else namespace
+        request = api.fleet.ListReviewsRequest(sandbox_id=sandbox_id, namespace=where)
         answer = await self._call(
             lambda stub, metadata: stub.ListReviews(request, metadata=metadata, timeout=_RPC_TIMEOUT), request
         )

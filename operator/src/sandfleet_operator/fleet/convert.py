@@ -1,7 +1,6 @@
 """Between the API's messages and the domain's values. Raises FleetError for what no value can hold."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeGuard
@@ -55,17 +54,12 @@ def seconds(message: Message, field: str) -> float | None:
     return value.seconds + value.nanos / 1_000_000_000
 
 
-# The contracts that a fleet of a cluster serves, and one of a machine.
-SERVED = (Contract.AUTONOMOUS, Contract.BROKERED)
-LOCALLY_SERVED = (*SERVED, Contract.REVIEWED)
-
-
-def contract(request: fleet_pb2.ClaimRequest, served: Sequence[Contract] = SERVED) -> Contract | None:
+def contract(request: fleet_pb2.ClaimRequest) -> Contract | None:
     """The contract that the claim asks for; None: the template's first. Raises FleetError."""
-    found = next((one for one in served if one.value == request.contract), None)
+    found = next((one for one in Contract if one.value == request.contract), None)
     if request.contract and found is None:
-        words = " and ".join(one.value for one in served)
-        why = f"contract {request.contract[:40]!r} is not served; {words} are"
+        words = ", ".join(one.value for one in Contract)
+        why = f"there is no contract {request.contract[:40]!r}, only {words}"
         raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {why}")
     return found
 

@@ -8,7 +8,6 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import KubeError
-from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import calls, convert
@@ -73,29 +72,6 @@ class FleetApi(Protocol):
     async def answer_review(
         self, caller: Caller, request: fleet_pb2.AnswerReviewRequest, /
     ) -> fleet_pb2.AnswerReviewResponse: ...
-
-
-class WithoutReviews:
-    """The part of a FleetApi that reviewers call, of a fleet that serves no reviewed sandboxes."""
-
-    async def list_reviews(
-        self, _caller: Caller, _request: fleet_pb2.ListReviewsRequest
-    ) -> fleet_pb2.ListReviewsResponse:
-        raise _no_reviews()
-
-    async def watch_reviews(
-        self, _caller: Caller, _request: fleet_pb2.WatchReviewsRequest
-    ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
-        raise _no_reviews()
-
-    async def answer_review(
-        self, _caller: Caller, _request: fleet_pb2.AnswerReviewRequest
-    ) -> fleet_pb2.AnswerReviewResponse:
-        raise _no_reviews()
-
-
-def _no_reviews() -> FleetError:
-    return ClaimReason.UNIMPLEMENTED.error("cannot review: clusters do not serve contract reviewed yet")
 
 
 class FleetServicer(FleetServiceServicer):

@@ -137,8 +137,15 @@ class AdmissionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewStatus:
+    """What waits for the approval of a person; left out where nothing does."""
+
+    waiting: Annotated[int, at("waiting")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxStatus:
-    """Status of a CodeSandbox. The fleet writes `binding` and `admission`, and the operator everything else."""
+    """Status of a CodeSandbox. The fleet writes `binding`, `admission` and `review`, the operator everything else."""
 
     conditions: Annotated[tuple[Condition, ...], at("conditions")] = ()
     observed_generation: Annotated[int, at("observedGeneration")] = 0
@@ -165,6 +172,7 @@ class SandboxStatus:
     services_ready: Annotated[str, at("servicesReady", empty="null")] = ""
     binding: Annotated[BindingStatus | None, at("binding", empty="left out")] = None
     admission: Annotated[AdmissionStatus | None, at("admission", empty="left out")] = None
+    review: Annotated[ReviewStatus | None, at("review", empty="left out")] = None
     # The `time` of the admission that the rest of this status follows; None: of none.
     observed_admission: Annotated[float | None, at("observedAdmissionTime", moment, empty="null")] = None
     # The fencing number of the leader that wrote this.
@@ -203,4 +211,4 @@ def by_metadata(value: object) -> CodeSandbox:
 
 def status_json(status: SandboxStatus) -> Json:
     """Every field of the operator's, null for an empty one, so that a merge patch removes an older value."""
-    return encode(replace(status, admission=None))
+    return encode(replace(status, admission=None, review=None))

@@ -4,9 +4,10 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from cryptography import x509
@@ -31,6 +32,8 @@ from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
+from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.sandbox.observed import Pod
@@ -144,8 +147,8 @@ async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: 
         await signing.publish()
         lease = Lease(kube, Ref(LEASE, options.namespace, LEASE_NAME), options.identity)
         kubernetes = assemble(kube, signing, options.settings, lease)
-        kubernetes.fleet.noted = noting(audit.write)
-        server, port = await listen(kube, signing, options, kubernetes, audit.write)
+        desk = ReviewDesk(kube, kubernetes, signing, lambda: lease.fencing, audit.write)
+        server, port = await listen(kube, signing, options, kubernetes, board=desk.board, write=audit.write)
         _LOG.info("listening on port %d", port)
         probes = Probes(
             lambda: True,
@@ -156,7 +159,7 @@ async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: 
             probes.serve(options.health_port),
             signing.run(rotate_every=ROTATE_EVERY),
             kubernetes.follow(),
-            lead(kubernetes, lease),
+            lead(kubernetes, lease, desk.run()),
             ended.wait(),
         )
         tasks = [asyncio.create_task(one) for one in work]
@@ -211,15 +214,16 @@ def assembled(
     )
 
 
-async def lead(kubernetes: KubernetesFleet, lease: Lease) -> None:
-    """Ends with leadership."""
+async def lead(kubernetes: KubernetesFleet, lease: Lease, *beside: Coroutine[Any, Any, None]) -> None:
+    """Ends with leadership. `beside` runs as long as it leads."""
     # A Lease that was deleted, as by an uninstall, counts on above the claims that are still there.
     number = await lease.acquire(await kubernetes.numbers_seen())
     _LOG.info("leading, with fencing number %d", number)
     async with asyncio.TaskGroup() as group:
-        working = group.create_task(kubernetes.lead(number))
+        working = [group.create_task(work) for work in (kubernetes.lead(number), *beside)]
         await lease.hold(lambda: None)
-        working.cancel()
+        for task in working:
+            task.cancel()
     raise LeadershipLostError("cannot lead any more: the Lease was not renewed in time, or another one has it")
 
 
@@ -228,15 +232,18 @@ async def listen(
     credentials: Credentials,
     options: Options,
     kubernetes: KubernetesFleet,
+    *,
+    board: ReviewBoard,
     write: Write = lambda _: None,
 ) -> tuple[grpc.aio.Server, int]:
     """A started server and its port (a new one where the options say 0). Raises RuntimeError where it is taken.
 
     `write` writes audit records.
     """
+    kubernetes.fleet.noted = noting(write)
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[AuditInterceptor(write)])
     reviews = Reviews(kube, wall_clock)
-    api = KubernetesFleetApi(kube, reviews, credentials, kubernetes)
+    api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board)
     add_FleetServiceServicer_to_server(FleetServicer(api), server)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)

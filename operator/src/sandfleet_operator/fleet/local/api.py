@@ -15,8 +15,10 @@ from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import FleetDriver
-from sandfleet_operator.fleet.local.reviews import REVIEWER, ReviewBoard, ReviewerToken
+from sandfleet_operator.fleet.local.reviews import REVIEWER, ReviewerToken, check_reviewer
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
+from sandfleet_operator.fleet.reviews.board import ReviewBoard
+from sandfleet_operator.fleet.reviews.claims import check_reviewable
 from sandfleet_operator.fleet.suspender import Suspender
 
 NO_NETWORK = fleet_pb2.EgressStatus(
@@ -61,11 +63,11 @@ class LocalFleetApi:
         return self._fleet.claim(self._requested(caller, request, traceparent))
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, traceparent: str) -> Claim:
-        pool, template = self._wanted(convert.contract(request, convert.LOCALLY_SERVED))
+        pool, template = self._wanted(convert.contract(request))
         claim = convert.claim(request, caller.username, template, traceparent)
         self._check_no_cluster(request, template)
         if template.contract == Contract.REVIEWED.value:
-            _check_reviewable(request)
+            check_reviewable(request)
         queue = self._fleet.scheduler.queues.named(claim.queue, DEFAULT_QUEUE)
         # Another template has no pool here, which the scheduler says.
         pool = pool if claim.pool == template.name else claim.pool
@@ -97,7 +99,8 @@ class LocalFleetApi:
         # A request that is repeated may find its sandbox recovering.
         present = await self._fleet.get(sandbox.sandbox_id, reachable=False)
         message = _message(present)
-        self._reviews.follow(present)
+        if present.contract == Contract.REVIEWED.value:
+            self._reviews.follow(present.sandbox_id)
         return fleet_pb2.Bound(
             sandbox=message, access=self._access(present), warm=present.warm, egress=message.egress.state
         )
@@ -183,16 +186,20 @@ class LocalFleetApi:
     async def list_reviews(
         self, caller: Caller, request: fleet_pb2.ListReviewsRequest
     ) -> fleet_pb2.ListReviewsResponse:
-        return self._reviews.waiting(caller, request)
+        check_reviewer(caller)
+        _check_no_namespace(request.namespace, doing="list reviews")
+        return self._reviews.waiting(request.sandbox_id)
 
     async def watch_reviews(
         self, caller: Caller, request: fleet_pb2.WatchReviewsRequest
     ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
-        return self._reviews.watch(caller, request)
+        check_reviewer(caller)
+        return self._reviews.watch(request.sandbox_id)
 
     async def answer_review(
         self, caller: Caller, request: fleet_pb2.AnswerReviewRequest
     ) -> fleet_pb2.AnswerReviewResponse:
+        check_reviewer(caller)
         return await self._reviews.answer(caller, request)
 
     def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
@@ -211,14 +218,6 @@ def _check_no_namespace(namespace: str, *, doing: str) -> None:
         raise ClaimReason.NO_CLUSTER.error(
             f"cannot {doing} in namespace {namespace[:80]!r}: this fleet is of one machine, which has none"
         )
-
-
-def _check_reviewable(request: fleet_pb2.ClaimRequest) -> None:
-    """Raises FleetError where the claim brings what no reviewer would see."""
-    brought = "environment variables" if request.envs else "an earlier workspace" if request.workspace_id else ""
-    if brought:
-        why = f"{brought} may bring code that no reviewer has seen"
-        raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim with contract reviewed: {why}")
 
 
 def _selected(fleet: FleetDriver, selector: str, after: str, most: int) -> list[Sandbox]:

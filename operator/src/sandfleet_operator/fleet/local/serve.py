@@ -27,7 +27,7 @@ from sandfleet_operator.fleet.local.api import LocalFleetApi
 from sandfleet_operator.fleet.local.backend import LocalBackend
 from sandfleet_operator.fleet.local.host import HOST_COMMAND
 from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
-from sandfleet_operator.fleet.local.reviews import ReviewBoard, ReviewerToken
+from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerToken
 from sandfleet_operator.fleet.local.statedir import (
     MAX_SOCKET_PATH,
     OwnerDir,
@@ -38,6 +38,7 @@ from sandfleet_operator.fleet.local.statedir import (
 )
 from sandfleet_operator.fleet.local.userids import NoUserIdsError, UserIds, take_block
 from sandfleet_operator.fleet.preemptor import Preemptor
+from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.audit import Writer
@@ -108,10 +109,10 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
     _watch_for_the_end(ended, options.lifeline_fd)
     with _user_ids(options.isolation) as user_ids:
         templates = _templates(options)
-        fleet, suspender, signer, board = _assemble(directory, options, templates, user_ids, queues)
+        audit = _audit(directory)
+        fleet, suspender, signer, board = _assemble(directory, options, templates, user_ids, queues, audit=audit)
         holder = f"uid:{os.geteuid()}"
         api = LocalFleetApi(fleet, suspender, templates, holder, (board, ReviewerToken(directory.path)))
-        audit = _audit(directory)
         fleet.noted = noting(audit.write)
         server = await _listen(directory, FleetServicer(api), AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
@@ -160,6 +161,8 @@ def _assemble(
     templates: Mapping[str, Template],
     user_ids: UserIds | None,
     queues: Mapping[str, QueueSpec],
+    *,
+    audit: AuditLog,
 ) -> tuple[FleetDriver, Suspender, FileSigner, ReviewBoard]:
     warm = min(options.pool_size, options.max_sandboxes)
     pools = [
@@ -178,7 +181,8 @@ def _assemble(
     fleet = FleetDriver(scheduler, backend, executors, clock)
     for name, spec in queues.items():
         fleet.do(scheduler.queues.put(name, spec, clock()))
-    board = ReviewBoard(fleet, ReviewClient(executors, signer))
+    reviewed = LocalReviewed(scheduler.inventory, executors)
+    board = ReviewBoard(reviewed, ReviewClient(lambda: signer), audit=audit.write)
     return fleet, Suspender(fleet, backend, executors), signer, board
 
 

@@ -538,10 +538,12 @@ class Review(_message.Message):
     def __init__(self, sandbox_id: _Optional[str] = ..., request: _Optional[_Union[_review_pb2.PendingReview, _Mapping]] = ..., holder: _Optional[str] = ..., content_bytes: _Optional[int] = ..., approved_before: _Optional[bytes] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListReviewsRequest(_message.Message):
-    __slots__ = ("sandbox_id",)
+    __slots__ = ("sandbox_id", "namespace")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
-    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+    namespace: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class ListReviewsResponse(_message.Message):
     __slots__ = ("reviews",)
