@@ -140,7 +140,11 @@ class AdmissionStatus:
 class ReviewStatus:
     """What waits for the approval of a person; left out where nothing does."""
 
+    state: Annotated[str, at("state")] = ""
     waiting: Annotated[int, at("waiting")] = 0
+    # Since when the oldest request waits, by the executor's word.
+    since: Annotated[float, at("since", moment)] = 0.0
+    fencing: Annotated[int, at("fencing")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
