@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -179,6 +179,7 @@ class FleetCalls(Protocol):
     async def get(self, sandbox_id: str) -> SandboxInfo: ...
     async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool: ...
     async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension: ...
+    async def note_received(self, sandbox_id: str, marks: Sequence[str]) -> frozenset[str]: ...
     def relay(self, sandbox_id: str, access: api.fleet.Access) -> Relay | None: ...
 
 
@@ -221,6 +222,10 @@ class Link:
         if self._ended is not None:
             return f"ended: {self._ended.reason}" if self._ended.reason else "ended"
         return "closed" if self._closed else "open"
+
+    async def note_received(self, marks: Sequence[str] = ()) -> frozenset[str]:
+        """Add marks to what the fleet keeps of the session; return all. Raises SandfleetError."""
+        return await self._fleet.note_received(self.sandbox_id, marks)
 
     async def connection(self) -> Connection:
         """Return the connection to use now, with a token that lives long enough. Raises SandboxEnded."""

@@ -72,6 +72,9 @@ class FleetApi(Protocol):
     async def answer_review(
         self, caller: Caller, request: fleet_pb2.AnswerReviewRequest, /
     ) -> fleet_pb2.AnswerReviewResponse: ...
+    async def note_received(
+        self, caller: Caller, request: fleet_pb2.NoteReceivedRequest
+    ) -> fleet_pb2.NoteReceivedResponse: ...
 
 
 class FleetServicer(FleetServiceServicer):
@@ -193,6 +196,11 @@ class FleetServicer(FleetServiceServicer):
                 yield response
         except (FleetError, KubeError) as error:
             await calls.abort(context, calls.problem_of(error))
+
+    async def NoteReceived(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.NoteReceivedRequest, context: Context
+    ) -> fleet_pb2.NoteReceivedResponse:
+        return await self._answer(context, lambda caller: self._api.note_received(caller, request))
 
     async def _authenticated(self, context: Context) -> Caller:
         caller = await self._api.authenticate(calls.token(context))

@@ -59,6 +59,7 @@ class Decision(Enum):
         "A reviewer, or a rule, answered what waits for approval in a reviewed sandbox.",
         ("review_id", "digest", "answer", "rule", "method"),
     )
+    MARK = ("mark", "A host of tools noted what a session has received.", ("marks",))
     EGRESS = (
         "egress",
         "The operator made, changed or removed a NetworkPolicy: what sandboxes can reach, and what reaches them.",

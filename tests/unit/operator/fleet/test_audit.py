@@ -30,6 +30,7 @@ REQUESTS = {
     "Resume": pb.ResumeRequest(sandbox_id="team/one"),
     "Get": pb.GetRequest(sandbox_id="team/one", with_access=True),
     "Route": pb.RouteRequest(sandbox_id="team/one"),
+    "NoteReceived": pb.NoteReceivedRequest(sandbox_id="team/one", marks=[pb.MARK_UNTRUSTED]),
     "AnswerReview": pb.AnswerReviewRequest(
         sandbox_id="team/one", review_id="v1", digest=b"\x01", approve=pb.Approval()
     ),
@@ -47,6 +48,7 @@ DETAILS = {
     "Resume": {"sandbox_uid": "u1", "lease_expires": LATER.seconds},
     "Get": {"by": "Get", "sandbox_uid": "u1", "expires": LATER.seconds},
     "Route": {"by": "Route", "sandbox_uid": "u1"},
+    "NoteReceived": {"marks": "untrusted"},
     "AnswerReview": {"review_id": "v1", "digest": "01", "answer": "approve"},
 }
 NAMED = [name for name, rule in RULES.items() if rule is not None]

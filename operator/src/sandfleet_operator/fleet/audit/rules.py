@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sandfleet_api.fleet.v1 import fleet_pb2
+
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.scheduler.actions import Action, Gone, Suspend
@@ -53,6 +55,11 @@ def _review_asked(request: Any) -> Details:
     return {"review_id": request.review_id, "digest": request.digest.hex(), "answer": answer}
 
 
+def _mark(number: int) -> str:
+    known: dict[int, str] = {fleet_pb2.MARK_UNTRUSTED: "untrusted", fleet_pb2.MARK_SECRET: "secret"}
+    return known.get(number, "unknown")
+
+
 def _seconds(time: Any) -> float:
     return float(round(time.seconds + time.nanos / 1e9, 3))
 
@@ -85,6 +92,11 @@ RULES: Mapping[str, Rule | None] = {
         decision=Decision.ACCESS,
         asked=lambda _: {"by": "Route"},
         given=lambda answer: {"sandbox_uid": answer.sandbox_uid},
+    ),
+    "NoteReceived": Rule(
+        decision=Decision.MARK,
+        asked=lambda request: {"marks": " ".join(sorted(_mark(one) for one in set(request.marks)))},
+        applies=lambda request: bool(request.marks),
     ),
     "AnswerReview": Rule(decision=Decision.REVIEW, asked=_review_asked),
     "List": None,

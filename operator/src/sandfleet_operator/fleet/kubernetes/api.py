@@ -16,6 +16,7 @@ from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, Suspend
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
 from sandfleet_operator.api.values import ASLEEP, Claim, RequestKey, Sandbox, Template
+from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.reviews import Caller, Reviews
 from sandfleet_operator.executors.contact import Credentials
@@ -27,6 +28,7 @@ from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.reviews.calls import ReviewCalls
+from sandfleet_operator.fleet.kubernetes.sessions.received import Received, ReceivedCalls
 from sandfleet_operator.fleet.kubernetes.sessions.shown import MAX_HOLDER, Sessions
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
@@ -40,7 +42,7 @@ from sandfleet_operator.plan.scheduler.claim_queue import Place
 CONNECT = "connect"
 
 
-class KubernetesFleetApi(ReviewCalls):
+class KubernetesFleetApi(ReviewCalls, ReceivedCalls):
     """`reviews` asks who callers are and what they may do; `board` has what waits for approval."""
 
     def __init__(
@@ -52,7 +54,7 @@ class KubernetesFleetApi(ReviewCalls):
         board: ReviewBoard,
     ) -> None:
         super().__init__(reviews, kubernetes, board)
-        self._kube = kube
+        self._kube, self._received = kube, Received(kube, kubernetes, wall_clock)
         self._tickets = Tickets(lambda: credentials.signer.keys, kubernetes.clock)
         self._sessions = Sessions(kube, credentials, kubernetes)
 

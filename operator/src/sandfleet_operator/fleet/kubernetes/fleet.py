@@ -278,6 +278,10 @@ class KubernetesFleet:
         """A claim was answered; the name of its CodeSandbox, which may not exist yet."""
         return self._observer.note_session(sandbox)
 
+    async def record(self, sandbox: Sandbox) -> None:
+        """Writes the CodeSandbox of a session that has none yet."""
+        await self._backend.record(sandbox)
+
     def resolve(self, namespace: str, pool: str, template: str, contract: Contract | None = None) -> Recipe:
         """The pool that serves a claim, which the scheduler knows from now on. Raises FleetError."""
         recipe = self.catalog.resolve(namespace, pool, template, contract)

@@ -15,6 +15,7 @@ from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import FleetDriver
+from sandfleet_operator.fleet.local.received import LocalReceived
 from sandfleet_operator.fleet.local.reviews import REVIEWER, ReviewerToken, check_reviewer
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
@@ -51,6 +52,7 @@ class LocalFleetApi:
         self._suspender = suspender
         self._templates = templates
         self._caller = Caller(holder)
+        self._received = LocalReceived(fleet.scheduler.inventory)
 
     async def authenticate(self, token: str) -> Caller:
         """The transport has let the caller in; only reviewers need a token."""
@@ -201,6 +203,16 @@ class LocalFleetApi:
     ) -> fleet_pb2.AnswerReviewResponse:
         check_reviewer(caller)
         return await self._reviews.answer(caller, request)
+
+    async def note_received(
+        self,
+        caller: Caller,  # noqa: ARG002 - there is one caller
+        request: fleet_pb2.NoteReceivedRequest,
+    ) -> fleet_pb2.NoteReceivedResponse:
+        check_id(request.sandbox_id, "sandbox id", doing="mark the session")
+        # NOT_FOUND where it has ended.
+        self._suspender.session(request.sandbox_id)
+        return convert.received_message(self._received.note(request.sandbox_id, convert.marks(request)))
 
     def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
         return convert.access_message(*self._fleet.access(sandbox))

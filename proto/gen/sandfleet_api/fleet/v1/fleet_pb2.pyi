@@ -36,6 +36,12 @@ class EgressState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EGRESS_STATE_DENIED: _ClassVar[EgressState]
     EGRESS_STATE_OPENING: _ClassVar[EgressState]
     EGRESS_STATE_OPEN: _ClassVar[EgressState]
+
+class Mark(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MARK_UNSPECIFIED: _ClassVar[Mark]
+    MARK_UNTRUSTED: _ClassVar[Mark]
+    MARK_SECRET: _ClassVar[Mark]
 SANDBOX_STATE_UNSPECIFIED: SandboxState
 SANDBOX_STATE_STARTING: SandboxState
 SANDBOX_STATE_WARM: SandboxState
@@ -50,6 +56,9 @@ EGRESS_STATE_UNSPECIFIED: EgressState
 EGRESS_STATE_DENIED: EgressState
 EGRESS_STATE_OPENING: EgressState
 EGRESS_STATE_OPEN: EgressState
+MARK_UNSPECIFIED: Mark
+MARK_UNTRUSTED: Mark
+MARK_SECRET: Mark
 
 class Sandbox(_message.Message):
     __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason", "pool", "egress", "suspended_until", "preempted", "contract")
@@ -600,3 +609,17 @@ class AnswerReviewRequest(_message.Message):
 class AnswerReviewResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class NoteReceivedRequest(_message.Message):
+    __slots__ = ("sandbox_id", "marks")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    marks: _containers.RepeatedScalarFieldContainer[Mark]
+    def __init__(self, sandbox_id: _Optional[str] = ..., marks: _Optional[_Iterable[_Union[Mark, str]]] = ...) -> None: ...
+
+class NoteReceivedResponse(_message.Message):
+    __slots__ = ("marks",)
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    marks: _containers.RepeatedScalarFieldContainer[Mark]
+    def __init__(self, marks: _Optional[_Iterable[_Union[Mark, str]]] = ...) -> None: ...
