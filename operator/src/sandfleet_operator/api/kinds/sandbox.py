@@ -193,7 +193,7 @@ class SandboxStatus:
     binding: Annotated[BindingStatus | None, at("binding", empty="left out")] = None
     admission: Annotated[AdmissionStatus | None, at("admission", empty="left out")] = None
     review: Annotated[ReviewStatus | None, at("review", empty="left out")] = None
-    received: Annotated[ReceivedStatus, at("received", empty="left out")] = ReceivedStatus()
+    received: Annotated[ReceivedStatus | None, at("received", empty="left out")] = None
     # The `time` of the admission that the rest of this status follows; None: of none.
     observed_admission: Annotated[float | None, at("observedAdmissionTime", moment, empty="null")] = None
     # The fencing number of the leader that wrote this.
@@ -232,4 +232,4 @@ def by_metadata(value: object) -> CodeSandbox:
 
 def status_json(status: SandboxStatus) -> Json:
     """Every field of the operator's, null for an empty one, so that a merge patch removes an older value."""
-    return encode(replace(status, admission=None, review=None, received=ReceivedStatus()))
+    return encode(replace(status, admission=None, review=None, received=None))

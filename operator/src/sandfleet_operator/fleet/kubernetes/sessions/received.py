@@ -52,7 +52,8 @@ class Received:
         written = self._kubernetes.object_of(sandbox_id)
         before = received_before(session.claim) if session is not None else of_object(written)
         noted = self._noted.get(sandbox_id) or frozenset()
-        return before | noted | (written.status.received.marks if written else frozenset())
+        shown = written.status.received if written is not None else None
+        return before | noted | (shown.marks if shown is not None else frozenset())
 
     async def _write(self, sandbox_id: str, session: Sandbox | None, marks: frozenset[Mark]) -> None:
         namespace, _, name = sandbox_id.partition("/")
