@@ -190,7 +190,7 @@ class Link:
         self, fleet: FleetCalls, sandbox: api.fleet.Sandbox, access: api.fleet.Access, *, rpc_timeout: float
     ) -> None:
         self._home = Home()
-        self._fleet = fleet
+        self.fleet = fleet
         self.sandbox_id = sandbox.sandbox_id
         self.is_reviewed = sandbox.contract == "reviewed"
         self._connection = self._connect(sandbox.sandbox_uid, access)
@@ -222,10 +222,6 @@ class Link:
         if self._ended is not None:
             return f"ended: {self._ended.reason}" if self._ended.reason else "ended"
         return "closed" if self._closed else "open"
-
-    async def note_received(self, marks: Sequence[str] = ()) -> frozenset[str]:
-        """Add marks to what the fleet keeps of the session; return all. Raises SandfleetError."""
-        return await self._fleet.note_received(self.sandbox_id, marks)
 
     async def connection(self) -> Connection:
         """Return the connection to use now, with a token that lives long enough. Raises SandboxEnded."""
@@ -362,14 +358,14 @@ class Link:
 
     async def _access(self, wait: float) -> tuple[str, api.fleet.Access]:
         try:
-            sandbox, access = await self._fleet.access(self.sandbox_id, wait=wait)
+            sandbox, access = await self.fleet.access(self.sandbox_id, wait=wait)
         except SandboxEnded as error:
             self._ended = error
             raise
         return sandbox.sandbox_uid, access
 
     def _connect(self, uid: str, access: api.fleet.Access) -> Connection:
-        return Connection(uid, access, self._fleet.relay(self.sandbox_id, access), reviewed=self.is_reviewed)
+        return Connection(uid, access, self.fleet.relay(self.sandbox_id, access), reviewed=self.is_reviewed)
 
     def _take_token(self, uid: str, access: api.fleet.Access) -> bool:
         """Use a new token if it is for the connected executor. Returns whether it is."""
@@ -381,7 +377,7 @@ class Link:
     async def renew(self, lease: float | None) -> SandboxInfo:
         """Renew the lease for so many seconds; None means as at the claim. Raises SandboxEnded."""
         self._check_open()
-        sandbox, access = await self._fleet.renew(self.sandbox_id, lease)
+        sandbox, access = await self.fleet.renew(self.sandbox_id, lease)
         self._take_token(sandbox.sandbox_uid, access)
         return convert.sandbox(sandbox)
 
@@ -405,7 +401,7 @@ class Link:
     async def suspend(self, *, force: bool, timeout: float | None) -> Suspension:
         """Suspend the session; calls of this object are refused from then on."""
         self._check_open()
-        kept = await self._fleet.suspend(self.sandbox_id, force=force, timeout=timeout)
+        kept = await self.fleet.suspend(self.sandbox_id, force=force, timeout=timeout)
         self.lease.stop()
         resume = f"resume it with Sandbox.resume({self.sandbox_id!r})"
         self._ended = SandboxSuspended(
@@ -417,13 +413,13 @@ class Link:
         """End the sandbox; return whether it existed. `unless_suspended`: one that sleeps is left so."""
         if unless_suspended and isinstance(self._ended, SandboxSuspended):
             return False
-        released = await self._fleet.release(self.sandbox_id, unless_suspended=unless_suspended)
+        released = await self.fleet.release(self.sandbox_id, unless_suspended=unless_suspended)
         self._ended = SandboxEnded(f"cannot use sandbox {self.sandbox_id}: it was killed", reason="Killed")
         return released
 
     async def known(self) -> SandboxInfo:
         """Return what the fleet knows of the sandbox, without asking the executor."""
-        return await self._fleet.get(self.sandbox_id)
+        return await self.fleet.get(self.sandbox_id)
 
     async def info(self) -> SandboxInfo:
         """Join the answers of the fleet and of the executor."""

@@ -6,8 +6,8 @@ from them. Marks are only ever added. What cannot be read counts as untrusted, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sandfleet.errors import SandfleetError
 from sandfleet.tools.ledger import Answer, Failure, Kind
@@ -22,19 +22,15 @@ UNTRUSTED, TRUSTED = "untrusted", "trusted"
 UNTRUSTED_SESSION = Decision(allowed=False, ask=True, why="the session has received untrusted content")
 
 
-class Marks(Protocol):
-    """Where the marks of the session are kept: the fleet."""
-
-    async def note_received(self, marks: Sequence[str] = ()) -> frozenset[str]:
-        """Add marks to the session. Return all that it has. Raises SandfleetError."""
-        ...
+# Adds marks to the session, which the fleet keeps, and gives all that it has. Raises SandfleetError.
+Note = Callable[[Sequence[str]], Awaitable[frozenset[str]]]
 
 
 class Flow:
     """The flow of information through the tools of one session. It costs no call where no tool is labelled."""
 
-    def __init__(self, marks: Marks, tools: Sequence[Tool]) -> None:
-        self._marks = marks
+    def __init__(self, note: Note, tools: Sequence[Tool]) -> None:
+        self._note = note
         self._is_used = any(tool.gives or tool.needs for tool in tools)
         # What this host knows; the fleet may know more.
         self.received: frozenset[str] = frozenset()
@@ -60,7 +56,7 @@ class Flow:
         if not tool.gives or tool.gives in self.received:
             return answer
         try:
-            self.received |= await self._marks.note_received([tool.gives])
+            self.received |= await self._note([tool.gives])
         except SandfleetError as error:
             why = f"{tool.name} has run, but its result is held back: the session cannot be marked ({error.message})"
             return Failure(Kind.UNAVAILABLE, "NotMarked", why[:500], may_have_run=True)
@@ -68,7 +64,7 @@ class Flow:
 
     async def _learn(self) -> None:
         try:
-            self.received |= await self._marks.note_received()
+            self.received |= await self._note(())
         except SandfleetError:
             # For this decision; the next one asks again.
             self.received |= {UNTRUSTED}
