@@ -53,7 +53,7 @@ class AsyncToolServer:
         self._policy = policy
         self._on_ask = on_ask
         self._ledger = Ledger({tool.name: tool for tool in offered.tools})
-        self._flow = Flow(partial(link.fleet.note_received, link.sandbox_id), offered.tools)
+        self._flow = Flow(lambda marks: link.fleet.note_received(link.sandbox_id, marks), offered.tools)
         self._host_id = os.urandom(16).hex()
         self._working: dict[str, asyncio.Task[None]] = {}
         self._replying: set[asyncio.Task[None]] = set()
