@@ -32,6 +32,9 @@ def bed(images, kinds, tmp_path_factory):
         api.create(template(work, "python", contracts=["Reviewed"]))
         pool = {"templateRef": {"name": "python"}, "replicas": 1}
         api.create(an_object("sandfleet.io/v1alpha1", "SandboxPool", "reviewed", work, spec=pool))
+        made.apply(an_object("v1", "ServiceAccount", "second", work))
+        made.apply(*a_grant("", "second", REVIEWER_RULES, (work, "second"), work))
+        api.create(template(work, "four-eyes", contracts=["Reviewed"], approvals=2))
         yield made
         operator.end()
     api.delete("Namespace", work)
@@ -187,3 +190,19 @@ async def test_a_sandbox_made_with_kubectl_is_reviewed_too_and_may_bring_no_envi
 async def test_a_claim_that_brings_what_no_reviewer_has_seen_is_refused(agent, brought):
     with pytest.raises(ClaimError, match="no reviewer has seen"):
         await AsyncSandbox.create(pool="reviewed", fleet=agent, max_wait=30, **brought)
+
+
+@pytest.mark.timeout(240)
+async def test_a_template_can_demand_two_accounts(bed, agent, reviewer, tmp_path):
+    async with (
+        as_account(bed, tmp_path, "second") as second,
+        await AsyncSandbox.create("four-eyes", fleet=agent, contract="reviewed", max_wait=120) as made,
+    ):
+        running = asyncio.create_task(made.run_code("import os; os.getpid() > 0"))
+        review = await waiting(reviewer, made.sandbox_id)
+        assert await reviewer.reviews.answer(review, review.approve()) == 1
+        assert await reviewer.reviews.answer(review, review.approve()) == 1
+        assert not running.done()
+        review = await waiting(second, made.sandbox_id)
+        assert await second.reviews.answer(review, review.approve()) == 0
+        assert (await running).text == "True"

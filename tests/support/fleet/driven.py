@@ -15,7 +15,7 @@ from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.backend import Exited, Ready
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.api import LocalFleetApi
-from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerToken
+from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerTokens
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
@@ -179,7 +179,7 @@ async def a_service(directory, **policy):
     # No sandbox here is reviewed: none of its executors is asked.
     reviewing = (
         ReviewBoard(LocalReviewed(scheduler.inventory, executors), ReviewClient(None)),
-        ReviewerToken(directory),
+        ReviewerTokens(directory),
     )
     api = LocalFleetApi(fleet, suspender, {TEMPLATE.name: TEMPLATE}, "uid:7", reviewing)
     add_FleetServiceServicer_to_server(FleetServicer(api), server)

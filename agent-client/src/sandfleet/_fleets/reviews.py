@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +15,14 @@ from sandfleet._wire import api
 from sandfleet._wire.convert import reviews as convert
 from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import to_fleet_error
-from sandfleet.errors import AccessDenied, NotFoundError, PreconditionFailed, SandfleetError, UnavailableError
+from sandfleet.errors import (
+    AccessDenied,
+    InvalidArgument,
+    NotFoundError,
+    PreconditionFailed,
+    SandfleetError,
+    UnavailableError,
+)
 from sandfleet.observe import tracing
 from sandfleet.values.reviews import Answer, OnReview, Review
 
@@ -30,6 +38,8 @@ _RPC_TIMEOUT = 30.0
 _PATIENCE = 10.0
 # Beside the socket of a fleet on this machine: its reviewers' token, which is another than any agent's.
 _TOKEN_FILE = "reviewer.token"  # noqa: S105 - the file's name
+# Names the reviewer of a fleet on this machine that tells several apart.
+_REVIEWER = "SANDFLEET_REVIEWER"
 _UNIX = "unix:"
 _BACKOFF = Backoff(0.1, 2.0)
 _CHANGED = "ReviewChanged"
@@ -97,16 +107,19 @@ class AsyncReviews:
             call.cancel()
 
     @checked
-    async def answer(self, review: Review, answer: Answer) -> None:
+    async def answer(self, review: Review, answer: Answer) -> int:
         """Answer a review that was looked at: `review.approve()`, `review.edit(code)` or `review.deny(reason)`.
+
+        Return how many more reviewers have to approve it before it runs: 0 where the answer has reached the sandbox.
 
         Raises PreconditionFailed (ReviewChanged: the sandbox has let something run since, so look again; NotEditable),
         NotFoundError (it does not wait any more), AccessDenied, InvalidArgument.
         """
         request = convert.answer(review, answer)
-        await self._call(
+        answered = await self._call(
             lambda stub, metadata: stub.AnswerReview(request, metadata=metadata, timeout=_RPC_TIMEOUT), request
         )
+        return int(answered.missing)
 
     def ask(self, sandbox_id: str, on_review: OnReview) -> Reviewing:
         """Ask a callback about what waits in a sandbox, until it ends."""
@@ -125,13 +138,20 @@ class AsyncReviews:
         address = self._connection.address
         if not address.startswith(_UNIX):
             return await self._connection.metadata()
-        path = Path(address.removeprefix(_UNIX)).parent / _TOKEN_FILE
+        path = Path(address.removeprefix(_UNIX)).parent / token_file(os.environ.get(_REVIEWER, ""))
         try:
             token = await asyncio.to_thread(path.read_text, "ascii")
         except OSError as error:
             why = f"the reviewers' token in {path.parent} cannot be read: {error.strerror}"
             raise AccessDenied(f"cannot review: {why}", reason="NotReviewer") from error
         return (("authorization", f"Bearer {token}"),)
+
+
+def token_file(reviewer: str) -> str:
+    """The file of a reviewer's token; "": of a fleet that tells none apart. Raises InvalidArgument."""
+    if reviewer and not reviewer.replace("-", "").replace("_", "").isalnum():
+        raise InvalidArgument(f"cannot review as {reviewer!r}: it is no name of a reviewer ({_REVIEWER})")
+    return f"reviewer-{reviewer}.token" if reviewer else _TOKEN_FILE
 
 
 class Reviewing:

@@ -47,8 +47,10 @@ class Reviews:
         """
         return iterate(self._async.watch(sandbox_id))
 
-    def answer(self, review: Review, answer: Answer) -> None:
+    def answer(self, review: Review, answer: Answer) -> int:
         """Answer a review that was looked at: `review.approve()`, `review.edit(code)` or `review.deny(reason)`.
+
+        Return how many more reviewers have to approve it before it runs: 0 where the answer has reached the sandbox.
 
         Raises PreconditionFailed (ReviewChanged: the sandbox has let something run since, so look again; NotEditable),
         NotFoundError (it does not wait any more), AccessDenied, InvalidArgument.

@@ -16,7 +16,7 @@ from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.received import LocalReceived
-from sandfleet_operator.fleet.local.reviews import REVIEWER, ReviewerToken, check_reviewer
+from sandfleet_operator.fleet.local.reviews import TOKEN_HOLDER, ReviewerTokens, check_reviewer
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.reviews.claims import check_reviewable
@@ -30,7 +30,7 @@ MACHINES_NETWORK = fleet_pb2.EgressStatus(
 )
 
 
-Reviewing = tuple[ReviewBoard, ReviewerToken]
+Reviewing = tuple[ReviewBoard, ReviewerTokens]
 
 
 class LocalFleetApi:
@@ -56,7 +56,8 @@ class LocalFleetApi:
 
     async def authenticate(self, token: str) -> Caller:
         """The transport has let the caller in; only reviewers need a token."""
-        return Caller(REVIEWER) if self._reviewers.is_held(token) else self._caller
+        reviewer = self._reviewers.holder(token)
+        return Caller(reviewer, TOKEN_HOLDER) if reviewer else self._caller
 
     def check_serving(self, doing: str) -> None:
         """A fleet of one machine has no rival: FleetDriver itself refuses claims while it starts and stops."""
@@ -188,20 +189,20 @@ class LocalFleetApi:
     async def list_reviews(
         self, caller: Caller, request: fleet_pb2.ListReviewsRequest
     ) -> fleet_pb2.ListReviewsResponse:
-        check_reviewer(caller)
+        check_reviewer(self._reviewers, caller)
         _check_no_namespace(request.namespace, doing="list reviews")
         return self._reviews.waiting(request.sandbox_id)
 
     async def watch_reviews(
         self, caller: Caller, request: fleet_pb2.WatchReviewsRequest
     ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
-        check_reviewer(caller)
+        check_reviewer(self._reviewers, caller)
         return self._reviews.watch(request.sandbox_id)
 
     async def answer_review(
         self, caller: Caller, request: fleet_pb2.AnswerReviewRequest
     ) -> fleet_pb2.AnswerReviewResponse:
-        check_reviewer(caller)
+        check_reviewer(self._reviewers, caller)
         return await self._reviews.answer(caller, request)
 
     async def note_received(

@@ -2,6 +2,7 @@
 
 import hmac
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from sandfleet_operator.api.values import Sandbox, State
@@ -16,26 +17,39 @@ from sandfleet_operator.plan.scheduler.inventory import Inventory
 # The name that reviewers of this machine have, and the file with their token.
 REVIEWER = "reviewer"
 TOKEN_FILE = "reviewer.token"  # noqa: S105 - the file's name
+# What sets a reviewer apart from a user of this machine of the same name.
+TOKEN_HOLDER = "reviewer"  # noqa: S105 - a word
 
 
-class ReviewerToken:
-    """The token of this machine's reviewers. It is another than any agent's, and is in a file of the fleet's owner."""
+class ReviewerTokens:
+    """The tokens of this machine's reviewers, each in a file of the fleet's owner. They are no agent's."""
 
-    def __init__(self, directory: Path) -> None:
-        """Raises OSError."""
-        self._token = secrets.token_urlsafe(32)
-        path = directory / TOKEN_FILE
-        path.touch(mode=0o600)
-        path.write_text(self._token, encoding="ascii")
+    def __init__(self, directory: Path, names: Sequence[str] = ()) -> None:
+        """`names`: reviewers that are told apart; without any there is one. Raises OSError."""
+        self._held = {name: secrets.token_urlsafe(32) for name in names or (REVIEWER,)}
+        for name, token in self._held.items():
+            path = directory / (f"reviewer-{name}.token" if names else TOKEN_FILE)
+            path.touch(mode=0o600)
+            path.write_text(token, encoding="ascii")
 
-    def is_held(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode(), self._token.encode())
+    def holder(self, token: str) -> str:
+        """The reviewer who holds the token; empty: none does."""
+        return next(
+            (name for name, held in self._held.items() if hmac.compare_digest(token.encode(), held.encode())), ""
+        )
+
+    def has(self, caller: Caller) -> bool:
+        """Whether the caller has shown the token of a reviewer."""
+        return caller.uid == TOKEN_HOLDER and caller.username in self._held
 
 
 class LocalReviewed:
-    def __init__(self, inventory: Inventory, executors: Executors) -> None:
+    """`approvals`: how many reviewers have to approve each request."""
+
+    def __init__(self, inventory: Inventory, executors: Executors, approvals: int = 1) -> None:
         self._inventory = inventory
         self._executors = executors
+        self._approvals = approvals
 
     def find(self, sandbox_id: str) -> Reviewed | None:
         sandbox = self._inventory.get(sandbox_id)
@@ -47,11 +61,12 @@ class LocalReviewed:
             holder=sandbox.claim.key.holder if sandbox.claim else "",
             lease_expires=convert.sandbox_message(sandbox).lease_expires,
             way=local_way(self._executors, sandbox),
+            approvals=self._approvals,
         )
 
 
-def check_reviewer(caller: Caller) -> None:
+def check_reviewer(tokens: ReviewerTokens, caller: Caller) -> None:
     """Raises FleetError."""
-    if caller.username != REVIEWER:
-        why = "the caller has not shown the token of this machine's reviewers"
+    if not tokens.has(caller):
+        why = "the caller has not shown the token of one of this machine's reviewers"
         raise ReviewReason.NOT_REVIEWER.error(f"cannot review: {why}")

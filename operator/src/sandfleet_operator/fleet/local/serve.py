@@ -27,7 +27,7 @@ from sandfleet_operator.fleet.local.api import LocalFleetApi
 from sandfleet_operator.fleet.local.backend import LocalBackend
 from sandfleet_operator.fleet.local.host import HOST_COMMAND
 from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
-from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerToken
+from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerTokens
 from sandfleet_operator.fleet.local.statedir import (
     MAX_SOCKET_PATH,
     OwnerDir,
@@ -74,6 +74,9 @@ class Options:
     isolation: Isolation = Isolation.NAMESPACE
     # Modules that are in the memory of each context from its start.
     preload: tuple[str, ...] = ()
+    # Reviewers that are told apart, each with a token of its own; and how many of them approve each request.
+    reviewers: tuple[str, ...] = ()
+    approvals: int = 1
     # A file of SandboxQueues; None: no queues.
     queues: Path | None = None
     host_command: Sequence[str] = HOST_COMMAND
@@ -112,7 +115,9 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
         audit = _audit(directory)
         fleet, suspender, signer, board = _assemble(directory, options, templates, user_ids, queues, audit=audit)
         holder = f"uid:{os.geteuid()}"
-        api = LocalFleetApi(fleet, suspender, templates, holder, (board, ReviewerToken(directory.path)))
+        api = LocalFleetApi(
+            fleet, suspender, templates, holder, (board, ReviewerTokens(directory.path, options.reviewers))
+        )
         fleet.noted = noting(audit.write)
         server = await _listen(directory, FleetServicer(api), AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
@@ -181,7 +186,7 @@ def _assemble(
     fleet = FleetDriver(scheduler, backend, executors, clock)
     for name, spec in queues.items():
         fleet.do(scheduler.queues.put(name, spec, clock()))
-    reviewed = LocalReviewed(scheduler.inventory, executors)
+    reviewed = LocalReviewed(scheduler.inventory, executors, options.approvals)
     board = ReviewBoard(reviewed, ReviewClient(lambda: signer), audit=audit.write)
     return fleet, Suspender(fleet, backend, executors), signer, board
 

@@ -18,6 +18,7 @@ from sandfleet_operator.plan.audit import Actor, Decision, Record, Verdict
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord
 from sandfleet_operator.plan.reviews.rules import ALL_RULES, Rule, approving
+from sandfleet_operator.plan.reviews.votes import Vote, Votes
 
 # Of a caller's name, as claims keep it.
 MAX_HOLDER = 256
@@ -37,6 +38,8 @@ class Reviewed:
     holder: str
     lease_expires: Timestamp | None
     way: Way
+    # How many reviewers have to approve each request.
+    approvals: int = 1
 
 
 class ReviewedSandboxes(Protocol):
@@ -54,12 +57,15 @@ class _Session:
     # None until its executor has said whether anything ran before the fleet looked.
     record: SessionRecord | None = None
     pending: dict[str, review_pb2.PendingReview] = field(default_factory=dict)
+    # Of what waits and needs several approvals.
+    votes: dict[str, Votes] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     over: bool = False
 
     def tell(self, pending: Iterable[review_pb2.PendingReview]) -> None:
         self.pending = {one.review_id: one for one in pending}
+        self.votes = {name: votes for name, votes in self.votes.items() if name in self.pending}
         self.wake()
 
     def wake(self) -> None:
@@ -138,12 +144,21 @@ class ReviewBoard:
             raise ReviewReason.REVIEW_NOT_FOUND.error("cannot answer the review: none of this id waits")
         if review.digest != request.digest:
             raise ReviewReason.REVIEW_CHANGED.error("cannot answer the review: the answer is about another request")
+        verb, edit, reason = _answer_of(request)
+        reviewer = caller.username
+        if verb != "deny" and reviewed.approvals > 1:
+            vote = Vote(reviewer, request.state, edit, request.seen_edit)
+            votes = session.votes.get(review.review_id, Votes(review.state)).cast(vote, review.state)
+            session.votes[review.review_id] = votes
+            if missing := reviewed.approvals - len(votes.voters):
+                session.wake()
+                return fleet_pb2.AnswerReviewResponse(missing=missing)
+            verb, edit, reviewer = "edit" if votes.edit else "approve", votes.edit, _named(votes.voters)
         seen = review_pb2.PendingReview()
         seen.CopyFrom(review)
         # What the reviewer has looked at: the executor compares it with what is so now.
         seen.state = request.state
-        verb, edit, reason = _answer_of(request)
-        await self._client.answer(reviewed.way, seen, verb=verb, reviewer=caller.username, reason=reason, edit=edit)
+        await self._client.answer(reviewed.way, seen, verb=verb, reviewer=reviewer, reason=reason, edit=edit)
         if verb != "deny":
             session.known(review).approved(_request(review), edit or None)
         return fleet_pb2.AnswerReviewResponse()
@@ -221,12 +236,23 @@ def _message(
         holder=reviewed.holder,
         content_bytes=len(review.content),
         lease_expires=reviewed.lease_expires,
+        approvals=reviewed.approvals,
     )
+    votes = session.votes.get(review.review_id)
+    if votes is not None and votes.state == review.state:
+        made.approved_by.extend(sorted(votes.voters))
+        if votes.edit:
+            made.edit = votes.edit if shown is None else votes.edit[:shown]
     if shown is not None:
         made.request.content = review.content[:shown]
     elif (before := session.known(review).before(_request(review))) is not None:
         made.approved_before = before
     return made
+
+
+def _named(voters: Iterable[str]) -> str:
+    """Who has approved it, for the executor and the agent."""
+    return ", ".join(sorted(voters))[:MAX_HOLDER]
 
 
 def _request(review: review_pb2.PendingReview) -> Request:

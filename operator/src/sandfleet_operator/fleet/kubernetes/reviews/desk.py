@@ -20,9 +20,13 @@ from sandfleet_operator.fleet.reviews.board import ReviewBoard, Reviewed
 from sandfleet_operator.plan.audit import Record
 from sandfleet_operator.plan.claims.record import object_of
 from sandfleet_operator.plan.pods.names import session_id
+from sandfleet_operator.plan.reviews.votes import MAX_APPROVALS
+from sandfleet_operator.plan.scheduler.recent import Recent
 
 # Seconds between two looks at which sandboxes are reviewed, and at most one write of a status in each.
 EVERY = 2.0
+# Sandboxes whose demand for approvals is remembered.
+REMEMBERED = 10_000
 AWAITING = "AwaitingReview"
 
 _LOG = logging.getLogger(__name__)
@@ -34,6 +38,16 @@ class KubernetesReviewed:
     def __init__(self, kubernetes: KubernetesFleet, credentials: Credentials) -> None:
         self._kubernetes = kubernetes
         self._credentials = credentials
+        # The most that a template has demanded while the fleet has looked, by sandbox.
+        self._approvals: Recent[str, int] = Recent(REMEMBERED)
+
+    def _approvals_of(self, sandbox_id: str, template: str) -> int:
+        """Where the template is gone or unreadable, as many as it has demanded before, or the most there is."""
+        known = self._approvals.get(sandbox_id) or 0
+        demanded = self._kubernetes.catalog.approvals(sandbox_id.partition("/")[0], template)
+        most = max(known, demanded if demanded is not None else known or MAX_APPROVALS)
+        self._approvals.put(sandbox_id, most)
+        return most
 
     def find(self, sandbox_id: str) -> Reviewed | None:
         session = self._kubernetes.session_of(sandbox_id)
@@ -56,7 +70,9 @@ class KubernetesReviewed:
             contract=contract,
         )
         way = pod_way(self._credentials, executor)
-        return Reviewed(sandbox_id=sandbox_id, holder="", lease_expires=None, way=way)
+        inline = found.spec.inline
+        approvals = inline.approvals if inline is not None else self._approvals_of(sandbox_id, found.spec.template)
+        return Reviewed(sandbox_id=sandbox_id, holder="", lease_expires=None, way=way, approvals=approvals)
 
     def _of_session(self, sandbox_id: str, session: Sandbox) -> Reviewed:
         assert session.claim is not None
@@ -72,6 +88,7 @@ class KubernetesReviewed:
             holder=session.claim.key.holder,
             lease_expires=convert.sandbox_message(session).lease_expires,
             way=pod_way(self._credentials, executor),
+            approvals=self._approvals_of(sandbox_id, session.template),
         )
 
     def ids(self) -> list[str]:
