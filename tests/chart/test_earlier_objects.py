@@ -65,6 +65,7 @@ NEWER = (
     "spec.podAnnotations",
     "spec.mounts",
     "spec.preload",
+    "spec.inline.approvals",
     "spec.inline.mounts",
 )
 
