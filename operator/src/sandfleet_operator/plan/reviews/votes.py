@@ -1,7 +1,7 @@
 """Several approvals of one request: whose count, and for which bytes (pure).
 
-Votes are for the same bytes and for the same state of the sandbox. An edit makes other bytes of the request, so it takes
-away the votes for the earlier ones, and is its editor's vote for itself.
+Votes are for the same bytes and for the same state of the sandbox. An edit makes other bytes of the request, so it
+takes away the votes for the earlier ones, and is its editor's vote for itself.
 """
 
 import hashlib
