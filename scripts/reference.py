@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write the pages crds.md, conditions.md and reasons.md of docs/reference, and the client's values/reasons.py.
+"""Write crds.md, conditions.md, reasons.md and audit.md of docs/reference, and the client's values/reasons.py.
 
-Their sources are the CRDs and the operator's api/conditions.py and api/reasons.py.
+Their sources are the CRDs and the operator's api/conditions.py, api/reasons.py and plan/audit.py.
 With `--check` nothing is written; the exit code is 1 if a file is out of date.
 """
 
@@ -24,6 +24,7 @@ from sandfleet_operator.api.reasons import (
     QueueReason,
     SuspendReason,
 )
+from sandfleet_operator.plan.audit import FIELDS, Decision, Verdict
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -291,6 +292,44 @@ def reasons_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def audit_page() -> str:
+    decisions = [(f"`{one.value}`", one.meaning, ", ".join(f"`{name}`" for name in one.details)) for one in Decision]
+    lines = [
+        "# Audit records",
+        "",
+        NOTE,
+        "",
+        paragraph(
+            "The control plane writes one record for each of its decisions: who asked for what, what was decided, and "
+            "why. [howto/audit.md](../howto/audit.md) says how to switch the records on and how to read them. A record "
+            "has names, numbers and the words of these pages; it never has code, files, environment variables, "
+            "messages or tokens."
+        ),
+        "",
+        paragraph(
+            "As a JSON line a record has these fields. As an OTLP log its body is that line; its event name is "
+            "`sandfleet.audit.DECISION`, its attributes are `sandfleet.audit.FIELD`, `sandfleet.audit.detail.NAME`, "
+            "`user.name` and `user.id`."
+        ),
+        "",
+        *table(("field", ""), [(f"`{name}`", text) for name, text in FIELDS.items()]),
+        "## Decisions",
+        "",
+        *table(("decision", "what it means", "details"), decisions),
+        "## Verdicts",
+        "",
+        *table(("verdict", "what it means"), [(f"`{one.value}`", one.meaning) for one in Verdict]),
+        "## What has no record",
+        "",
+        paragraph(
+            "Calls that only show what the caller may see (`List`, `Watch`, `Explain`, …), `Get` without access, and "
+            "renewals that succeed. What runs in a sandbox is in its journal, and objects that people write with "
+            "kubectl are in the API server's own audit log."
+        ),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def client_reasons() -> str:
     lines = [
         '"""Why calls of the fleet fail, why claims wait, and why sandboxes end.',
@@ -320,6 +359,7 @@ PAGES = {
     "docs/reference/crds.md": crds_page,
     "docs/reference/conditions.md": conditions_page,
     "docs/reference/reasons.md": reasons_page,
+    "docs/reference/audit.md": audit_page,
     "agent-client/src/sandfleet/values/reasons.py": client_reasons,
 }
 

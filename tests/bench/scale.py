@@ -135,7 +135,7 @@ async def _fleet(measured: Measured) -> None:
 
 
 async def _callers(measured: Measured, fleet: KubernetesFleet, served: crowd.Crowd) -> None:
-    api = KubernetesFleetApi(served, _Allowed(), None, fleet)  # type: ignore[arg-type] # they give no access
+    api = KubernetesFleetApi(served, _Allowed(), None, fleet, None)  # type: ignore[arg-type] # they give no access
     caller = Caller("alice", "", (), {})
 
     async def page(token: str = "") -> str:

@@ -57,6 +57,7 @@ def test_converted_objects_have_only_fields_of_the_schema(tmp_path: Path) -> Non
 
 # Fields that came after the renaming: no earlier object has them.
 NEWER = (
+    "spec.approvals",
     "spec.networkClosure",
     "spec.priorityClass",
     "spec.startTimeoutSeconds",
@@ -65,6 +66,7 @@ NEWER = (
     "spec.podAnnotations",
     "spec.mounts",
     "spec.preload",
+    "spec.inline.approvals",
     "spec.inline.mounts",
 )
 

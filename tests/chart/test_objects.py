@@ -79,7 +79,8 @@ def test_a_process_is_told_who_and_where_it_is(component: str) -> None:
     assert container["image"] == "sandfleet/operator:0.1.0"
     assert container["args"] == ["sandfleet_operator", component, "--health-port=8081"]
     environment = {one["name"]: one for one in container["env"]}
-    assert set(environment) == {"SANDFLEET_SETTINGS", "POD_NAME", "POD_NAMESPACE", "POD_IP"}
+    assert set(environment) == {"SANDFLEET_SETTINGS", "SANDFLEET_AUDIT", "POD_NAME", "POD_NAMESPACE", "POD_IP"}
+    assert environment["SANDFLEET_AUDIT"]["value"] == "-"
     folder, _, file = environment["SANDFLEET_SETTINGS"]["value"].rpartition("/")
     (mount,) = [one for one in container["volumeMounts"] if one["mountPath"] == folder]
     (volume,) = [one for one in pods()[component]["spec"]["volumes"] if one["name"] == mount["name"]]

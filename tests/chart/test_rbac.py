@@ -46,11 +46,19 @@ NEVER = [
 # The one exception: people bind it in the control plane's namespace, and no account of the release has it.
 TO_THE_GATEWAY = ("sandfleet-remote", {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["create"]})
 
+# This verb gives a right to more rights on Kubernetes' own kinds alone; people bind the role, and no account has it.
+TO_REVIEWS = (
+    "sandfleet-reviewer",
+    {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes/reviews"], "verbs": ["get", "list", "approve"]},
+)
+
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("what", "is_it"), NEVER, ids=[what for what, _ in NEVER])
 def test_no_role_gives(mode: str, what: str, is_it) -> None:
-    assert [(name, rule) for name, rule in rules(mode) if is_it(rule) and (name, rule) != TO_THE_GATEWAY] == []
+    assert [
+        (name, rule) for name, rule in rules(mode) if is_it(rule) and (name, rule) not in (TO_THE_GATEWAY, TO_REVIEWS)
+    ] == []
 
 
 def test_people_outside_the_cluster_reach_ports_of_the_control_plane_and_no_other_pods() -> None:
@@ -108,7 +116,7 @@ def test_the_operator_sees_its_own_pod_in_a_namespace_without_sandboxes(watched:
 def is_for_users(role: dict[str, Any]) -> bool:
     """People get it from Kubernetes' own roles, or bind it themselves."""
     return "aggregate" in str(role) or role["metadata"]["name"].endswith(
-        ("-connect", "-agent", "-queue-admin", "-remote")
+        ("-connect", "-agent", "-queue-admin", "-reviewer", "-remote")
     )
 
 

@@ -36,6 +36,9 @@ async def world():
         yield made
 
 
+REVIEWED = {"sandfleet.io/component": "sandbox", "sandfleet.io/contract": "reviewed"}
+
+
 # What is given.
 
 
@@ -189,9 +192,16 @@ async def test_one_that_the_operator_has_not_seen_is_not_ready(world):
     assert (await world.refusal(PreconditionFailed)).reason == "PodStarting"
 
 
-async def test_one_whose_contract_has_a_host_or_a_reviewer_is_not_opened(world):
-    await world.add(spec={"contract": "Reviewed"})
-    assert (await world.refusal(PreconditionFailed)).reason == "ContractNotSupported"
+@pytest.mark.parametrize(
+    "brought", [{"env": [{"name": "BASH_ENV", "value": "/workspace/x"}]}, {"workspace": {"claimName": "earlier"}}]
+)
+async def test_a_reviewed_one_that_brings_what_no_reviewer_has_seen_is_not_opened(world, brought):
+    pod = {"metadata": {"name": "one", "namespace": "team", "labels": REVIEWED}}
+    await world.kube.create({"apiVersion": "v1", "kind": "Pod", **pod, "spec": {"containers": []}})
+    await world.add(spec={"contract": "Reviewed", **brought})
+    refused = await world.refusal(PreconditionFailed)
+    assert refused.reason == "ContractNotSupported"
+    assert "may bring code that no reviewer has seen" in refused.message
 
 
 async def test_one_that_is_over_has_ended(world):

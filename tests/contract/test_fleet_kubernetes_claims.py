@@ -15,6 +15,7 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceStub
 from sandfleet_operator.api.kube import SANDBOX_QUEUE, ref_of
 from sandfleet_operator.executors.contact import Contacts
 from sandfleet_operator.executors.pod_client import PodExecutors
+from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
 from sandfleet_operator.fleet.kubernetes.serve import Options, listen
 from sandfleet_operator.plan.pods.names import RETENTION, SANDBOX, own_labels
 from support.fleet.on_kubernetes import SYSTEM, Kube, World, new_signing
@@ -35,7 +36,8 @@ async def world():
             namespace=SYSTEM, settings=kubernetes_world.SETTINGS, identity="fleet-0", host="127.0.0.1", port=0
         )
         running = await cluster.fleet()
-        server, port = await listen(kube, signing, options, running)
+        desk = ReviewDesk(kube, running, signing, lambda: 1)
+        server, port = await listen(kube, signing, options, running, board=desk.board)
         made = World(kube, signing, port)
         made.cluster, made.running = cluster, running
         made.stub = FleetServiceStub(made.channel())
@@ -190,7 +192,8 @@ async def test_a_template_with_secrets_cannot_be_claimed_as_brokered(world):
         (request(pool="fast", template="other"), "NOT_FOUND", "of template 'other'"),
         (fleet_pb2.ClaimRequest(request_id="r", namespace="Team"), "INVALID_ARGUMENT", "not NAMESPACE/NAME"),
         (request("!"), "INVALID_ARGUMENT", "the request id"),
-        (request(contract="reviewed"), "FAILED_PRECONDITION", "autonomous and brokered are"),
+        (request(contract="reviewed"), "FAILED_PRECONDITION", "the template allows Autonomous"),
+        (request(contract="else"), "FAILED_PRECONDITION", "there is no contract 'else'"),
         (request(contract="brokered"), "FAILED_PRECONDITION", "the template allows Autonomous"),
         (request(labels={"sandfleet.io/state": "warm"}), "INVALID_ARGUMENT", "is Kubernetes' or Sandfleet's"),
         (request(envs={"A": "x" * 60_000}), "INVALID_ARGUMENT", "is larger than"),

@@ -259,3 +259,69 @@ async def test_a_reason_that_is_too_long_is_refused(fleet, sandbox):
         await fleet.reviews.answer(review, review.deny("x" * 2001))
     await fleet.reviews.answer(review, review.deny("x" * 2000))
     assert (await running).outcome == "denied"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def two_eyed():
+    """A fleet that demands two approvals of three reviewers."""
+    with tempfile.TemporaryDirectory(prefix="sf-") as path:
+        options = ("--reviewers", "ada,bob,eve", "--approvals", "2")
+        with a_fleet(f"{path}/f-four", *options) as process:
+            async with await AsyncFleet.connect(f"unix:{process.state_dir}/fleet.sock") as made:
+                yield made
+
+
+@pytest.fixture
+def as_reviewer(monkeypatch):
+    return lambda name: monkeypatch.setenv("SANDFLEET_REVIEWER", name)
+
+
+async def test_two_reviewers_approve_and_one_alone_or_twice_does_not(two_eyed, as_reviewer):
+    as_reviewer("ada")
+    async with await AsyncSandbox.create(fleet=two_eyed, contract="reviewed") as sandbox:
+        running = asyncio.create_task(sandbox.run_code("open('/workspace/x', 'w').write('x')"))
+        review = await waiting(two_eyed, sandbox)
+        assert (review.approvals, review.approved_by) == (2, ())
+        assert await two_eyed.reviews.answer(review, review.approve()) == 1
+        assert await two_eyed.reviews.answer(review, review.approve()) == 1, "a second vote counts once"
+        assert not await sandbox.files.exists("x")
+        as_reviewer("bob")
+        review = await waiting(two_eyed, sandbox)
+        assert review.approved_by == ("ada",)
+        assert await two_eyed.reviews.answer(review, review.approve()) == 0
+        assert (await running).outcome == "ok"
+
+
+async def test_an_edit_needs_the_others_again_and_a_denial_needs_one(two_eyed, as_reviewer):
+    as_reviewer("ada")
+    async with await AsyncSandbox.create(fleet=two_eyed, contract="reviewed") as sandbox:
+        running = asyncio.create_task(sandbox.run_code("import os"))
+        before = await waiting(two_eyed, sandbox)
+        await two_eyed.reviews.answer(before, before.approve())
+        as_reviewer("bob")
+        assert await two_eyed.reviews.answer(before, before.edit("print('edited')")) == 1
+        as_reviewer("eve")
+        with pytest.raises(PreconditionFailed) as caught:
+            await two_eyed.reviews.answer(before, before.approve())
+        assert caught.value.reason == "ReviewChanged", "it has not seen the edit"
+        after = await waiting(two_eyed, sandbox)
+        assert (after.approved_by, after.edited) == (("bob",), b"print('edited')")
+        assert await two_eyed.reviews.answer(after, after.approve()) == 0
+        assert (await running).logs.stdout == "edited\n"
+        denied = asyncio.create_task(sandbox.run_code("import sys"))
+        review = await waiting(two_eyed, sandbox)
+        await two_eyed.reviews.answer(review, review.deny("no"))
+        assert (await denied).outcome == "denied"
+
+
+async def test_a_name_that_no_reviewer_has_and_the_agent_itself_are_no_voters(two_eyed, as_reviewer, monkeypatch):
+    async with await AsyncSandbox.create(fleet=two_eyed, contract="reviewed"):
+        as_reviewer("mallory")
+        with pytest.raises(AccessDenied, match="cannot be read"):
+            await two_eyed.reviews.list()
+        monkeypatch.delenv("SANDFLEET_REVIEWER")
+        with pytest.raises(AccessDenied, match="cannot be read"):
+            await two_eyed.reviews.list()
+        as_reviewer("../ada")
+        with pytest.raises(InvalidArgument, match="no name of a reviewer"):
+            await two_eyed.reviews.list()

@@ -15,7 +15,14 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-REASONS = ("needs a cluster", "needs a terminal", "waits for Ctrl-C", "takes long", "part of a program")
+REASONS = (
+    "needs a cluster",
+    "needs a terminal",
+    "waits for Ctrl-C",
+    "takes long",
+    "part of a program",
+    "starts a fleet",
+)
 # Outputs and pictures are `text`; `dockerfile` is built by scripts/own-images.sh.
 LANGUAGES = ("python", "bash", "console", "yaml", "dockerfile", "text")
 PAGE_MARK = re.compile(r"(?m)^<!-- page only read: (.+) -->$")

@@ -122,6 +122,10 @@ env:
   {{- if ne .component "gateway" }}
   - name: SANDFLEET_SETTINGS
     value: /etc/sandfleet/settings.json
+  {{- with .root.Values.audit.destination }}
+  - name: SANDFLEET_AUDIT
+    value: {{ . | quote }}
+  {{- end }}
   {{- end }}
   - name: POD_NAME
     valueFrom:

@@ -15,7 +15,8 @@ from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.fleet.backend import Exited, Ready
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.api import LocalFleetApi
-from sandfleet_operator.fleet.local.reviews import ReviewBoard, ReviewerToken
+from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerTokens
+from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
@@ -176,7 +177,10 @@ async def a_service(directory, **policy):
     server = grpc.aio.server()
     suspender = Suspender(fleet, world, executors)
     # No sandbox here is reviewed: none of its executors is asked.
-    reviewing = (ReviewBoard(fleet, ReviewClient(executors, None)), ReviewerToken(directory))
+    reviewing = (
+        ReviewBoard(LocalReviewed(scheduler.inventory, executors), ReviewClient(None)),
+        ReviewerTokens(directory),
+    )
     api = LocalFleetApi(fleet, suspender, {TEMPLATE.name: TEMPLATE}, "uid:7", reviewing)
     add_FleetServiceServicer_to_server(FleetServicer(api), server)
     server.add_insecure_port(f"unix:{directory}/s")

@@ -14,6 +14,7 @@ from sandfleet_operator.fleet.gateway.fleet_link import FleetLink
 from sandfleet_operator.fleet.gateway.identity import NAME, Identity
 from sandfleet_operator.fleet.gateway.routes import FleetRoutes
 from sandfleet_operator.fleet.gateway.tunnels import Bounds, Tunnels
+from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
 from sandfleet_operator.fleet.kubernetes.serve import Options, listen
 from support.fleet.on_kubernetes import SYSTEM, Kube, World, new_signing
 from support.kubernetes import world as kubernetes_world
@@ -166,7 +167,9 @@ async def fleet_world(signing=None):
             port=0,
             pod_ip="10.9.9.9",
         )
-        server, port = await listen(kube, signing, options, await cluster.fleet())
+        running = await cluster.fleet()
+        desk = ReviewDesk(kube, running, signing, lambda: 1)
+        server, port = await listen(kube, signing, options, running, board=desk.board)
         made = World(kube, signing, port)
         made.cluster, made.server = cluster, server
         try:

@@ -23,12 +23,14 @@ from sandfleet_executor.core.review.subject import Subject
 from sandfleet_executor.servicers.review import message
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
-from sandfleet_operator.api.values import Claim, Isolation, RequestKey, Sandbox, State
 from sandfleet_operator.cluster.reviews import Caller
-from sandfleet_operator.fleet.local import reviews as board_module
-from sandfleet_operator.fleet.local.reviews import REVIEWER, ReviewBoard
+from sandfleet_operator.executors.reviews import Way
+from sandfleet_operator.fleet.reviews import board as board_module
+from sandfleet_operator.fleet.reviews.board import ReviewBoard, Reviewed
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
+from sandfleet_operator.plan.reviews.record import Request, SessionRecord
 
+REVIEWER = "reviewer"
 HARMFUL = [b"import os"]
 EDIT = b"print('edited')"
 REFUSALS = {
@@ -60,7 +62,7 @@ class Executor:
         if not self.connected:
             raise ClaimReason.EXECUTOR_UNREACHABLE.error("cannot reach it: the connection is cut")
 
-    async def watch(self, _sandbox: Sandbox) -> AsyncIterator[Sequence[review_pb2.PendingReview]]:
+    async def watch(self, _way: Way) -> AsyncIterator[Sequence[review_pb2.PendingReview]]:
         while True:
             self._check()
             changed = self.changed
@@ -69,7 +71,7 @@ class Executor:
 
     async def answer(
         self,
-        _sandbox: Sandbox,
+        _way: Way,
         review: review_pb2.PendingReview,
         *,
         verb: str,
@@ -97,21 +99,7 @@ class Executor:
             raise ClaimReason.EXECUTOR_UNREACHABLE.error("cannot reach it: the reply was lost")
 
 
-def sandbox() -> Sandbox:
-    claim = Claim(key=RequestKey("agent", "r", "python"))
-    return Sandbox(
-        sandbox_id="s",
-        sandbox_uid="u",
-        pool="python",
-        template="python",
-        workspace_id="w",
-        state=State.CLAIMED,
-        created=0.0,
-        started=0.0,
-        isolation=Isolation.NAMESPACE,
-        contract="reviewed",
-        claim=claim,
-    )
+REVIEWED: Any = Reviewed(sandbox_id="s", holder="agent", lease_expires=None, way=Way("u", lambda: None))  # type: ignore[arg-type, return-value]
 
 
 class Stories(RuleBasedStateMachine):
@@ -120,7 +108,6 @@ class Stories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.sandbox = sandbox()
         self.asked: dict[str, bytes] = {}
         # What reviewers have approved, by review: the bytes.
         self.approved: dict[str, set[bytes]] = {}
@@ -129,15 +116,10 @@ class Stories(RuleBasedStateMachine):
     async def _begin(self) -> None:
         self.executor = Executor()
 
-        async def get(*_: object, **__: object) -> Sandbox:
-            return self.sandbox
-
-        fleet: Any = SimpleNamespace(
-            scheduler=SimpleNamespace(inventory=SimpleNamespace(get=lambda _: self.sandbox)), get=get
-        )
+        sandboxes: Any = SimpleNamespace(find=lambda _: REVIEWED)
         client: Any = self.executor
-        self.board = ReviewBoard(fleet, client)
-        self.board.follow(self.sandbox)
+        self.board = ReviewBoard(sandboxes, client)
+        self.board.follow(REVIEWED.sandbox_id)
 
     def _settle(self) -> None:
         async def rest() -> None:
@@ -158,17 +140,17 @@ class Stories(RuleBasedStateMachine):
 
     @rule(target=looks, data=st.data())
     def look(self, data: st.DataObject) -> fleet_pb2.Review | None:
-        found = self.board.waiting(Caller(REVIEWER), fleet_pb2.ListReviewsRequest()).reviews
+        found = self.board.waiting().reviews
         return data.draw(st.sampled_from(list(found))) if found else None
 
-    @rule(look=looks, verb=st.sampled_from(["approve", "edit", "deny"]), who=st.sampled_from([REVIEWER, "agent", ""]))
+    @rule(look=looks, verb=st.sampled_from(["approve", "edit", "deny"]), who=st.sampled_from([REVIEWER, "agent"]))
     def answer(self, look: fleet_pb2.Review | None, verb: str, who: str) -> None:
         if look is not None:
             self._answer(look, verb, who)
 
-    @rule(verb=st.sampled_from(["approve", "edit"]), who=st.sampled_from([REVIEWER, ""]))
+    @rule(verb=st.sampled_from(["approve", "edit"]), who=st.sampled_from([REVIEWER, "agent"]))
     def answer_what_waits_now(self, verb: str, who: str) -> None:
-        for look in self.board.waiting(Caller(REVIEWER), fleet_pb2.ListReviewsRequest()).reviews[:1]:
+        for look in self.board.waiting().reviews[:1]:
             self._answer(look, verb, who)
 
     def _answer(self, look: fleet_pb2.Review, verb: str, who: str) -> None:
@@ -244,7 +226,7 @@ class Stories(RuleBasedStateMachine):
     def what_waits_is_shown_as_soon_as_the_executor_answers(self) -> None:
         if self.executor.connected:
             self._settle()
-            shown = self.board.waiting(Caller(REVIEWER), fleet_pb2.ListReviewsRequest()).reviews
+            shown = self.board.waiting().reviews
             waiting = {one.id: self.executor.desk.state for one in self.executor.desk.pending()}
             assert {one.request.review_id: one.request.state for one in shown} == waiting
 
@@ -277,8 +259,16 @@ async def _keeps_on_quietly(*_: object) -> bool:
     return True
 
 
+APPROVED = SessionRecord.approved
+
+
+def _forgets_the_edit(record: SessionRecord, request: Request, _edited: bytes | None = None) -> None:
+    APPROVED(record, request)
+
+
 MUTANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
-    "the caller is not checked": (board_module, "_check_reviewer", lambda _: None),
+    "an agent may approve its own code": (board_module, "_check_not_holder", lambda *_: None),
+    "an edit is remembered as what was asked": (SessionRecord, "approved", _forgets_the_edit),
     "all is harmless": (board_module, "approving", lambda *_: board_module.Rule.PURE_EXPRESSION),
     "a rule's answer that was refused counts": (ReviewBoard, "_approved", _keeps_on_quietly),
 }

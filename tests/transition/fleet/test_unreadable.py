@@ -33,7 +33,7 @@ def unreadable(name):
 
 async def an_api(world):
     fleet = await world.fleet()
-    return fleet, KubernetesFleetApi(world.kube, AllowsAll(), None, fleet)
+    return fleet, KubernetesFleetApi(world.kube, AllowsAll(), None, fleet, None)
 
 
 async def seen(world, api, name):

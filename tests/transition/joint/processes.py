@@ -136,7 +136,7 @@ class FleetProcess(Process):
             wall_clock=world.clock,
             listens=has_address,
         )
-        self.api = KubernetesFleetApi(self.kube, world, world.credentials, self.fleet)  # type: ignore[arg-type]
+        self.api = KubernetesFleetApi(self.kube, world, world.credentials, self.fleet, None)  # type: ignore[arg-type]
 
     async def numbers(self) -> Iterable[int]:
         return await (await self.fleet.numbers_seen())()

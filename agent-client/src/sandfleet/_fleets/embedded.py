@@ -45,6 +45,9 @@ class Options:
     preload: tuple[str, ...] | None = None
     # A file of SandboxQueues.
     queues: Path | None = None
+    # Reviewers that are told apart, and how many of them have to approve each request.
+    reviewers: tuple[str, ...] | None = None
+    approvals: int | None = None
 
     def filled(self) -> Self:
         """Fill in what is missing from the environment. Raises InvalidArgument."""
@@ -55,6 +58,8 @@ class Options:
             isolation=self.isolation or isolation_from_environment(),
             preload=_checked(_words("SANDFLEET_PRELOAD") if self.preload is None else self.preload),
             queues=_file("SANDFLEET_QUEUES") if self.queues is None else self.queues.absolute(),
+            reviewers=_words("SANDFLEET_REVIEWERS") if self.reviewers is None else self.reviewers,
+            approvals=_number("SANDFLEET_APPROVALS") if self.approvals is None else self.approvals,
         )
 
     def arguments(self) -> list[str]:
@@ -65,6 +70,8 @@ class Options:
             "--isolation": self.isolation.value if self.isolation else None,
             "--preload": ",".join(self.preload) if self.preload else None,
             "--queues": self.queues,
+            "--reviewers": ",".join(self.reviewers) if self.reviewers else None,
+            "--approvals": self.approvals,
         }
         return [word for name, value in pairs.items() if value is not None for word in (name, str(value))]
 
@@ -76,6 +83,8 @@ class Options:
             (wish.isolation, self.isolation),
             (wish.preload, self.preload),
             (wish.queues, self.queues),
+            (wish.reviewers, self.reviewers),
+            (wish.approvals, self.approvals),
         )
         return all(wished is None or wished == mine for wished, mine in pairs)
 

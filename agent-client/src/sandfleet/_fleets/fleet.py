@@ -18,6 +18,7 @@ from sandfleet._fleets.connection import FleetConnection
 from sandfleet._fleets.relay import Relay, Relays
 from sandfleet._wire import api
 from sandfleet._wire.convert import common as convert
+from sandfleet._wire.convert import marks as received
 from sandfleet._wire.convert import queues as queue_messages
 from sandfleet._wire.convert import suspension as suspensions
 from sandfleet._wire.link import Link
@@ -170,7 +171,7 @@ class AsyncFleet:
         """What waits for approval in its reviewed sandboxes."""
         from sandfleet._fleets.reviews import AsyncReviews
 
-        return AsyncReviews(self._connection)
+        return AsyncReviews(self._connection, self._namespace)
 
     @checked
     async def pools(self, *, namespace: str | None = None) -> tuple[PoolInfo, ...]:
@@ -292,6 +293,15 @@ class AsyncFleet:
         request = api.fleet.RenewRequest(sandbox_id=sandbox_id, lease=convert.seconds(lease))
         answer = await self._call("Renew", request, _RPC_TIMEOUT)
         return answer.sandbox, answer.access
+
+    async def note_received(self, sandbox_id: str, marks: Sequence[str] = ()) -> frozenset[str]:
+        """Add marks ("untrusted", "secret") to a session, which never fall; return all that it has received.
+
+        Tool servers do this by themselves. Raises SandfleetError.
+        """
+        numbers: Any = received.numbers(marks)
+        request = api.fleet.NoteReceivedRequest(sandbox_id=sandbox_id, marks=numbers)
+        return received.words((await self._call("NoteReceived", request, _RPC_TIMEOUT)).marks)
 
     async def open_claim(
         self, request: api.fleet.ClaimRequest, *, rpc_timeout: float, on_queued: OnQueued | None = None

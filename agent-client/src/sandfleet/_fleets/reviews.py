@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +15,14 @@ from sandfleet._wire import api
 from sandfleet._wire.convert import reviews as convert
 from sandfleet._wire.retry import Backoff
 from sandfleet._wire.status import to_fleet_error
-from sandfleet.errors import AccessDenied, NotFoundError, PreconditionFailed, SandfleetError, UnavailableError
+from sandfleet.errors import (
+    AccessDenied,
+    InvalidArgument,
+    NotFoundError,
+    PreconditionFailed,
+    SandfleetError,
+    UnavailableError,
+)
 from sandfleet.observe import tracing
 from sandfleet.values.reviews import Answer, OnReview, Review
 
@@ -30,6 +38,8 @@ _RPC_TIMEOUT = 30.0
 _PATIENCE = 10.0
 # Beside the socket of a fleet on this machine: its reviewers' token, which is another than any agent's.
 _TOKEN_FILE = "reviewer.token"  # noqa: S105 - the file's name
+# Names the reviewer of a fleet on this machine that tells several apart.
+_REVIEWER = "SANDFLEET_REVIEWER"
 _UNIX = "unix:"
 _BACKOFF = Backoff(0.1, 2.0)
 _CHANGED = "ReviewChanged"
@@ -40,20 +50,28 @@ class AsyncReviews:
     """What waits for approval in the reviewed sandboxes of a fleet, for a reviewer.
 
     On one machine a reviewer is a program that can read the token in the fleet's directory, as this user's programs
-    can; code in a sandbox cannot.
+    can; code in a sandbox cannot. On Kubernetes it is an account with the role `sandfleet-reviewer`, and another one
+    than has claimed the sandbox.
     """
 
-    def __init__(self, connection: FleetConnection) -> None:
+    def __init__(self, connection: FleetConnection, namespace: str) -> None:
         """Use `fleet.reviews`."""
         self._connection = connection
+        self._namespace = namespace
 
     @checked
-    async def list(self, sandbox_id: str = "") -> tuple[Review, ...]:
-        """List what waits, the oldest first, in one sandbox or ("") in all. Of a long content only the beginning.
+    async def list(self, sandbox_id: str = "", *, namespace: str | None = None) -> tuple[Review, ...]:
+        """List what waits, the oldest first. Of a long content only the beginning.
+
+        Args:
+            sandbox_id: Only in this sandbox; "": in all.
+            namespace: Only in this one, on Kubernetes; by default the fleet's, "" is all.
 
         Raises AccessDenied (the caller is no reviewer).
+
         """
-        request = api.fleet.ListReviewsRequest(sandbox_id=sandbox_id)
+        where = "" if sandbox_id else self._namespace if namespace is None else namespace
+        request = api.fleet.ListReviewsRequest(sandbox_id=sandbox_id, namespace=where)
         answer = await self._call(
             lambda stub, metadata: stub.ListReviews(request, metadata=metadata, timeout=_RPC_TIMEOUT), request
         )
@@ -89,16 +107,19 @@ class AsyncReviews:
             call.cancel()
 
     @checked
-    async def answer(self, review: Review, answer: Answer) -> None:
+    async def answer(self, review: Review, answer: Answer) -> int:
         """Answer a review that was looked at: `review.approve()`, `review.edit(code)` or `review.deny(reason)`.
+
+        Return how many more reviewers have to approve it before it runs: 0 where the answer has reached the sandbox.
 
         Raises PreconditionFailed (ReviewChanged: the sandbox has let something run since, so look again; NotEditable),
         NotFoundError (it does not wait any more), AccessDenied, InvalidArgument.
         """
         request = convert.answer(review, answer)
-        await self._call(
+        answered = await self._call(
             lambda stub, metadata: stub.AnswerReview(request, metadata=metadata, timeout=_RPC_TIMEOUT), request
         )
+        return int(answered.missing)
 
     def ask(self, sandbox_id: str, on_review: OnReview) -> Reviewing:
         """Ask a callback about what waits in a sandbox, until it ends."""
@@ -117,13 +138,20 @@ class AsyncReviews:
         address = self._connection.address
         if not address.startswith(_UNIX):
             return await self._connection.metadata()
-        path = Path(address.removeprefix(_UNIX)).parent / _TOKEN_FILE
+        path = Path(address.removeprefix(_UNIX)).parent / token_file(os.environ.get(_REVIEWER, ""))
         try:
             token = await asyncio.to_thread(path.read_text, "ascii")
         except OSError as error:
             why = f"the reviewers' token in {path.parent} cannot be read: {error.strerror}"
             raise AccessDenied(f"cannot review: {why}", reason="NotReviewer") from error
         return (("authorization", f"Bearer {token}"),)
+
+
+def token_file(reviewer: str) -> str:
+    """The file of a reviewer's token; "": of a fleet that tells none apart. Raises InvalidArgument."""
+    if reviewer and not reviewer.replace("-", "").replace("_", "").isalnum():
+        raise InvalidArgument(f"cannot review as {reviewer!r}: it is no name of a reviewer ({_REVIEWER})")
+    return f"reviewer-{reviewer}.token" if reviewer else _TOKEN_FILE
 
 
 class Reviewing:

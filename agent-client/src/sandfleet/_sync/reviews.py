@@ -17,18 +17,24 @@ class Reviews:
     """What waits for approval in the reviewed sandboxes of a fleet, for a reviewer.
 
     On one machine a reviewer is a program that can read the token in the fleet's directory, as this user's programs
-    can; code in a sandbox cannot.
+    can; code in a sandbox cannot. On Kubernetes it is an account with the role `sandfleet-reviewer`, and another one
+    than has claimed the sandbox.
     """
 
     def __init__(self, original: AsyncReviews) -> None:
         self._async = original
 
-    def list(self, sandbox_id: str = "") -> tuple[Review, ...]:
-        """List what waits, the oldest first, in one sandbox or ("") in all. Of a long content only the beginning.
+    def list(self, sandbox_id: str = "", *, namespace: str | None = None) -> tuple[Review, ...]:
+        """List what waits, the oldest first. Of a long content only the beginning.
+
+        Args:
+            sandbox_id: Only in this sandbox; "": in all.
+            namespace: Only in this one, on Kubernetes; by default the fleet's, "" is all.
 
         Raises AccessDenied (the caller is no reviewer).
+
         """
-        return run(self._async.list(sandbox_id))
+        return run(self._async.list(sandbox_id, namespace=namespace))
 
     def get(self, sandbox_id: str, review_id: str) -> Review:
         """Return a review in full. Raises NotFoundError (it does not wait), AccessDenied."""
@@ -41,8 +47,10 @@ class Reviews:
         """
         return iterate(self._async.watch(sandbox_id))
 
-    def answer(self, review: Review, answer: Answer) -> None:
+    def answer(self, review: Review, answer: Answer) -> int:
         """Answer a review that was looked at: `review.approve()`, `review.edit(code)` or `review.deny(reason)`.
+
+        Return how many more reviewers have to approve it before it runs: 0 where the answer has reached the sandbox.
 
         Raises PreconditionFailed (ReviewChanged: the sandbox has let something run since, so look again; NotEditable),
         NotFoundError (it does not wait any more), AccessDenied, InvalidArgument.

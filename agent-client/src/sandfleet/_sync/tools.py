@@ -36,6 +36,11 @@ class ToolServer:
         return self._async.calls
 
     @property
+    def received(self) -> frozenset[str]:
+        """What this host knows that the session has received: "untrusted", "secret"."""
+        return self._async.received
+
+    @property
     def serving(self) -> bool:
         """Whether calls are answered, or will be when the stream is open again."""
         return self._async.serving

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -179,6 +179,7 @@ class FleetCalls(Protocol):
     async def get(self, sandbox_id: str) -> SandboxInfo: ...
     async def release(self, sandbox_id: str, *, unless_suspended: bool = False) -> bool: ...
     async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension: ...
+    async def note_received(self, sandbox_id: str, marks: Sequence[str]) -> frozenset[str]: ...
     def relay(self, sandbox_id: str, access: api.fleet.Access) -> Relay | None: ...
 
 
@@ -189,7 +190,7 @@ class Link:
         self, fleet: FleetCalls, sandbox: api.fleet.Sandbox, access: api.fleet.Access, *, rpc_timeout: float
     ) -> None:
         self._home = Home()
-        self._fleet = fleet
+        self.fleet = fleet
         self.sandbox_id = sandbox.sandbox_id
         self.is_reviewed = sandbox.contract == "reviewed"
         self._connection = self._connect(sandbox.sandbox_uid, access)
@@ -357,14 +358,14 @@ class Link:
 
     async def _access(self, wait: float) -> tuple[str, api.fleet.Access]:
         try:
-            sandbox, access = await self._fleet.access(self.sandbox_id, wait=wait)
+            sandbox, access = await self.fleet.access(self.sandbox_id, wait=wait)
         except SandboxEnded as error:
             self._ended = error
             raise
         return sandbox.sandbox_uid, access
 
     def _connect(self, uid: str, access: api.fleet.Access) -> Connection:
-        return Connection(uid, access, self._fleet.relay(self.sandbox_id, access), reviewed=self.is_reviewed)
+        return Connection(uid, access, self.fleet.relay(self.sandbox_id, access), reviewed=self.is_reviewed)
 
     def _take_token(self, uid: str, access: api.fleet.Access) -> bool:
         """Use a new token if it is for the connected executor. Returns whether it is."""
@@ -376,7 +377,7 @@ class Link:
     async def renew(self, lease: float | None) -> SandboxInfo:
         """Renew the lease for so many seconds; None means as at the claim. Raises SandboxEnded."""
         self._check_open()
-        sandbox, access = await self._fleet.renew(self.sandbox_id, lease)
+        sandbox, access = await self.fleet.renew(self.sandbox_id, lease)
         self._take_token(sandbox.sandbox_uid, access)
         return convert.sandbox(sandbox)
 
@@ -400,7 +401,7 @@ class Link:
     async def suspend(self, *, force: bool, timeout: float | None) -> Suspension:
         """Suspend the session; calls of this object are refused from then on."""
         self._check_open()
-        kept = await self._fleet.suspend(self.sandbox_id, force=force, timeout=timeout)
+        kept = await self.fleet.suspend(self.sandbox_id, force=force, timeout=timeout)
         self.lease.stop()
         resume = f"resume it with Sandbox.resume({self.sandbox_id!r})"
         self._ended = SandboxSuspended(
@@ -412,13 +413,13 @@ class Link:
         """End the sandbox; return whether it existed. `unless_suspended`: one that sleeps is left so."""
         if unless_suspended and isinstance(self._ended, SandboxSuspended):
             return False
-        released = await self._fleet.release(self.sandbox_id, unless_suspended=unless_suspended)
+        released = await self.fleet.release(self.sandbox_id, unless_suspended=unless_suspended)
         self._ended = SandboxEnded(f"cannot use sandbox {self.sandbox_id}: it was killed", reason="Killed")
         return released
 
     async def known(self) -> SandboxInfo:
         """Return what the fleet knows of the sandbox, without asking the executor."""
-        return await self._fleet.get(self.sandbox_id)
+        return await self.fleet.get(self.sandbox_id)
 
     async def info(self) -> SandboxInfo:
         """Join the answers of the fleet and of the executor."""

@@ -6,7 +6,7 @@ import inspect
 import keyword
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hints, overload
 
 from sandfleet.errors import InvalidArgument, PreconditionFailed
 from sandfleet.tools.tables import annotated
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # What the module `tools` in the sandbox has beside the tools.
 RESERVED = frozenset({"ToolDenied", "ToolError", "ToolTimeout", "ToolUnavailable"})
 MAX_TOOLS = 512
+RETURNS, NEEDS = ("", "untrusted", "secret"), ("", "trusted")
 _MAX_PROBLEMS = 5
 
 
@@ -29,6 +30,10 @@ class ToolOptions(TypedDict, total=False):
     idempotent  whether a call may run again when it is not known whether it ran.
     limits      what it may be used for, as `ToolLimits`.
     cost        what a call costs of the budget in its limits, from its arguments; 1 without it.
+    returns     "untrusted" where results may have content of others, as web pages and mails do; "secret" where they are
+                secrets. The session is marked with it before the code gets the first result.
+    needs       "trusted" for a tool that sends, pays or publishes: in a session that has received untrusted content a
+                person has to approve each call.
     """
 
     name: str
@@ -36,6 +41,8 @@ class ToolOptions(TypedDict, total=False):
     idempotent: bool
     limits: ToolLimits
     cost: Callable[[Mapping[str, Any]], float]
+    returns: Literal["untrusted", "secret", ""]
+    needs: Literal["trusted", ""]
 
 
 @overload
@@ -69,7 +76,12 @@ def tools_of(given: Sequence[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
 def _of(function: Tool | Callable[..., Any], options: ToolOptions) -> Tool:
     made = function if isinstance(function, Tool) else _declared(function, options)
     changed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if "returns" in changed:
+        changed["gives"] = changed.pop("returns")
     made = replace(made, **changed)
+    if made.gives not in RETURNS or made.needs not in NEEDS:
+        words = 'returns is "untrusted" or "secret", and needs is "trusted"'
+        raise InvalidArgument(f"cannot offer {made.name}: {words}", subject=made.name)
     if not made.name.isidentifier() or keyword.iskeyword(made.name) or made.name.startswith("_"):
         raise InvalidArgument(f"cannot offer a tool called {made.name!r}: give it a name that Python code can write")
     if made.name in RESERVED:

@@ -40,6 +40,12 @@ def ask(*tools: str) -> ToolPolicy:
     return lambda call, _: asks if call.tool in tools else ALLOW
 
 
+def unless_secret(*tools: str) -> ToolPolicy:
+    """Let a person decide about calls of these tools once the session has received secrets."""
+    asks = Decision(allowed=False, why="the session has received secrets", ask=True)
+    return lambda call, session: asks if call.tool in tools and "secret" in session.received else ALLOW
+
+
 def all_of(*policies: ToolPolicy) -> ToolPolicy:
     """Allow a call that each of the policies allows. They are asked in their order, up to the first that refuses.
 

@@ -19,8 +19,9 @@ from sandfleet._wire.status import to_error
 from sandfleet.errors import ProtocolError, SandfleetError
 from sandfleet.tools import convert
 from sandfleet.tools.budget import SETTLING, Settling
+from sandfleet.tools.flow import UNTRUSTED_SESSION, Flow
 from sandfleet.tools.ledger import MAX_CALLS, Answer, Failure, Kind, Ledger, Received, Reply, Run, Stop, denied
-from sandfleet.tools.policies import decision_of
+from sandfleet.tools.policies import ALLOW, decision_of
 from sandfleet.tools.sources import CallFailed
 from sandfleet.tools.threads import ToolThreads
 from sandfleet.tools.values import MAX_VALUE, READS_TABLES, decode, encode
@@ -52,6 +53,7 @@ class AsyncToolServer:
         self._policy = policy
         self._on_ask = on_ask
         self._ledger = Ledger({tool.name: tool for tool in offered.tools})
+        self._flow = Flow(lambda marks: link.fleet.note_received(link.sandbox_id, marks), offered.tools)
         self._host_id = os.urandom(16).hex()
         self._working: dict[str, asyncio.Task[None]] = {}
         self._replying: set[asyncio.Task[None]] = set()
@@ -74,6 +76,11 @@ class AsyncToolServer:
         return dict(self._ledger.ran)
 
     @property
+    def received(self) -> frozenset[str]:
+        """What this host knows that the session has received: "untrusted", "secret"."""
+        return self._flow.received
+
+    @property
     def serving(self) -> bool:
         """Whether calls are answered, or will be when the stream is open again."""
         return self._serving is not None and not self._serving.done()
@@ -86,6 +93,7 @@ class AsyncToolServer:
     async def begin(self) -> None:
         """Offer the tools; the code can call them when this returns. Raises PreconditionFailed, SandboxEnded, …"""
         try:
+            await self._flow.begin()
             await self._open()
         except BaseException:  # A cancellation too: no MCP server outlives it.
             await self.close()
@@ -242,28 +250,32 @@ class AsyncToolServer:
             bound = dict(tool.bind(arguments))
         except Exception as error:  # noqa: BLE001  a check of arguments may raise anything
             return denied(tool.name, "InvalidArguments", str(error))
-        if (refusal := await self._refusal(call, arguments) or self._charge(tool, bound)) is not None:
+        if (refusal := await self._refusal(call, tool, arguments) or self._charge(tool, bound)) is not None:
             return refusal
+        return await self._flow.given(tool, await self._result(tool, bound, as_tables=reads_tables))
+
+    async def _result(self, tool: Tool, arguments: dict[str, Any], *, as_tables: bool) -> Answer:
         try:
             async with asyncio.timeout(tool.limits.timeout):
-                result = await self._called(tool, bound)
+                result = await self._called(tool, arguments)
         except CallFailed as error:
             return error.failure
         except TimeoutError as error:
             return _timed_out(tool, error)
         except Exception as error:  # noqa: BLE001  what a tool raises is the answer
             return Failure(Kind.ERROR, type(error).__name__, f"{tool.name} has failed: {error}")
-        return _encoded(tool, result, as_tables=reads_tables)
+        return _encoded(tool, result, as_tables=as_tables)
 
-    async def _refusal(self, call: Received, arguments: dict[str, Any]) -> Failure | None:
+    async def _refusal(self, call: Received, tool: Tool, arguments: dict[str, Any]) -> Failure | None:
         """What the policy decides; None: the call may run. A policy that fails allows nothing."""
-        if self._policy is None:
+        if self._policy is None and not tool.needs:
             return None
         ran = {**self._ledger.ran, call.tool: self._ledger.ran.get(call.tool, 1) - 1}
         asked = ToolCall(call.tool, arguments, call.execution_id, call.context_id, call.service)
         try:
-            session = ToolSession(self._link.sandbox_id, ran)
-            decision = await decision_of(self._policy, asked, session)
+            session = ToolSession(self._link.sandbox_id, ran, self._flow.received)
+            decided = ALLOW if self._policy is None else await decision_of(self._policy, asked, session)
+            decision = await self._flow.decided(tool, decided)
             if decision.ask and not decision.allowed:
                 return await self._unless_approved(asked, session, decision)
         except Exception as error:  # noqa: BLE001  closed where it fails
@@ -275,7 +287,9 @@ class AsyncToolServer:
         answer = decision if self._on_ask is None else await decision_of(self._on_ask, call, session)
         if answer.allowed:
             return None
-        return denied(call.tool, "NotApproved", answer.why or decision.why or "a person has not approved it")
+        # The flow of information asks, or the policy does.
+        reason = "NotTrusted" if decision is UNTRUSTED_SESSION else "NotApproved"
+        return denied(call.tool, reason, answer.why or decision.why or "a person has not approved it")
 
     def _charge(self, tool: Tool, arguments: dict[str, Any]) -> Failure | None:
         """Why the budget does not let the call run; None: it does. A cost that cannot be told allows nothing."""

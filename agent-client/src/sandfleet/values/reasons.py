@@ -31,6 +31,8 @@ class ClaimReason(StrEnum):
     """The request names a namespace or a sandbox, and the fleet runs on one machine, which has neither."""
     UNIMPLEMENTED = "Unimplemented"
     """A fleet on one machine does not serve this call."""
+    INVALID_MARK = "InvalidMark"
+    """A mark of what a session has received is unknown to the fleet."""
     TOKEN_MISSING = "TokenMissing"
     """The call has no bearer token."""
     TOKEN_INVALID = "TokenInvalid"

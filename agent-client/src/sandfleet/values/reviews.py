@@ -32,6 +32,9 @@ class Review:
     editable         whether an answer may have other content.
     intent           why the agent wants it, in its own words; "" if it has not said.
     holder           who has claimed the sandbox.
+    approvals        how many reviewers have to approve it.
+    approved_by      who has approved it so far; an edit takes earlier approvals away.
+    edited           what they let run in its place; None: what was asked for.
     approved_before  what was approved last for the same file or context in this session; None if nothing was.
     """
 
@@ -53,6 +56,9 @@ class Review:
     holder: str = ""
     approved_before: bytes | None = None
     lease_expires: datetime | None = None
+    approvals: int = 1
+    approved_by: tuple[str, ...] = ()
+    edited: bytes | None = None
 
     @property
     def code(self) -> str:
@@ -74,7 +80,7 @@ class Review:
         return tuple(_hints(self.code)) if self.kind == "cell" else ()
 
     def approve(self) -> Answer:
-        """Let it run once, as it is."""
+        """Let it run once, as it is; where a reviewer has edited it, as `edited` shows it."""
         return Answer("approve")
 
     def edit(self, content: str | bytes) -> Answer:

@@ -60,6 +60,8 @@ class Tool:
     schema      JSON Schema of the arguments.
     limits      what it may be used for.
     idempotent  whether a call may run again when it is not known whether it ran: after the end of its host.
+    gives       what its results and errors bring into the session: "untrusted", "secret", or "" for neither.
+    needs       "trusted": it does not run without a person's word once the session has received untrusted content.
     cost        what a call costs of `ToolLimits.budget`, from its checked arguments, in a unit of yours: money, rows,
                 tokens. It is charged before the call runs, and stays charged where the tool fails. Without it a call
                 costs 1.
@@ -74,6 +76,8 @@ class Tool:
     schema: Mapping[str, Any] = field(default_factory=dict)
     limits: ToolLimits = ToolLimits()
     idempotent: bool = False
+    gives: str = ""
+    needs: str = ""
     cost: Callable[[Mapping[str, Any]], float] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -124,10 +128,12 @@ class ToolSession:
 
     sandbox_id  the sandbox.
     calls       how many calls of each tool have run, this one not included.
+    received    what the session has received from tools, as far as this host knows: "untrusted", "secret".
     """
 
     sandbox_id: str
     calls: Mapping[str, int]
+    received: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

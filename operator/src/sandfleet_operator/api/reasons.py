@@ -127,6 +127,12 @@ class ClaimReason(CallReason):
         "A fleet on one machine does not serve this call.",
         "Connect to a fleet on Kubernetes.",
     )
+    INVALID_MARK = (
+        "InvalidMark",
+        Code.INVALID_ARGUMENT,
+        "A mark of what a session has received is unknown to the fleet.",
+        "Use a client and a fleet of one release.",
+    )
     # Who calls.
     TOKEN_MISSING = (
         "TokenMissing",

@@ -138,6 +138,19 @@ class Exit:
     message: str = ""
 
 
+class Mark(Enum):
+    """What a session has received from the tools of its host."""
+
+    # Content of others, which may try to steer the agent.
+    UNTRUSTED = "untrusted"
+    SECRET = "secret"  # noqa: S105 - a word
+
+
+def received_before(claim: "Claim | None") -> frozenset[Mark]:
+    """What a session has received before its first call: an earlier workspace does not say what is in it."""
+    return frozenset({Mark.UNTRUSTED}) if claim is not None and claim.workspace_id else frozenset()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
     """One sandbox at one moment."""

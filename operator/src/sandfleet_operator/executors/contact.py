@@ -232,7 +232,7 @@ class Contacts:
     async def _introduce(self, executor: Executor, shown: x509.Certificate, authority: Authority) -> None:
         """Installs a certificate on the executor, over a connection to the holder of the shown certificate's key."""
         metadata = self._token(executor, INTRODUCTION_SCOPES)
-        async with _channel(executor, shown.public_bytes(Encoding.PEM)) as channel:
+        async with verified_channel(executor, shown.public_bytes(Encoding.PEM)) as channel:
             stub = IdentityServiceStub(channel)
             asking = stub.GetSigningRequest(identity_pb2.GetSigningRequestRequest(), metadata=metadata)
             asked = await _reply(executor, "introduce", asking)
@@ -256,18 +256,10 @@ class Contacts:
         return found
 
     def _verified(self, executor: Executor, most: int = MAX_MESSAGE) -> grpc.aio.Channel:
-        return _channel(executor, self._credentials.authority.pem, most)
+        return verified_channel(executor, self._credentials.authority.pem, most)
 
     def _token(self, executor: Executor, scopes: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-        token = self._credentials.signer.issue(
-            sandbox_id=executor.session_id,
-            sandbox_uid=executor.pod_uid,
-            holder=HOLDER,
-            scopes=scopes,
-            lifetime=TOKEN_LIFETIME,
-            contract=executor.contract,
-        )
-        return (("authorization", f"Bearer {token.text}"),)
+        return own_token(self._credentials.signer, executor, scopes)
 
     @contextlib.asynccontextmanager
     async def _bounded(self, executor: Executor, seconds: float) -> AsyncIterator[None]:
@@ -280,7 +272,22 @@ class Contacts:
             ) from error
 
 
-def _channel(executor: Executor, ca: bytes, most: int = MAX_MESSAGE) -> grpc.aio.Channel:
+def own_token(
+    signer: Signer, executor: Executor, scopes: tuple[str, ...] = FLEET_SCOPES
+) -> tuple[tuple[str, str], ...]:
+    """The metadata of a call of the control plane."""
+    token = signer.issue(
+        sandbox_id=executor.session_id,
+        sandbox_uid=executor.pod_uid,
+        holder=HOLDER,
+        scopes=scopes,
+        lifetime=TOKEN_LIFETIME,
+        contract=executor.contract,
+    )
+    return (("authorization", f"Bearer {token.text}"),)
+
+
+def verified_channel(executor: Executor, ca: bytes, most: int = MAX_MESSAGE) -> grpc.aio.Channel:
     """A channel to a peer with a certificate of this CA for the pod's UID; answers are at most `most` bytes."""
     options: Final = (
         ("grpc.ssl_target_name_override", executor.pod_uid),

@@ -1,7 +1,8 @@
-"""Reviews at executors of this machine: what waits there, and answers to it. Their messages are untrusted."""
+"""Reviews at executors: what waits there, and answers to it. Their messages are untrusted."""
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import grpc
@@ -12,26 +13,58 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.executors.client import CALL_TIMEOUT, Executors, error_detail
+from sandfleet_operator.executors.contact import Credentials, Executor, own_token, verified_channel
 from sandfleet_operator.executors.tokens import Signer
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
 
 # Requests that wait have 24 MiB together at most.
-CHANNEL_OPTIONS: Final = (("grpc.max_receive_message_length", 32 << 20), ("grpc.enable_http_proxy", 0))
+MAX_MESSAGE = 32 << 20
+CHANNEL_OPTIONS: Final = (("grpc.max_receive_message_length", MAX_MESSAGE), ("grpc.enable_http_proxy", 0))
 REFUSALS = {
     one.value: one
     for one in (ReviewReason.REVIEW_NOT_FOUND, ReviewReason.REVIEW_CHANGED, ReviewReason.REVIEW_NOT_EDITABLE)
 }
+Metadata = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way to one executor. `uid` is the audience of what is signed for it; `dial` opens a channel for one call."""
+
+    uid: str
+    dial: Callable[[], tuple[grpc.aio.Channel, Metadata]]
+
+
+def local_way(executors: Executors, sandbox: Sandbox) -> Way:
+    """To an executor of this machine. Dialling raises FleetError where it is gone."""
+
+    def dial() -> tuple[grpc.aio.Channel, Metadata]:
+        channel = grpc.aio.insecure_channel(executors.address(sandbox), options=CHANNEL_OPTIONS)
+        return channel, executors.metadata(sandbox)
+
+    return Way(sandbox.sandbox_uid, dial)
+
+
+def pod_way(credentials: Credentials, executor: Executor) -> Way:
+    """To the executor of a pod, whose certificate is checked."""
+
+    def dial() -> tuple[grpc.aio.Channel, Metadata]:
+        channel = verified_channel(executor, credentials.authority.pem, MAX_MESSAGE)
+        return channel, own_token(credentials.signer, executor)
+
+    return Way(executor.pod_uid, dial)
 
 
 class ReviewClient:
-    def __init__(self, executors: Executors, signer: Signer) -> None:
-        self._executors = executors
+    """`signer` gives the one of the moment."""
+
+    def __init__(self, signer: Callable[[], Signer]) -> None:
         self._signer = signer
 
-    async def watch(self, sandbox: Sandbox) -> AsyncIterator[Sequence[review_pb2.PendingReview]]:
+    async def watch(self, way: Way) -> AsyncIterator[Sequence[review_pb2.PendingReview]]:
         """What waits, now and at each change, until the executor ends or does not answer. Raises FleetError."""
-        address, metadata = self._executors.address(sandbox), self._executors.metadata(sandbox)
-        async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        channel, metadata = way.dial()
+        async with channel:
             call = ReviewServiceStub(channel).WatchPending(review_pb2.WatchPendingRequest(), metadata=metadata)
             try:
                 async for response in call:
@@ -41,7 +74,7 @@ class ReviewClient:
 
     async def answer(
         self,
-        sandbox: Sandbox,
+        way: Way,
         review: review_pb2.PendingReview,
         *,
         verb: str,
@@ -60,10 +93,10 @@ class ReviewClient:
             "reason": reason,
             "edit": hashlib.sha256(edit).hexdigest() if edit else "",
         }
-        statement = self._signer.answer(sandbox_uid=sandbox.sandbox_uid, reviewer=reviewer, claims=claims)
+        statement = self._signer().answer(sandbox_uid=way.uid, reviewer=reviewer, claims=claims)
         request = review_pb2.AnswerRequest(statement=statement, content=edit)
-        address, metadata = self._executors.address(sandbox), self._executors.metadata(sandbox)
-        async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        channel, metadata = way.dial()
+        async with channel:
             try:
                 await ReviewServiceStub(channel).Answer(request, timeout=CALL_TIMEOUT, metadata=metadata)
             except grpc.aio.AioRpcError as error:

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +11,16 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.preload import check
 from sandfleet_operator.api.values import Isolation
 from sandfleet_operator.fleet.local.serve import Options, serve_local
+from sandfleet_operator.plan.reviews.votes import MAX_APPROVALS
 
 MAX_SANDBOXES = 1024
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.approvals > max(1, len(arguments.reviewers)):
+        parser.error(f"cannot demand {arguments.approvals} approvals of {max(1, len(arguments.reviewers))} reviewers")
     logging.basicConfig(level=logging.WARNING, format="sandfleet fleet: %(message)s", stream=sys.stderr)
     return serve_local(
         Options(
@@ -26,6 +31,8 @@ def main() -> int:
             max_sandboxes=arguments.max_sandboxes,
             isolation=Isolation[arguments.isolation.upper()],
             preload=arguments.preload,
+            reviewers=arguments.reviewers,
+            approvals=arguments.approvals,
             queues=arguments.queues,
         )
     )
@@ -53,6 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--preload", type=_modules, default=(), help="modules that each context has in memory, with commas between them"
     )
+    serve.add_argument("--reviewers", type=_reviewers, default=(), help="names of reviewers, with commas between them")
+    serve.add_argument(
+        "--approvals", type=_number(1, MAX_APPROVALS), default=1, help="reviewers that approve each request"
+    )
     serve.add_argument("--queues", type=Path, metavar="FILE", help="SandboxQueues, as YAML")
     return parser
 
@@ -64,6 +75,13 @@ def _modules(text: str) -> tuple[str, ...]:
     except FleetError as error:
         raise argparse.ArgumentTypeError(error.problem.message) from None
     return modules
+
+
+def _reviewers(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if len(set(names)) < len(names) or not all(re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,31}", name) for name in names):
+        raise argparse.ArgumentTypeError("names of reviewers differ, and are 1 to 32 of a-z, 0-9, _ and -")
+    return names
 
 
 def _number(least: int, most: int) -> Callable[[str], int]:

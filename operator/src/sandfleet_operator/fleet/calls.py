@@ -11,6 +11,7 @@ from sandfleet_operator.api.errors import FleetError, Problem
 from sandfleet_operator.api.kube import KubeError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.executors.client import duration
+from sandfleet_operator.fleet.audit.calls import is_refused
 
 BEARER = "Bearer "
 # Of the detail in the trailing metadata of a refused call.
@@ -31,6 +32,7 @@ def problem_of(error: FleetError | KubeError) -> Problem:
 
 
 async def abort(context: Context, problem: Problem) -> NoReturn:
+    is_refused(problem)
     # The message may quote the caller; gRPC gives up a call whose answer does not fit its metadata.
     problem = replace(problem, message=problem.message[:MAX_MESSAGE], subject=problem.subject[:MAX_MESSAGE])
     detail = ErrorDetail(

@@ -1,7 +1,6 @@
 """Between the API's messages and the domain's values. Raises FleetError for what no value can hold."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeGuard
@@ -16,7 +15,7 @@ from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.validate import MAX_WAIT, check_duration, trace_parent
-from sandfleet_operator.api.values import Claim, Gang, Isolation, RequestKey, Sandbox, State, Template
+from sandfleet_operator.api.values import Claim, Gang, Isolation, Mark, RequestKey, Sandbox, State, Template
 from sandfleet_operator.executors.client import duration
 from sandfleet_operator.executors.tokens import Token
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
@@ -55,17 +54,15 @@ def seconds(message: Message, field: str) -> float | None:
     return value.seconds + value.nanos / 1_000_000_000
 
 
-# The contracts that a fleet of a cluster serves, and one of a machine.
-SERVED = (Contract.AUTONOMOUS, Contract.BROKERED)
-LOCALLY_SERVED = (*SERVED, Contract.REVIEWED)
+MARKS = {Mark.UNTRUSTED: fleet_pb2.MARK_UNTRUSTED, Mark.SECRET: fleet_pb2.MARK_SECRET}
 
 
-def contract(request: fleet_pb2.ClaimRequest, served: Sequence[Contract] = SERVED) -> Contract | None:
+def contract(request: fleet_pb2.ClaimRequest) -> Contract | None:
     """The contract that the claim asks for; None: the template's first. Raises FleetError."""
-    found = next((one for one in served if one.value == request.contract), None)
+    found = next((one for one in Contract if one.value == request.contract), None)
     if request.contract and found is None:
-        words = " and ".join(one.value for one in served)
-        why = f"contract {request.contract[:40]!r} is not served; {words} are"
+        words = ", ".join(one.value for one in Contract)
+        why = f"there is no contract {request.contract[:40]!r}, only {words}"
         raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {why}")
     return found
 
@@ -164,6 +161,18 @@ def sandbox_message(sandbox: Sandbox) -> fleet_pb2.Sandbox:
 def _is_moment(lease_expires: float | None) -> TypeGuard[float]:
     """Not of what ends with its object only."""
     return lease_expires is not None and math.isfinite(lease_expires)
+
+
+def marks(request: fleet_pb2.NoteReceivedRequest) -> frozenset[Mark]:
+    """What the session has received by the host's word. Raises FleetError."""
+    found = {one for one in Mark if MARKS[one] in request.marks}
+    if len(found) != len(set(request.marks)):
+        raise ClaimReason.INVALID_MARK.error("cannot mark the session: a mark of the request is unknown")
+    return frozenset(found)
+
+
+def received_message(received: frozenset[Mark]) -> fleet_pb2.NoteReceivedResponse:
+    return fleet_pb2.NoteReceivedResponse(marks=[MARKS[one] for one in Mark if one in received])
 
 
 def access_message(address: str, token: Token) -> fleet_pb2.Access:

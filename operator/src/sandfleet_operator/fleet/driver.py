@@ -44,7 +44,8 @@ _LOG = logging.getLogger(__name__)
 class FleetDriver:
     """One event loop's; every method that asks for time uses `clock`.
 
-    `renewed` is called after each renewal, `admitted` with the key of each declared sandbox that has its quota.
+    `renewed` is called after each renewal, `admitted` with the key of each declared sandbox that has its quota, `noted`
+    with each action.
     """
 
     def __init__(
@@ -58,11 +59,9 @@ class FleetDriver:
         admitted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.scheduler = scheduler
-        self._backend = backend
-        self._executors = executors
-        self._clock = clock
-        self._renewed = renewed
-        self._admitted = admitted
+        self._backend, self._executors, self._clock = backend, executors, clock
+        self._renewed, self._admitted = renewed, admitted
+        self.noted: Callable[[Action], None] = lambda _: None
         self._incarnations = Incarnations(scheduler, backend, executors, self.do, clock)
         self._watches = ClaimWatches(self._left)
         self.queue_views = QueueViews(scheduler, clock)
@@ -276,6 +275,7 @@ class FleetDriver:
             self._publish_soon()
 
     def _carry_out(self, action: Action) -> None:
+        self.noted(action)
         match action:
             case Answer(key, result):
                 self._watches.settle(key, result)

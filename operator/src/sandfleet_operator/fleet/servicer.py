@@ -8,10 +8,10 @@ from sandfleet_api.fleet.v1.fleet_pb2_grpc import FleetServiceServicer
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kube import KubeError
-from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import calls, convert
+from sandfleet_operator.fleet.audit.calls import is_from
 from sandfleet_operator.fleet.calls import Context
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.plan.scheduler.claim_queue import Queued
@@ -72,29 +72,9 @@ class FleetApi(Protocol):
     async def answer_review(
         self, caller: Caller, request: fleet_pb2.AnswerReviewRequest, /
     ) -> fleet_pb2.AnswerReviewResponse: ...
-
-
-class WithoutReviews:
-    """The part of a FleetApi that reviewers call, of a fleet that serves no reviewed sandboxes."""
-
-    async def list_reviews(
-        self, _caller: Caller, _request: fleet_pb2.ListReviewsRequest
-    ) -> fleet_pb2.ListReviewsResponse:
-        raise _no_reviews()
-
-    async def watch_reviews(
-        self, _caller: Caller, _request: fleet_pb2.WatchReviewsRequest
-    ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
-        raise _no_reviews()
-
-    async def answer_review(
-        self, _caller: Caller, _request: fleet_pb2.AnswerReviewRequest
-    ) -> fleet_pb2.AnswerReviewResponse:
-        raise _no_reviews()
-
-
-def _no_reviews() -> FleetError:
-    return ClaimReason.UNIMPLEMENTED.error("cannot review: clusters do not serve contract reviewed yet")
+    async def note_received(
+        self, caller: Caller, request: fleet_pb2.NoteReceivedRequest
+    ) -> fleet_pb2.NoteReceivedResponse: ...
 
 
 class FleetServicer(FleetServiceServicer):
@@ -104,7 +84,7 @@ class FleetServicer(FleetServiceServicer):
     async def Claim(self, request: fleet_pb2.ClaimRequest, context: Context) -> AsyncIterator[fleet_pb2.ClaimResponse]:  # noqa: N802 - gRPC's name
         span = ClaimSpan(calls.metadata(context, "traceparent"), request.request_id, request.template or request.pool)
         try:
-            caller = await self._api.authenticate(calls.token(context))
+            caller = await self._authenticated(context)
             watch = await self._api.claim(caller, request, span.traceparent)
             # Called however the stream ends: gRPC may never ask the generator again.
             context.add_done_callback(lambda _: watch.leave())  # type: ignore[arg-type] # the stubs want generics that are none
@@ -141,7 +121,7 @@ class FleetServicer(FleetServiceServicer):
         self, request: fleet_pb2.ResumeRequest, context: Context
     ) -> AsyncIterator[fleet_pb2.ResumeResponse]:
         try:
-            caller = await self._api.authenticate(calls.token(context))
+            caller = await self._authenticated(context)
             watch = await self._api.resume(caller, request)
             # As of a Claim.
             context.add_done_callback(lambda _: watch.leave())  # type: ignore[arg-type] # the stubs want generics that are none
@@ -191,7 +171,7 @@ class FleetServicer(FleetServiceServicer):
 
     async def Watch(self, request: fleet_pb2.WatchRequest, context: Context) -> AsyncIterator[fleet_pb2.WatchResponse]:  # noqa: N802 - gRPC's name
         try:
-            caller = await self._api.authenticate(calls.token(context))
+            caller = await self._authenticated(context)
             async for response in await self._api.watch(caller, request):
                 yield response
         except (FleetError, KubeError) as error:
@@ -211,15 +191,25 @@ class FleetServicer(FleetServiceServicer):
         self, request: fleet_pb2.WatchReviewsRequest, context: Context
     ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
         try:
-            caller = await self._api.authenticate(calls.token(context))
+            caller = await self._authenticated(context)
             async for response in await self._api.watch_reviews(caller, request):
                 yield response
         except (FleetError, KubeError) as error:
             await calls.abort(context, calls.problem_of(error))
 
+    async def NoteReceived(  # noqa: N802 - gRPC's name
+        self, request: fleet_pb2.NoteReceivedRequest, context: Context
+    ) -> fleet_pb2.NoteReceivedResponse:
+        return await self._answer(context, lambda caller: self._api.note_received(caller, request))
+
+    async def _authenticated(self, context: Context) -> Caller:
+        caller = await self._api.authenticate(calls.token(context))
+        is_from(caller)
+        return caller
+
     async def _answer(self, context: Context, work: Callable[[Caller], Awaitable[T]]) -> T:
         """Authenticates the caller before anything is done for it."""
         try:
-            return await work(await self._api.authenticate(calls.token(context)))
+            return await work(await self._authenticated(context))
         except (FleetError, KubeError) as error:
             await calls.abort(context, calls.problem_of(error))

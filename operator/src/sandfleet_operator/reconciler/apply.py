@@ -27,6 +27,7 @@ from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.lease import NotLeadingError
 from sandfleet_operator.cluster.revisions import Revisions
 from sandfleet_operator.cluster.store import Store
+from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.podspec import keys_config_map
 from sandfleet_operator.plan.sandbox.actions import (
@@ -56,14 +57,22 @@ class RefusedError(Exception):
 class Applier:
     """Writes to the API server.
 
-    `leading` gives the fencing number, None if leadership may be over; `keys` is the JWKS.
+    `leading` gives the fencing number, None if leadership may be over; `keys` is the JWKS; `audit` writes records.
     """
 
-    def __init__(self, kube: KubeApi, store: Store, keys: Callable[[], str], leading: Callable[[], int | None]) -> None:
+    def __init__(
+        self,
+        kube: KubeApi,
+        store: Store,
+        keys: Callable[[], str],
+        leading: Callable[[], int | None],
+        audit: Callable[[Record], None] = lambda _: None,
+    ) -> None:
         self._kube = kube
         self._store = store
         self._keys = keys
         self._leading = leading
+        self._audit = audit
         # Namespace → the keys published there.
         self._published: dict[str, str] = {}
         self.revisions = Revisions(kube)
@@ -91,8 +100,11 @@ class Applier:
         match action:
             case EnsurePolicy():
                 self._store.put(NETWORK_POLICY, await self._kube.apply(dict(action.manifest)))
+                meta = action.manifest["metadata"]
+                self._audit(_egress(meta["namespace"], meta["name"], "applied"))
             case RemovePolicy():
                 await self._remove_policy(Ref(NETWORK_POLICY, action.namespace, action.name))
+                self._audit(_egress(action.namespace, action.name, "removed"))
             case EnsureKeys():
                 await self._publish(action.namespace)
             case EnsureRevision():
@@ -229,6 +241,11 @@ class Applier:
         content = self._keys()
         await self._kube.apply(keys_config_map(namespace, content))
         self._published[namespace] = content
+
+
+def _egress(namespace: str, policy: str, change: str) -> Record:
+    details = {"policy": policy, "change": change}
+    return Record(decision=Decision.EGRESS, verdict=Verdict.ALLOWED, namespace=namespace, details=details)
 
 
 def reason_of(error: KubeError) -> Reason:

@@ -27,6 +27,7 @@ from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.cluster.tasks import in_turns
 from sandfleet_operator.cluster.workqueue import WorkQueue
 from sandfleet_operator.executors.services import Ask, ServiceWatch
+from sandfleet_operator.plan.audit import Record
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.openings import is_ours, kept
 from sandfleet_operator.plan.sandbox.actions import AskServices
@@ -64,7 +65,8 @@ class Operator:
     """Wires the parts of an operator together.
 
     `greet` verifies executors; `ask` lists their services; `leading` gives the fencing number, or None; `keys` is the
-    JWKS to publish; `clock` is seconds since the epoch; `chance` gives numbers from 0 to below 1.
+    JWKS to publish; `clock` is seconds since the epoch; `chance` gives numbers from 0 to below 1; `audit` writes
+    records.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Operator:
         clock: Callable[[], float],
         chance: Callable[[], float] = random.random,
         instance: str = "sandfleet-operator",
+        audit: Callable[[Record], None] = lambda _: None,
         workers: int = WORKERS,
     ) -> None:
         self._kube, self._settings, self.store = kube, settings, Store()
@@ -88,10 +91,9 @@ class Operator:
         # And the names of nodes that have changed.
         self._lists, self._nodes = KopfLists(self._list_sandboxes), set[str]()
         self.queue: WorkQueue[Key] = WorkQueue(self._work, workers)
-        applier = self._applier = Applier(kube, self.store, keys, leading)
-        self._facts = NodeFacts(kube, self.store, clock)
+        applier = self._applier = Applier(kube, self.store, keys, leading, audit)
+        self._facts, events = NodeFacts(kube, self.store, clock), Events(kube, clock, instance)
         self._housekeeper = Housekeeper(kube, self.store, applier, settings, busy=self._is_busy, clock=clock)
-        events = Events(kube, clock, instance)
         self._services = ServiceWatch(
             ask, news=self._look_again, tell=events.tell_of_services, clock=clock, chance=chance
         )

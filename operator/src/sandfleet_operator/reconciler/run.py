@@ -12,6 +12,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from sandfleet_operator.api.errors import FleetError
@@ -27,10 +28,12 @@ from sandfleet_operator.executors.contact import Contacts
 from sandfleet_operator.executors.handshake import Greeter
 from sandfleet_operator.executors.services import asked_by
 from sandfleet_operator.executors.signing import Signing
+from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.reconciler.health import Health
 from sandfleet_operator.reconciler.kopf_watch import watch
 from sandfleet_operator.reconciler.operator import Operator
 from sandfleet_operator.reconciler.reconcile import Greeter as Greet
+from sandfleet_operator.telemetry.audit import AuditLog, audit_log
 from sandfleet_operator.telemetry.loop_times import LoopTimes
 from sandfleet_operator.telemetry.metrics import exposition
 from sandfleet_operator.telemetry.probes import Probes, Standing
@@ -80,15 +83,16 @@ def live(
     times = times or LoopTimes()
     shorten_collections()
     try:
-        with asyncio.Runner(loop_factory=times.new_loop) as runner:
-            return runner.run(serve(settings, namespace, health_port, times, greet))
+        audit = audit_log(Writer(component="operator", instance=os.environ.get("POD_NAME", "")), wall_clock, os.environ)
+        with closing(audit), asyncio.Runner(loop_factory=times.new_loop) as runner:
+            return runner.run(serve(settings, namespace, health_port, times, greet=greet, audit=audit))
     except* (LeadershipLostError, KubeError, OSError) as group:
         print(f"the operator ends: {_said(group)}", file=sys.stderr)
     return FAILED
 
 
 async def serve(
-    settings: Settings, namespace: str, health_port: int, times: LoopTimes, greet: Greet | None = None
+    settings: Settings, namespace: str, health_port: int, times: LoopTimes, *, greet: Greet | None, audit: AuditLog
 ) -> int:
     kube = await kubernetes.connect(MANAGER)
     signing = Signing(kube, namespace, wall_clock)
@@ -96,7 +100,9 @@ async def serve(
     identity = f"{name or socket.gethostname()}_{secrets.token_hex(4)}"
     lease = Lease(kube, Ref(LEASE, namespace, LEASE_NAME), identity)
     health = Health(steady, Ref(POD, namespace, name) if name else None)
-    probes = Probes(lambda: health.alive, lambda: _standing(health, lease), lambda: exposition([times.gauge()]))
+    probes = Probes(
+        lambda: health.alive, lambda: _standing(health, lease), lambda: exposition([times.gauge(), audit.gauge()])
+    )
     operator = Operator(
         kube,
         settings,
@@ -106,6 +112,7 @@ async def serve(
         leading=lambda: lease.fencing,
         clock=wall_clock,
         instance=identity,
+        audit=audit.write,
     )
     try:
         async with asyncio.TaskGroup() as group:

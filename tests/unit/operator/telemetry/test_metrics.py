@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from sandfleet_operator.fleet.kubernetes.serve import metrics
+from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.scheduler.actions import Bind, Start
 from sandfleet_operator.plan.scheduler.queues.standing.estimates import EtaErrors
+from sandfleet_operator.telemetry.audit import AuditLog
 from sandfleet_operator.telemetry.estimate_metrics import estimate_gauges
 from sandfleet_operator.telemetry.loop_times import LoopTimes
 from sandfleet_operator.telemetry.metrics import Gauge, Sample, exposition
@@ -27,6 +29,9 @@ PAGE = Path(__file__).parents[4] / "docs/reference/metrics.md"
 def test_a_sample_is_a_line_behind_those_that_name_its_metric(sample, line):
     text = exposition([Gauge(name="m_ratio", text="What it is.", samples=(sample,))])
     assert text == f"# HELP m_ratio What it is.\n# TYPE m_ratio gauge\n{line}\n"
+
+
+NO_AUDIT = AuditLog(Writer(component="fleet"), (), lambda: 0.0)
 
 
 def test_each_pool_with_estimates_has_its_quantiles():
@@ -59,4 +64,4 @@ def test_a_claim_that_is_served_later_than_told_moves_the_error():
 
 def test_the_page_lists_exactly_the_metrics_that_there_are():
     listed = re.findall(r"(?m)^\| `(\w+)` \|", PAGE.read_text())
-    assert listed == re.findall(r"# TYPE (\w+) gauge", metrics(a_scheduler(), LoopTimes()))
+    assert listed == re.findall(r"# TYPE (\w+) gauge", metrics(a_scheduler(), LoopTimes(), NO_AUDIT.gauge()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from sandfleet._wire import api
 from sandfleet._wire.convert.common import moment
 from sandfleet.values.reviews import Answer, Review
@@ -29,6 +31,9 @@ def review(message: api.fleet.Review) -> Review:
         holder=message.holder,
         approved_before=message.approved_before if message.HasField("approved_before") else None,
         lease_expires=moment(message.lease_expires),
+        approvals=max(1, message.approvals),
+        approved_by=tuple(message.approved_by),
+        edited=message.edit if message.HasField("edit") else None,
     )
 
 
@@ -40,6 +45,8 @@ def answer(about: Review, said: Answer) -> api.fleet.AnswerReviewRequest:
     match said.verb:
         case "approve":
             request.approve.SetInParent()
+            if about.edited is not None:
+                request.seen_edit = hashlib.sha256(about.edited).digest()
         case "edit":
             request.edit.content = said.content
         case "deny":

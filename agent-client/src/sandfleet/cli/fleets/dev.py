@@ -21,13 +21,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preload", metavar="MODULE,…", type=lambda text: tuple(text.split(",")),
                         help="modules that each sandbox has in memory from its start, as pandas")  # fmt: skip
     parser.add_argument("--queues", type=Path, metavar="FILE", help="SandboxQueues of the fleet, as YAML")
+    parser.add_argument("--reviewers", metavar="NAME,…", type=lambda text: tuple(text.split(",")),
+                        help="reviewers that are told apart; each is named by SANDFLEET_REVIEWER")  # fmt: skip
+    parser.add_argument("--approvals", type=int, metavar="N", help="how many of them have to approve each request")
     parser.add_argument("--json", action="store_true", help="print the address as a JSON object")
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM; return 3 when the fleet ends by itself."""
     end_at_sigterm()
-    asked = Options(options.pool_size, options.max_sandboxes, options.isolation, options.preload, options.queues)
+    asked = Options(
+        options.pool_size,
+        options.max_sandboxes,
+        options.isolation,
+        options.preload,
+        options.queues,
+        options.reviewers,
+        options.approvals,
+    )
     fleet = Process(asked.filled())
     try:
         print(json.dumps({"address": fleet.address}) if options.json else _welcome(fleet.address), flush=True)

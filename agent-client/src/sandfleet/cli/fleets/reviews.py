@@ -73,7 +73,11 @@ def run(options: argparse.Namespace) -> int:
         refuse(f"cannot read the edit {str(options.edit)!r}: {what(error)}", error, as_json=options.json)
         return FAILED
     with _fleet(address) as fleet:
-        fleet.reviews.answer(review, answer)
+        missing = fleet.reviews.answer(review, answer)
+    if options.json:
+        print(json.dumps({"missing": missing}))
+    elif missing:
+        print(f"noted; it runs when {missing} more reviewer{'s' if missing > 1 else ''} have approved it")
     return OK
 
 
@@ -151,6 +155,7 @@ def _print(review: Review, *, as_json: bool) -> int:
         ("context", review.context_id),
         ("asked by", review.holder),
         ("why", review.intent),
+        ("approvals", _approvals(review)),
         ("sandbox", f"{review.sandbox_id}, lease ends {table.until(review.lease_expires, now)}"),
         ("settings", review.settings),
         ("hints", "; ".join(review.hints)),
@@ -160,9 +165,20 @@ def _print(review: Review, *, as_json: bool) -> int:
             # On one line: what an agent says must not look like a line of this command.
             print(f"{name + ':':<10}{on_one_line(text)}")
     print(f"\n{highlighted(review.code) if colours and review.kind == 'cell' else visible(review.code)}")
+    if review.edited is not None:
+        edited = review.edited.decode("utf-8", "backslashreplace")
+        print(f"\nin its place, as {', '.join(map(on_one_line, review.approved_by))} would have it:\n")
+        print(highlighted(edited) if colours and review.kind == "cell" else visible(edited))
     if review.diff:
         print(f"\n{_coloured(review.diff) if colours else visible(review.diff)}")
     return OK
+
+
+def _approvals(review: Review) -> str:
+    if review.approvals == 1:
+        return ""
+    by = f", by {', '.join(review.approved_by)}" if review.approved_by else ""
+    return f"{len(review.approved_by)} of {review.approvals}{by}"
 
 
 def visible(text: str) -> str:

@@ -18,6 +18,10 @@ SHOWS: dict[str, tuple[str, str]] = {
         "sandfleet.demo.shows.services",
         "a web application and its database as services: built, tried through a tunnel, broken, repaired from its log",
     ),
+    "tools": (
+        "sandfleet.demo.shows.tools",
+        "code calls tools of its host: twelve in one step, an MCP server, an injection that is stopped, a huge text",
+    ),
 }
 
 

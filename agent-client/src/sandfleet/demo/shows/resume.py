@@ -24,7 +24,7 @@ from sandfleet.values.sandbox import SandboxInfo
 from sandfleet.values.suspension import Suspension
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sandfleet._wire import api
     from sandfleet.values.execution import Execution
@@ -110,6 +110,9 @@ class _Detour:
 
     async def suspend(self, sandbox_id: str, *, force: bool, timeout: float | None) -> Suspension:
         return await self._fleet.suspend(sandbox_id, force=force, timeout=timeout)
+
+    async def note_received(self, sandbox_id: str, marks: Sequence[str]) -> frozenset[str]:
+        return await self._fleet.note_received(sandbox_id, marks)
 
     def relay(self, sandbox_id: str, access: api.fleet.Access) -> None:
         """None: the cutters are the way."""

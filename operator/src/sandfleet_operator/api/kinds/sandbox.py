@@ -19,6 +19,7 @@ from sandfleet_operator.api.kinds.template import (
 )
 from sandfleet_operator.api.limits import Limits
 from sandfleet_operator.api.table import Json, as_type, at, decode, encode, moment, unreadable, variables, whole
+from sandfleet_operator.api.values import Mark
 
 
 class OperatingMode(Enum):
@@ -137,8 +138,34 @@ class AdmissionStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewStatus:
+    """What waits for the approval of a person; left out where nothing does."""
+
+    state: Annotated[str, at("state")] = ""
+    waiting: Annotated[int, at("waiting")] = 0
+    # Since when the oldest request waits, by the executor's word.
+    since: Annotated[float, at("since", moment)] = 0.0
+    fencing: Annotated[int, at("fencing")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedStatus:
+    """Since when the session has received content of each kind; None: it has not."""
+
+    untrusted: Annotated[float | None, at("untrusted", moment, empty="left out")] = None
+    secret: Annotated[float | None, at("secret", moment, empty="left out")] = None
+
+    @property
+    def marks(self) -> frozenset[Mark]:
+        return frozenset(one for one in Mark if getattr(self, one.value) is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxStatus:
-    """Status of a CodeSandbox. The fleet writes `binding` and `admission`, and the operator everything else."""
+    """Status of a CodeSandbox.
+
+    The fleet writes `binding`, `admission`, `review` and `received`, and the operator everything else.
+    """
 
     conditions: Annotated[tuple[Condition, ...], at("conditions")] = ()
     observed_generation: Annotated[int, at("observedGeneration")] = 0
@@ -165,6 +192,8 @@ class SandboxStatus:
     services_ready: Annotated[str, at("servicesReady", empty="null")] = ""
     binding: Annotated[BindingStatus | None, at("binding", empty="left out")] = None
     admission: Annotated[AdmissionStatus | None, at("admission", empty="left out")] = None
+    review: Annotated[ReviewStatus | None, at("review", empty="left out")] = None
+    received: Annotated[ReceivedStatus | None, at("received", empty="left out")] = None
     # The `time` of the admission that the rest of this status follows; None: of none.
     observed_admission: Annotated[float | None, at("observedAdmissionTime", moment, empty="null")] = None
     # The fencing number of the leader that wrote this.
@@ -203,4 +232,4 @@ def by_metadata(value: object) -> CodeSandbox:
 
 def status_json(status: SandboxStatus) -> Json:
     """Every field of the operator's, null for an empty one, so that a merge patch removes an older value."""
-    return encode(replace(status, admission=None))
+    return encode(replace(status, admission=None, review=None, received=None))

@@ -163,6 +163,8 @@ class TemplateSpec:
     egress: Annotated[Egress, at("egress")] = Egress()
     network_closure: Annotated[NetworkClosure, at("networkClosure")] = NetworkClosure.REPORTED
     contracts: Annotated[tuple[Contract, ...], at("contracts")] = (Contract.AUTONOMOUS,)
+    # Of a reviewed sandbox: how many reviewers have to approve each request.
+    approvals: Annotated[int, at("approvals")] = 1
     max_lifetime: Annotated[float | None, at("maxLifetimeSeconds", whole)] = None
     max_idle_timeout: Annotated[float | None, at("maxIdleTimeoutSeconds", whole)] = None
     node_selector: Annotated[Mapping[str, str], at("nodeSelector")] = field(default_factory=dict)

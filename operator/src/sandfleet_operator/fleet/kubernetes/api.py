@@ -16,6 +16,7 @@ from sandfleet_operator.api.reasons import AdmissionReason, ClaimReason, Suspend
 from sandfleet_operator.api.selectors import parse_selector
 from sandfleet_operator.api.validate import MAX_LEASE, MAX_WAIT, check_duration
 from sandfleet_operator.api.values import ASLEEP, Claim, RequestKey, Sandbox, Template
+from sandfleet_operator.cluster.clock import wall_clock
 from sandfleet_operator.cluster.kube_api import KubeApi
 from sandfleet_operator.cluster.reviews import Caller, Reviews
 from sandfleet_operator.executors.contact import Credentials
@@ -26,9 +27,12 @@ from sandfleet_operator.fleet.driver import suspended
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import COLD, Recipe
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.kubernetes.reviews.calls import ReviewCalls
+from sandfleet_operator.fleet.kubernetes.sessions.received import Received, ReceivedCalls
 from sandfleet_operator.fleet.kubernetes.sessions.shown import MAX_HOLDER, Sessions
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
-from sandfleet_operator.fleet.servicer import WithoutReviews
+from sandfleet_operator.fleet.reviews.board import ReviewBoard
+from sandfleet_operator.fleet.reviews.claims import check_reviewable
 from sandfleet_operator.plan.claims.record import volume_of_workspace, workspace_key
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.pods.merge import MAX_ENVS_JSON
@@ -38,20 +42,24 @@ from sandfleet_operator.plan.scheduler.claim_queue import Place
 CONNECT = "connect"
 
 
-class KubernetesFleetApi(WithoutReviews):
-    def __init__(self, kube: KubeApi, reviews: Reviews, credentials: Credentials, kubernetes: KubernetesFleet) -> None:
-        self._kube = kube
-        self._reviews = reviews
-        self._kubernetes = kubernetes
+class KubernetesFleetApi(ReviewCalls, ReceivedCalls):
+    """`reviews` asks who callers are and what they may do; `board` has what waits for approval."""
+
+    def __init__(
+        self,
+        kube: KubeApi,
+        reviews: Reviews,
+        credentials: Credentials,
+        kubernetes: KubernetesFleet,
+        board: ReviewBoard,
+    ) -> None:
+        super().__init__(reviews, kubernetes, board)
+        self._kube, self._received = kube, Received(kube, kubernetes, wall_clock)
         self._tickets = Tickets(lambda: credentials.signer.keys, kubernetes.clock)
         self._sessions = Sessions(kube, credentials, kubernetes)
 
     async def authenticate(self, token: str) -> Caller:
         return await self._reviews.authenticate(token)
-
-    def check_serving(self, doing: str) -> None:
-        if not self._kubernetes.serving:
-            raise ClaimReason.NOT_SERVING.error(f"cannot {doing}: another fleet leads, or none yet")
 
     # Claims.
 
@@ -64,6 +72,8 @@ class KubernetesFleetApi(WithoutReviews):
         contract = convert.contract(request)
         recipe = self._kubernetes.resolve(namespace, request.pool, request.template, contract)
         claim = self._requested(caller, request, recipe, traceparent)
+        if claim.contract == Contract.REVIEWED.value:
+            check_reviewable(request)
         await self._may_wait(caller, claim)
         if claim.workspace_id and not self._kubernetes.scheduler.knows(claim.key):
             claim = await self._on_free_workspace(namespace, claim)
@@ -140,7 +150,7 @@ class KubernetesFleetApi(WithoutReviews):
         return replace(claim, max_wait=max(0.0, claim.max_wait - (loop.time() - began)))
 
     async def bound(self, caller: Caller, sandbox: Sandbox) -> fleet_pb2.Bound:
-        self._check_awake(sandbox, self._kubernetes.note_session(sandbox))
+        self._check_awake(sandbox, self._noted(sandbox))
         present = await self._kubernetes.fleet.get(sandbox.sandbox_id, reachable=False)
         message = self._sessions.message(present)
         access = self._sessions.access(caller, present)
@@ -345,15 +355,12 @@ def _with_workspace(claim: Claim, recipe: Recipe) -> Claim:
 
 
 def _contract(recipe: Recipe, asked: Contract | None) -> str:
-    """The contract of the claim's pod. Raises FleetError where the template, or no fleet, has it."""
+    """The contract of the claim's pod. Raises FleetError where the template does not have it."""
     if recipe.wanted is None:
         # Nothing can be started; the pool says why. A contract that is asked for may be what its template refuses.
         if asked not in {None, Contract.AUTONOMOUS} and recipe.why:
             raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {recipe.why}")
         return (asked or Contract.AUTONOMOUS).value
-    if recipe.wanted.contract not in convert.SERVED:
-        why = f"contract {recipe.wanted.contract.value} of template {recipe.template!r} is not served"
-        raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim: {why}")
     return recipe.wanted.contract.value
 
 

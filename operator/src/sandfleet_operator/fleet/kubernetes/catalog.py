@@ -187,6 +187,11 @@ class Catalog:
             return _unreadable(obj, error)
         return None if pool.meta.deleting else self._recipe(pool)
 
+    def approvals(self, namespace: str, template: str) -> int | None:
+        """How many reviewers have to approve requests of the template's sandboxes; None: it cannot be read."""
+        found = self._template(namespace, template)
+        return found.spec.approvals if isinstance(found, SandboxTemplate) else None
+
     def _of_template(self, namespace: str, name: str, contract: str) -> Recipe | None:
         found = self._template(namespace, name)
         if found is None or isinstance(found, FleetError):

@@ -14,7 +14,6 @@ from sandfleet_operator.api.errors import Code, FleetError, Problem
 from sandfleet_operator.api.kept import Kept
 from sandfleet_operator.api.kinds.meta import Condition
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, by_metadata, code_sandbox
-from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.kube import CODE_SANDBOX, Json, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.intake import Unreadable
@@ -98,8 +97,6 @@ def endpoint(sandbox: CodeSandbox) -> Endpoint:
         raise _closed(name, Reason.POD_STARTING.value, why)
     if ready.status != "True":
         raise _closed(name, ready.reason, ready.message or f"its Ready condition is {ready.status}")
-    if sandbox.spec.contract is Contract.REVIEWED:
-        raise _closed(name, ClaimReason.CONTRACT_NOT_SUPPORTED.value, "no fleet serves its contract yet")
     if not (status.address and status.pod_uid):
         raise _closed(name, Reason.POD_STARTING.value, "its status names no address")
     return Endpoint(status.address, status.pod_uid)

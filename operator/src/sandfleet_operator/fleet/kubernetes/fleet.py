@@ -36,6 +36,7 @@ from sandfleet_operator.fleet.kubernetes.feed import SandboxFeed
 from sandfleet_operator.fleet.kubernetes.observer import KEPT, WATCHED, Observer
 from sandfleet_operator.fleet.kubernetes.pool_status import PoolSizes, PoolStatuses
 from sandfleet_operator.fleet.kubernetes.queues.queues import Queues
+from sandfleet_operator.fleet.kubernetes.reviews.pods import ReviewedPods
 from sandfleet_operator.fleet.kubernetes.sessions.young import YoungSessions
 from sandfleet_operator.fleet.kubernetes.upkeep import Upkeep
 from sandfleet_operator.fleet.kubernetes.workspaces import Workspaces
@@ -102,7 +103,7 @@ class KubernetesFleet:
         self.egresses = EgressChecks(
             self.executors, self.catalog, settings, self.session_of, say=self.feed.say_again, clock=wall_clock
         )
-        self._observer = self._made_observer(clock)
+        self._observer, self.reviewed = self._made_observer(clock), ReviewedPods()
         self._reflectors = Reflectors(kube, store, WATCHED, self._saw, namespaces=settings.watch_namespaces, kept=KEPT)
         statuses = PoolStatuses(kube, PoolSizes(), leading, wall_clock)
         self._upkeep = Upkeep(kube, store, self.catalog, self.fleet, facts=self._facts, statuses=statuses, clock=clock)
@@ -214,6 +215,7 @@ class KubernetesFleet:
         elif kind == POD:
             self._upkeep.saw_pod(obj, gone=gone)
             self.feed.saw_pod(obj, gone=gone)
+            self.reviewed.saw(obj, gone=gone)
         if self._observer.term is None:
             return
         if kind == POD:
@@ -275,6 +277,10 @@ class KubernetesFleet:
     def note_session(self, sandbox: Sandbox) -> str:
         """A claim was answered; the name of its CodeSandbox, which may not exist yet."""
         return self._observer.note_session(sandbox)
+
+    async def record(self, sandbox: Sandbox) -> None:
+        """Writes the CodeSandbox of a session that has none yet."""
+        await self._backend.record(sandbox)
 
     def resolve(self, namespace: str, pool: str, template: str, contract: Contract | None = None) -> Recipe:
         """The pool that serves a claim, which the scheduler knows from now on. Raises FleetError."""

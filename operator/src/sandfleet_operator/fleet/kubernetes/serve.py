@@ -2,9 +2,12 @@
 
 import asyncio
 import logging
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from cryptography import x509
@@ -23,17 +26,22 @@ from sandfleet_operator.cluster.tasks import shorten_collections
 from sandfleet_operator.executors.contact import Contacts, Credentials
 from sandfleet_operator.executors.pod_client import PodExecutors
 from sandfleet_operator.executors.signing import ROTATE_EVERY, Signing, SigningError
+from sandfleet_operator.fleet.audit.calls import AuditInterceptor, Write, noting
 from sandfleet_operator.fleet.gateway_signer import GatewaySigner
 from sandfleet_operator.fleet.kubernetes.api import KubernetesFleetApi
 from sandfleet_operator.fleet.kubernetes.backend import has_address
 from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
+from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.servicer import FleetServicer
+from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.sandbox.observed import Pod
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from sandfleet_operator.telemetry.audit import AuditLog, audit_log
 from sandfleet_operator.telemetry.estimate_metrics import estimate_gauges
 from sandfleet_operator.telemetry.loop_times import LoopTimes
-from sandfleet_operator.telemetry.metrics import exposition
+from sandfleet_operator.telemetry.metrics import Gauge, exposition
 from sandfleet_operator.telemetry.probes import Probes, Standing
 
 SERVICE = "sandfleet-fleet"
@@ -118,15 +126,16 @@ def serve(options: Options, assemble: Assemble | None = None, times: LoopTimes |
     code, times = 0, times or LoopTimes()
     shorten_collections()
     try:
-        with asyncio.Runner(loop_factory=times.new_loop) as runner:
-            runner.run(_serve(options, assemble or assembled, times))
+        audit = audit_log(Writer(component="fleet", instance=options.identity), wall_clock, os.environ)
+        with closing(audit), asyncio.Runner(loop_factory=times.new_loop) as runner:
+            runner.run(_serve(options, assemble or assembled, times, audit))
     except* (KubeError, SigningError, OSError, RuntimeError, LeadershipLostError) as group:
         _LOG.error("cannot serve: %s", "; ".join(map(str, group.exceptions)))
         code = 1
     return code
 
 
-async def _serve(options: Options, assemble: Assemble, times: LoopTimes) -> None:
+async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: AuditLog) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -138,14 +147,19 @@ async def _serve(options: Options, assemble: Assemble, times: LoopTimes) -> None
         await signing.publish()
         lease = Lease(kube, Ref(LEASE, options.namespace, LEASE_NAME), options.identity)
         kubernetes = assemble(kube, signing, options.settings, lease)
-        server, port = await listen(kube, signing, options, kubernetes)
+        desk = ReviewDesk(kube, kubernetes, signing, lambda: lease.fencing, audit.write)
+        server, port = await listen(kube, signing, options, kubernetes, board=desk.board, write=audit.write)
         _LOG.info("listening on port %d", port)
-        probes = Probes(lambda: True, lambda: standing(kubernetes, lease), lambda: metrics(kubernetes.scheduler, times))
+        probes = Probes(
+            lambda: True,
+            lambda: standing(kubernetes, lease),
+            lambda: metrics(kubernetes.scheduler, times, audit.gauge()),
+        )
         work = (
             probes.serve(options.health_port),
             signing.run(rotate_every=ROTATE_EVERY),
             kubernetes.follow(),
-            lead(kubernetes, lease),
+            lead(kubernetes, lease, desk.run()),
             ended.wait(),
         )
         tasks = [asyncio.create_task(one) for one in work]
@@ -168,10 +182,10 @@ def standing(kubernetes: KubernetesFleet, lease: Lease) -> Standing:
     return Standing(ready=kubernetes.synced, leads=kubernetes.serving, leader=lease.holder, fencing=lease.fencing)
 
 
-def metrics(scheduler: Scheduler, times: LoopTimes) -> str:
+def metrics(scheduler: Scheduler, times: LoopTimes, *others: Gauge) -> str:
     """What `/metrics` says. Only the leader knows estimates."""
     errors = {one.name: scheduler.standing.eta_errors(one.name) for one in scheduler.pools}
-    return exposition([times.gauge(), *estimate_gauges(errors)])
+    return exposition([times.gauge(), *others, *estimate_gauges(errors)])
 
 
 def assembled(
@@ -200,25 +214,36 @@ def assembled(
     )
 
 
-async def lead(kubernetes: KubernetesFleet, lease: Lease) -> None:
-    """Ends with leadership."""
+async def lead(kubernetes: KubernetesFleet, lease: Lease, *beside: Coroutine[Any, Any, None]) -> None:
+    """Ends with leadership. `beside` runs as long as it leads."""
     # A Lease that was deleted, as by an uninstall, counts on above the claims that are still there.
     number = await lease.acquire(await kubernetes.numbers_seen())
     _LOG.info("leading, with fencing number %d", number)
     async with asyncio.TaskGroup() as group:
-        working = group.create_task(kubernetes.lead(number))
+        working = [group.create_task(work) for work in (kubernetes.lead(number), *beside)]
         await lease.hold(lambda: None)
-        working.cancel()
+        for task in working:
+            task.cancel()
     raise LeadershipLostError("cannot lead any more: the Lease was not renewed in time, or another one has it")
 
 
 async def listen(
-    kube: KubeApi, credentials: Credentials, options: Options, kubernetes: KubernetesFleet
+    kube: KubeApi,
+    credentials: Credentials,
+    options: Options,
+    kubernetes: KubernetesFleet,
+    *,
+    board: ReviewBoard,
+    write: Write = lambda _: None,
 ) -> tuple[grpc.aio.Server, int]:
-    """A started server and its port (a new one where the options say 0). Raises RuntimeError where it is taken."""
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    """A started server and its port (a new one where the options say 0). Raises RuntimeError where it is taken.
+
+    `write` writes audit records.
+    """
+    kubernetes.fleet.noted = noting(write)
+    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[AuditInterceptor(write)])
     reviews = Reviews(kube, wall_clock)
-    api = KubernetesFleetApi(kube, reviews, credentials, kubernetes)
+    api = KubernetesFleetApi(kube, reviews, credentials, kubernetes, board)
     add_FleetServiceServicer_to_server(FleetServicer(api), server)
     signer = GatewaySigner(reviews, credentials, options.namespace, wall_clock)
     add_GatewayIdentityServiceServicer_to_server(signer, server)

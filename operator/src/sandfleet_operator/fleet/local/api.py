@@ -15,8 +15,11 @@ from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.claim_watches import ClaimWatch
 from sandfleet_operator.fleet.driver import FleetDriver
-from sandfleet_operator.fleet.local.reviews import REVIEWER, ReviewBoard, ReviewerToken
+from sandfleet_operator.fleet.local.received import LocalReceived
+from sandfleet_operator.fleet.local.reviews import TOKEN_HOLDER, ReviewerTokens, check_reviewer
 from sandfleet_operator.fleet.queue_messages import explanation_message, queue_message
+from sandfleet_operator.fleet.reviews.board import ReviewBoard
+from sandfleet_operator.fleet.reviews.claims import check_reviewable
 from sandfleet_operator.fleet.suspender import Suspender
 
 NO_NETWORK = fleet_pb2.EgressStatus(
@@ -27,7 +30,7 @@ MACHINES_NETWORK = fleet_pb2.EgressStatus(
 )
 
 
-Reviewing = tuple[ReviewBoard, ReviewerToken]
+Reviewing = tuple[ReviewBoard, ReviewerTokens]
 
 
 class LocalFleetApi:
@@ -49,10 +52,12 @@ class LocalFleetApi:
         self._suspender = suspender
         self._templates = templates
         self._caller = Caller(holder)
+        self._received = LocalReceived(fleet.scheduler.inventory)
 
     async def authenticate(self, token: str) -> Caller:
         """The transport has let the caller in; only reviewers need a token."""
-        return Caller(REVIEWER) if self._reviewers.is_held(token) else self._caller
+        reviewer = self._reviewers.holder(token)
+        return Caller(reviewer, TOKEN_HOLDER) if reviewer else self._caller
 
     def check_serving(self, doing: str) -> None:
         """A fleet of one machine has no rival: FleetDriver itself refuses claims while it starts and stops."""
@@ -61,11 +66,11 @@ class LocalFleetApi:
         return self._fleet.claim(self._requested(caller, request, traceparent))
 
     def _requested(self, caller: Caller, request: fleet_pb2.ClaimRequest, traceparent: str) -> Claim:
-        pool, template = self._wanted(convert.contract(request, convert.LOCALLY_SERVED))
+        pool, template = self._wanted(convert.contract(request))
         claim = convert.claim(request, caller.username, template, traceparent)
         self._check_no_cluster(request, template)
         if template.contract == Contract.REVIEWED.value:
-            _check_reviewable(request)
+            check_reviewable(request)
         queue = self._fleet.scheduler.queues.named(claim.queue, DEFAULT_QUEUE)
         # Another template has no pool here, which the scheduler says.
         pool = pool if claim.pool == template.name else claim.pool
@@ -97,7 +102,8 @@ class LocalFleetApi:
         # A request that is repeated may find its sandbox recovering.
         present = await self._fleet.get(sandbox.sandbox_id, reachable=False)
         message = _message(present)
-        self._reviews.follow(present)
+        if present.contract == Contract.REVIEWED.value:
+            self._reviews.follow(present.sandbox_id)
         return fleet_pb2.Bound(
             sandbox=message, access=self._access(present), warm=present.warm, egress=message.egress.state
         )
@@ -183,17 +189,31 @@ class LocalFleetApi:
     async def list_reviews(
         self, caller: Caller, request: fleet_pb2.ListReviewsRequest
     ) -> fleet_pb2.ListReviewsResponse:
-        return self._reviews.waiting(caller, request)
+        check_reviewer(self._reviewers, caller)
+        _check_no_namespace(request.namespace, doing="list reviews")
+        return self._reviews.waiting(request.sandbox_id)
 
     async def watch_reviews(
         self, caller: Caller, request: fleet_pb2.WatchReviewsRequest
     ) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
-        return self._reviews.watch(caller, request)
+        check_reviewer(self._reviewers, caller)
+        return self._reviews.watch(request.sandbox_id)
 
     async def answer_review(
         self, caller: Caller, request: fleet_pb2.AnswerReviewRequest
     ) -> fleet_pb2.AnswerReviewResponse:
+        check_reviewer(self._reviewers, caller)
         return await self._reviews.answer(caller, request)
+
+    async def note_received(
+        self,
+        caller: Caller,  # noqa: ARG002 - there is one caller
+        request: fleet_pb2.NoteReceivedRequest,
+    ) -> fleet_pb2.NoteReceivedResponse:
+        check_id(request.sandbox_id, "sandbox id", doing="mark the session")
+        # NOT_FOUND where it has ended.
+        self._suspender.session(request.sandbox_id)
+        return convert.received_message(self._received.note(request.sandbox_id, convert.marks(request)))
 
     def _access(self, sandbox: Sandbox) -> fleet_pb2.Access:
         return convert.access_message(*self._fleet.access(sandbox))
@@ -211,14 +231,6 @@ def _check_no_namespace(namespace: str, *, doing: str) -> None:
         raise ClaimReason.NO_CLUSTER.error(
             f"cannot {doing} in namespace {namespace[:80]!r}: this fleet is of one machine, which has none"
         )
-
-
-def _check_reviewable(request: fleet_pb2.ClaimRequest) -> None:
-    """Raises FleetError where the claim brings what no reviewer would see."""
-    brought = "environment variables" if request.envs else "an earlier workspace" if request.workspace_id else ""
-    if brought:
-        why = f"{brought} may bring code that no reviewer has seen"
-        raise ClaimReason.CONTRACT_NOT_SUPPORTED.error(f"cannot claim with contract reviewed: {why}")
 
 
 def _selected(fleet: FleetDriver, selector: str, after: str, most: int) -> list[Sandbox]:

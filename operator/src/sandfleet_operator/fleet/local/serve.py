@@ -21,12 +21,13 @@ from sandfleet_operator.cluster.clock import SteadyClock, new_id, wall_clock
 from sandfleet_operator.executors.client import Executors
 from sandfleet_operator.executors.reviews import ReviewClient
 from sandfleet_operator.executors.tokens import FileSigner
+from sandfleet_operator.fleet.audit.calls import AuditInterceptor, noting
 from sandfleet_operator.fleet.driver import FleetDriver
 from sandfleet_operator.fleet.local.api import LocalFleetApi
 from sandfleet_operator.fleet.local.backend import LocalBackend
 from sandfleet_operator.fleet.local.host import HOST_COMMAND
 from sandfleet_operator.fleet.local.queues import QueueFileError, read_queues
-from sandfleet_operator.fleet.local.reviews import ReviewBoard, ReviewerToken
+from sandfleet_operator.fleet.local.reviews import LocalReviewed, ReviewerTokens
 from sandfleet_operator.fleet.local.statedir import (
     MAX_SOCKET_PATH,
     OwnerDir,
@@ -37,11 +38,14 @@ from sandfleet_operator.fleet.local.statedir import (
 )
 from sandfleet_operator.fleet.local.userids import NoUserIdsError, UserIds, take_block
 from sandfleet_operator.fleet.preemptor import Preemptor
+from sandfleet_operator.fleet.reviews.board import ReviewBoard
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
+from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.scheduler.limits import FleetLimits
 from sandfleet_operator.plan.scheduler.refill import Pool
 from sandfleet_operator.plan.scheduler.scheduler import Scheduler
+from sandfleet_operator.telemetry.audit import AuditLog, audit_log
 
 STARTS_PER_CORE = 2
 # Seconds that calls in progress have to end when the fleet ends.
@@ -70,6 +74,9 @@ class Options:
     isolation: Isolation = Isolation.NAMESPACE
     # Modules that are in the memory of each context from its start.
     preload: tuple[str, ...] = ()
+    # Reviewers that are told apart, each with a token of its own; and how many of them approve each request.
+    reviewers: tuple[str, ...] = ()
+    approvals: int = 1
     # A file of SandboxQueues; None: no queues.
     queues: Path | None = None
     host_command: Sequence[str] = HOST_COMMAND
@@ -105,10 +112,14 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
     _watch_for_the_end(ended, options.lifeline_fd)
     with _user_ids(options.isolation) as user_ids:
         templates = _templates(options)
-        fleet, suspender, signer, board = _assemble(directory, options, templates, user_ids, queues)
+        audit = _audit(directory)
+        fleet, suspender, signer, board = _assemble(directory, options, templates, user_ids, queues, audit=audit)
         holder = f"uid:{os.geteuid()}"
-        api = LocalFleetApi(fleet, suspender, templates, holder, (board, ReviewerToken(directory.path)))
-        server = await _listen(directory, FleetServicer(api))
+        api = LocalFleetApi(
+            fleet, suspender, templates, holder, (board, ReviewerTokens(directory.path, options.reviewers))
+        )
+        fleet.noted = noting(audit.write)
+        server = await _listen(directory, FleetServicer(api), AuditInterceptor(audit.write))
         working = asyncio.create_task(fleet.run())
         beside = [asyncio.create_task(work) for work in (_rotate(signer), Preemptor(fleet, suspender).run())]
         try:
@@ -125,6 +136,15 @@ async def _serve(directory: OwnerDir, options: Options, queues: Mapping[str, Que
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await working
+            audit.close()
+
+
+def _audit(directory: OwnerDir) -> AuditLog:
+    """Raises ServeError."""
+    try:
+        return audit_log(Writer(component="fleet", instance=directory.path.name), wall_clock, os.environ)
+    except OSError as error:
+        raise ServeError(f"cannot write audit records: {error}") from error
 
 
 def _templates(options: Options) -> dict[str, Template]:
@@ -146,6 +166,8 @@ def _assemble(
     templates: Mapping[str, Template],
     user_ids: UserIds | None,
     queues: Mapping[str, QueueSpec],
+    *,
+    audit: AuditLog,
 ) -> tuple[FleetDriver, Suspender, FileSigner, ReviewBoard]:
     warm = min(options.pool_size, options.max_sandboxes)
     pools = [
@@ -164,7 +186,8 @@ def _assemble(
     fleet = FleetDriver(scheduler, backend, executors, clock)
     for name, spec in queues.items():
         fleet.do(scheduler.queues.put(name, spec, clock()))
-    board = ReviewBoard(fleet, ReviewClient(executors, signer))
+    reviewed = LocalReviewed(scheduler.inventory, executors, options.approvals)
+    board = ReviewBoard(reviewed, ReviewClient(lambda: signer), audit=audit.write)
     return fleet, Suspender(fleet, backend, executors), signer, board
 
 
@@ -178,14 +201,14 @@ def _user_ids(isolation: Isolation) -> Iterator[UserIds | None]:
             ids.close()
 
 
-async def _listen(directory: OwnerDir, servicer: FleetServicer) -> grpc.aio.Server:
+async def _listen(directory: OwnerDir, servicer: FleetServicer, audit: AuditInterceptor) -> grpc.aio.Server:
     # The longest path in the directory, before anything is promised.
     directory.socket(new_id())
     path = directory.fleet_socket
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise ServeError(f"cannot serve on {path}: the path is longer than {MAX_SOCKET_PATH} bytes")
     path.unlink(missing_ok=True)
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[audit])
     add_FleetServiceServicer_to_server(servicer, server)
     try:
         server.add_insecure_port(f"unix:{path}")

@@ -92,7 +92,7 @@ def amount_of(wanted: Effective) -> Amount:
 
 def executor_contract(wanted: Effective) -> str:
     """The contract that its executor is started with, and that tokens for it repeat."""
-    return str((wanted.contract if wanted.contract is Contract.BROKERED else Contract.AUTONOMOUS).value)
+    return str(wanted.contract.value)
 
 
 class _RefusedError(Exception):

@@ -125,7 +125,7 @@ def own_labels(request: PodRequest) -> dict[str, str]:
         labels[names.TEMPLATE] = names.bounded(wanted.template)
     if request.pool:
         labels[names.POOL] = names.bounded(request.pool)
-    if wanted.contract is Contract.BROKERED:
+    if wanted.contract is not Contract.AUTONOMOUS:
         labels[names.CONTRACT] = wanted.contract.value
     # A warm pod reaches nothing. The claim decides what it may reach.
     if request.state is not PodState.WARM and not allows_nothing(wanted.egress):
@@ -247,7 +247,7 @@ def _config(request: PodRequest, settings: Settings) -> str:
         "envs": dict(wanted.envs),
         **for_executor(wanted),
     }
-    if wanted.contract is Contract.BROKERED:
+    if wanted.contract is not Contract.AUTONOMOUS:
         # Executors of older images do not know it, and refuse to start.
         config["contract"] = wanted.contract.value
     return json.dumps(config, sort_keys=True)

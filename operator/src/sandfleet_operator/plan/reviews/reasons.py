@@ -11,7 +11,7 @@ class ReviewReason(CallReason):
         "NotReviewer",
         Code.PERMISSION_DENIED,
         "The caller may not review what runs in the sandbox; who has claimed it never may.",
-        "Answer as a reviewer: on one machine with the token in the fleet's directory.",
+        "Answer as a reviewer: on one machine with the token in the fleet's directory, on Kubernetes as another account.",
     )
     REVIEW_NOT_FOUND = (
         "ReviewNotFound",

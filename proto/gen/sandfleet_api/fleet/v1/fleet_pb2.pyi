@@ -36,6 +36,12 @@ class EgressState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EGRESS_STATE_DENIED: _ClassVar[EgressState]
     EGRESS_STATE_OPENING: _ClassVar[EgressState]
     EGRESS_STATE_OPEN: _ClassVar[EgressState]
+
+class Mark(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MARK_UNSPECIFIED: _ClassVar[Mark]
+    MARK_UNTRUSTED: _ClassVar[Mark]
+    MARK_SECRET: _ClassVar[Mark]
 SANDBOX_STATE_UNSPECIFIED: SandboxState
 SANDBOX_STATE_STARTING: SandboxState
 SANDBOX_STATE_WARM: SandboxState
@@ -50,6 +56,9 @@ EGRESS_STATE_UNSPECIFIED: EgressState
 EGRESS_STATE_DENIED: EgressState
 EGRESS_STATE_OPENING: EgressState
 EGRESS_STATE_OPEN: EgressState
+MARK_UNSPECIFIED: Mark
+MARK_UNTRUSTED: Mark
+MARK_SECRET: Mark
 
 class Sandbox(_message.Message):
     __slots__ = ("sandbox_id", "sandbox_uid", "template", "state", "labels", "workspace_id", "created", "lease_expires", "isolation", "restarts", "last_restart_reason", "pool", "egress", "suspended_until", "preempted", "contract")
@@ -522,26 +531,34 @@ class ExplainResponse(_message.Message):
     def __init__(self, verdict: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., queue: _Optional[str] = ..., position: _Optional[int] = ..., eta: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., eta_p90: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Iterable[_Union[Ahead, _Mapping]]] = ..., missing: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...
 
 class Review(_message.Message):
-    __slots__ = ("sandbox_id", "request", "holder", "content_bytes", "approved_before", "lease_expires")
+    __slots__ = ("sandbox_id", "request", "holder", "content_bytes", "approved_before", "lease_expires", "approvals", "approved_by", "edit")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     CONTENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     APPROVED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     LEASE_EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    APPROVALS_FIELD_NUMBER: _ClassVar[int]
+    APPROVED_BY_FIELD_NUMBER: _ClassVar[int]
+    EDIT_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     request: _review_pb2.PendingReview
     holder: str
     content_bytes: int
     approved_before: bytes
     lease_expires: _timestamp_pb2.Timestamp
-    def __init__(self, sandbox_id: _Optional[str] = ..., request: _Optional[_Union[_review_pb2.PendingReview, _Mapping]] = ..., holder: _Optional[str] = ..., content_bytes: _Optional[int] = ..., approved_before: _Optional[bytes] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    approvals: int
+    approved_by: _containers.RepeatedScalarFieldContainer[str]
+    edit: bytes
+    def __init__(self, sandbox_id: _Optional[str] = ..., request: _Optional[_Union[_review_pb2.PendingReview, _Mapping]] = ..., holder: _Optional[str] = ..., content_bytes: _Optional[int] = ..., approved_before: _Optional[bytes] = ..., lease_expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., approvals: _Optional[int] = ..., approved_by: _Optional[_Iterable[str]] = ..., edit: _Optional[bytes] = ...) -> None: ...
 
 class ListReviewsRequest(_message.Message):
-    __slots__ = ("sandbox_id",)
+    __slots__ = ("sandbox_id", "namespace")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
-    def __init__(self, sandbox_id: _Optional[str] = ...) -> None: ...
+    namespace: str
+    def __init__(self, sandbox_id: _Optional[str] = ..., namespace: _Optional[str] = ...) -> None: ...
 
 class ListReviewsResponse(_message.Message):
     __slots__ = ("reviews",)
@@ -578,7 +595,7 @@ class Denial(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class AnswerReviewRequest(_message.Message):
-    __slots__ = ("sandbox_id", "review_id", "digest", "state", "approve", "edit", "deny")
+    __slots__ = ("sandbox_id", "review_id", "digest", "state", "approve", "edit", "deny", "seen_edit")
     SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
     REVIEW_ID_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -586,6 +603,7 @@ class AnswerReviewRequest(_message.Message):
     APPROVE_FIELD_NUMBER: _ClassVar[int]
     EDIT_FIELD_NUMBER: _ClassVar[int]
     DENY_FIELD_NUMBER: _ClassVar[int]
+    SEEN_EDIT_FIELD_NUMBER: _ClassVar[int]
     sandbox_id: str
     review_id: str
     digest: bytes
@@ -593,8 +611,25 @@ class AnswerReviewRequest(_message.Message):
     approve: Approval
     edit: Edit
     deny: Denial
-    def __init__(self, sandbox_id: _Optional[str] = ..., review_id: _Optional[str] = ..., digest: _Optional[bytes] = ..., state: _Optional[int] = ..., approve: _Optional[_Union[Approval, _Mapping]] = ..., edit: _Optional[_Union[Edit, _Mapping]] = ..., deny: _Optional[_Union[Denial, _Mapping]] = ...) -> None: ...
+    seen_edit: bytes
+    def __init__(self, sandbox_id: _Optional[str] = ..., review_id: _Optional[str] = ..., digest: _Optional[bytes] = ..., state: _Optional[int] = ..., approve: _Optional[_Union[Approval, _Mapping]] = ..., edit: _Optional[_Union[Edit, _Mapping]] = ..., deny: _Optional[_Union[Denial, _Mapping]] = ..., seen_edit: _Optional[bytes] = ...) -> None: ...
 
 class AnswerReviewResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("missing",)
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    missing: int
+    def __init__(self, missing: _Optional[int] = ...) -> None: ...
+
+class NoteReceivedRequest(_message.Message):
+    __slots__ = ("sandbox_id", "marks")
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    sandbox_id: str
+    marks: _containers.RepeatedScalarFieldContainer[Mark]
+    def __init__(self, sandbox_id: _Optional[str] = ..., marks: _Optional[_Iterable[_Union[Mark, str]]] = ...) -> None: ...
+
+class NoteReceivedResponse(_message.Message):
+    __slots__ = ("marks",)
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    marks: _containers.RepeatedScalarFieldContainer[Mark]
+    def __init__(self, marks: _Optional[_Iterable[_Union[Mark, str]]] = ...) -> None: ...

@@ -117,6 +117,11 @@ class FleetServiceStub:
                 request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewRequest.SerializeToString,
                 response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewResponse.FromString,
                 _registered_method=True)
+        self.NoteReceived = channel.unary_unary(
+                '/sandfleet_api.fleet.v1.FleetService/NoteReceived',
+                request_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedRequest.SerializeToString,
+                response_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedResponse.FromString,
+                _registered_method=True)
 
 
 class FleetServiceServicer:
@@ -262,9 +267,9 @@ class FleetServiceServicer:
 
     def ListReviews(self, request, context):
         """Lists what waits for approval in reviewed sandboxes, the oldest first; of long contents only the beginning. The caller has to be a
-        reviewer: on one machine by the token in the fleet's directory, which is another than the agent's.
-        PERMISSION_DENIED  the caller may not review (reason NotReviewer). Not to be retried.
-        UNIMPLEMENTED      on Kubernetes. Not to be retried.
+        reviewer: on one machine by the token in the fleet's directory, which is another than the agent's, and on Kubernetes by the verbs
+        list, get and approve on codesandboxes/reviews.
+        PERMISSION_DENIED  the caller may not review (reason NotReviewer, or Forbidden by RBAC). Not to be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -285,6 +290,17 @@ class FleetServiceServicer:
         INVALID_ARGUMENT     no answer, or a reason or an edit that is too long. Not to be retried.
         NOT_FOUND            no such review waits (reason ReviewNotFound). Not to be retried.
         PERMISSION_DENIED    the caller may not review, or it is the holder of the sandbox (NotReviewer). Not to be retried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NoteReceived(self, request, context):
+        """Notes what a session has received from the tools of its host, and says what it has received so far. The marks are a high-water
+        mark: the fleet adds those of the request, and never takes one away. Without any it only says them. The caller needs the right to
+        run code in the sandbox: `create` on codesandboxes/connect.
+        NOT_FOUND    no such sandbox, or it has ended. Not to be retried.
+        UNAVAILABLE  the marks could not be written; none of them is noted for certain. To be retried.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -367,6 +383,11 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     servicer.AnswerReview,
                     request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewRequest.FromString,
                     response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewResponse.SerializeToString,
+            ),
+            'NoteReceived': grpc.unary_unary_rpc_method_handler(
+                    servicer.NoteReceived,
+                    request_deserializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedRequest.FromString,
+                    response_serializer=sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -782,6 +803,33 @@ class FleetService:
             '/sandfleet_api.fleet.v1.FleetService/AnswerReview',
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewRequest.SerializeToString,
             sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.AnswerReviewResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NoteReceived(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandfleet_api.fleet.v1.FleetService/NoteReceived',
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedRequest.SerializeToString,
+            sandfleet__api_dot_fleet_dot_v1_dot_fleet__pb2.NoteReceivedResponse.FromString,
             options,
             channel_credentials,
             insecure,

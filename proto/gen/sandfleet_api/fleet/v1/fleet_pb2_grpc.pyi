@@ -124,9 +124,9 @@ class FleetServiceStub:
     """
     ListReviews: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.ListReviewsRequest, _fleet_pb2.ListReviewsResponse]
     """Lists what waits for approval in reviewed sandboxes, the oldest first; of long contents only the beginning. The caller has to be a
-    reviewer: on one machine by the token in the fleet's directory, which is another than the agent's.
-      PERMISSION_DENIED  the caller may not review (reason NotReviewer). Not to be retried.
-      UNIMPLEMENTED      on Kubernetes. Not to be retried.
+    reviewer: on one machine by the token in the fleet's directory, which is another than the agent's, and on Kubernetes by the verbs
+    list, get and approve on codesandboxes/reviews.
+      PERMISSION_DENIED  the caller may not review (reason NotReviewer, or Forbidden by RBAC). Not to be retried.
     """
     WatchReviews: _grpc.UnaryStreamMultiCallable[_fleet_pb2.WatchReviewsRequest, _fleet_pb2.WatchReviewsResponse]
     """Says what waits in one sandbox, in full, now and at each change, until the sandbox ends. Otherwise as ListReviews.
@@ -139,6 +139,13 @@ class FleetServiceStub:
       INVALID_ARGUMENT     no answer, or a reason or an edit that is too long. Not to be retried.
       NOT_FOUND            no such review waits (reason ReviewNotFound). Not to be retried.
       PERMISSION_DENIED    the caller may not review, or it is the holder of the sandbox (NotReviewer). Not to be retried.
+    """
+    NoteReceived: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.NoteReceivedRequest, _fleet_pb2.NoteReceivedResponse]
+    """Notes what a session has received from the tools of its host, and says what it has received so far. The marks are a high-water
+    mark: the fleet adds those of the request, and never takes one away. Without any it only says them. The caller needs the right to
+    run code in the sandbox: `create` on codesandboxes/connect.
+      NOT_FOUND    no such sandbox, or it has ended. Not to be retried.
+      UNAVAILABLE  the marks could not be written; none of them is noted for certain. To be retried.
     """
 
 @_typing.type_check_only
@@ -237,9 +244,9 @@ class FleetServiceAsyncStub(FleetServiceStub):
     """
     ListReviews: _aio.UnaryUnaryMultiCallable[_fleet_pb2.ListReviewsRequest, _fleet_pb2.ListReviewsResponse]  # type: ignore[assignment]
     """Lists what waits for approval in reviewed sandboxes, the oldest first; of long contents only the beginning. The caller has to be a
-    reviewer: on one machine by the token in the fleet's directory, which is another than the agent's.
-      PERMISSION_DENIED  the caller may not review (reason NotReviewer). Not to be retried.
-      UNIMPLEMENTED      on Kubernetes. Not to be retried.
+    reviewer: on one machine by the token in the fleet's directory, which is another than the agent's, and on Kubernetes by the verbs
+    list, get and approve on codesandboxes/reviews.
+      PERMISSION_DENIED  the caller may not review (reason NotReviewer, or Forbidden by RBAC). Not to be retried.
     """
     WatchReviews: _aio.UnaryStreamMultiCallable[_fleet_pb2.WatchReviewsRequest, _fleet_pb2.WatchReviewsResponse]  # type: ignore[assignment]
     """Says what waits in one sandbox, in full, now and at each change, until the sandbox ends. Otherwise as ListReviews.
@@ -252,6 +259,13 @@ class FleetServiceAsyncStub(FleetServiceStub):
       INVALID_ARGUMENT     no answer, or a reason or an edit that is too long. Not to be retried.
       NOT_FOUND            no such review waits (reason ReviewNotFound). Not to be retried.
       PERMISSION_DENIED    the caller may not review, or it is the holder of the sandbox (NotReviewer). Not to be retried.
+    """
+    NoteReceived: _aio.UnaryUnaryMultiCallable[_fleet_pb2.NoteReceivedRequest, _fleet_pb2.NoteReceivedResponse]  # type: ignore[assignment]
+    """Notes what a session has received from the tools of its host, and says what it has received so far. The marks are a high-water
+    mark: the fleet adds those of the request, and never takes one away. Without any it only says them. The caller needs the right to
+    run code in the sandbox: `create` on codesandboxes/connect.
+      NOT_FOUND    no such sandbox, or it has ended. Not to be retried.
+      UNAVAILABLE  the marks could not be written; none of them is noted for certain. To be retried.
     """
 
 class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -425,9 +439,9 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_fleet_pb2.ListReviewsResponse, _abc.Awaitable[_fleet_pb2.ListReviewsResponse]]:
         """Lists what waits for approval in reviewed sandboxes, the oldest first; of long contents only the beginning. The caller has to be a
-        reviewer: on one machine by the token in the fleet's directory, which is another than the agent's.
-          PERMISSION_DENIED  the caller may not review (reason NotReviewer). Not to be retried.
-          UNIMPLEMENTED      on Kubernetes. Not to be retried.
+        reviewer: on one machine by the token in the fleet's directory, which is another than the agent's, and on Kubernetes by the verbs
+        list, get and approve on codesandboxes/reviews.
+          PERMISSION_DENIED  the caller may not review (reason NotReviewer, or Forbidden by RBAC). Not to be retried.
         """
 
     @_abc_1.abstractmethod
@@ -452,6 +466,19 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
           INVALID_ARGUMENT     no answer, or a reason or an edit that is too long. Not to be retried.
           NOT_FOUND            no such review waits (reason ReviewNotFound). Not to be retried.
           PERMISSION_DENIED    the caller may not review, or it is the holder of the sandbox (NotReviewer). Not to be retried.
+        """
+
+    @_abc_1.abstractmethod
+    def NoteReceived(
+        self,
+        request: _fleet_pb2.NoteReceivedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.NoteReceivedResponse, _abc.Awaitable[_fleet_pb2.NoteReceivedResponse]]:
+        """Notes what a session has received from the tools of its host, and says what it has received so far. The marks are a high-water
+        mark: the fleet adds those of the request, and never takes one away. Without any it only says them. The caller needs the right to
+        run code in the sandbox: `create` on codesandboxes/connect.
+          NOT_FOUND    no such sandbox, or it has ended. Not to be retried.
+          UNAVAILABLE  the marks could not be written; none of them is noted for certain. To be retried.
         """
 
 def add_FleetServiceServicer_to_server(servicer: FleetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -6,6 +6,7 @@ from sandfleet_api.fleet.v1 import fleet_pb2
 
 from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.kinds.sandbox import CodeSandbox, code_sandbox
+from sandfleet_operator.api.kinds.template import Contract
 from sandfleet_operator.api.kube import CODE_SANDBOX, NotFound, Ref
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.api.values import Sandbox
@@ -17,6 +18,7 @@ from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.catalog import COLD
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
+from sandfleet_operator.fleet.reviews.claims import check_brings_nothing
 from sandfleet_operator.plan.claims.record import object_of, volume_of_workspace
 from sandfleet_operator.plan.pods.names import session_id
 
@@ -73,14 +75,19 @@ class Sessions:
             raise ClaimReason.SANDBOX_UNREADABLE.error(text, identity) from error
 
     def object_access(self, caller: Caller, sandbox: CodeSandbox) -> fleet_pb2.Access:
-        endpoint = feed.endpoint(sandbox)
+        endpoint, contract = feed.endpoint(sandbox), self._kubernetes.contract_of(sandbox)
+        if contract == Contract.REVIEWED.value:
+            spec = sandbox.spec
+            check_brings_nothing(
+                envs=bool(spec.envs), workspace=bool(spec.workspace.claim_name), doing="open a sandbox"
+            )
         token = self._credentials.signer.issue(
             sandbox_id=session_id(sandbox.meta.namespace, sandbox.meta.name),
             sandbox_uid=endpoint.pod_uid,
             holder=caller.username[:MAX_HOLDER],
             scopes=CALLER_SCOPES,
             lifetime=TOKEN_LIFETIME,
-            contract=self._kubernetes.contract_of(sandbox),
+            contract=contract,
         )
         access = convert.access_message(endpoint.address, token)
         access.ca_pem = self._credentials.authority.pem

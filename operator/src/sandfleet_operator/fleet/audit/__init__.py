@@ -1,0 +1,1 @@
+"""Audit records of the fleet: what its calls and its scheduler decide."""

@@ -1,0 +1,1 @@
+"""What waits for review in the sandboxes of a fleet, and the answers."""

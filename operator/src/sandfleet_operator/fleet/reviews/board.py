@@ -1,0 +1,297 @@
+"""What waits for review in the sandboxes of a fleet: rules answer some of it, reviewers the rest."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from sandfleet_api.executor.v1 import review_pb2
+from sandfleet_api.fleet.v1 import fleet_pb2
+
+from sandfleet_operator.api.errors import FleetError
+from sandfleet_operator.api.reasons import ClaimReason
+from sandfleet_operator.cluster.reviews import Caller
+from sandfleet_operator.executors.reviews import ReviewClient, Way
+from sandfleet_operator.plan.audit import Actor, Decision, Record, Verdict
+from sandfleet_operator.plan.reviews.reasons import ReviewReason
+from sandfleet_operator.plan.reviews.record import Request, SessionRecord
+from sandfleet_operator.plan.reviews.rules import ALL_RULES, Rule, approving
+from sandfleet_operator.plan.reviews.votes import Vote, Votes
+
+# Of a caller's name, as claims keep it.
+MAX_HOLDER = 256
+MAX_REASON_CHARACTERS = 2000
+MAX_EDIT_BYTES = 2 << 20
+# Of a content in a list.
+SHOWN_BYTES = 4 << 10
+# Seconds between two attempts to watch an executor that does not answer.
+PAUSE = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reviewed:
+    """A reviewed sandbox with an executor. `holder` has claimed it; empty: it was made as an object."""
+
+    sandbox_id: str
+    holder: str
+    lease_expires: Timestamp | None
+    way: Way
+    # How many reviewers have to approve each request.
+    approvals: int = 1
+
+
+class ReviewedSandboxes(Protocol):
+    """The reviewed sandboxes of a fleet, by the ids that callers have."""
+
+    def find(self, sandbox_id: str) -> Reviewed | None:
+        """None: it has ended, or there is none. Raises FleetError while it has no executor."""
+        ...
+
+
+@dataclass
+class _Session:
+    """A reviewed sandbox, as long as it lives."""
+
+    # None until its executor has said whether anything ran before the fleet looked.
+    record: SessionRecord | None = None
+    pending: dict[str, review_pb2.PendingReview] = field(default_factory=dict)
+    # Of what waits and needs several approvals.
+    votes: dict[str, Votes] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    over: bool = False
+
+    def tell(self, pending: Iterable[review_pb2.PendingReview]) -> None:
+        self.pending = {one.review_id: one for one in pending}
+        self.votes = {name: votes for name, votes in self.votes.items() if name in self.pending}
+        self.wake()
+
+    def wake(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def known(self, review: review_pb2.PendingReview) -> SessionRecord:
+        """What was approved in it. What ran before this fleet has looked is not known, so it counts for no rule."""
+        if self.record is None:
+            self.record = SessionRecord() if review.state == 0 else SessionRecord(names={})
+        return self.record
+
+
+class ReviewBoard:
+    """Watches the reviewed sandboxes, lets rules answer, and signs what reviewers answer. Its callers check rights.
+
+    `audit` writes the records of what rules answer.
+    """
+
+    def __init__(
+        self,
+        sandboxes: ReviewedSandboxes,
+        client: ReviewClient,
+        rules: Sequence[Rule] = ALL_RULES,
+        audit: Callable[[Record], None] = lambda _: None,
+    ) -> None:
+        self._sandboxes = sandboxes
+        self._client = client
+        self._rules = rules
+        self._audit = audit
+        self._sessions: dict[str, _Session] = {}
+
+    def follow(self, sandbox_id: str) -> None:
+        """Until it ends; nothing where it is followed already."""
+        if sandbox_id not in self._sessions:
+            session = self._sessions[sandbox_id] = _Session()
+            session.task = asyncio.create_task(self._run(sandbox_id, session))
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            if session.task:
+                session.task.cancel()
+
+    @property
+    def waiting_for_people(self) -> Mapping[str, Sequence[review_pb2.PendingReview]]:
+        """By sandbox, also where nothing waits."""
+        return {name: tuple(session.pending.values()) for name, session in self._sessions.items()}
+
+    # What reviewers ask.
+
+    def waiting(self, sandbox_id: str = "", namespace: str = "") -> fleet_pb2.ListReviewsResponse:
+        """In one sandbox, in a namespace or ("" and "") in all; the oldest first."""
+        prefix = f"{namespace}/" if namespace else ""
+        wanted = [sandbox_id] if sandbox_id else [name for name in self._sessions if name.startswith(prefix)]
+        found = [one for name in wanted for one in self._messages(name, SHOWN_BYTES)]
+        found.sort(key=lambda one: (one.request.since.seconds, one.request.since.nanos))
+        return fleet_pb2.ListReviewsResponse(reviews=found)
+
+    async def watch(self, sandbox_id: str) -> AsyncIterator[fleet_pb2.WatchReviewsResponse]:
+        """Raises FleetError where there is no such sandbox."""
+        session = self._session(sandbox_id)
+        while not session.over:
+            changed = session.changed
+            yield fleet_pb2.WatchReviewsResponse(reviews=self._messages(sandbox_id))
+            await changed.wait()
+
+    async def answer(self, caller: Caller, request: fleet_pb2.AnswerReviewRequest) -> fleet_pb2.AnswerReviewResponse:
+        """Raises FleetError."""
+        session = self._session(request.sandbox_id)
+        reviewed = self._sandboxes.find(request.sandbox_id)
+        if reviewed is None:
+            raise _no_sandbox(request.sandbox_id)
+        _check_not_holder(reviewed, caller)
+        review = session.pending.get(request.review_id)
+        if review is None:
+            raise ReviewReason.REVIEW_NOT_FOUND.error("cannot answer the review: none of this id waits")
+        if review.digest != request.digest:
+            raise ReviewReason.REVIEW_CHANGED.error("cannot answer the review: the answer is about another request")
+        verb, edit, reason = _answer_of(request)
+        reviewer = caller.username
+        if verb != "deny" and reviewed.approvals > 1:
+            vote = Vote(reviewer, request.state, edit, request.seen_edit)
+            votes = session.votes.get(review.review_id, Votes(review.state)).cast(vote, review.state)
+            session.votes[review.review_id] = votes
+            if missing := reviewed.approvals - len(votes.voters):
+                session.wake()
+                return fleet_pb2.AnswerReviewResponse(missing=missing)
+            verb, edit, reviewer = "edit" if votes.edit else "approve", votes.edit, _named(votes.voters)
+        seen = review_pb2.PendingReview()
+        seen.CopyFrom(review)
+        # What the reviewer has looked at: the executor compares it with what is so now.
+        seen.state = request.state
+        await self._client.answer(reviewed.way, seen, verb=verb, reviewer=reviewer, reason=reason, edit=edit)
+        if verb != "deny":
+            session.known(review).approved(_request(review), edit or None)
+        return fleet_pb2.AnswerReviewResponse()
+
+    # What executors say.
+
+    async def _run(self, sandbox_id: str, session: _Session) -> None:
+        try:
+            while True:
+                with contextlib.suppress(FleetError):
+                    reviewed = self._sandboxes.find(sandbox_id)
+                    if reviewed is None:
+                        return
+                    async for pending in self._client.watch(reviewed.way):
+                        session.tell(await self._ruled(reviewed, session, pending))
+                session.tell(())
+                await asyncio.sleep(PAUSE)
+        finally:
+            session.over = True
+            session.tell(())
+            self._sessions.pop(sandbox_id, None)
+
+    async def _ruled(
+        self, reviewed: Reviewed, session: _Session, pending: Sequence[review_pb2.PendingReview]
+    ) -> list[review_pb2.PendingReview]:
+        """Those that no rule has approved."""
+        for_people = []
+        for review in pending:
+            request, record = _request(review), session.known(review)
+            rule = approving(request, record, self._rules)
+            if rule is None or not await self._approved(reviewed, review, rule):
+                for_people.append(review)
+            else:
+                record.approved(request)
+        return for_people
+
+    async def _approved(self, reviewed: Reviewed, review: review_pb2.PendingReview, rule: Rule) -> bool:
+        try:
+            await self._client.answer(reviewed.way, review, verb="approve", reviewer=f"rule:{rule}", rule=rule.value)
+        except FleetError:
+            # It was withdrawn, or something else was let run: the executor says again what waits.
+            return False
+        self._audit(_by_rule(reviewed.sandbox_id, review, rule))
+        return True
+
+    def _session(self, sandbox_id: str) -> _Session:
+        found = self._sessions.get(sandbox_id)
+        if found is None:
+            raise _no_sandbox(sandbox_id)
+        return found
+
+    def _messages(self, sandbox_id: str, shown: int | None = None) -> list[fleet_pb2.Review]:
+        session = self._sessions.get(sandbox_id)
+        if session is None or not session.pending:
+            return []
+        try:
+            reviewed = self._sandboxes.find(sandbox_id)
+        except FleetError:
+            reviewed = None
+        return [] if reviewed is None else [_message(reviewed, session, one, shown) for one in session.pending.values()]
+
+
+def _check_not_holder(reviewed: Reviewed, caller: Caller) -> None:
+    """Raises FleetError where the caller would approve its own code."""
+    if reviewed.holder == caller.username[:MAX_HOLDER]:
+        raise ReviewReason.NOT_REVIEWER.error("cannot answer the review: the caller has claimed the sandbox")
+
+
+def _message(
+    reviewed: Reviewed, session: _Session, review: review_pb2.PendingReview, shown: int | None
+) -> fleet_pb2.Review:
+    made = fleet_pb2.Review(
+        sandbox_id=reviewed.sandbox_id,
+        request=review,
+        holder=reviewed.holder,
+        content_bytes=len(review.content),
+        lease_expires=reviewed.lease_expires,
+        approvals=reviewed.approvals,
+    )
+    votes = session.votes.get(review.review_id)
+    if votes is not None and votes.state == review.state:
+        made.approved_by.extend(sorted(votes.voters))
+        if votes.edit:
+            made.edit = votes.edit if shown is None else votes.edit[:shown]
+    if shown is not None:
+        made.request.content = review.content[:shown]
+    elif (before := session.known(review).before(_request(review))) is not None:
+        made.approved_before = before
+    return made
+
+
+def _named(voters: Iterable[str]) -> str:
+    """Who has approved it, for the executor and the agent."""
+    return ", ".join(sorted(voters))[:MAX_HOLDER]
+
+
+def _request(review: review_pb2.PendingReview) -> Request:
+    return Request(
+        kind=review.kind,
+        content=review.content,
+        digest=review.digest,
+        context_id=review.context_id,
+        name=review.name,
+        settings=review.settings,
+    )
+
+
+def _by_rule(sandbox_id: str, review: review_pb2.PendingReview, rule: Rule) -> Record:
+    namespace, _, name = sandbox_id.rpartition("/")
+    said = {"review_id": review.review_id, "digest": review.digest.hex(), "answer": "approve", "rule": rule.value}
+    return Record(
+        decision=Decision.REVIEW,
+        verdict=Verdict.ALLOWED,
+        actor=Actor(),
+        namespace=namespace,
+        sandbox=name,
+        details=said,
+    )
+
+
+def _no_sandbox(sandbox_id: str) -> FleetError:
+    why = f"there is no reviewed sandbox {sandbox_id[:80]!r}"
+    return ClaimReason.SANDBOX_NOT_FOUND.error(f"cannot review: {why}", sandbox_id[:80])
+
+
+def _answer_of(request: fleet_pb2.AnswerReviewRequest) -> tuple[str, bytes, str]:
+    """(verb, edit, reason). Raises FleetError."""
+    match request.WhichOneof("answer"):
+        case "approve":
+            return "approve", b"", ""
+        case "edit" if 0 < len(request.edit.content) <= MAX_EDIT_BYTES:
+            return "edit", request.edit.content, ""
+        case "deny" if len(request.deny.reason) <= MAX_REASON_CHARACTERS:
+            return "deny", b"", request.deny.reason
+    why = "it approves, edits (at most 2 MiB of text) or denies (with a reason of at most 2,000 characters)"
+    raise ReviewReason.INVALID_ANSWER.error(f"cannot answer the review: {why}")
