@@ -128,7 +128,7 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     executions, recorder = await asyncio.to_thread(kept, config)
     journal, threads = recorder.journal, FileThreads(config.user_id)
     verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract)
-    reviews = Reviews(config.sandbox_uid, verifier.statement, required=config.reviewed)
+    reviews = Reviews(config.sandbox_uid, verifier.statement, required=config.reviewed, put=journal.put)
     session = Session(
         config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads, reviews=reviews, journal=journal
     )

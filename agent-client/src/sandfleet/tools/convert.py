@@ -37,6 +37,7 @@ def _spec(tool: Tool) -> api.tools.ToolSpec:
         ],
         returns=tool.returns,
         schema_json=json.dumps(tool.schema),
+        secret=tool.gives == "secret",
     )
 
 

@@ -80,6 +80,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
             command = self._session.command(request.execution_id)
         try:
             await command.send_input(request.data)
+            command.execution.recording.sent(request.data)
         except InputClosedError as error:
             message = f"cannot send input to {request.execution_id}: its standard input is closed"
             raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, "InputClosed", message) from error
@@ -101,6 +102,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
             if request.signal not in signal.valid_signals():
                 raise BadRequest(f"cannot send signal {request.signal}: there is no such signal")
             command = self._session.command(request.execution_id)
+        command.execution.recording.signalled(request.signal)
         if request.signal == signal.SIGKILL:
             command.execution.stop(Cause.INTERRUPT, 0)
         else:

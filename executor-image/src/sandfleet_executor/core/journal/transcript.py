@@ -21,6 +21,7 @@ from sandfleet_executor.core.executions.records import CELL
 from sandfleet_executor.core.journal.blobs import CODE_BYTES, SHOWN_BYTES, Digest, blob, path_text, sha256
 
 MAX_RESULTS = 256
+MAX_SIGNALS = 256
 # All text of results that stands in one record.
 RESULT_TEXT_BYTES = 64 << 10
 
@@ -48,6 +49,18 @@ class Transcript:
     _text: int = 0
     _error: dict[str, str] | None = None
     _cell: int = 0
+    _stdin: Digest | None = None
+    _signals: list[int] = field(default_factory=list)
+
+    def sent(self, data: bytes) -> None:
+        """Input that it got."""
+        self._stdin = self._stdin or Digest()
+        self._stdin.take(data)
+
+    def signalled(self, number: int) -> None:
+        """A signal that its caller sent."""
+        if len(self._signals) < MAX_SIGNALS:
+            self._signals.append(number)
 
     def see(self, event: Event) -> None:
         """Takes an event in its turn."""
@@ -92,6 +105,10 @@ class Transcript:
         }
         for name, stream in (("stdout", STDOUT), ("stderr", STDERR)):
             made[name] = self._streams[stream].blob() if stream in self._streams else NOTHING
+        if self._stdin:
+            made["stdin"] = self._stdin.blob()
+        if self._signals:
+            made["signals"] = self._signals
         if self._omitted:
             made["results_omitted"] = self._omitted
         if self._cell:

@@ -48,6 +48,8 @@ class Tool:
     returns: str
     # JSON Schema of the arguments.
     schema: str
+    # The journal has no values of its calls.
+    secret: bool = False
 
     @property
     def size(self) -> int:

@@ -43,6 +43,8 @@ class Recording(Protocol):
 
     def see(self, event: Event) -> None: ...
     def note(self, **asked: Any) -> None: ...
+    def sent(self, data: bytes) -> None: ...
+    def signalled(self, number: int) -> None: ...
 
 
 class Unrecorded:
@@ -52,6 +54,12 @@ class Unrecorded:
         """It is not looked at."""
 
     def note(self, **asked: Any) -> None:
+        """It is not kept."""
+
+    def sent(self, data: bytes) -> None:
+        """It is not kept."""
+
+    def signalled(self, number: int) -> None:
         """It is not kept."""
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from sandfleet_executor.core.executions.events import Event, Finished
 from sandfleet_executor.core.files.paths import InvalidPath
@@ -23,13 +23,6 @@ BLOCK_BYTES = 1 << 20
 Look = Callable[[Sequence[bytes]], Awaitable[Mapping[bytes, FileDigest]]]
 
 
-class Watcher(Protocol):
-    """Sees the events of an execution in their turn."""
-
-    def see(self, event: Event) -> None: ...
-    def note(self, **asked: Any) -> None: ...
-
-
 class Recording:
     """Of one execution: its record is written when it ends."""
 
@@ -42,6 +35,14 @@ class Recording:
     def note(self, **asked: Any) -> None:
         """What was asked, or what a reviewer made of it."""
         self._transcript.asked |= asked
+
+    def sent(self, data: bytes) -> None:
+        """Input that it got."""
+        self._transcript.sent(data)
+
+    def signalled(self, number: int) -> None:
+        """A signal that its caller sent."""
+        self._transcript.signalled(number)
 
     def see(self, event: Event) -> None:
         if not isinstance(event, Finished):

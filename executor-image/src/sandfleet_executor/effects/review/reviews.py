@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self, TypeVar
 from sandfleet_executor.core.access.token_claims import TokenError
 from sandfleet_executor.core.errors import BadRequest, BusyError
 from sandfleet_executor.core.executions.events import Notice
+from sandfleet_executor.core.journal import bodies
 from sandfleet_executor.core.journal.blobs import CODE_BYTES, blob
 from sandfleet_executor.core.review import verdicts
 from sandfleet_executor.core.review.answers import AnswerError, AnswerReason, read_answer
@@ -24,8 +25,15 @@ MAX_WATCHERS = 8
 class Reviews:
     """`claims_of` gives the claims of a statement that a key of the fleet has signed; it raises TokenError."""
 
-    def __init__(self, audience: str, claims_of: Callable[[str], Mapping[str, Any]], *, required: bool) -> None:
-        self.required = required
+    def __init__(
+        self,
+        audience: str,
+        claims_of: Callable[[str], Mapping[str, Any]],
+        *,
+        required: bool,
+        put: bodies.Put = bodies.unrecorded,
+    ) -> None:
+        self.required, self._put = required, put
         self._audience = audience
         self._claims_of = claims_of
         self._desk = Desk()
@@ -66,6 +74,7 @@ class Reviews:
         finally:
             self._waiting.pop(review.id, None)
             if self._desk.withdraw(review.id):
+                self._put("review", bodies.review(review.id, subject, None))
                 self._tell()
 
     @contextlib.contextmanager
@@ -88,7 +97,10 @@ class Reviews:
         except TokenError as error:
             raise AnswerError(AnswerReason.INVALID, "the fleet has not signed the statement") from error
         answer = read_answer(claims, self._audience, time.time())
+        asked = next((one.subject for one in self._desk.pending() if one.id == answer.review_id), None)
         decision = self._desk.answer(answer, content)
+        if asked is not None:
+            self._put("review", bodies.review(answer.review_id, asked, answer))
         self._waiting[answer.review_id].set_result(decision)
         self._tell()
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from sandfleet_executor.core.executions.events import Notice
+from sandfleet_executor.core.journal import bodies
 from sandfleet_executor.core.packages import installation
 from sandfleet_executor.core.packages.installation import BadReport, Declared, State, Status
 from sandfleet_executor.effects.commands.helper_programs import Said
@@ -20,7 +21,11 @@ Run = Callable[[str, str, float], Awaitable[Said]]
 
 
 class Packages:
-    def __init__(self, requirements: Sequence[str], seconds: float, run: Run) -> None:
+    def __init__(
+        self, requirements: Sequence[str], seconds: float, run: Run, put: bodies.Put = bodies.unrecorded
+    ) -> None:
+        """`put` writes a record of the journal."""
+        self._put = put
         self._requirements = tuple(requirements)
         self._seconds = seconds
         self._run = run
@@ -69,6 +74,7 @@ class Packages:
             if self.installing:
                 unknown = installation.nothing_known(self._requirements, State.FAILED)
                 self.status = installation.failed(unknown, "NotStarted", "the executor has a fault", b"")
+            self._put("packages", bodies.packages(self.status))
 
     async def _carry_out(self) -> None:
         wanted = json.dumps(self._requirements)

@@ -100,11 +100,11 @@ class Session:
         self.tenancy = Tenancy(Lease(now + config.lease if config.lease else None, config.idle_timeout), now)
         self.ledger = Ledger(counts_writes=disk.counts_writes(config.workspace))
         self.preload = Preload(config.preload)
-        self.tools = ToolBroker(brokered=config.brokered)
+        self.tools = ToolBroker(brokered=config.brokered, put=journal.put)
         making = Making(self._config_now, self.mounts.open, self.preload.heard, self.tools.listen)
         self.namespaces = NamespaceKeeper(making, cgroup, counts_writes=self.ledger.counts_writes)
         self.disk = disk.Disk(workspace_fd, lambda: int(self.limits.disk_bytes), self.namespaces.unlinked)
-        self.packages = Packages(config.packages, config.packages_timeout, self._install)
+        self.packages = Packages(config.packages, config.packages_timeout, self._install, journal.put)
         # For the executor's own programs: they do not wait for packages.
         self._own_programs = SessionServices(self.namespaces.get, watcher.begin, watcher.since, self.ledger)
         self._notices = Notices(self.mounts.notices, self.packages.notices, self.preload.notices)

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
+from sandfleet_executor.core.journal import bodies
 from sandfleet_executor.core.tools.calls import Answered, Calls, Message
 from sandfleet_executor.core.tools.values import Answer, Call, Caller, Failure, Kind, Tool, Value
 from sandfleet_executor.effects.tools.lines import MAX_UNREAD, Lines
@@ -47,8 +48,11 @@ class HostStream:
 class ToolBroker:
     """Of one sandbox. Without the contract `brokered` it has no callers."""
 
-    def __init__(self, *, brokered: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self.brokered = brokered
+    def __init__(
+        self, *, brokered: bool, clock: Callable[[], float] = time.monotonic, put: bodies.Put = bodies.unrecorded
+    ) -> None:
+        """`put` writes a record of the journal."""
+        self.brokered, self._put = brokered, put
         self._clock = clock
         self._calls = Calls()
         # Key → who calls with it. A key is as good as the sandbox's own memory: its code may share it.
@@ -59,6 +63,8 @@ class ToolBroker:
         self._lines: Lines | None = None
         self._socket_name = ""
         self._timer: asyncio.TimerHandle | None = None
+        # Of secret values the journal has digests with it. It is known to this process alone.
+        self._journal_key = secrets.token_bytes(KEY_BYTES)
         # The session's code has read no answers for too long.
         self._is_stuck = False
 
@@ -98,7 +104,17 @@ class ToolBroker:
         if caller is None:
             message = f"cannot call {tool[:80]}: no execution that is running calls it"
             return Failure(Kind.UNAVAILABLE, "ExecutionEnded", message)
-        call = Call(secrets.token_hex(16), tool, arguments, caller)
+        call, began = Call(secrets.token_hex(16), tool, arguments, caller), self._clock()
+        offered = self._calls.tools.get(tool)
+        key_of_secret = self._journal_key if offered is None or offered.secret else None
+        answer: Answer | None = None
+        try:
+            answer = await self._answer_to(call)
+        finally:
+            self._put("tool_call", bodies.tool_call(call, answer, self._clock() - began, key_of_secret))
+        return answer
+
+    async def _answer_to(self, call: Call) -> Answer:
         if (failure := self._calls.ask(call)) is not None:
             return failure
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

@@ -41,7 +41,7 @@ def _tool(message: pb.ToolSpec) -> Tool:
         )
         for each in message.parameters
     )
-    return Tool(message.name, message.doc, parameters, message.returns, message.schema_json)
+    return Tool(message.name, message.doc, parameters, message.returns, message.schema_json, message.secret)
 
 
 def answer(message: pb.ToolAnswer) -> Answer:

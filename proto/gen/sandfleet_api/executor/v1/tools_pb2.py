@@ -24,41 +24,41 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandfleet_api/executor/v1/tools.proto\x12\x19sandfleet_api.executor.v1\"(\n\tToolValue\x12\x0c\n\x04json\x18\x01 \x01(\x0c\x12\r\n\x05\x62lobs\x18\x02 \x03(\x0c\"s\n\rToolParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nannotation\x18\x02 \x01(\t\x12\x19\n\x0c\x64\x65\x66\x61ult_text\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x0ckeyword_only\x18\x04 \x01(\x08\x42\x0f\n\r_default_text\"\x89\x01\n\x08ToolSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03\x64oc\x18\x02 \x01(\t\x12<\n\nparameters\x18\x03 \x03(\x0b\x32(.sandfleet_api.executor.v1.ToolParameter\x12\x0f\n\x07returns\x18\x04 \x01(\t\x12\x13\n\x0bschema_json\x18\x05 \x01(\t\"P\n\tToolOffer\x12\x32\n\x05tools\x18\x01 \x03(\x0b\x32#.sandfleet_api.executor.v1.ToolSpec\x12\x0f\n\x07host_id\x18\x02 \x01(\t\"~\n\x0bToolFailure\x12\x38\n\x04kind\x18\x01 \x01(\x0e\x32*.sandfleet_api.executor.v1.ToolFailureKind\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x14\n\x0cmay_have_run\x18\x04 \x01(\x08\"\x9a\x01\n\nToolAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x35\n\x05value\x18\x02 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolValueH\x00\x12\x39\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32&.sandfleet_api.executor.v1.ToolFailureH\x00\x42\t\n\x07outcome\"\xb2\x01\n\x08ToolCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x37\n\targuments\x18\x03 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolValue\x12\x14\n\x0c\x65xecution_id\x18\x04 \x01(\t\x12\x12\n\ncontext_id\x18\x05 \x01(\t\x12\x0f\n\x07service\x18\x06 \x01(\t\x12\x13\n\x0bredelivered\x18\x07 \x01(\x08\"!\n\nServeReady\x12\x13\n\x0boutstanding\x18\x01 \x03(\t\"\x1d\n\nToolCancel\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\"#\n\x10ToolAcknowledged\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\"\n\n\x08ServeEnd\"\xbd\x01\n\x0cServeRequest\x12\x35\n\x05offer\x18\x01 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolOfferH\x00\x12\x37\n\x06\x61nswer\x18\x02 \x01(\x0b\x32%.sandfleet_api.executor.v1.ToolAnswerH\x00\x12\x32\n\x03\x65nd\x18\x03 \x01(\x0b\x32#.sandfleet_api.executor.v1.ServeEndH\x00\x42\t\n\x07message\"\x85\x02\n\rServeResponse\x12\x36\n\x05ready\x18\x01 \x01(\x0b\x32%.sandfleet_api.executor.v1.ServeReadyH\x00\x12\x33\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32#.sandfleet_api.executor.v1.ToolCallH\x00\x12\x37\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32%.sandfleet_api.executor.v1.ToolCancelH\x00\x12\x43\n\x0c\x61\x63knowledged\x18\x04 \x01(\x0b\x32+.sandfleet_api.executor.v1.ToolAcknowledgedH\x00\x42\t\n\x07message*\xb1\x01\n\x0fToolFailureKind\x12!\n\x1dTOOL_FAILURE_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17TOOL_FAILURE_KIND_ERROR\x10\x01\x12\x1c\n\x18TOOL_FAILURE_KIND_DENIED\x10\x02\x12\x1d\n\x19TOOL_FAILURE_KIND_TIMEOUT\x10\x03\x12!\n\x1dTOOL_FAILURE_KIND_UNAVAILABLE\x10\x04\x32s\n\x11ToolBrokerService\x12^\n\x05Serve\x12\'.sandfleet_api.executor.v1.ServeRequest\x1a(.sandfleet_api.executor.v1.ServeResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandfleet_api/executor/v1/tools.proto\x12\x19sandfleet_api.executor.v1\"(\n\tToolValue\x12\x0c\n\x04json\x18\x01 \x01(\x0c\x12\r\n\x05\x62lobs\x18\x02 \x03(\x0c\"s\n\rToolParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nannotation\x18\x02 \x01(\t\x12\x19\n\x0c\x64\x65\x66\x61ult_text\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x0ckeyword_only\x18\x04 \x01(\x08\x42\x0f\n\r_default_text\"\x99\x01\n\x08ToolSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03\x64oc\x18\x02 \x01(\t\x12<\n\nparameters\x18\x03 \x03(\x0b\x32(.sandfleet_api.executor.v1.ToolParameter\x12\x0f\n\x07returns\x18\x04 \x01(\t\x12\x13\n\x0bschema_json\x18\x05 \x01(\t\x12\x0e\n\x06secret\x18\x06 \x01(\x08\"P\n\tToolOffer\x12\x32\n\x05tools\x18\x01 \x03(\x0b\x32#.sandfleet_api.executor.v1.ToolSpec\x12\x0f\n\x07host_id\x18\x02 \x01(\t\"~\n\x0bToolFailure\x12\x38\n\x04kind\x18\x01 \x01(\x0e\x32*.sandfleet_api.executor.v1.ToolFailureKind\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x14\n\x0cmay_have_run\x18\x04 \x01(\x08\"\x9a\x01\n\nToolAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x35\n\x05value\x18\x02 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolValueH\x00\x12\x39\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32&.sandfleet_api.executor.v1.ToolFailureH\x00\x42\t\n\x07outcome\"\xb2\x01\n\x08ToolCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04tool\x18\x02 \x01(\t\x12\x37\n\targuments\x18\x03 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolValue\x12\x14\n\x0c\x65xecution_id\x18\x04 \x01(\t\x12\x12\n\ncontext_id\x18\x05 \x01(\t\x12\x0f\n\x07service\x18\x06 \x01(\t\x12\x13\n\x0bredelivered\x18\x07 \x01(\x08\"!\n\nServeReady\x12\x13\n\x0boutstanding\x18\x01 \x03(\t\"\x1d\n\nToolCancel\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\"#\n\x10ToolAcknowledged\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\"\n\n\x08ServeEnd\"\xbd\x01\n\x0cServeRequest\x12\x35\n\x05offer\x18\x01 \x01(\x0b\x32$.sandfleet_api.executor.v1.ToolOfferH\x00\x12\x37\n\x06\x61nswer\x18\x02 \x01(\x0b\x32%.sandfleet_api.executor.v1.ToolAnswerH\x00\x12\x32\n\x03\x65nd\x18\x03 \x01(\x0b\x32#.sandfleet_api.executor.v1.ServeEndH\x00\x42\t\n\x07message\"\x85\x02\n\rServeResponse\x12\x36\n\x05ready\x18\x01 \x01(\x0b\x32%.sandfleet_api.executor.v1.ServeReadyH\x00\x12\x33\n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32#.sandfleet_api.executor.v1.ToolCallH\x00\x12\x37\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32%.sandfleet_api.executor.v1.ToolCancelH\x00\x12\x43\n\x0c\x61\x63knowledged\x18\x04 \x01(\x0b\x32+.sandfleet_api.executor.v1.ToolAcknowledgedH\x00\x42\t\n\x07message*\xb1\x01\n\x0fToolFailureKind\x12!\n\x1dTOOL_FAILURE_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17TOOL_FAILURE_KIND_ERROR\x10\x01\x12\x1c\n\x18TOOL_FAILURE_KIND_DENIED\x10\x02\x12\x1d\n\x19TOOL_FAILURE_KIND_TIMEOUT\x10\x03\x12!\n\x1dTOOL_FAILURE_KIND_UNAVAILABLE\x10\x04\x32s\n\x11ToolBrokerService\x12^\n\x05Serve\x12\'.sandfleet_api.executor.v1.ServeRequest\x1a(.sandfleet_api.executor.v1.ServeResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sandfleet_api.executor.v1.tools_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOOLFAILUREKIND']._serialized_start=1487
-  _globals['_TOOLFAILUREKIND']._serialized_end=1664
+  _globals['_TOOLFAILUREKIND']._serialized_start=1503
+  _globals['_TOOLFAILUREKIND']._serialized_end=1680
   _globals['_TOOLVALUE']._serialized_start=68
   _globals['_TOOLVALUE']._serialized_end=108
   _globals['_TOOLPARAMETER']._serialized_start=110
   _globals['_TOOLPARAMETER']._serialized_end=225
   _globals['_TOOLSPEC']._serialized_start=228
-  _globals['_TOOLSPEC']._serialized_end=365
-  _globals['_TOOLOFFER']._serialized_start=367
-  _globals['_TOOLOFFER']._serialized_end=447
-  _globals['_TOOLFAILURE']._serialized_start=449
-  _globals['_TOOLFAILURE']._serialized_end=575
-  _globals['_TOOLANSWER']._serialized_start=578
-  _globals['_TOOLANSWER']._serialized_end=732
-  _globals['_TOOLCALL']._serialized_start=735
-  _globals['_TOOLCALL']._serialized_end=913
-  _globals['_SERVEREADY']._serialized_start=915
-  _globals['_SERVEREADY']._serialized_end=948
-  _globals['_TOOLCANCEL']._serialized_start=950
-  _globals['_TOOLCANCEL']._serialized_end=979
-  _globals['_TOOLACKNOWLEDGED']._serialized_start=981
-  _globals['_TOOLACKNOWLEDGED']._serialized_end=1016
-  _globals['_SERVEEND']._serialized_start=1018
-  _globals['_SERVEEND']._serialized_end=1028
-  _globals['_SERVEREQUEST']._serialized_start=1031
-  _globals['_SERVEREQUEST']._serialized_end=1220
-  _globals['_SERVERESPONSE']._serialized_start=1223
-  _globals['_SERVERESPONSE']._serialized_end=1484
-  _globals['_TOOLBROKERSERVICE']._serialized_start=1666
-  _globals['_TOOLBROKERSERVICE']._serialized_end=1781
+  _globals['_TOOLSPEC']._serialized_end=381
+  _globals['_TOOLOFFER']._serialized_start=383
+  _globals['_TOOLOFFER']._serialized_end=463
+  _globals['_TOOLFAILURE']._serialized_start=465
+  _globals['_TOOLFAILURE']._serialized_end=591
+  _globals['_TOOLANSWER']._serialized_start=594
+  _globals['_TOOLANSWER']._serialized_end=748
+  _globals['_TOOLCALL']._serialized_start=751
+  _globals['_TOOLCALL']._serialized_end=929
+  _globals['_SERVEREADY']._serialized_start=931
+  _globals['_SERVEREADY']._serialized_end=964
+  _globals['_TOOLCANCEL']._serialized_start=966
+  _globals['_TOOLCANCEL']._serialized_end=995
+  _globals['_TOOLACKNOWLEDGED']._serialized_start=997
+  _globals['_TOOLACKNOWLEDGED']._serialized_end=1032
+  _globals['_SERVEEND']._serialized_start=1034
+  _globals['_SERVEEND']._serialized_end=1044
+  _globals['_SERVEREQUEST']._serialized_start=1047
+  _globals['_SERVEREQUEST']._serialized_end=1236
+  _globals['_SERVERESPONSE']._serialized_start=1239
+  _globals['_SERVERESPONSE']._serialized_end=1500
+  _globals['_TOOLBROKERSERVICE']._serialized_start=1682
+  _globals['_TOOLBROKERSERVICE']._serialized_end=1797
 # @@protoc_insertion_point(module_scope)

@@ -41,18 +41,20 @@ class ToolParameter(_message.Message):
     def __init__(self, name: _Optional[str] = ..., annotation: _Optional[str] = ..., default_text: _Optional[str] = ..., keyword_only: _Optional[bool] = ...) -> None: ...
 
 class ToolSpec(_message.Message):
-    __slots__ = ("name", "doc", "parameters", "returns", "schema_json")
+    __slots__ = ("name", "doc", "parameters", "returns", "schema_json", "secret")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DOC_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     RETURNS_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     name: str
     doc: str
     parameters: _containers.RepeatedCompositeFieldContainer[ToolParameter]
     returns: str
     schema_json: str
-    def __init__(self, name: _Optional[str] = ..., doc: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[ToolParameter, _Mapping]]] = ..., returns: _Optional[str] = ..., schema_json: _Optional[str] = ...) -> None: ...
+    secret: bool
+    def __init__(self, name: _Optional[str] = ..., doc: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[ToolParameter, _Mapping]]] = ..., returns: _Optional[str] = ..., schema_json: _Optional[str] = ..., secret: _Optional[bool] = ...) -> None: ...
 
 class ToolOffer(_message.Message):
     __slots__ = ("tools", "host_id")

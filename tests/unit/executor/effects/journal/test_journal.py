@@ -1,0 +1,147 @@
+"""The journal on the disk: its end after a kill, a full disk, room, and the journals of earlier pods."""
+
+import errno
+import os
+from itertools import pairwise
+
+import pytest
+from sandfleet_executor.core.journal import records, segments
+from sandfleet_executor.effects.executions.store.files import Folder
+from sandfleet_executor.effects.journal.journal import AheadOfJournalError, Journal, NoJournalError
+
+
+def opened(path, pod="pod"):
+    journal = Journal(Folder(str(path)), pod, lambda: 1000.0)
+    journal.begin(lambda: {"session": "s"})
+    return journal
+
+
+def read(journal, first=0, pod=""):
+    return [records.read(line) for part in journal.read(first, pod) for line in part.splitlines()]
+
+
+def kinds(journal):
+    return [record.kind for record in read(journal)]
+
+
+def test_it_goes_on_after_its_process(tmp_path):
+    first = opened(tmp_path)
+    first.put("a", {"x": 1})
+    second = opened(tmp_path)
+    assert second.head == first.head
+    second.put("b", {})
+    found = read(second)
+    assert [record.kind for record in found] == ["opened", "a", "opened", "b"]
+    assert found[2].body["restarted"] is True
+
+
+@pytest.mark.parametrize("left", [1, 20, 60])
+def test_a_line_that_was_cut_off_is_removed_and_told(tmp_path, left):
+    first = opened(tmp_path)
+    first.put("a", {"x": 1})
+    head = first.head
+    line, _ = records.follow(head, "b", {"y": "z" * 100}, 1.0)
+    with (tmp_path / "1-1").open("ab") as file:
+        file.write(line[:left])
+    second = opened(tmp_path)
+    assert second.head == head
+    second.put("c", {})
+    found = read(second)
+    assert [record.kind for record in found] == ["opened", "a", "opened", "repaired", "c"]
+    assert found[3].body == {"bytes": left, "sha256": records.hash_of(line[:left])}
+
+
+def test_a_record_that_does_not_follow_begins_another_journal(tmp_path):
+    first = opened(tmp_path)
+    first.put("a", {"x": 1})
+    data = (tmp_path / "1-1").read_bytes()
+    (tmp_path / "1-1").write_bytes(data.replace(b'"x":1', b'"x":2') + data.splitlines(keepends=True)[1])
+    second = opened(tmp_path)
+    second.put("c", {})
+    earlier = read(second)[0].body["earlier"]
+    assert earlier["damaged"] is True
+    assert earlier["n"] == 2
+
+
+def test_another_pod_begins_a_journal_that_names_the_old_head(tmp_path):
+    first = opened(tmp_path)
+    first.open("session")
+    first.put("a", {})
+    second = opened(tmp_path, "other")
+    second.put("b", {})
+    assert read(second)[0].body["earlier"] == {
+        "pod": "pod",
+        "session": "session",
+        "n": first.head.number,
+        "hash": first.head.hash,
+    }
+    assert [record.kind for record in read(second, pod="pod")] == ["opened", "a"]
+    assert second.status("pod").head == first.head
+    with pytest.raises(NoJournalError):
+        second.status("third")
+
+
+def test_a_full_disk_leaves_a_gap_that_is_told(tmp_path, monkeypatch):
+    journal = opened(tmp_path)
+    journal.put("a", {})
+    head, write = journal.head, os.pwrite
+
+    def full(fd, data, offset):
+        write(fd, bytes(data)[:7], offset)
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    journal.put("b", {})
+    journal.put("c", {})
+    assert journal.head == head
+    status = journal.status()
+    assert (status.missed, status.reason) == (2, "DiskFull")
+    assert kinds(journal) == ["opened", "a"]
+    monkeypatch.setattr(os, "pwrite", write)
+    journal.put("d", {})
+    assert kinds(journal) == ["opened", "a", "gap", "d"]
+    assert read(journal)[2].body == {"missed": 2, "reason": "DiskFull", "since": 1000.0}
+    assert journal.status().missed == 0
+    assert opened(tmp_path).head == journal.head
+
+
+def test_the_oldest_go_as_whole_files_and_leave_their_anchor(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(segments.surplus, "__defaults__", (6000,))
+    journal = opened(tmp_path)
+    for number in range(100):
+        journal.put("a", {"number": number})
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 9000
+    found = read(journal)
+    assert journal.anchor.number == found[0].head.number - 1 > 0
+    assert journal.anchor.hash == found[0].prev
+    assert found[-1].head == journal.head
+    assert all(records.follows(later, one.head) for one, later in pairwise(found))
+    assert [each.head.number for each in read(journal, 90)] == list(range(90, 102))
+    again = opened(tmp_path)
+    assert (again.head, again.anchor) == (journal.head, journal.anchor)
+
+
+def test_no_number_is_there_before_its_record(tmp_path):
+    journal = opened(tmp_path)
+    assert read(journal) == []
+    journal.put("a", {})
+    with pytest.raises(AheadOfJournalError):
+        journal.read(journal.head.number + 2)
+
+
+def test_records_keep_the_order_in_which_their_places_were_taken(tmp_path):
+    journal = opened(tmp_path)
+    place = journal.promise("first")
+    journal.put("second", {})
+    assert kinds(journal) == []
+    journal.keep(place, {})
+    assert kinds(journal) == ["opened", "first", "second"]
+
+
+def test_where_nothing_can_be_written_all_is_missed():
+    journal = Journal(None, "pod", lambda: 1.0)
+    journal.begin(dict)
+    journal.put("a", {})
+    assert journal.status().missed == 2
+    assert journal.status().reason == "NoStore"
