@@ -28,7 +28,7 @@ from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.session.expiry import Expiry, is_use, is_work
 from sandfleet_executor.effects.access.identity import Identity
-from sandfleet_executor.effects.access.tokens import TokenVerifier
+from sandfleet_executor.effects.access.tokens import TokenVerifier, read_authority
 from sandfleet_executor.effects.executions.registry import Executions
 from sandfleet_executor.effects.executions.store.log import Store
 from sandfleet_executor.effects.files import files
@@ -122,7 +122,8 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
     store = await asyncio.to_thread(open_store, config.state_dir)
     threads = FileThreads(config.user_id)
     executions = Executions(store, convert.stored)
-    verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract)
+    authority = read_authority(config.keys_authority) if config.keys_authority else None
+    verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract, authority)
     reviews = Reviews(config.sandbox_uid, verifier.statement, required=config.reviewed)
     session = Session(config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads, reviews=reviews)
     meter = SandboxMeter(session)

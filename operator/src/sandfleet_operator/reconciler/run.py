@@ -113,6 +113,7 @@ async def serve(
         clock=wall_clock,
         instance=identity,
         audit=audit.write,
+        authority=lambda: signing.authority.public_text,
     )
     try:
         async with asyncio.TaskGroup() as group:

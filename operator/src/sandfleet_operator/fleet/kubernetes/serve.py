@@ -211,6 +211,7 @@ def assembled(
         clock=SteadyClock(),
         wall_clock=wall_clock,
         listens=listens,
+        authority=lambda: signing.authority.public_text,
     )
 
 
