@@ -15,6 +15,7 @@ from sandfleet_api.executor.v1 import (
     filesystem_pb2_grpc,
     identity_pb2_grpc,
     interpreter_pb2_grpc,
+    journal_pb2_grpc,
     port_pb2_grpc,
     process_pb2_grpc,
     review_pb2_grpc,
@@ -36,6 +37,8 @@ from sandfleet_executor.effects.files.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.files.threads import FileThreads
 from sandfleet_executor.effects.files.walk import Roots
 from sandfleet_executor.effects.files.watch import Watches
+from sandfleet_executor.effects.journal.journal import open_journal
+from sandfleet_executor.effects.journal.recording import FileDigests, Recorder
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.network import port_check
 from sandfleet_executor.effects.network.tunnels import Tunnels
@@ -48,13 +51,16 @@ from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.effects.suspension.suspender import Suspender
 from sandfleet_executor.servicers.auth import AuthInterceptor
 from sandfleet_executor.servicers.convert import common as convert
+from sandfleet_executor.servicers.convert import journal as convert_journal
 from sandfleet_executor.servicers.errors import ErrorInterceptor
 from sandfleet_executor.servicers.filesystem.files import FilesystemServicer
 from sandfleet_executor.servicers.gate import ReviewInterceptor
 from sandfleet_executor.servicers.identity import IdentityService
 from sandfleet_executor.servicers.interpreter import InterpreterService
+from sandfleet_executor.servicers.journal import JournalService
 from sandfleet_executor.servicers.port import PortService
 from sandfleet_executor.servicers.process import ProcessService
+from sandfleet_executor.servicers.recording import JournalInterceptor
 from sandfleet_executor.servicers.review import ReviewService
 from sandfleet_executor.servicers.service import ServiceManagerService, codec
 from sandfleet_executor.servicers.session import SessionService
@@ -119,15 +125,18 @@ def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
 async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[], None]) -> int:
     workspace_fd = open_workspace(config)
     watcher = WorkspaceWatcher(workspace_fd)
-    store = await asyncio.to_thread(open_store, config.state_dir)
-    threads = FileThreads(config.user_id)
-    executions = Executions(store, convert.stored)
+    executions, recorder = await asyncio.to_thread(kept, config)
+    journal, threads = recorder.journal, FileThreads(config.user_id)
     authority = read_authority(config.keys_authority) if config.keys_authority else None
     verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract, authority)
     reviews = Reviews(config.sandbox_uid, verifier.statement, required=config.reviewed)
-    session = Session(config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads, reviews=reviews)
+    session = Session(
+        config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads, reviews=reviews, journal=journal
+    )
     meter = SandboxMeter(session)
+    journal.begin(lambda: convert_journal.opened(session))
     roots = Roots(workspace_fd, session.namespaces.tmp_fd, session.namespaces.system_fd, session.mounts.folders)
+    recorder.look = FileDigests(roots, threads).of
     server = grpc.aio.server(interceptors=guards(verifier, session, Places(roots, threads)), options=SERVER_OPTIONS)
     session.services.keep_logs(LogFiles(roots, threads))
     identity = Identity(Path(config.private_dir) / "identity", config.sandbox_uid, utc_now) if config.listen else None
@@ -159,7 +168,8 @@ async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[]
 def guards(verifier: TokenVerifier, session: Session, places: Places) -> list[grpc.aio.ServerInterceptor]:  # type: ignore[type-arg]
     """What each call passes, from the outside in."""
     review = ReviewInterceptor(session.reviews, places)
-    return [AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor(), review]
+    recording = JournalInterceptor(session.journal)
+    return [AuthInterceptor(verifier), TouchInterceptor(session), ErrorInterceptor(), review, recording]
 
 
 def add_session_services(server: grpc.aio.Server, session: Session, meter: SandboxMeter) -> None:
@@ -173,6 +183,8 @@ def add_session_services(server: grpc.aio.Server, session: Session, meter: Sandb
     session_pb2_grpc.add_SessionServiceServicer_to_server(SessionService(session, meter, suspender), server)
     port_pb2_grpc.add_PortServiceServicer_to_server(PortService(tunnels), server)
     review_pb2_grpc.add_ReviewServiceServicer_to_server(ReviewService(session.reviews), server)
+    lasting = JournalService(session.journal, lasting=session.config.state_dir is not None)
+    journal_pb2_grpc.add_JournalServiceServicer_to_server(lasting, server)
     tools_pb2_grpc.add_ToolBrokerServiceServicer_to_server(ToolBrokerService(session.tools), server)
 
 
@@ -184,6 +196,13 @@ def open_workspace(config: ExecutorConfig) -> int:
     return os.open(config.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
+def kept(config: ExecutorConfig) -> tuple[Executions, Recorder]:
+    """What an earlier executor has left of executions, and the journal, which goes on."""
+    journal = open_journal(journal_folder(config), config.sandbox_uid, time.time)
+    recorder = Recorder(journal, time.time)
+    return Executions(open_store(config.state_dir), convert.stored, recorder), recorder
+
+
 def open_store(path: str | None) -> Store | None:
     """What is stored of executions; None where there is no place for it, which each of them says at its end."""
     if path is None:
@@ -193,6 +212,11 @@ def open_store(path: str | None) -> Store | None:
     except OSError as error:
         _log.warning("cannot store executions: %s", error)
         return None
+
+
+def journal_folder(config: ExecutorConfig) -> str:
+    """Where user code cannot reach it; on the volume where there is a place."""
+    return f"{config.state_dir or config.private_dir}/journal"
 
 
 def bind(server: grpc.aio.Server, config: ExecutorConfig, identity: Identity | None) -> None:

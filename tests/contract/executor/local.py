@@ -221,6 +221,7 @@ class LocalExecutor(ExecutorUnderTest):
             "the executor's private folder": f"{self.config['private_dir']}/own",
             "the keys of tokens": self.config["keys_file"],
             "the stored executions": f"{self.config['state_dir']}/ids-1",
+            "the journal": f"{self.config['state_dir']}/journal/1-1",
             "the executor's socket": self.config.get("socket", ""),
         }
 

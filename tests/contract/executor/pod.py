@@ -237,6 +237,7 @@ class PodExecutor(ExecutorUnderTest):
             "the executor's private folder": PRIVATE,
             "the keys of tokens": "/run/sandfleet/keys/keys.json",
             "the stored executions": "/volume/state/ids-1",
+            "the journal": "/volume/state/journal/1-1",
         }
         files = (f"{PRIVATE}/own", "/tmp/canary", "/tmp/.at-home")
         lines = [f"open({path!r}, 'w').write({self.secret!r})" for path in files]

@@ -23,6 +23,7 @@ SCOPES_OF_SERVICES = {
     f"{PACKAGE}.ToolBrokerService": "tools",
     f"{PACKAGE}.IdentityService": "admin",
     f"{PACKAGE}.ReviewService": "review",
+    f"{PACKAGE}.JournalService": "session",
 }
 SCOPES_OF_METHODS = {
     f"/{PACKAGE}.SessionService/Open": "admin",

@@ -47,6 +47,7 @@ from sandfleet_executor.effects.files.search import SearchUnavailable
 from sandfleet_executor.effects.files.trees import NotARegularFile, TooManyEntries
 from sandfleet_executor.effects.files.walk import RootUnavailable
 from sandfleet_executor.effects.files.watch import TooManyWatches, WatcherNotReady
+from sandfleet_executor.effects.journal.journal import AheadOfJournalError, NoJournalError
 from sandfleet_executor.effects.namespace.children import NamespaceError
 from sandfleet_executor.effects.services.manager import UnknownNameError
 from sandfleet_executor.effects.tools.broker import NotBrokeredError, ReplacedError
@@ -235,6 +236,8 @@ FAILURES: tuple[tuple[type[Exception], Code, str, bool], ...] = (
     (ForgottenError, Code.ALREADY_EXISTS, "ResultForgotten", False),
     (UnknownExecutionError, Code.NOT_FOUND, "ExecutionNotFound", False),
     (AheadError, Code.OUT_OF_RANGE, "AheadOfStream", False),
+    (NoJournalError, Code.NOT_FOUND, "NoJournal", False),
+    (AheadOfJournalError, Code.OUT_OF_RANGE, "AheadOfJournal", False),
     (TooManyReadersError, Code.RESOURCE_EXHAUSTED, "TooManyReaders", True),
     (BusyError, Code.RESOURCE_EXHAUSTED, "TooMany", True),
     (FullError, Code.RESOURCE_EXHAUSTED, "WorkspaceFull", True),

@@ -17,7 +17,7 @@ from sandfleet_executor.effects.commands.command import CommandRequest, InputClo
 from sandfleet_executor.effects.executions.execution import Execution
 from sandfleet_executor.effects.session.session import Session
 from sandfleet_executor.servicers.convert import common as convert
-from sandfleet_executor.servicers.convert import subjects
+from sandfleet_executor.servicers.convert import journal, subjects
 from sandfleet_executor.servicers.errors import ApiError, typed_failures
 
 START = "ProcessService/Start"
@@ -59,6 +59,7 @@ class ProcessService(process_pb2_grpc.ProcessServiceServicer):
             requests.NO_OUTPUT_LIMIT if terminal else requests.check_output_limit(request.output_limit_bytes, limits)
         )
         execution = session.register(COMMAND, request.execution_id, fingerprint, output_limit)
+        execution.recording.note(**journal.command_asked(request, command.cwd, command.timeout))
         session.start_command(execution, command)
         return execution
 

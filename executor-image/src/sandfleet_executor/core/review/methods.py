@@ -84,6 +84,8 @@ METHODS = {
     "ReviewService/ListPending": Gate.FREE,
     "ReviewService/WatchPending": Gate.FREE,
     "ReviewService/Answer": Gate.FREE,
+    "JournalService/Head": Gate.FREE,
+    "JournalService/Read": Gate.FREE,
 }
 
 

@@ -16,6 +16,8 @@ LOOKING = (
     "ServiceManagerService/List",
     "/WatchPending",
     "ToolBrokerService/Serve",
+    "JournalService/Head",
+    "JournalService/Read",
 )
 
 

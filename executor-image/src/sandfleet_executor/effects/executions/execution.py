@@ -10,7 +10,7 @@ rest.
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from sandfleet_executor.core.executions.event_log import EventLog, output_bytes
 from sandfleet_executor.core.executions.events import STDERR, STDOUT, Event, Finished, Gap, Output, is_end
@@ -36,6 +36,23 @@ class Source(Protocol):
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...
+
+
+class Recording(Protocol):
+    """Sees the events in their turn, and learns what was asked: the execution's record in the journal."""
+
+    def see(self, event: Event) -> None: ...
+    def note(self, **asked: Any) -> None: ...
+
+
+class Unrecorded:
+    """Of an execution that has no record."""
+
+    def see(self, event: Event) -> None:
+        """It is not looked at."""
+
+    def note(self, **asked: Any) -> None:
+        """It is not kept."""
 
 
 class Reader:
@@ -83,6 +100,7 @@ class Execution:
         # Why some events could not be stored; empty while all are.
         self.not_stored = recorder.failed if recorder else NO_STORE
         self._recorder = recorder
+        self.recording: Recording = Unrecorded()
         self._readers_everywhere = readers or Readers()
         self._log = EventLog(RING_BYTES)
         self._limiters = {STDOUT: HeadAndTail(output_limit), STDERR: HeadAndTail(output_limit)}
@@ -131,6 +149,7 @@ class Execution:
                 self.emit(output)
 
     def emit(self, event: Event) -> None:
+        self.recording.see(event)
         self._log.append(event)
         if isinstance(event, Finished):
             self.finished = event

@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine
+from typing import Protocol
 
 from sandfleet_executor.core.executions.events import Finished, Started
 from sandfleet_executor.core.executions.outcomes import EXECUTOR_RESTARTED, Cause
 from sandfleet_executor.core.executions.records import CELL
-from sandfleet_executor.effects.executions.execution import AheadError, Execution, missed_or_read
+from sandfleet_executor.effects.executions.execution import AheadError, Execution, Recording, missed_or_read
 from sandfleet_executor.effects.executions.store.files import StoreError
 from sandfleet_executor.effects.executions.store.log import MAX_IDS, Entry, Store
 from sandfleet_executor.effects.executions.store.reader import StoreReader
@@ -66,10 +67,21 @@ class Replay:
 Stream = Execution | Replay
 
 
+class Recordings(Protocol):
+    """The journal, as executions know it."""
+
+    def begin(self, execution_id: str, kind: int) -> Recording:
+        """Of an execution that begins."""
+
+    def lost(self, execution_id: str, kind: int, end: Finished) -> None:
+        """One that ran when an earlier executor ended."""
+
+
 class Executions:
-    def __init__(self, store: Store | None, encode: Encode) -> None:
+    def __init__(self, store: Store | None, encode: Encode, recordings: Recordings | None = None) -> None:
         self._store = store
         self._encode = encode
+        self._recordings = recordings
         self._readers = Readers()
         self._live: dict[str, Execution] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,6 +94,8 @@ class Executions:
             # Now: later, an execution without events could not be told from a forgotten one.
             for entry in store.unfinished():
                 self._replay(store, entry)
+                if recordings:
+                    recordings.lost(entry.begun.id, entry.begun.kind, lost_end())
 
     def repeated(self, kind: int, execution_id: str, fingerprint: bytes) -> Stream | None:
         """The execution that was started before with the same request; None for an id that is new.
@@ -123,6 +137,8 @@ class Executions:
                 _log.warning("%s", error)
             recorder = Recorder(self._store, entry, self._encode, failed)
             made = Execution(execution_id, output_limit, recorder, self._readers)
+        if self._recordings:
+            made.recording = self._recordings.begin(execution_id, kind)
         self._live[execution_id] = made
         if self._ending is not Cause.NONE:
             made.stop(self._ending, 0)

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self, TypeVar
 from sandfleet_executor.core.access.token_claims import TokenError
 from sandfleet_executor.core.errors import BadRequest, BusyError
 from sandfleet_executor.core.executions.events import Notice
+from sandfleet_executor.core.journal.blobs import CODE_BYTES, blob
 from sandfleet_executor.core.review import verdicts
 from sandfleet_executor.core.review.answers import AnswerError, AnswerReason, read_answer
 from sandfleet_executor.core.review.desk import Decision, Desk, Pending
@@ -45,11 +46,14 @@ class Reviews:
         if subject is None:
             return Decision(allowed=False, reason="the executor cannot show it", unseen="NotReviewable")
         try:
-            return await self.decide(replace(subject, execution_id=execution.id), execution.stopped)
+            decision = await self.decide(replace(subject, execution_id=execution.id), execution.stopped)
         except BusyError as error:
             return Decision(allowed=False, reason=str(error), unseen="TooManyReviews")
         except BadRequest as error:
             return Decision(allowed=False, reason=str(error), unseen="NotReviewable")
+        if decision.edited is not None:
+            execution.recording.note(code=blob(decision.edited, CODE_BYTES), edited=True)
+        return decision
 
     async def decide(self, subject: Subject, stopped: "asyncio.Future[Any] | None" = None) -> Decision:
         """Waits for the answer, or until `stopped`. Raises BusyError and BadRequest."""

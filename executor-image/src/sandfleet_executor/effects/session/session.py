@@ -18,6 +18,7 @@ from sandfleet_executor.core.errors import (
     SuspendingError,
 )
 from sandfleet_executor.core.executions.outcomes import Cause
+from sandfleet_executor.core.journal import transcript
 from sandfleet_executor.core.limits import FORK_BYTES, Limits
 from sandfleet_executor.core.packages import manifest
 from sandfleet_executor.core.packages.manifest import Manifest
@@ -38,6 +39,7 @@ from sandfleet_executor.effects.executions.meter import Ledger, SessionServices
 from sandfleet_executor.effects.executions.registry import Executions
 from sandfleet_executor.effects.files.inotify import WorkspaceWatcher
 from sandfleet_executor.effects.files.threads import FileThreads
+from sandfleet_executor.effects.journal.journal import Journal
 from sandfleet_executor.effects.namespace.keeper import Making, NamespaceKeeper
 from sandfleet_executor.effects.namespace.launch import session_environment, this_host
 from sandfleet_executor.effects.namespace.namespace import Namespace
@@ -80,13 +82,13 @@ class Session:
         workspace_fd: int,
         threads: FileThreads,
         reviews: Reviews,
+        journal: Journal,
     ) -> None:
         """Raises BadRequest for mounts that this machine has no place for."""
         self.config = config
-        self.executions, self.reviews = executions, reviews
+        self.executions, self.reviews, self.journal = executions, reviews, journal
         self.limits = fitting(config.limits)
-        self.session_id = ""
-        self.started = time.time()
+        self.session_id, self.started = "", time.time()
         self.closed = asyncio.Event()
         # It is being suspended: no execution begins, and its time does not run. `preempted`: it is resumed by itself.
         self.held = self.preempted = False
@@ -177,6 +179,7 @@ class Session:
         if not self.session_id:
             before, self.limits = self.limits, fitting(claim.limits)
             self.session_id = claim.session_id
+            self.journal.open(claim.session_id)
             self._envs = self.environment(claim.envs)
             if self.mounts.add(claim.mounts) or self.limits != before:
                 # No user code has run yet: the namespace is made again, with the lower limits and the mounts.
@@ -216,6 +219,16 @@ class Session:
         """Runs a cell in the background. Raises NotFoundError, BusyError and StateError."""
         context = self.contexts.find_or_default(context_id, request.persistence)
         made = execution()
+        made.recording.note(
+            **transcript.cell_asked(
+                request.code,
+                context_id,
+                context.spec.language,
+                request.envs,
+                request.timeout,
+                on_failure=request.rolls_back,
+            )
+        )
         self.touch()
         self.executions.run(made, context.run(made, request))
         return made
@@ -267,6 +280,7 @@ class Session:
         await self.namespaces.close()
         await self.services.end()
         await self.executions.ended(END_SECONDS)
+        self.journal.put("closed", {"reason": why.name.lower()})
         self.closed.set()
 
 

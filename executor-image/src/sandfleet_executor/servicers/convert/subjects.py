@@ -54,7 +54,7 @@ def subject_of(
     `places`: where paths lead that lead elsewhere than they say, by the fields' names.
     """
     kind, field, name = PARTS[method]
-    rest = _plain(request) | {f"{one}_leads_to": _text(place) for one, place in (places or {}).items()}
+    rest = plain(request) | {f"{one}_leads_to": _text(place) for one, place in (places or {}).items()}
     rest.pop(IDS.get(method, ""), None)
     found = getattr(request, field) if field else content
     shown = _content(found, rest.get(field))
@@ -97,7 +97,7 @@ def _content(found: Any, plain: Any) -> bytes:
     )
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def plain(message: Message) -> dict[str, Any]:
     """All fields that are set: nothing of the request is left out."""
     return {field.name: _value(field, value) for field, value in message.ListFields()}
 
@@ -106,7 +106,7 @@ def _value(field: Any, value: Any) -> Any:
     if hasattr(value, "items"):
         return {str(key): _value(field, one) for key, one in value.items()}
     if isinstance(value, Message):
-        return _plain(value)
+        return plain(value)
     if isinstance(value, bytes):
         return _text(value)
     if isinstance(value, str | int | float):

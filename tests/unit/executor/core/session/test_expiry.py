@@ -1,7 +1,15 @@
 """When a sandbox's time is over, and what counts as its use."""
 
 import pytest
-from sandfleet_api.executor.v1 import interpreter_pb2, process_pb2, review_pb2, service_pb2, session_pb2, tools_pb2
+from sandfleet_api.executor.v1 import (
+    interpreter_pb2,
+    journal_pb2,
+    process_pb2,
+    review_pb2,
+    service_pb2,
+    session_pb2,
+    tools_pb2,
+)
 from sandfleet_executor.core.session.expiry import LOOKING, Expiry, Lease, Tenancy, expired, is_use
 
 
@@ -41,7 +49,7 @@ def test_what_remains_of_a_lease_is_never_below_0(now, remaining):
 
 
 def methods():
-    for module in (interpreter_pb2, process_pb2, review_pb2, service_pb2, session_pb2, tools_pb2):
+    for module in (interpreter_pb2, journal_pb2, process_pb2, review_pb2, service_pb2, session_pb2, tools_pb2):
         for service in module.DESCRIPTOR.services_by_name.values():
             yield from (f"/{service.full_name}/{method.name}" for method in service.methods)
 
@@ -49,6 +57,8 @@ def methods():
 def test_only_rpcs_that_look_are_no_use():
     looking = [method for method in methods() if not is_use(method)]
     assert sorted(method.rpartition(".")[2] for method in looking) == [
+        "JournalService/Head",
+        "JournalService/Read",
         "ReviewService/WatchPending",
         "ServiceManagerService/List",
         "SessionService/Describe",

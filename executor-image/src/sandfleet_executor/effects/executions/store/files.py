@@ -33,11 +33,18 @@ class Folder:
     def names(self) -> list[tuple[str, tuple[int, ...]]]:
         """(prefix, numbers) of the store's files, in order of their numbers; other files are left out."""
         found = []
-        for name in os.listdir(self._fd):  # noqa: PTH208 - by the descriptor
+        for name in self.listed():
             prefix, *numbers = name.split("-")
             if prefix in {"ids", "log", "big"} and numbers and all(part.isdecimal() for part in numbers):
                 found.append((prefix, tuple(map(int, numbers))))
         return sorted(found, key=lambda each: each[1])
+
+    def listed(self) -> list[str]:
+        """All names in the folder."""
+        return os.listdir(self._fd)  # noqa: PTH208 - by the descriptor
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def open(self, name: str, flags: int) -> int:
         return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self._fd)

@@ -1,0 +1,1 @@
+"""The hash-chained record of a session, on the disk."""

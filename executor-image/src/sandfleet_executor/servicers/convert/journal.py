@@ -1,0 +1,150 @@
+"""The records of calls: (kind, body) of a request and its answer. Docs: ADR 0049."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from sandfleet_executor import __version__
+from sandfleet_executor.core.journal.blobs import CODE_BYTES, blob, path_text
+from sandfleet_executor.core.journal.transcript import hashed_envs, seconds
+from sandfleet_executor.core.requests import DEFAULT_CONTEXT
+from sandfleet_executor.core.session import bwrap
+from sandfleet_executor.effects.session.session import Session
+from sandfleet_executor.servicers.convert.subjects import plain
+
+Body = dict[str, Any]
+# The operations of records, by the methods: (kind, operation).
+OPERATIONS = {
+    "InterpreterService/CreateContext": ("context", "created"),
+    "InterpreterService/Interrupt": ("context", "interrupted"),
+    "InterpreterService/ForkContext": ("context", "forked"),
+    "InterpreterService/RestartContext": ("context", "restarted"),
+    "InterpreterService/DeleteContext": ("context", "deleted"),
+    "InterpreterService/Complete": ("look", "complete"),
+    "InterpreterService/Inspect": ("look", "inspect"),
+    "InterpreterService/SaveState": ("state", "saved"),
+    "InterpreterService/RestoreState": ("state", "restored"),
+    "InterpreterService/DeleteState": ("state", "deleted"),
+    "ServiceManagerService/Apply": ("service", "applied"),
+    "ServiceManagerService/Start": ("service", "started"),
+    "ServiceManagerService/Stop": ("service", "stopped"),
+    "ServiceManagerService/Restart": ("service", "restarted"),
+    "FilesystemService/Write": ("file", "write"),
+    "FilesystemService/Extract": ("file", "extract"),
+    "FilesystemService/MakeDir": ("file", "mkdir"),
+    "FilesystemService/Move": ("file", "move"),
+    "FilesystemService/Remove": ("file", "remove"),
+    "SessionService/Suspend": ("suspended", ""),
+    "SessionService/Resume": ("resumed", ""),
+}
+
+
+def record(method: str, request: Any, response: Any, content: Mapping[str, Any] | None = None) -> tuple[str, Body]:
+    """(kind, body). `method` as "Service/Method"; no response where the call failed; `content` is an upload's."""
+    kind, operation = OPERATIONS.get(method, ("call", ""))
+    if kind == "call":
+        return kind, {"method": method, "request": plain(request)}
+    body: Body = {"op": operation} if operation else {}
+    body |= _BODIES[kind](operation, request, response)
+    return kind, {**body, **(content or {})}
+
+
+def opened(session: Session) -> Body:
+    """What the first record says of a session."""
+    config, envs = session.config, session.environment({})
+    return {
+        "session": session.session_id,
+        "sandbox": config.sandbox_id,
+        "pod": config.sandbox_uid,
+        "contract": config.contract,
+        "isolation": config.isolation,
+        "network": config.network,
+        "limits": dataclasses.asdict(session.limits),
+        "environment": {name: envs[name] for name in bwrap.FIXED if name in envs},
+        "packages": list(config.packages),
+        "executor": __version__,
+        "kernel": os.uname().release,
+    }
+
+
+def _context(operation: str, request: Any, response: Any) -> Body:
+    name = request.context_id or DEFAULT_CONTEXT
+    body: Body = {"context": name, "language": None, "parent": None}
+    if operation == "forked":
+        return body | {"parent": name, "context": None, "contexts": list(request.new_context_ids)}
+    if operation == "interrupted":
+        return body | {"execution": request.execution_id, "interrupted": response.interrupted}
+    if operation == "created":
+        body |= {"cwd": request.cwd, "env": sorted(request.envs), "resumed": response.HasField("resumed")}
+    if response is not None and operation in ("created", "restarted"):
+        body["language"] = response.context.language
+    return body
+
+
+def _look(_operation: str, request: Any, _response: Any) -> Body:
+    return {"context": request.context_id or DEFAULT_CONTEXT, "code": blob(request.code.encode())}
+
+
+def _state(operation: str, request: Any, response: Any) -> Body:
+    if operation == "deleted":
+        return {"name": request.name}
+    context = request.context_id or DEFAULT_CONTEXT
+    return {"context": context, "name": request.name or context, "answer": _answer(response)}
+
+
+def _service(operation: str, request: Any, response: Any) -> Body:
+    if operation == "applied":
+        return {"spec": plain(request), "answer": _answer(response)}
+    return {"name": request.name} if operation == "restarted" else {"names": list(request.names)}
+
+
+def _file(operation: str, request: Any, _response: Any) -> Body:
+    body: Body = {"path": path_text(request.target if operation == "move" else request.path)}
+    match operation:
+        case "move":
+            body = {"path": path_text(request.source), "to": path_text(request.target)}
+            body["overwrite"] = request.overwrite
+        case "write":
+            body["mode"] = request.mode
+        case "remove":
+            body["recursive"] = request.recursive
+        case "extract":
+            body |= {"compression": plain(request).get("compression"), "keep_existing": request.keep_existing}
+    return body
+
+
+def _session(_operation: str, request: Any, response: Any) -> Body:
+    return {"reason": "", "request": plain(request), "answer": _answer(response)}
+
+
+def _answer(response: Message | None) -> Body | None:
+    return None if response is None else plain(response)
+
+
+_BODIES: dict[str, Callable[[str, Any, Any], Body]] = {
+    "context": _context,
+    "look": _look,
+    "state": _state,
+    "service": _service,
+    "file": _file,
+    "suspended": _session,
+    "resumed": _session,
+}
+
+
+def command_asked(request: Any, cwd: bytes, timeout: float) -> Body:
+    """What a command is asked; of its variables those of the request."""
+    argv = [path_text(each) for each in request.argv]
+    return {
+        "argv": argv or None,
+        "code": blob(request.shell, CODE_BYTES) if request.shell else None,
+        "language": "shell" if request.shell else None,
+        "context": None,
+        "cwd": path_text(cwd),
+        "env": hashed_envs(request.envs),
+        "deadline": seconds(timeout),
+        "terminal": plain(request.pty) if request.HasField("pty") else None,
+    }
