@@ -122,13 +122,18 @@ def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
             cgroup.remove(group)
 
 
+def verifier_of(config: ExecutorConfig) -> TokenVerifier:
+    """Raises ConfigError."""
+    authority = read_authority(config.keys_authority) if config.keys_authority else None
+    return TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract, authority)
+
+
 async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[], None]) -> int:
     workspace_fd = open_workspace(config)
     watcher = WorkspaceWatcher(workspace_fd)
     executions, recorder = await asyncio.to_thread(kept, config)
     journal, threads = recorder.journal, FileThreads(config.user_id)
-    authority = read_authority(config.keys_authority) if config.keys_authority else None
-    verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract, authority)
+    verifier = verifier_of(config)
     reviews = Reviews(config.sandbox_uid, verifier.statement, required=config.reviewed)
     session = Session(
         config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads, reviews=reviews, journal=journal

@@ -95,9 +95,8 @@ class Operator:
         applier = self._applier = Applier(kube, self.store, keys, leading, audit=audit, authority=authority)
         self._facts, events = NodeFacts(kube, self.store, clock), Events(kube, clock, instance)
         self._housekeeper = Housekeeper(kube, self.store, applier, settings, busy=self._is_busy, clock=clock)
-        self._services = ServiceWatch(
-            ask, news=self._look_again, tell=events.tell_of_services, clock=clock, chance=chance
-        )
+        look, said = self._look_again, events.tell_of_services
+        self._services = ServiceWatch(ask, news=look, tell=said, clock=clock, chance=chance)
         self._reconciler = Reconciler(
             self.store,
             applier,
