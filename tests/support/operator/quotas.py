@@ -146,7 +146,7 @@ class Books:
             assert not self.permits(claim.queue, amount), f"{claim.key} waits in {claim.queue!r} without need"
 
     def waits_behind_a_gang(self, claim):
-        """A gang that lacks quota holds back its queue at each pool; one that lacks sandboxes, after a while its pool."""
+        """Behind a gang that lacks quota its queue waits at each pool; behind one that lacks sandboxes its pool."""
         others = [one.claim for one in self.scheduler.inventory.waiting.values() if one.claim.gang]
         return any(one.pool == claim.pool or (one.queue and one.queue == claim.queue) for one in others)
 
