@@ -2,15 +2,24 @@
 
 import asyncio
 import contextlib
+import json
 import secrets
+import time
 
+import grpc
 import pytest
 from cluster.access_bed import a_grant, an_agent, an_object, fleet_bed
-from cluster.harness.api import has_condition
+from cluster.harness.api import has_condition, path_of
 from cluster.operators import RESTRICTED_LABELS, OperatorProcess, sandbox, template
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sandfleet import AsyncSandbox
 from sandfleet._fleets.fleet import AsyncFleet
 from sandfleet.errors import AccessDenied, ClaimError, PreconditionFailed
+from sandfleet_api.executor.v1.review_pb2 import AnswerRequest
+from sandfleet_api.executor.v1.review_pb2_grpc import ReviewServiceStub
+from sandfleet_operator.executors.contact import Executor, own_token, verified_channel
+from sandfleet_operator.executors.tokens import KeyRing, Signer, TokenKey, public_jwk
+from sandfleet_operator.plan.pods.names import session_id
 
 REVIEWER_RULES = [
     {"apiGroups": ["sandfleet.io"], "resources": ["codesandboxes"], "verbs": ["get", "list", "watch"]},
@@ -206,3 +215,52 @@ async def test_a_template_can_demand_two_accounts(bed, agent, reviewer, tmp_path
         review = await waiting(second, made.sandbox_id)
         assert await second.reviews.answer(review, review.approve()) == 0
         assert (await running).text == "True"
+
+
+CONFIG_MAP = "sandfleet-keys"
+
+
+def add_a_key(bed, key):
+    """As a tenant who may write ConfigMaps of its namespace; until the operator writes its own content again."""
+    work = bed.namespaces[0]
+    there = json.loads(bed.cluster.api.get("ConfigMap", CONFIG_MAP, work)["data"]["keys.json"])
+    there["keys"].append(public_jwk("tenant", key.public_key()))
+    path = f"{path_of('ConfigMap', work)}/{CONFIG_MAP}"
+    content = {"data": {"keys.json": json.dumps(there)}}
+    bed.cluster.api.call("PATCH", path, content, "application/merge-patch+json")
+
+
+@pytest.mark.timeout(300)
+async def test_a_tenant_that_adds_a_signing_key_approves_nothing(bed, agent, reviewer):
+    """The kubelet takes a minute to bring a ConfigMap into a pod, and a new pod begins with what is there."""
+    work, key = bed.namespaces[0], Ed25519PrivateKey.generate()
+    api = bed.cluster.api
+    async with await AsyncSandbox.create(pool="reviewed", fleet=agent, max_wait=120) as made:
+        running = asyncio.create_task(made.run_code("import os"))
+        review = await waiting(reviewer, made.sandbox_id)
+        uid = (await made.get_info()).sandbox_uid
+        pod = next(one for one in api.list("Pod", work) if one["metadata"]["uid"] == uid)
+        name, address = pod["metadata"]["name"], f"{pod['status']['podIP']}:50051"
+        await asyncio.to_thread(add_a_key, bed, key)
+        shown = ("exec", "-n", work, name, "--", "cat", "/run/sandfleet/keys/keys.json")
+
+        def arrives():
+            # The operator repairs the ConfigMap; a tenant writes it again.
+            with contextlib.suppress(Exception):
+                add_a_key(bed, key)
+            return "tenant" in bed.cluster.kubectl(*shown)
+
+        await asyncio.to_thread(api.wait, "the tenant's key in the pod", arrives, 150)
+        signer = Signer(KeyRing((TokenKey("tenant", key, 0.0),)), time.time)
+        claims = {"review": review.review_id, "digest": review.digest.hex(), "state": review.state, "verb": "approve"}
+        statement = signer.answer(sandbox_uid=uid, reviewer="tenant", claims=claims)
+        forged = Executor(address=address, pod_uid=uid, session_id=session_id(work, name), contract="reviewed")
+        ca = api.get("ConfigMap", "sandfleet-ca", bed.namespace)["data"]["ca.crt"].encode()
+        async with verified_channel(forged, ca) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                metadata = own_token(signer, forged)
+                await ReviewServiceStub(channel).Answer(AnswerRequest(statement=statement), metadata=metadata)
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert not running.done()
+        await reviewer.reviews.answer(review, review.approve())
+        assert (await running).outcome == "ok"

@@ -1,8 +1,14 @@
 """Reviews through the fleet of one machine: who may answer, what rules approve, and what is refused."""
 
 import asyncio
+import base64
+import hashlib
+import hmac
+import json
 import shutil
 import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -325,3 +331,55 @@ async def test_a_name_that_no_reviewer_has_and_the_agent_itself_are_no_voters(tw
         as_reviewer("../ada")
         with pytest.raises(InvalidArgument, match="no name of a reviewer"):
             await two_eyed.reviews.list()
+
+
+async def test_a_webhook_tells_once_that_a_request_waits_and_the_answer_comes_through_the_api(monkeypatch):
+    received = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            received.append(
+                (
+                    {name.lower(): value for name, value in self.headers.items()},
+                    self.rfile.read(int(self.headers["content-length"])),
+                )
+            )
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    key = bytes(range(32))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("SANDFLEET_REVIEW_WEBHOOK_URL", f"http://127.0.0.1:{server.server_port}/")
+    monkeypatch.setenv("SANDFLEET_REVIEW_WEBHOOK_SECRET", "whsec_" + base64.b64encode(key).decode())
+    try:
+        with tempfile.TemporaryDirectory(prefix="sf-") as path, a_fleet(f"{path}/f-hook") as process:
+            async with (
+                await AsyncFleet.connect(f"unix:{process.state_dir}/fleet.sock") as fleet,
+                await AsyncSandbox.create(fleet=fleet, contract="reviewed") as sandbox,
+            ):
+                running = asyncio.create_task(sandbox.run_code("import os"))
+                review = await waiting(fleet, sandbox)
+                async with asyncio.timeout(10):
+                    while not received:
+                        await asyncio.sleep(0.02)
+                await fleet.reviews.answer(review, review.approve())
+                assert (await running).outcome == "ok"
+                # A rule approves it: no person has to be told.
+                assert (await sandbox.run_code("1 + 1")).text == "2"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    ((headers, body),) = received
+    data = json.loads(body)["data"]
+    assert (data["sandbox_id"], data["review_id"], data["kind"]) == (sandbox.sandbox_id, review.review_id, "cell")
+    assert b"import os" not in body
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"

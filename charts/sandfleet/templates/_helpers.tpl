@@ -127,6 +127,15 @@ env:
     value: {{ . | quote }}
   {{- end }}
   {{- end }}
+  {{- if and (eq .component "fleet") .root.Values.reviews.webhook.url }}
+  - name: SANDFLEET_REVIEW_WEBHOOK_URL
+    value: {{ .root.Values.reviews.webhook.url | quote }}
+  - name: SANDFLEET_REVIEW_WEBHOOK_SECRET
+    valueFrom:
+      secretKeyRef:
+        name: {{ required "cannot sign webhooks: reviews.webhook.secretName is missing" .root.Values.reviews.webhook.secretName }}
+        key: secret
+  {{- end }}
   - name: POD_NAME
     valueFrom:
       fieldRef:

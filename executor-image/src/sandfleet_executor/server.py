@@ -29,7 +29,7 @@ from sandfleet_executor.core.errors import BadRequest
 from sandfleet_executor.core.executions.outcomes import Cause
 from sandfleet_executor.core.session.expiry import Expiry, is_use, is_work
 from sandfleet_executor.effects.access.identity import Identity
-from sandfleet_executor.effects.access.tokens import TokenVerifier
+from sandfleet_executor.effects.access.tokens import TokenVerifier, read_authority
 from sandfleet_executor.effects.executions.registry import Executions
 from sandfleet_executor.effects.executions.store.log import Store
 from sandfleet_executor.effects.files import files
@@ -122,12 +122,18 @@ def run(config: ExecutorConfig, on_ready: Callable[[], None]) -> int:
             cgroup.remove(group)
 
 
+def verifier_of(config: ExecutorConfig) -> TokenVerifier:
+    """Raises ConfigError."""
+    authority = read_authority(config.keys_authority) if config.keys_authority else None
+    return TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract, authority)
+
+
 async def serve(config: ExecutorConfig, group: str | None, on_ready: Callable[[], None]) -> int:
     workspace_fd = open_workspace(config)
     watcher = WorkspaceWatcher(workspace_fd)
     executions, recorder = await asyncio.to_thread(kept, config)
     journal, threads = recorder.journal, FileThreads(config.user_id)
-    verifier = TokenVerifier(Path(config.keys_file), config.sandbox_uid, time.time, config.contract)
+    verifier = verifier_of(config)
     reviews = Reviews(config.sandbox_uid, verifier.statement, required=config.reviewed, put=journal.put)
     session = Session(
         config, group, watcher, executions, workspace_fd=workspace_fd, threads=threads, reviews=reviews, journal=journal

@@ -146,9 +146,9 @@ class Books:
             assert not self.permits(claim.queue, amount), f"{claim.key} waits in {claim.queue!r} without need"
 
     def waits_behind_a_gang(self, claim):
-        """A gang lacks quota or sandboxes, and so do claims behind it in its queue; after a while, all of its pool."""
-        others = [one.claim for one in self.scheduler.inventory.waiting.values() if one.claim.pool == claim.pool]
-        return any(one.gang for one in others)
+        """Behind a gang that lacks quota its queue waits at each pool; behind one that lacks sandboxes its pool."""
+        others = [one.claim for one in self.scheduler.inventory.waiting.values() if one.claim.gang]
+        return any(one.pool == claim.pool or (one.queue and one.queue == claim.queue) for one in others)
 
     def permits(self, queue, amount):
         if not queue:

@@ -20,6 +20,8 @@ CONTRACTS = (AUTONOMOUS, BROKERED, REVIEWED)
 # In a pod the configuration comes from the environment: the object, the pod's uid, and user code's variables.
 CONFIG_VARIABLE = "SANDFLEET_EXECUTOR_CONFIG"
 UID_VARIABLE = "SANDFLEET_POD_UID"
+# Beside the object, where executors of older images do not mind it.
+AUTHORITY_VARIABLE = "SANDFLEET_KEYS_AUTHORITY"
 USER_PREFIX = "SANDFLEET_USER_"
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 REQUIRED = ("sandbox_id", "sandbox_uid", "workspace", "private_dir", "keys_file")
@@ -88,6 +90,8 @@ class ExecutorConfig:
     preload: Sequence[str] = ()
     # Of the session: its tokens repeat it.
     contract: str = AUTONOMOUS
+    # The public key, as base64 of its DER form, that has to have signed each key in `keys_file`; None: any key counts.
+    keys_authority: str | None = None
 
     @property
     def brokered(self) -> bool:
@@ -175,6 +179,8 @@ class ExecutorConfig:
             raise ConfigError(f"cannot take {CONFIG_VARIABLE}: it is no object")
         if uid := environment.get(UID_VARIABLE):
             values["sandbox_uid"] = uid
+        if authority := environment.get(AUTHORITY_VARIABLE):
+            values["keys_authority"] = authority
         # Of secrets: their keys need not be names of variables.
         secret = {
             name[len(USER_PREFIX) :]: value for name, value in environment.items() if name.startswith(USER_PREFIX)

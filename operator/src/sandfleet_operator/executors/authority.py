@@ -3,6 +3,7 @@
 Times are seconds since the epoch.
 """
 
+import base64
 import datetime as dt
 import ipaddress
 from collections.abc import Sequence
@@ -68,6 +69,16 @@ class Authority:
     @property
     def key_pem(self) -> bytes:
         return _key_pem(self.key)
+
+    @property
+    def public_text(self) -> str:
+        """The public key as base64 of its DER form, as pods' manifests name it."""
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        return base64.b64encode(self.key.public_key().public_bytes(serialization.Encoding.DER, form)).decode("ascii")
+
+    def sign(self, data: bytes) -> bytes:
+        """The same data gives the same signature, so that what is published changes only with its content."""
+        return self.key.sign(data, ec.ECDSA(hashes.SHA256(), deterministic_signing=True))
 
     def answer(self, request_pem: bytes, name: str, now: float, seconds: float = CA_SECONDS) -> bytes:
         """The certificate (PEM) for a request that asks for exactly this one name. Raises RequestRefusedError.

@@ -47,8 +47,8 @@ class Material:
 
     @cached_property
     def public_keys(self) -> str:
-        """The JWKS for executors."""
-        return self.tokens.public()
+        """The JWKS for executors: they take only keys with the authority's signature."""
+        return self.tokens.public(self.authority.sign)
 
 
 async def load_or_create(kube: KubeApi, namespace: str, now: float) -> Material:

@@ -25,6 +25,8 @@ ANSWER_LIFETIME = 60.0
 OVERLAP = 300.0
 # Executors read only a few dozen keys.
 MAX_KEYS = 16
+# What the authority signs of a public key begins with this, so that the signature means nothing else.
+KEY_SIGNED = b"sandfleet token key\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,9 @@ class KeyRing:
             raise TooManyKeysError(f"cannot add a token key: tokens of {len(kept)} keys may still be in use")
         return KeyRing((*kept, TokenKey.new(now + delay)))
 
-    def public(self) -> str:
-        """The JWKS of the public keys. The same keys give the same text."""
-        return json.dumps({"keys": [public_jwk(key.kid, key.private.public_key()) for key in self.keys]})
+    def public(self, sign: Callable[[bytes], bytes] | None = None) -> str:
+        """The JWKS of the public keys, each signed by `sign`. The same keys give the same text."""
+        return json.dumps({"keys": [public_jwk(key.kid, key.private.public_key(), sign) for key in self.keys]})
 
 
 class Signer:
@@ -148,9 +150,12 @@ class FileSigner(Signer):
         os.replace(temporary, self._keys_file)  # noqa: PTH105 - the atomic rename is the point
 
 
-def public_jwk(kid: str, public: Ed25519PublicKey) -> dict[str, str]:
-    x = base64url(public.public_bytes_raw())
-    return {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": x}
+def public_jwk(kid: str, public: Ed25519PublicKey, sign: Callable[[bytes], bytes] | None = None) -> dict[str, str]:
+    raw = public.public_bytes_raw()
+    key = {"kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig", "kid": kid, "x": base64url(raw)}
+    if sign is not None:
+        key["sandfleet_signature"] = base64url(sign(KEY_SIGNED + kid.encode() + b"\0" + raw))
+    return key
 
 
 def base64url(data: bytes) -> str:

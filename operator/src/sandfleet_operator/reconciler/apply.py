@@ -29,7 +29,7 @@ from sandfleet_operator.cluster.revisions import Revisions
 from sandfleet_operator.cluster.store import Store
 from sandfleet_operator.plan.audit import Decision, Record, Verdict
 from sandfleet_operator.plan.pods import names
-from sandfleet_operator.plan.pods.podspec import keys_config_map
+from sandfleet_operator.plan.pods.podspec import keys_config_map, trusting
 from sandfleet_operator.plan.sandbox.actions import (
     AdjustVolume,
     AdoptPod,
@@ -57,7 +57,8 @@ class RefusedError(Exception):
 class Applier:
     """Writes to the API server.
 
-    `leading` gives the fencing number, None if leadership may be over; `keys` is the JWKS; `audit` writes records.
+    `leading` gives the fencing number, None if leadership may be over; `keys` is the JWKS, `authority`
+    the public key that signs the keys in it, or empty; `audit` writes records.
     """
 
     def __init__(
@@ -66,13 +67,15 @@ class Applier:
         store: Store,
         keys: Callable[[], str],
         leading: Callable[[], int | None],
+        *,
         audit: Callable[[Record], None] = lambda _: None,
+        authority: Callable[[], str] = lambda: "",
     ) -> None:
         self._kube = kube
         self._store = store
         self._keys = keys
         self._leading = leading
-        self._audit = audit
+        self._audit, self._authority = audit, authority
         # Namespace → the keys published there.
         self._published: dict[str, str] = {}
         self.revisions = Revisions(kube)
@@ -114,7 +117,7 @@ class Applier:
             case AdjustVolume():
                 await self._adjust(action)
             case CreatePod():
-                await self._create(POD, dict(action.manifest))
+                await self._create(POD, trusting(action.manifest, self._authority()))
             case AdoptPod():
                 await self._adopt(action)
             case DeletePod():

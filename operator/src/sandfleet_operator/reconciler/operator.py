@@ -66,7 +66,7 @@ class Operator:
 
     `greet` verifies executors; `ask` lists their services; `leading` gives the fencing number, or None; `keys` is the
     JWKS to publish; `clock` is seconds since the epoch; `chance` gives numbers from 0 to below 1; `audit` writes
-    records.
+    records; `authority` gives the public key that signs the keys.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Operator:
         chance: Callable[[], float] = random.random,
         instance: str = "sandfleet-operator",
         audit: Callable[[Record], None] = lambda _: None,
+        authority: Callable[[], str] = lambda: "",
         workers: int = WORKERS,
     ) -> None:
         self._kube, self._settings, self.store = kube, settings, Store()
@@ -91,12 +92,11 @@ class Operator:
         # And the names of nodes that have changed.
         self._lists, self._nodes = KopfLists(self._list_sandboxes), set[str]()
         self.queue: WorkQueue[Key] = WorkQueue(self._work, workers)
-        applier = self._applier = Applier(kube, self.store, keys, leading, audit)
+        applier = self._applier = Applier(kube, self.store, keys, leading, audit=audit, authority=authority)
         self._facts, events = NodeFacts(kube, self.store, clock), Events(kube, clock, instance)
         self._housekeeper = Housekeeper(kube, self.store, applier, settings, busy=self._is_busy, clock=clock)
-        self._services = ServiceWatch(
-            ask, news=self._look_again, tell=events.tell_of_services, clock=clock, chance=chance
-        )
+        look, said = self._look_again, events.tell_of_services
+        self._services = ServiceWatch(ask, news=look, tell=said, clock=clock, chance=chance)
         self._reconciler = Reconciler(
             self.store,
             applier,

@@ -91,13 +91,17 @@ def live(
     return FAILED
 
 
+def own_identity() -> str:
+    """Of this process, in its Lease: a restart has another one."""
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}"
+
+
 async def serve(
     settings: Settings, namespace: str, health_port: int, times: LoopTimes, *, greet: Greet | None, audit: AuditLog
 ) -> int:
     kube = await kubernetes.connect(MANAGER)
     signing = Signing(kube, namespace, wall_clock)
-    name = os.environ.get("POD_NAME", "")
-    identity = f"{name or socket.gethostname()}_{secrets.token_hex(4)}"
+    name, identity = os.environ.get("POD_NAME", ""), own_identity()
     lease = Lease(kube, Ref(LEASE, namespace, LEASE_NAME), identity)
     health = Health(steady, Ref(POD, namespace, name) if name else None)
     probes = Probes(
@@ -113,6 +117,7 @@ async def serve(
         clock=wall_clock,
         instance=identity,
         audit=audit.write,
+        authority=lambda: signing.authority.public_text,
     )
     try:
         async with asyncio.TaskGroup() as group:

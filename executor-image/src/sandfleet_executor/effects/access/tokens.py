@@ -1,4 +1,8 @@
-"""Capability tokens (JWT, EdDSA) checked with public keys from a file that may change at any time."""
+"""Capability tokens (JWT, EdDSA) checked with public keys from a file that may change at any time.
+
+In a pod the file is a ConfigMap, which other accounts of its namespace may be able to write. There the pod's manifest
+names the key of the control plane's authority, and only keys that it has signed count.
+"""
 
 import base64
 import binascii
@@ -11,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from sandfleet_executor.core.access.token_claims import (
@@ -21,6 +28,7 @@ from sandfleet_executor.core.access.token_claims import (
     check_time,
     read_claims,
 )
+from sandfleet_executor.core.errors import ConfigError
 
 MAX_TOKEN_CHARACTERS = 4096
 # Of a statement that has a text for people in it.
@@ -30,6 +38,8 @@ MAX_KEYS_FILE_BYTES = 64 << 10
 MAX_KEYS = 64
 # A token with an unknown kid may come before the file's change shows; a flood of them must not become a flood of reads.
 UNKNOWN_KID_REREAD_SECONDS = 1.0
+# What the authority signs begins with this, so that the signature means nothing else.
+KEY_SIGNED = b"sandfleet token key\0"
 
 _log = logging.getLogger(__name__)
 
@@ -49,13 +59,20 @@ _SIGNATURE_ONLY: Any = {
 class TokenVerifier:
     """Verifies tokens for one audience. Not for several threads at once.
 
-    `clock` gives seconds since the epoch. A keys file that is missing or broken leaves the keys as they were.
+    `clock` gives seconds since the epoch. A keys file that is missing or broken leaves the keys as they were. With an
+    `authority` only keys that it has signed are taken.
     """
 
     def __init__(
-        self, keys_file: Path, audience: str, clock: Callable[[], float], contract: str = "autonomous"
+        self,
+        keys_file: Path,
+        audience: str,
+        clock: Callable[[], float],
+        contract: str = "autonomous",
+        authority: ec.EllipticCurvePublicKey | None = None,
     ) -> None:
         self._contract = contract
+        self._authority = authority
         self._keys_file = keys_file
         self._audience = audience
         self._clock = clock
@@ -131,7 +148,7 @@ class TokenVerifier:
 
     def _load(self) -> None:
         try:
-            keys = read_keys(self._keys_file)
+            keys = read_keys(self._keys_file, self._authority)
         except (OSError, ValueError, RecursionError) as error:
             _log.warning("cannot read the keys of tokens, the old ones stay: %s", error)
             return
@@ -143,8 +160,11 @@ class TokenVerifier:
         self._keys = keys
 
 
-def read_keys(keys_file: Path) -> Mapping[str, Ed25519PublicKey]:
-    """The Ed25519 keys of a JWKS file by their kid; keys of other kinds are left out. Raises OSError, ValueError."""
+def read_keys(keys_file: Path, authority: ec.EllipticCurvePublicKey | None = None) -> Mapping[str, Ed25519PublicKey]:
+    """The Ed25519 keys of a JWKS file by their kid; keys of other kinds are left out. Raises OSError, ValueError.
+
+    With an `authority`, keys that it has not signed are left out, too.
+    """
     with keys_file.open("rb") as file:
         text = file.read(MAX_KEYS_FILE_BYTES + 1)
     if len(text) > MAX_KEYS_FILE_BYTES:
@@ -153,15 +173,46 @@ def read_keys(keys_file: Path) -> Mapping[str, Ed25519PublicKey]:
     keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list) or len(keys) > MAX_KEYS:
         raise ValueError(f"cannot read the keys file: it is no JWKS of up to {MAX_KEYS} keys")
-    return dict(_read_key(key) for key in keys if isinstance(key, dict) and key.get("crv") == "Ed25519")
+    known = [key for key in keys if isinstance(key, dict) and key.get("crv") == "Ed25519"]
+    if authority is not None:
+        signed = [key for key in known if _is_signed(key, authority)]
+        if len(signed) < len(known):
+            _log.warning("%d keys of tokens are not signed by the authority and do not count", len(known) - len(signed))
+        known = signed
+    return dict(_read_key(key) for key in known)
+
+
+def read_authority(text: str) -> ec.EllipticCurvePublicKey:
+    """The authority's public key from base64 of its DER form. Raises ConfigError."""
+    try:
+        key = serialization.load_der_public_key(base64.b64decode(text, validate=True))
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"cannot take keys_authority: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ConfigError("cannot take keys_authority: it is no key of an elliptic curve")
+    return key
+
+
+def _is_signed(key: Mapping[str, Any], authority: ec.EllipticCurvePublicKey) -> bool:
+    try:
+        kid, public = _read_key(key)
+        signature = _base64url(key["sandfleet_signature"])
+        said = KEY_SIGNED + kid.encode() + b"\0" + public.public_bytes_raw()
+        authority.verify(signature, said, ec.ECDSA(hashes.SHA256()))
+    except (InvalidSignature, ValueError, KeyError, TypeError):
+        return False
+    return True
 
 
 def _read_key(key: Mapping[str, Any]) -> tuple[str, Ed25519PublicKey]:
     kid, x = key.get("kid"), key.get("x")
     if not isinstance(kid, str) or not kid or not isinstance(x, str):
         raise ValueError("cannot read the keys file: a key without kid or x")
+    return kid, Ed25519PublicKey.from_public_bytes(_base64url(x))
+
+
+def _base64url(text: str) -> bytes:
     try:
-        raw = base64.b64decode(x + "=" * (-len(x) % 4), altchars=b"-_", validate=True)
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except binascii.Error as error:
         raise ValueError("cannot read the keys file: a key that is no base64url") from error
-    return kid, Ed25519PublicKey.from_public_bytes(raw)

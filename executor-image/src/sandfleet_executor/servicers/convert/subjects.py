@@ -103,10 +103,11 @@ def plain(message: Message) -> dict[str, Any]:
 
 
 def _value(field: Any, value: Any) -> Any:
-    if hasattr(value, "items"):
-        return {str(key): _value(field, one) for key, one in value.items()}
+    # First: a message may have a field that is called items.
     if isinstance(value, Message):
         return plain(value)
+    if hasattr(value, "items"):
+        return {str(key): _value(field, one) for key, one in value.items()}
     if isinstance(value, bytes):
         return _text(value)
     if isinstance(value, str | int | float):

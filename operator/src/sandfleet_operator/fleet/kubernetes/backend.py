@@ -44,7 +44,7 @@ from sandfleet_operator.plan.claims.record import (
     volume_of_workspace,
 )
 from sandfleet_operator.plan.pods import names
-from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_pod
+from sandfleet_operator.plan.pods.podspec import PodRequest, PodState, sandbox_pod, trusting
 from sandfleet_operator.plan.pods.volume import workspace_claim
 from sandfleet_operator.plan.sandbox.binding import settled_binding, told
 from sandfleet_operator.plan.sandbox.dependencies import annotated
@@ -76,8 +76,9 @@ class KubernetesBackend:
         lost: Callable[[Ref], None],
         unbound: Callable[[Ref], None],
         goes: Callable[[Ref, str, Record], None],
+        authority: Callable[[], str],
     ) -> None:
-        self._kube, self._store = kube, store
+        self._kube, self._store, self._authority = kube, store, authority
         self._catalog = catalog
         self._writer = writer
         self.modes = Modes(store, writer, unbound, wall_clock)
@@ -194,7 +195,8 @@ class KubernetesBackend:
         workspace = volume_of_workspace(sandbox.claim.workspace_id) if sandbox.claim else ""
         async with run.lock:
             own_ids = await self._user_namespaces(recipe.wanted.runtime_class)
-            manifest = warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
+            made_of = warm_pod(recipe, name, workspace, self._settings, user_namespace=own_ids)
+            manifest = trusting(made_of, self._authority())
             made = await self._revisions.keep(recipe.kept, self._writer.fencing) or await self._create(manifest)
             if isinstance(made, NotCreated):
                 self._not_made(run, made)

@@ -72,7 +72,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class KubernetesFleet:
-    """`leading` gives the fencing number, None when leadership may be over; `clock` never goes back."""
+    """`leading` gives the fencing number, None when leadership may be over; `clock` never goes back.
+
+    `authority` gives the public key that has to have signed the keys that executors take; empty: they take any.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,9 @@ class KubernetesFleet:
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         listens: Callable[[Pod], bool],
+        authority: Callable[[], str] = lambda: "",
     ) -> None:
+        self._authority = authority
         self._kube, self._lease, self._leading, self.clock = kube, lease, leading, clock
         store = self._store = Store()
         self.catalog = Catalog(store, settings)
@@ -123,6 +128,7 @@ class KubernetesFleet:
             lost=self._pod_lost,
             unbound=self._sandbox_unbound,
             goes=self._pod_goes,
+            authority=self._authority,
         )
 
     def _made_observer(self, clock: Callable[[], float]) -> Observer:

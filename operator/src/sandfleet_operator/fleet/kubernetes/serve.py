@@ -34,6 +34,7 @@ from sandfleet_operator.fleet.kubernetes.egress import ProbingExecutors
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.kubernetes.reviews.desk import ReviewDesk
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
+from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.plan.audit import Writer
 from sandfleet_operator.plan.sandbox.observed import Pod
@@ -129,7 +130,7 @@ def serve(options: Options, assemble: Assemble | None = None, times: LoopTimes |
         audit = audit_log(Writer(component="fleet", instance=options.identity), wall_clock, os.environ)
         with closing(audit), asyncio.Runner(loop_factory=times.new_loop) as runner:
             runner.run(_serve(options, assemble or assembled, times, audit))
-    except* (KubeError, SigningError, OSError, RuntimeError, LeadershipLostError) as group:
+    except* (KubeError, SigningError, WebhookError, OSError, RuntimeError, LeadershipLostError) as group:
         _LOG.error("cannot serve: %s", "; ".join(map(str, group.exceptions)))
         code = 1
     return code
@@ -147,7 +148,7 @@ async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: 
         await signing.publish()
         lease = Lease(kube, Ref(LEASE, options.namespace, LEASE_NAME), options.identity)
         kubernetes = assemble(kube, signing, options.settings, lease)
-        desk = ReviewDesk(kube, kubernetes, signing, lambda: lease.fencing, audit.write)
+        desk = desk_of(kube, kubernetes, signing, lease, audit)
         server, port = await listen(kube, signing, options, kubernetes, board=desk.board, write=audit.write)
         _LOG.info("listening on port %d", port)
         probes = Probes(
@@ -175,6 +176,12 @@ async def _serve(options: Options, assemble: Assemble, times: LoopTimes, audit: 
             task.result()
     finally:
         await kube.close()
+
+
+def desk_of(kube: KubeApi, kubernetes: KubernetesFleet, signing: Signing, lease: Lease, audit: AuditLog) -> ReviewDesk:
+    """Raises WebhookError."""
+    hook = webhook(os.environ, wall_clock)
+    return ReviewDesk(kube, kubernetes, signing, lambda: lease.fencing, audit=audit.write, hook=hook)
 
 
 def standing(kubernetes: KubernetesFleet, lease: Lease) -> Standing:
@@ -211,6 +218,7 @@ def assembled(
         clock=SteadyClock(),
         wall_clock=wall_clock,
         listens=listens,
+        authority=lambda: signing.authority.public_text,
     )
 
 

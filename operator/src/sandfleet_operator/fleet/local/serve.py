@@ -39,6 +39,7 @@ from sandfleet_operator.fleet.local.statedir import (
 from sandfleet_operator.fleet.local.userids import NoUserIdsError, UserIds, take_block
 from sandfleet_operator.fleet.preemptor import Preemptor
 from sandfleet_operator.fleet.reviews.board import ReviewBoard
+from sandfleet_operator.fleet.reviews.webhook import WebhookError, webhook
 from sandfleet_operator.fleet.servicer import FleetServicer
 from sandfleet_operator.fleet.suspender import Suspender
 from sandfleet_operator.plan.audit import Writer
@@ -93,7 +94,7 @@ def serve_local(options: Options) -> int:
             _LOG.info("removed %s, which a dead fleet left", swept)
         with OwnerDir(path) as directory:
             asyncio.run(_serve(directory, options, queues))
-    except (StateDirError, NoUserIdsError, QueueFileError, ServeError) as error:
+    except (StateDirError, NoUserIdsError, QueueFileError, ServeError, WebhookError) as error:
         if options.ready_fd is None:
             _LOG.error("%s", error)
         else:
@@ -187,7 +188,9 @@ def _assemble(
     for name, spec in queues.items():
         fleet.do(scheduler.queues.put(name, spec, clock()))
     reviewed = LocalReviewed(scheduler.inventory, executors, options.approvals)
-    board = ReviewBoard(reviewed, ReviewClient(lambda: signer), audit=audit.write)
+    hook = webhook(os.environ, wall_clock)
+    tell = hook.send if hook is not None else lambda _: None
+    board = ReviewBoard(reviewed, ReviewClient(lambda: signer), audit=audit.write, tell=tell)
     return fleet, Suspender(fleet, backend, executors), signer, board
 
 

@@ -14,6 +14,7 @@ from sandfleet_operator.api.errors import FleetError
 from sandfleet_operator.api.reasons import ClaimReason
 from sandfleet_operator.cluster.reviews import Caller
 from sandfleet_operator.executors.reviews import ReviewClient, Way
+from sandfleet_operator.fleet.reviews.webhook import Message, pending_message
 from sandfleet_operator.plan.audit import Actor, Decision, Record, Verdict
 from sandfleet_operator.plan.reviews.reasons import ReviewReason
 from sandfleet_operator.plan.reviews.record import Request, SessionRecord
@@ -59,6 +60,8 @@ class _Session:
     pending: dict[str, review_pb2.PendingReview] = field(default_factory=dict)
     # Of what waits and needs several approvals.
     votes: dict[str, Votes] = field(default_factory=dict)
+    # What people were told of.
+    told: set[str] = field(default_factory=set)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     over: bool = False
@@ -82,7 +85,7 @@ class _Session:
 class ReviewBoard:
     """Watches the reviewed sandboxes, lets rules answer, and signs what reviewers answer. Its callers check rights.
 
-    `audit` writes the records of what rules answer.
+    `audit` writes the records of what rules answer; `tell` sends a message about each request that waits for a person.
     """
 
     def __init__(
@@ -91,11 +94,12 @@ class ReviewBoard:
         client: ReviewClient,
         rules: Sequence[Rule] = ALL_RULES,
         audit: Callable[[Record], None] = lambda _: None,
+        tell: Callable[[Message], None] = lambda _: None,
     ) -> None:
         self._sandboxes = sandboxes
         self._client = client
         self._rules = rules
-        self._audit = audit
+        self._audit, self._tell = audit, tell
         self._sessions: dict[str, _Session] = {}
 
     def follow(self, sandbox_id: str) -> None:
@@ -173,7 +177,7 @@ class ReviewBoard:
                     if reviewed is None:
                         return
                     async for pending in self._client.watch(reviewed.way):
-                        session.tell(await self._ruled(reviewed, session, pending))
+                        self._wait_for_people(reviewed, session, await self._ruled(reviewed, session, pending))
                 session.tell(())
                 await asyncio.sleep(PAUSE)
         finally:
@@ -194,6 +198,16 @@ class ReviewBoard:
             else:
                 record.approved(request)
         return for_people
+
+    def _wait_for_people(
+        self, reviewed: Reviewed, session: _Session, pending: Sequence[review_pb2.PendingReview]
+    ) -> None:
+        # Each once, also where the connection to its executor breaks in between.
+        fresh = [one for one in pending if one.review_id not in session.told]
+        session.tell(pending)
+        session.told = (session.told & session.pending.keys()) | {one.review_id for one in fresh}
+        for one in fresh:
+            self._tell(pending_message(reviewed.sandbox_id, reviewed.holder, reviewed.approvals, one))
 
     async def _approved(self, reviewed: Reviewed, review: review_pb2.PendingReview, rule: Rule) -> bool:
         try:

@@ -31,6 +31,7 @@ KEYS_FILE = "keys.json"
 # Variables that the executor reads: see docs/reference/executor.md.
 CONFIG_VARIABLE = "SANDFLEET_EXECUTOR_CONFIG"
 UID_VARIABLE = "SANDFLEET_POD_UID"
+AUTHORITY_VARIABLE = "SANDFLEET_KEYS_AUTHORITY"
 USER_PREFIX = "SANDFLEET_USER_"
 
 GRACE_SECONDS = 5
@@ -264,6 +265,18 @@ def _amounts(resources: Resources) -> dict[str, str]:
         "memory": bytes_text(resources.memory),
         "ephemeral-storage": bytes_text(resources.ephemeral_storage),
     }
+
+
+def trusting(pod: Mapping[str, Any], authority: str) -> dict[str, Any]:
+    """The same pod, whose executor takes only keys that this authority has signed; empty: it takes any.
+
+    The key is no part of the hash that tells pods apart: executors that know the variable come with a new image.
+    """
+    if not authority:
+        return dict(pod)
+    executor, *others = pod["spec"]["containers"]
+    executor = {**executor, "env": [*executor["env"], {"name": AUTHORITY_VARIABLE, "value": authority}]}
+    return {**pod, "spec": {**pod["spec"], "containers": [executor, *others]}}
 
 
 def keys_config_map(namespace: str, public_keys: str) -> dict[str, Any]:

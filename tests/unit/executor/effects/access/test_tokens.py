@@ -10,7 +10,10 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sandfleet_executor.core.access.token_claims import TokenError, TokenReason
-from sandfleet_executor.effects.access.tokens import MAX_CACHED_TOKENS, TokenVerifier, read_keys
+from sandfleet_executor.core.errors import ConfigError
+from sandfleet_executor.effects.access.tokens import MAX_CACHED_TOKENS, TokenVerifier, read_authority, read_keys
+from sandfleet_operator.executors.authority import Authority
+from sandfleet_operator.executors.tokens import public_jwk
 
 NOW = 1_800_000_000.0
 CLAIMS = {
@@ -208,7 +211,7 @@ def test_an_unknown_kid_reads_the_file_again_although_nothing_shows_but_not_each
     assert world.file.stat().st_size == before.st_size
     assert world.verifier.verify(world.token("k2", fresh), "interpreter").holder == "uid:0"
     reads = []
-    monkeypatch.setattr("sandfleet_executor.effects.access.tokens.read_keys", lambda file: reads.append(file) or {})
+    monkeypatch.setattr("sandfleet_executor.effects.access.tokens.read_keys", lambda *file: reads.append(file) or {})
     for moment in range(30):
         world.now = NOW + 2 + moment / 10
         world.refusal(world.token("k3", fresh))
@@ -219,3 +222,78 @@ def test_the_cache_of_accepted_tokens_is_bounded(world):
     for number in range(MAX_CACHED_TOKENS + 20):
         world.verifier.verify(world.token(sub=f"uid:{number}"), "interpreter")
     assert len(world.verifier._cache) == MAX_CACHED_TOKENS
+
+
+# Keys that an authority has signed.
+
+
+@pytest.fixture
+def authority():
+    return Authority.new(NOW)
+
+
+@pytest.fixture
+def strict(world, authority):
+    """The world's verifier takes only keys that the authority has signed."""
+    world.publish_signed = lambda **keys: world.replace(
+        json.dumps({"keys": [public_jwk(kid, key.public_key(), authority.sign) for kid, key in keys.items()]})
+    )
+    world.publish_signed(k1=world.key)
+    trusted = read_authority(authority.public_text)
+    world.verifier = TokenVerifier(world.file, "uid-1", lambda: world.now, authority=trusted)
+    return world
+
+
+def test_a_key_that_the_authority_has_signed_counts(strict):
+    assert strict.verifier.verify(strict.token(), "interpreter").holder == "uid:0"
+
+
+def test_a_key_that_a_tenant_has_added_counts_only_without_an_authority(strict, tmp_path):
+    mine = Ed25519PrivateKey.generate()
+    published = json.loads(strict.file.read_text())["keys"]
+    strict.replace(json.dumps({"keys": [*published, jwk("mine", mine)]}))
+    token = strict.token("mine", mine)
+    assert strict.refusal(token) is TokenReason.INVALID
+    assert strict.verifier.verify(strict.token(), "interpreter"), "the control plane's own go on to count"
+    control = TokenVerifier(strict.file, "uid-1", lambda: strict.now)
+    assert control.verify(token, "interpreter")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"x": "other"},
+        {"kid": "k2"},
+        {"sandfleet_signature": ""},
+        {"sandfleet_signature": "!"},
+        {"sandfleet_signature": None},
+        {"sandfleet_signature": 7},
+    ],
+)
+def test_a_signature_is_for_this_key_and_this_kid(strict, forged):
+    mine = Ed25519PrivateKey.generate()
+    (signed,) = json.loads(strict.file.read_text())["keys"]
+    changed = {**signed, **forged}
+    if "x" in forged:
+        changed["x"] = jwk("k1", mine)["x"]
+    strict.replace(json.dumps({"keys": [changed]}))
+    key = mine if "x" in forged else strict.key
+    assert strict.refusal(strict.token(changed["kid"], key)) is TokenReason.INVALID
+
+
+def test_a_key_that_another_authority_has_signed_does_not_count(strict):
+    other = Authority.new(NOW)
+    strict.replace(json.dumps({"keys": [public_jwk("k1", strict.key.public_key(), other.sign)]}))
+    assert strict.refusal(strict.token()) is TokenReason.INVALID
+
+
+def test_a_rotated_key_is_signed_again_and_counts(strict):
+    young = Ed25519PrivateKey.generate()
+    strict.publish_signed(k1=strict.key, k2=young)
+    assert strict.verifier.verify(strict.token("k2", young), "interpreter")
+
+
+@pytest.mark.parametrize("text", ["", "!", "AAAA", base64.b64encode(b"x" * 91).decode()])
+def test_an_authority_that_is_none_ends_the_start(text):
+    with pytest.raises(ConfigError, match="cannot take keys_authority"):
+        read_authority(text)

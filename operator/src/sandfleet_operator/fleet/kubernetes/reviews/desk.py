@@ -17,6 +17,7 @@ from sandfleet_operator.fleet import convert
 from sandfleet_operator.fleet.kubernetes import feed
 from sandfleet_operator.fleet.kubernetes.fleet import KubernetesFleet
 from sandfleet_operator.fleet.reviews.board import ReviewBoard, Reviewed
+from sandfleet_operator.fleet.reviews.webhook import Webhook
 from sandfleet_operator.plan.audit import Record
 from sandfleet_operator.plan.claims.record import object_of
 from sandfleet_operator.plan.pods.names import session_id
@@ -106,7 +107,10 @@ class KubernetesReviewed:
 
 
 class ReviewDesk:
-    """`leading` gives the fencing number, or None; `audit` writes the records of what rules answer."""
+    """`leading` gives the fencing number, or None; `audit` writes the records of what rules answer.
+
+    `hook` tells of what waits.
+    """
 
     def __init__(
         self,
@@ -114,13 +118,17 @@ class ReviewDesk:
         kubernetes: KubernetesFleet,
         credentials: Credentials,
         leading: Callable[[], int | None],
+        *,
         audit: Callable[[Record], None] = lambda _: None,
+        hook: Webhook | None = None,
     ) -> None:
         self._kube = kube
         self._kubernetes = kubernetes
         self._leading = leading
         self._reviewed = KubernetesReviewed(kubernetes, credentials)
-        self.board = ReviewBoard(self._reviewed, ReviewClient(lambda: credentials.signer), audit=audit)
+        self._hook = hook
+        tell = hook.send if hook is not None else lambda _: None
+        self.board = ReviewBoard(self._reviewed, ReviewClient(lambda: credentials.signer), audit=audit, tell=tell)
 
     async def run(self) -> None:
         """While it leads; until it is cancelled."""
@@ -132,6 +140,8 @@ class ReviewDesk:
                 await asyncio.sleep(EVERY)
         finally:
             self.board.close()
+            if self._hook is not None:
+                self._hook.close()
 
     def look(self) -> None:
         """Follows the sandboxes that are reviewed now."""
