@@ -266,7 +266,10 @@ def a_second_round_changes_nothing_and_counts_nothing_twice(seen):
     assert made.status.restarts == seen.sandbox.status.restarts or made.status_first
     again = planned(replace(seen, sandbox=replace(seen.sandbox, status=made.status)))
     assert again.status.restarts == made.status.restarts
-    assert not again.status_first or is_unchanged(again.status, made.status)
+    # A claim whose pod is gone may first be told that it waits for its queue, and then that it is over.
+    last = planned(replace(seen, sandbox=replace(seen.sandbox, status=again.status)))
+    at_rest = is_unchanged(again.status, made.status) or is_unchanged(last.status, again.status)
+    assert not again.status_first or at_rest
 
 
 @invariant
