@@ -325,6 +325,7 @@ def test_a_template_with_only_an_image_gets_defaults(cluster: Cluster, namespace
         "workspace": {"size": "1Gi", "retention": "Delete", "ephemeral": False},
         "egress": {"dns": False},
         "contracts": ["Autonomous"],
+        "approvals": 1,
     }  # fmt: skip
     assert stored == {
         **filled,
@@ -366,10 +367,11 @@ def test_kubectl_get_says_at_a_glance_what_is_wrong(cluster: Cluster, namespace:
     }
     merge(cluster, namespace, said, part="status", below="/status")
     head, row = (line.split() for line in cluster.kubectl("get", "csb", "-n", namespace).splitlines())
-    assert head == ["NAME", "READY", "REASON", "TEMPLATE", "RUNTIME", "RESTARTS", "AGE"]
+    assert head == ["NAME", "READY", "REASON", "REVIEW", "TEMPLATE", "RUNTIME", "RESTARTS", "AGE"]
+    # Nothing waits for review.
     assert row[:-1] == ["one", "False", "TemplateNotFound", "python", "gvisor", "2"]
     wide = cluster.kubectl("get", "csb", "-n", namespace, "-o", "wide").splitlines()
-    assert wide[0].split()[6:8] == ["NODE", "ADDRESS"]
+    assert wide[0].split()[7:9] == ["NODE", "ADDRESS"]
     assert wide[1].split()[6:8] == ["n1", "10.0.0.1:50051"]
     cluster.kubectl("wait", "--for=condition=Ready=false", "csb/one", "-n", namespace, "--timeout=5s")
 
