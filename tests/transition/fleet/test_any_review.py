@@ -278,4 +278,4 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
 def test_the_stories_find_each_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*MUTANTS[name])
     with pytest.raises((AssertionError, BaseExceptionGroup)):
-        run_state_machine_as_test(Stories, settings=settings(QUICK, max_examples=400))
+        run_state_machine_as_test(Stories, settings=settings(QUICK, max_examples=3000))
