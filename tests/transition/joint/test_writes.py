@@ -36,12 +36,10 @@ VOLUME_RECORDED = Counter(
 REFILLED = Counter({"fleet: create pods": 1})
 VOLUME_REFILLED = Counter({"fleet: create persistentvolumeclaims": 1})
 ENDED = Counter({"fleet: delete pods": 1})
-# Its object comes at once, or when it is older: then the operator is fast enough to give the pod to it, too.
-LATER = Counter({"operator: patch pods": 1})
 RELEASED = ENDED + Counter({"fleet: delete codesandboxes": 1})
 # By who, verb, resource and subresource.
 CYCLES = {
-    "an ephemeral workspace": (True, BOUND + RECORDED + REFILLED + LATER, RELEASED),
+    "an ephemeral workspace": (True, BOUND + RECORDED + REFILLED, RELEASED),
     "a volume": (False, BOUND + RECORDED + REFILLED + VOLUME_RECORDED + VOLUME_REFILLED, RELEASED),
 }
 

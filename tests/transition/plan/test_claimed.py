@@ -8,8 +8,10 @@ from sandfleet_operator.api.kinds.template import Retention, Workspace
 from sandfleet_operator.plan.pods import names
 from sandfleet_operator.plan.sandbox.actions import AdjustVolume, AdoptPod, Greet
 from sandfleet_operator.plan.sandbox.observed import Ended
+from sandfleet_operator.plan.sandbox.pod import FLEET_ADOPTION_SECONDS
 from transition.builders import (
     META,
+    NOW,
     WARM,
     WARM_CLAIM,
     actions,
@@ -75,6 +77,16 @@ def test_a_claimed_pod_gets_its_owner():
     assert adopt.owner["uid"] == META.uid
     assert adopt.labels == {}
     assert only(planned(BOUND), AdjustVolume).name == WARM_CLAIM
+
+
+@pytest.mark.parametrize(
+    ("age", "wanted"),
+    [(0.0, ["AdjustVolume", "Greet"]), (FLEET_ADOPTION_SECONDS, ["AdjustVolume", "AdoptPod", "Greet"])],
+)
+def test_the_fleet_has_its_time_from_when_the_object_was_written(age, wanted):
+    """A claim that was young is older than that already."""
+    written = replace(BOUND.sandbox, meta=replace(BOUND.sandbox.meta, created=NOW - age))
+    assert actions(planned(replace(BOUND, sandbox=written))) == wanted
 
 
 def test_a_claimed_pod_is_verified_and_neither_introduced_nor_opened_again():

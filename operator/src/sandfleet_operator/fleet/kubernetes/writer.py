@@ -243,6 +243,11 @@ class Writer:
         await self._insist(f"bind {ref}", lambda: self._bound(ref, owner, binding))
 
     async def _bound(self, ref: Ref, owner: Meta, binding: Binding) -> None:
+        if not binding.record.uid:
+            # It was created just now: nothing is to be read first, unless others wrote it meanwhile.
+            with suppress(Conflict, NotFound):
+                await self._settled(owner, binding)
+                return
         while True:
             found = await self._found(ref)
             if found is None or found["metadata"]["uid"] != owner.uid:

@@ -306,8 +306,9 @@ def _delays(given: RoundInput, pod: Pod, found: _ExecutorState) -> list[float]:
 
 def _fleet_adoption_left(given: RoundInput) -> float | None:
     """Seconds that the fleet still has to adopt the pod it bound; None when its time is over."""
-    bound = given.seen.binding
-    left = bound.record.at + FLEET_ADOPTION_SECONDS - given.now if bound else 0.0
+    bound, made = given.seen.binding, given.seen.sandbox.meta.created
+    # The CodeSandbox of a young claim is written when the claim is some seconds old already.
+    left = max(bound.record.at, made) + FLEET_ADOPTION_SECONDS - given.now if bound else 0.0
     return min(left, FLEET_ADOPTION_SECONDS) if left > 0 else None
 
 
