@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write docs/reference/python.md, the reference of the Python API, from signatures and docstrings.
 
-With `--check` nothing is written; the exit code is 1 if the page is out of date. It has the public names of `sandfleet`
-and of `sandfleet.codeact`, the resources that hang on a sandbox, and the values that their signatures name. Everything
-is read from the source text, so a comment above a field describes it.
+With `--check` nothing is written; the exit code is 1 if the page is out of date. It has the public names of
+`sandfleet`, `sandfleet.codeact` and `sandfleet.driver`, the resources that hang on a sandbox, and the values that their
+signatures name. Everything is read from the source text, so a comment above a field describes it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 import sandfleet
 import sandfleet.codeact
+import sandfleet.driver
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/reference/python.md"
@@ -46,8 +47,9 @@ INTRODUCTION = """\
 <!-- Made by scripts/python_reference.py from the client's source: change that and run it again. -->
 <!-- page only read: part of a program -->
 
-Everything here is imported from `sandfleet`, and the agent loop from `sandfleet.codeact`. A first program is in the
-[README](../../README.md#one-screen-of-python); the how-tos show each part at work.
+Everything here is imported from `sandfleet`, the agent loop from `sandfleet.codeact`, and the driver from
+`sandfleet.driver`. A first program is in the [README](../../README.md#one-screen-of-python); the how-tos show each part
+at work.
 
 `AsyncSandbox` has the calls of `Sandbox` with `await`, and so have `AsyncFleet` and the handles. There
 `async with AsyncSandbox.create() as sandbox` opens one, iterators are `async for`, and callbacks may be coroutines. All
@@ -346,22 +348,28 @@ def sandboxes() -> list[str]:
 
 def agents() -> list[str]:
     """The loop first, then what policies see and answer."""
-    named = {name: getattr(sandfleet.codeact, name) for name in sandfleet.codeact.__all__}
-    classes = [item(one) for one in named.values() if inspect.isclass(one)]
-    classes.sort(key=lambda one: (one.name != "CodeActAgent", one.name))
-    lines = heading(2, "The agent loop")
-    for one in classes:
-        lines += of_class(one, 3)
-    for name in sorted(name for name, one in named.items() if not inspect.isclass(one)):
-        lines += [*heading(3, name), *program(alias(name))]
+    lines = of_room("The agent loop", "CodeActAgent", sandfleet.codeact, "codeact/conversation.py")
     for one in map(at, POLICIES):
         lines += of_class(one, 3)
     return lines
 
 
-def alias(name: str) -> list[str]:
+def of_room(title: str, first: str, room: ModuleType, *aliases: str) -> list[str]:
+    """A package with names of its own; `aliases` are the files in which types have a name."""
+    named = {name: getattr(room, name) for name in room.__all__}
+    classes = [item(one) for one in named.values() if inspect.isclass(one)]
+    classes.sort(key=lambda one: (one.name != first, one.name))
+    lines = heading(2, title)
+    for one in classes:
+        lines += of_class(one, 3)
+    for name in sorted(name for name, one in named.items() if not inspect.isclass(one)):
+        lines += [*heading(3, name), *program(alias(name, aliases))]
+    return lines
+
+
+def alias(name: str, files: tuple[str, ...]) -> list[str]:
     """A type with a name of its own, with the comment above it."""
-    source = (ROOT / "agent-client/src/sandfleet/codeact/conversation.py").read_text()
+    source = "\n".join((ROOT / "agent-client/src/sandfleet" / file).read_text() for file in files)
     found = re.search(rf"(?m)^((?:# .*\n)*{name} = .*)$", source)
     assert found, f"cannot find {name}"
     return found[1].splitlines()
@@ -391,7 +399,8 @@ def page() -> str:
         lines += of_any(one)
     lines += [*heading(2, "Errors"), *prose(import_module("sandfleet.errors").__doc__ or "")]
     lines += of_names(["SandfleetError"])
-    return "\n".join([*lines, *agents()]).rstrip() + "\n"
+    driver = of_room("The driver", "FleetDriver", sandfleet.driver, "driver/task.py", "driver/session.py")
+    return "\n".join([*lines, *agents(), *driver]).rstrip() + "\n"
 
 
 def main() -> int:

@@ -103,6 +103,10 @@ class CodeActAgent:
         """The present sandbox: the one that was given, or the one that was claimed in its place."""
         return self._watched.environment
 
+    def wrap_policy(self, wrap: Callable[[Policy], Policy]) -> None:
+        """Put another policy in the place of this agent's: what `wrap` makes of it."""
+        self._policy = wrap(self._policy)
+
     async def run(self, task: str) -> AgentRun:
         """Work on a task to a typed end. Raises only what is wrong in the program around it (and cancellation)."""
         began, self._recoveries = self._clock(), 0
