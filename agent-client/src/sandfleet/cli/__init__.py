@@ -37,6 +37,7 @@ _COMMANDS = {
     "explain": ("sandfleet.cli.fleets.explain", "explain why a claim waits, and what would let it in"),
     "reviews": ("sandfleet.cli.fleets.reviews", "list, show and answer what waits for approval in sandboxes"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
+    "eval": ("sandfleet.evals", "run tasks with checkers, and compare policies"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),
     "dev": ("sandfleet.cli.fleets.dev", "serve a fleet on this machine until Ctrl-C"),
     "simulate": ("sandfleet.cli.fleets.simulate", "simulate a fleet and its queues under a load"),

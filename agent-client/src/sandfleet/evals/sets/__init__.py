@@ -1,0 +1,1 @@
+"""The sets of tasks that are shipped: one TOML file each."""
