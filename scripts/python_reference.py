@@ -36,10 +36,22 @@ RESOURCES = {
     "fleet.reviews": "_sync.reviews.Reviews",
     "pty": "_sync.pty.Pty",
     "states": "_sync.variables.States",
+    "skills": "_sync.skills.Skills",
 }
 HANDLES = ("CommandHandle", "FileWatch", "Forward", "PtyHandle")
 REVIEWS = ("intent",)
-TOOLS = ("ToolServer", "tool", "McpServer", "mcp_server", "AskedModel", "ask_model")
+TOOLS = (
+    "ToolServer",
+    "tool",
+    "McpServer",
+    "mcp_server",
+    "AskedModel",
+    "ask_model",
+    "SkillLibrary",
+    "Skill",
+    "SkillState",
+    "SkillError",
+)
 POLICIES = ("codeact.policies.openai.OpenAIPolicy", "codeact.policies.http.Retries", "codeact.policies.sse.Token")
 INTRODUCTION = """\
 # The Python API

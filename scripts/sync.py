@@ -38,6 +38,7 @@ MODULES = {
     "ports": ("sandfleet.resources.ports", ("AsyncForward",)),
     "pty": ("sandfleet.resources.pty", ("AsyncPtyHandle", "AsyncPty")),
     "services": ("sandfleet.resources.services", ("AsyncServices",)),
+    "skills": ("sandfleet.resources.skills", ("AsyncSkills",)),
     "tools": ("sandfleet.tools.server", ("AsyncToolServer",)),
     "variables": ("sandfleet.resources.variables", ("AsyncStates",)),
 }
@@ -121,10 +122,20 @@ class Source:
         return next(node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
     def members(self, node: ast.ClassDef) -> list[ast.stmt]:
-        """What a class has, with what it has from the bases in its module."""
-        names = [ast.unparse(base) for base in node.bases]
-        bases = [one for one in self.tree.body if isinstance(one, ast.ClassDef) and one.name in names]
+        """What a class has, with what it has from its bases, those of other modules of the client too."""
+        bases = [base for name in map(ast.unparse, node.bases) for base in self.base(name)]
         return [*node.body, *(member for base in bases for member in base.body)]
+
+    def base(self, name: str) -> list[ast.ClassDef]:
+        """The class of this name, here or where it is imported from, if it is the client's own."""
+        if found := [one for one in self.tree.body if isinstance(one, ast.ClassDef) and one.name == name]:
+            return found
+        module = self.imports.get(name, "").removeprefix("from ").partition(" ")[0]
+        if not module.startswith("sandfleet."):
+            return []
+        other = Source.read(module)
+        self.imports = other.imports | self.imports
+        return other.base(name)
 
 
 @dataclass

@@ -63,6 +63,10 @@ if TYPE_CHECKING:
     from sandfleet.resources.ports import AsyncForward as AsyncForward
     from sandfleet.resources.pty import AsyncPtyHandle as AsyncPtyHandle
     from sandfleet.sandbox import AsyncSandbox as AsyncSandbox
+    from sandfleet.skills.library import SkillError as SkillError
+    from sandfleet.skills.library import SkillLibrary as SkillLibrary
+    from sandfleet.skills.skill import Skill as Skill
+    from sandfleet.skills.skill import SkillState as SkillState
     from sandfleet.tools.declared import tool as tool
     from sandfleet.tools.mcp.source import McpServer as McpServer
     from sandfleet.tools.mcp.source import mcp_server as mcp_server
@@ -206,6 +210,8 @@ _HOMES = {
     ),
     "values.reviews": ("Answer", "Review"),
     "values.sandbox": ("EgressInfo", "EgressState", "Isolation", "Limits", "SandboxInfo"),
+    "skills.library": ("SkillError", "SkillLibrary"),
+    "skills.skill": ("Skill", "SkillState"),
     "values.services": ("Probe", "Service", "ServiceSpec", "ServiceState", "exec_", "http", "tcp"),
     "values.suspension": ("KeptContext", "Preemption", "Resumption", "Suspension"),
     "values.tools": ("Decision", "Tool", "ToolCall", "ToolLimits", "ToolSession"),

@@ -39,6 +39,7 @@ _LATE = {
     "OnError": "sandfleet.resources.ports",
     "OnPreempted": "sandfleet.values.suspension",
     "OnReview": "sandfleet.values.reviews",
+    "PathLike": "os",
     "ToolPolicy": "sandfleet.values.tools",
 }
 # Classes whose objects users make: their fields are checked as arguments are.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from sandfleet._arguments import checked
 from sandfleet._calls import Opening, also_by_id
+from sandfleet.resources.skills import HasSkills
 from sandfleet.values.options import (
     DEFAULT_LEASE,
     DEFAULT_MAX_WAIT,
@@ -80,12 +81,14 @@ async def _create(
         link.lease.start(at_once=False)
     if on_review := options.get("on_review"):
         made._reviewing = fleet.reviews.ask(made.sandbox_id, on_review)
-    if tools:
-        try:
+    try:
+        if library := options.get("skills"):
+            await made.load_skills(library)
+        if tools:
             await made.serve_tools(tools, policy=options.get("tool_policy"), on_ask=options.get("on_tool_ask"))
-        except BaseException:  # A cancellation too: the caller has no name for the sandbox yet.
-            await made.kill()
-            raise
+    except BaseException:  # A cancellation too: the caller has no name for the sandbox yet.
+        await made.kill()
+        raise
     return made
 
 
@@ -128,8 +131,7 @@ async def _connect(
     from sandfleet._fleets.discovery import find_sandbox
 
     link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
-    lease, keep_alive, autosave = options
-    return cls(link, lease=lease, bound=None, keep_alive=keep_alive, autosave=autosave)
+    return cls(link, lease=options[0], bound=None, keep_alive=options[1], autosave=options[2])
 
 
 @checked
@@ -152,10 +154,7 @@ async def _suspend(
 
 @checked
 async def _get_info(sandbox_id: str, *, fleet: AsyncFleet | None = None) -> SandboxInfo:
-    """Describe the sandbox of this id, wherever `connect` finds it; without its executor's part if that is not ready.
-
-    Raises SandboxEnded.
-    """
+    """Describe the sandbox of this id; without its executor's part if that is not ready. Raises SandboxEnded."""
     from sandfleet._fleets.discovery import describe_sandbox
 
     return await describe_sandbox(sandbox_id, fleet=fleet)
@@ -288,7 +287,7 @@ class _IsReviewed:
         return self._reviewing.on_review if self._reviewing else None
 
 
-class AsyncSandbox(_RunsCode, _ServesTools, _IsReviewed):
+class AsyncSandbox(_RunsCode, _ServesTools, _IsReviewed, HasSkills):
     """One isolated environment with a workspace, contexts that keep their variables, commands and files.
 
     Three timeouts, all in seconds:

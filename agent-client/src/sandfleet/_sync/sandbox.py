@@ -11,6 +11,7 @@ from sandfleet.values.options import DEFAULT_RPC_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from os import PathLike
     from typing import Self, Unpack
 
     from sandfleet._sync.commands import Commands
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from sandfleet._sync.ports import Forward
     from sandfleet._sync.pty import Pty
     from sandfleet._sync.services import Services
+    from sandfleet._sync.skills import Skills
     from sandfleet._sync.tools import ToolServer
     from sandfleet._sync.variables import States
     from sandfleet.resources.ports import OnError
     from sandfleet.sandbox import AsyncSandbox
+    from sandfleet.skills.skill import Skill
     from sandfleet.values.environment import Environment
     from sandfleet.values.execution import Completion, Context, Execution, Inspection
     from sandfleet.values.fleet import Bound
@@ -60,10 +63,7 @@ def _kill(sandbox_id: str, *, fleet: Fleet | None = None) -> bool:
 
 
 def _get_info(sandbox_id: str, *, fleet: Fleet | None = None) -> SandboxInfo:
-    """Describe the sandbox of this id, wherever `connect` finds it; without its executor's part if that is not ready.
-
-    Raises SandboxEnded.
-    """
+    """Describe the sandbox of this id; without its executor's part if that is not ready. Raises SandboxEnded."""
     from sandfleet.sandbox import _get_info as original
 
     return run(original(sandbox_id, fleet=unwrap(fleet, "as_async")))
@@ -440,3 +440,14 @@ class Sandbox:
     def on_review(self) -> OnReview | None:
         """What `create` was given to answer the reviews of this sandbox; None leaves them to other reviewers."""
         return self._async.on_review
+
+    @cached_property
+    def skills(self) -> Skills:
+        """Skills that were loaded into the sandbox, and those that it saves; they need `create(skills=…)`."""
+        from sandfleet._sync.skills import Skills
+
+        return Skills(self._async.skills)
+
+    def load_skills(self, library: str | PathLike[str]) -> tuple[Skill, ...]:
+        """Use the library in this folder, and load all skills that it offers; as `skills.load` does."""
+        return run(self._async.load_skills(library))

@@ -36,6 +36,7 @@ _COMMANDS = {
     "queue": ("sandfleet.cli.fleets.queue", "list queues, show how full they are, and explain claims in them"),
     "explain": ("sandfleet.cli.fleets.explain", "explain why a claim waits, and what would let it in"),
     "reviews": ("sandfleet.cli.fleets.reviews", "list, show and answer what waits for approval in sandboxes"),
+    "skills": ("sandfleet.cli.agents.skills", "list, show, check and approve the skills of a library"),
     "demo": ("sandfleet.demo", "watch many agent sessions solve real tasks"),
     "eval": ("sandfleet.evals", "run tasks with checkers, and compare policies"),
     "doctor": ("sandfleet.cli.doctor", "check which isolation is available on this machine, and why"),

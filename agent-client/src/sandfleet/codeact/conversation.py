@@ -157,6 +157,8 @@ class Conversation:
     needs_evidence: bool = True
     # The host's tools that Python code can call, as stubs in Python.
     tools: tuple[str, ...] = ()
+    # The skills that were loaded into the sandbox, the same way.
+    skills: tuple[str, ...] = ()
 
     @property
     def last(self) -> Step | None:

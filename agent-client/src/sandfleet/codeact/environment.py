@@ -6,6 +6,7 @@ from functools import partial
 from typing import Literal, Protocol, runtime_checkable
 
 from sandfleet.errors import ClaimError, InvalidArgument, NotFoundError, SandboxEnded, SandboxError
+from sandfleet.skills.skill import Skill
 from sandfleet.values.execution import CommandResult, Execution
 from sandfleet.values.reviews import OnReview
 from sandfleet.values.sandbox import Isolation, SandboxInfo
@@ -114,6 +115,25 @@ class Reviewed(Protocol):
 
     @property
     def on_review(self) -> OnReview | None: ...
+
+
+class Skills(Protocol):
+    @property
+    def loaded(self) -> tuple[Skill, ...]: ...
+
+
+@runtime_checkable
+class HasSkills(Protocol):
+    """An environment that skills may have been loaded into."""
+
+    @property
+    def skills(self) -> Skills: ...
+
+
+def skills_of(environment: Environment) -> tuple[str, ...]:
+    """The skills in an environment, as Python without bodies."""
+    loaded = environment.skills.loaded if isinstance(environment, HasSkills) else ()
+    return tuple(skill.stub for skill in loaded)
 
 
 def claiming(environment: Environment, *, brokered: bool = False) -> Claim:

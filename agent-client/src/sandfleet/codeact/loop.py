@@ -33,6 +33,7 @@ from sandfleet.codeact.environment import (
     Replaced,
     Watched,
     claiming,
+    skills_of,
 )
 from sandfleet.codeact.evidence import Evidence, of_command, of_execution, told_once
 from sandfleet.errors import InvalidArgument, SandfleetError
@@ -113,7 +114,9 @@ class CodeActAgent:
         with tracing.run(self._name, uuid.uuid4().hex) as span:
             # A sandbox whose code can call no tools is the program's mistake, and said before the policy is asked.
             await self._tools.serve(self.sandbox)
-            begun = Conversation(task, needs_evidence=self._judge is None, tools=self._tools.stubs)
+            begun = Conversation(
+                task, needs_evidence=self._judge is None, tools=self._tools.stubs, skills=skills_of(self.sandbox)
+            )
             conversation, stop = await self._to_the_end(begun)
             span.set("sandfleet.run.end", stop.end.value)
             span.set("sandfleet.run.steps", len(conversation.steps))

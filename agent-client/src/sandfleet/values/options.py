@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from sandfleet.values.execution import Context, OnClear, OnFailure, OnResult, OnText
     from sandfleet.values.fleet import Egress, OnQueued
     from sandfleet.values.reviews import OnReview
@@ -42,6 +44,7 @@ class CreateOptions(TypedDict, total=False):
                     they ask for the contract `brokered`.
     tool_policy     decides about each call of them, as of `serve_tools`.
     on_tool_ask     decides about calls for which the policy wants a person asked, as `on_ask` of `serve_tools`.
+    skills          a `SkillLibrary`, or its folder: what it offers is copied in, and code imports it as `skills.NAME`.
     egress          "none": the sandbox reaches nothing. "template" or None: it reaches what its template allows;
                     `bound` says what was known at the claim, `get_info().egress` what is known now.
     timeout         the lease in seconds, 300 by default; renewed at half of it as `keep_alive` says.
@@ -88,6 +91,7 @@ class CreateOptions(TypedDict, total=False):
     tools: Sequence[AnyTool]
     tool_policy: ToolPolicy | None
     on_tool_ask: ToolPolicy | None
+    skills: str | PathLike[str]
     egress: Egress | None
     timeout: float
     idle_timeout: float | None

@@ -69,6 +69,7 @@ def messages(conversation: Conversation, shape: Shape) -> list[Message]:
         needs_evidence=conversation.needs_evidence,
         instructions=shape.instructions,
         stubs=conversation.tools,
+        skills=conversation.skills,
     )
     task = Message(role="user", content=f"Task: {conversation.task}{note}")
     return [Message(role="system", content=prompt), task, *(message for turn in newest for message in turn)]

@@ -56,16 +56,28 @@ _HOST_TOOLS = """\
 ```
 """
 
+_SKILLS = """\
+- The package `skills` has functions that were written and tested in earlier sessions. Import them: `from skills import NAME`, then `NAME.function(...)`.
+```python
+{stubs}
+```
+"""
+
 
 def system(
-    *, tools: bool = False, needs_evidence: bool = True, instructions: str = "", stubs: Sequence[str] = ()
+    *,
+    tools: bool = False,
+    needs_evidence: bool = True,
+    instructions: str = "",
+    stubs: Sequence[str] = (),
+    skills: Sequence[str] = (),
 ) -> str:
     """The system prompt.
 
     tools           the model calls functions instead of writing fences.
     needs_evidence  an answer is checked against the output of an execution.
     instructions    the user's own, at the end, where models heed them best.
-    stubs           tools of the host that code can call, as Python without bodies.
+    stubs           tools of the host that code can call, as Python without bodies. skills: the same of skills.
     """
     if tools:
         answer = _ANSWER_TOOL if needs_evidence else _FREE_ANSWER_TOOL
@@ -74,4 +86,5 @@ def system(
     shape = (_TOOLS if tools else _FENCES).format(answer=answer)
     own = f"\n{instructions.strip()}\n" if instructions.strip() else ""
     host = _HOST_TOOLS.format(stubs="\n\n".join(stubs)) if stubs else ""
-    return f"{_BEGIN}{shape}{_EVIDENCE if needs_evidence else ''}{_REST}{host}{own}"
+    learned = _SKILLS.format(stubs="\n\n".join(skills)) if skills else ""
+    return f"{_BEGIN}{shape}{_EVIDENCE if needs_evidence else ''}{_REST}{host}{learned}{own}"

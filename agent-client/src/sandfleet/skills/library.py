@@ -1,0 +1,192 @@
+"""The folder of skills. Only the host writes it; sandboxes get copies.
+
+    objects/SHA256.json   what was saved: name, code, tests, where it came from; never changed
+    names/NAME.json       the versions of a skill: their digests, states and approvals
+
+Each file is written beside its place and moved there, so a process that is killed leaves the old one or the new one.
+Several processes may share a folder: a lock file orders their changes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sandfleet.errors import InvalidArgument, NotFoundError, SandfleetError
+from sandfleet.skills import source
+from sandfleet.skills.skill import Skill, SkillState
+
+# Skills in a library, and versions of a skill.
+MOST_SKILLS, MOST_VERSIONS = 10_000, 1000
+_UNREADABLE = "untrusted"
+
+
+class SkillError(SandfleetError):
+    """The library cannot be read or written, or its content is not what its digest says."""
+
+
+class SkillLibrary:
+    """The skills of a folder, which is made at the first save."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).absolute()
+
+    def __repr__(self) -> str:
+        return f"SkillLibrary({str(self.folder)!r})"
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    def newest(self) -> tuple[Skill, ...]:
+        """Return the newest version of each skill, by name. Raises SkillError."""
+        return tuple(self.get(path.stem) for path in sorted(self._names()))
+
+    def offered(self) -> tuple[Skill, ...]:
+        """Return the newest version of each skill that sessions are offered. Raises SkillError."""
+        every = ([one for one in self.versions(path.stem) if one.state is SkillState.OFFERED] for path in self._names())
+        return tuple(sorted((versions[-1] for versions in every if versions), key=lambda skill: skill.name))
+
+    def get(self, name: str, version: int | None = None) -> Skill:
+        """Return a version of a skill, the newest by default. Raises NotFoundError, SkillError."""
+        versions = self.versions(name)
+        found = versions if version is None else [one for one in versions if one.version == version]
+        if not found:
+            what = f"{name} has no version {version}" if versions else f"{name} is not there"
+            raise NotFoundError(f"cannot find the skill: {what}", reason="SkillNotFound", subject=name)
+        return found[-1]
+
+    def versions(self, name: str) -> tuple[Skill, ...]:
+        """Return all versions of a skill, the oldest first; none if there is no such skill. Raises SkillError."""
+        return tuple(self._skill(name, number, one) for number, one in enumerate(self._index(name), start=1))
+
+    def add(self, name: str, code: str, tests: str, *, sandbox_id: str = "", marks: tuple[str, ...] = ()) -> Skill:
+        """Save a version of a skill. What is there already as the newest version is not saved again.
+
+        Raises InvalidArgument, SkillError.
+        """
+        source.check_name(name)
+        source.check_size(name, code, tests)
+        source.described(name, code)
+        said = {"name": name, "code": code, "tests": tests, "sandbox_id": sandbox_id, "marks": sorted(marks)}
+        body = json.dumps(said, sort_keys=True).encode()
+        digest = source.hashed(body)
+        with self._changing(name) as versions:
+            if not versions or versions[-1]["digest"] != digest:
+                if len(versions) >= MOST_VERSIONS:
+                    why = f"it has {MOST_VERSIONS} versions"
+                    raise InvalidArgument(f"cannot save the skill {name}: {why}", reason="TooManyVersions")
+                self._write(self.folder / "objects" / f"{digest}.json", body)
+                versions.append({"digest": digest, "state": SkillState.UNCHECKED.value})
+        return self.get(name)
+
+    def checked(self, skill: Skill, failure: str) -> Skill:
+        """Note how the tests of a version have ended; `failure` is "" when they passed. Raises SkillError."""
+        state = SkillState.AWAITING_REVIEW if skill.marks else SkillState.OFFERED
+        return self._set(skill, SkillState.FAILED if failure else state, failure[:2000])
+
+    def approve(self, skill: Skill, person: str) -> Skill:
+        """Offer a version that awaits review. Its marks stay: a session that loads it has received what they say.
+
+        Raises InvalidArgument (it is in another state, or is no person's), SkillError.
+        """
+        if not person:
+            raise InvalidArgument("cannot approve a skill: say who approves it", reason="ApproverMissing")
+        if skill.state is not SkillState.AWAITING_REVIEW:
+            why = f"version {skill.version} is {skill.state.value.replace('_', ' ')}"
+            raise InvalidArgument(f"cannot approve the skill {skill.name}: {why}", reason="NotAwaitingReview")
+        return self._set(skill, SkillState.OFFERED, "", approved_by=person)
+
+    def reject(self, skill: Skill, why: str) -> Skill:
+        """Offer a version no more. Raises SkillError."""
+        return self._set(skill, SkillState.REJECTED, why)
+
+    def _set(self, skill: Skill, state: SkillState, why: str, **more: str) -> Skill:
+        with self._changing(skill.name) as versions:
+            entry = versions[skill.version - 1] if skill.version <= len(versions) else {}
+            if entry.get("digest") != skill.digest:
+                raise SkillError(f"cannot change the skill {skill.name}: version {skill.version} is another one now")
+            entry.update(state=state.value, why=why, **more)
+        return self.get(skill.name, skill.version)
+
+    def _names(self) -> list[Path]:
+        names = self.folder / "names"
+        found = [path for path in names.iterdir() if path.suffix == ".json"] if names.is_dir() else []
+        if len(found) > MOST_SKILLS:
+            raise SkillError(f"cannot read {self.folder}: it has more than {MOST_SKILLS} skills")
+        return found
+
+    def _index(self, name: str) -> list[dict[str, Any]]:
+        source.check_name(name)
+        path = self.folder / "names" / f"{name}.json"
+        try:
+            said = json.loads(path.read_bytes())
+            return [dict(one) for one in said["versions"]]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SkillError(f"cannot read {path}: {error}", reason="SkillUnreadable", subject=name) from error
+
+    def _skill(self, name: str, number: int, entry: dict[str, Any]) -> Skill:
+        try:
+            said = self._object(name, str(entry["digest"]))
+            summary, stub = source.described(name, said["code"])
+            return Skill(
+                name,
+                number,
+                summary,
+                said["code"],
+                said["tests"],
+                entry["digest"],
+                sandbox_id=said["sandbox_id"],
+                # A mark that cannot be read counts as untrusted.
+                marks=tuple(said["marks"]) if isinstance(said.get("marks"), list) else (_UNREADABLE,),
+                stub=stub,
+                state=SkillState(entry["state"]),
+                why=entry.get("why", ""),
+                approved_by=entry.get("approved_by", ""),
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            message = f"cannot read version {number} of the skill {name}: {error}"
+            raise SkillError(message, reason="SkillUnreadable", subject=name) from error
+
+    def _object(self, name: str, digest: str) -> dict[str, Any]:
+        """Read what was saved. Raises OSError, ValueError."""
+        body = (self.folder / "objects" / f"{digest}.json").read_bytes()
+        if source.hashed(body) != digest:
+            raise ValueError("its content is not what its digest says")
+        said: dict[str, Any] = json.loads(body)
+        if said["name"] != name:
+            raise ValueError(f"it is the skill {said['name']!r}")
+        return said
+
+    @contextmanager
+    def _changing(self, name: str) -> Iterator[list[dict[str, Any]]]:
+        """Hold the lock, and write the versions that the body has changed."""
+        try:
+            for folder in ("objects", "names"):
+                (self.folder / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            with (self.folder / "lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                versions = self._index(name)
+                if not versions and len(self._names()) >= MOST_SKILLS:
+                    raise InvalidArgument(f"cannot save the skill {name}: the library has {MOST_SKILLS} skills")
+                yield versions
+                self._write(self.folder / "names" / f"{name}.json", json.dumps({"versions": versions}).encode())
+        except OSError as error:
+            raise SkillError(f"cannot write {self.folder}: {error}", reason="SkillUnwritable") from error
+
+    def _write(self, path: Path, body: bytes) -> None:
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with beside.open("wb") as file:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
