@@ -10,6 +10,7 @@ import cadence
 import cells
 import claims
 import commands
+import drivers
 import figures
 import files
 import flood
@@ -47,6 +48,7 @@ PARTS = {
     "services": services,
     "preload": preload,
     "sessions": sessions,
+    "driver": drivers,
     "streams": streams,
     "state": state,
     "pods": pods,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sandfleet.driver.parking import Parking
     from sandfleet.driver.task import AgentTask
     from sandfleet.driver.turns import RetryAllowance, Turns
+    from sandfleet.values.fleet import OnQueued, Queued
     from sandfleet.values.options import CreateOptions
 
 # How long the release of a sandbox may take; its lease ends it otherwise. In seconds.
@@ -178,13 +179,14 @@ class Session:
             "request_id": self._taken.request_id,
         }
         async with self._shared.gate.claim() as claiming:
-            options["on_queued"] = partial(self._heard, claiming.heard)
+            options["on_queued"] = partial(self._heard, claiming.heard, self._shared.claim_options.get("on_queued"))
             sandbox = await DrivenSandbox.create(fleet=self._shared.fleet, **options)
         return self._driven(sandbox, is_continued=False)
 
-    def _heard(self, heard: Callable[[Any], None], news: Any) -> None:
+    def _heard(self, heard: Callable[[Queued], None], own: OnQueued | None, news: Queued) -> object:
         heard(news)
         self._shared.progress.queued = news
+        return own(news) if own is not None else None
 
     def _driven(self, sandbox: DrivenSandbox, *, is_continued: bool) -> DrivenSandbox:
         sandbox.drive(self._shared.turns, self._taken.request_id[:24], is_continued=is_continued)
