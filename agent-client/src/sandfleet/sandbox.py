@@ -61,16 +61,13 @@ async def _create(
 ) -> Made:
     from sandfleet._fleets import embedded
     from sandfleet._fleets.claim import claim_request
-    from sandfleet._fleets.discovery import default_fleet
+    from sandfleet._fleets.discovery import fleet_of_claim
     from sandfleet.tools.sources import prepared_under
-    from sandfleet.values.sandbox import Isolation
 
     tools = prepared_under(options.get("contract", ""), options["tools"]) if options.get("tools") else ()
-    isolation = Isolation(options.get("isolation") or embedded.default_isolation())
+    isolation = embedded.isolation_of_claim(options.get("isolation"))
     request = claim_request(template, options, isolation, gang)
-    fleet = fleet or await default_fleet(
-        isolation=isolation, pool=options.get("pool", ""), namespace=options.get("namespace")
-    )
+    fleet = fleet or await fleet_of_claim(options)
     rpc_timeout, lease = options.get("rpc_timeout", DEFAULT_RPC_TIMEOUT), options.get("timeout", DEFAULT_LEASE)
     link, bound = await fleet.open_claim(request, rpc_timeout=rpc_timeout, on_queued=options.get("on_queued"))
     keep_alive, autosave = options.get("keep_alive"), options.get("autosave", False)
@@ -131,7 +128,8 @@ async def _connect(
     from sandfleet._fleets.discovery import find_sandbox
 
     link = await find_sandbox(sandbox_id, fleet=fleet, rpc_timeout=rpc_timeout)
-    return cls(link, lease=options[0], bound=None, keep_alive=options[1], autosave=options[2])
+    lease, keep_alive, autosave = options
+    return cls(link, lease=lease, bound=None, keep_alive=keep_alive, autosave=autosave)
 
 
 @checked

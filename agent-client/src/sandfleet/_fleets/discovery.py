@@ -15,6 +15,7 @@ from sandfleet.errors import PreconditionFailed, RpcTimeout, SandboxEnded, Unava
 from sandfleet.values.sandbox import Isolation
 
 if TYPE_CHECKING:
+    from sandfleet.values.options import CreateOptions
     from sandfleet.values.sandbox import SandboxInfo
     from sandfleet.values.suspension import Suspension
 
@@ -46,6 +47,15 @@ async def default_fleet(*, isolation: Isolation, pool: str = "", namespace: str 
     if cluster.is_chosen(asked=bool(pool or namespace)):
         return await _of_cluster(namespace)
     return _at(await asyncio.to_thread(embedded.start_or_join, isolation))
+
+
+async def fleet_of_claim(options: CreateOptions) -> AsyncFleet:
+    """Return the `default_fleet` for a claim with these options. Other sandboxes share it: leave it open."""
+    return await default_fleet(
+        isolation=embedded.isolation_of_claim(options.get("isolation")),
+        pool=options.get("pool", ""),
+        namespace=options.get("namespace"),
+    )
 
 
 def is_named(*, pool: str = "", namespace: str | None = None) -> bool:

@@ -103,6 +103,11 @@ def default_isolation() -> Isolation:
     return isolation_from_environment() or Isolation.NAMESPACE
 
 
+def isolation_of_claim(asked: Isolation | str | None) -> Isolation:
+    """Return the weakest isolation that a claim takes: what it asks for, else the default. Raises InvalidArgument."""
+    return Isolation(asked or default_isolation())
+
+
 def _words(name: str) -> tuple[str, ...] | None:
     text = os.environ.get(name)
     return tuple(word.strip() for word in text.split(",") if word.strip()) if text else None

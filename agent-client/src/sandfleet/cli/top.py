@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from sandfleet.cli import table
 from sandfleet.values import _show
+from sandfleet.values._show import clip
 
 if TYPE_CHECKING:
     from sandfleet.values.usage import ExecutionUsage, SandboxUsage
@@ -198,9 +199,3 @@ def seconds(value: float) -> str:
     minutes, left = divmod(int(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
-
-
-def clip(line: str, width: int) -> str:
-    """Cut a text to one line of a terminal, without control characters."""
-    flat = "".join(char if char.isprintable() else " " for char in line)
-    return flat if len(flat) < width else flat[: max(1, width - 2)] + "…"

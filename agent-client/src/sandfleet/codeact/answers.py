@@ -22,6 +22,7 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+_LOOSE_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 # Of a longer output only the head and the tail are looked at: the check must not stop an event loop that drives many
 # agents.
 _LOOKED_AT = 256 * 1024
@@ -41,6 +42,11 @@ def missing_values(values: Iterable[AnswerValue], output: str) -> tuple[str, ...
     numbers = tuple(_numbers_in(seen))
     plain = _squeeze(seen)
     return tuple(part for value in values for part in _parts(value) if not _stands(part, plain, numbers))
+
+
+def loose_numbers(text: str) -> tuple[float, ...]:
+    """The numbers in a text, in order; "a = 1; b = 2" has two. For checkers, which know what they look for."""
+    return tuple(float(number.replace(",", "")) for number in _LOOSE_NUMBER.findall(text))
 
 
 def is_empty(values: Iterable[AnswerValue]) -> bool:

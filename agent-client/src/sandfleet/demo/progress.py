@@ -7,6 +7,7 @@ from typing import Protocol, TextIO
 
 from sandfleet.codeact import Step, Verdict
 from sandfleet.demo.session import AGENTS, Plan, Report
+from sandfleet.values._show import clip
 
 _BAR = 20
 
@@ -130,9 +131,3 @@ class Table:
         head = f"{'agent':<14}{'running':>8}{'solved':>8}{'failed':>8}{'steps':>7}{'mishaps':>9}  last"
         foot = f"{bar:·<{_BAR}} {done}/{self.sessions} sessions done, {total['running']} running"
         return [head, *body, foot]
-
-
-def clip(line: str, width: int) -> str:
-    """One line on a terminal: control characters out, and not wider than it is."""
-    flat = "".join(char if char.isprintable() else " " for char in line)
-    return flat if len(flat) < width else flat[: max(1, width - 2)] + "…"

@@ -1,14 +1,15 @@
 """What a task of the demo is, and what its tasks share."""
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
 from sandfleet.codeact import Action, Conversation, RunCode
+from sandfleet.codeact.answers import loose_numbers
 from sandfleet.codeact.policies.scripted import Maker, Move, When
 from sandfleet.errors import SandfleetError
+from sandfleet.resources.scripts import failed_script
 from sandfleet.sandbox import AsyncSandbox
 
 # Checks an answer (its values as text) and what is in the sandbox; says what is wrong, "" when nothing is.
@@ -77,15 +78,10 @@ def _patched(fixes: tuple[Fix, ...], intent: str, code: Callable[[frozenset[str]
 
 def numbers(values: tuple[str, ...]) -> tuple[float, ...]:
     """The numbers in an answer, in order; "a = 1; b = 2" has two."""
-    found = re.findall(r"[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?", " ; ".join(values))
-    return tuple(float(number.replace(",", "")) for number in found)
+    return loose_numbers(" ; ".join(values))
 
 
 async def check_in_sandbox(sandbox: AsyncSandbox, source: str) -> str:
     """Run the host's own check file in the sandbox, in a fresh interpreter; "" when it passes, else its last line."""
-    name = "host_check.py"
-    await sandbox.files.write(name, source)
-    result = await sandbox.commands.run(["python3", name], timeout=60)
-    if result.exit_code == 0:
-        return ""
-    return f"the host's check failed: {(result.stderr.strip() or 'no message').splitlines()[-1][:200]}"
+    trouble = await failed_script(sandbox, "host_check.py", source, timeout=60)
+    return f"the host's check failed: {trouble[:200]}" if trouble else ""

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TextIO
 
 from sandfleet.driver.result import TaskEnd, TaskResult
+from sandfleet.values._show import clip
 
 if TYPE_CHECKING:
     from sandfleet.values.fleet import Queued
@@ -101,6 +102,6 @@ class Bar:
     def _draw(self, progress: Progress) -> None:
         share = progress.done / progress.total if progress.total else 0.0
         bar = "█" * int(_BAR * share)
-        width = shutil.get_terminal_size((100, 24)).columns
-        self._out.write(f"\r\x1b[2K{bar:·<{_BAR}} {progress.line()}"[: width + 4])
+        line = clip(f"{bar:·<{_BAR}} {progress.line()}", shutil.get_terminal_size((100, 24)).columns)
+        self._out.write(f"\r\x1b[2K{line}")
         self._out.flush()

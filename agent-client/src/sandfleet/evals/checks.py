@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from sandfleet.codeact.answers import loose_numbers
 from sandfleet.evals.task import EvalTask
+from sandfleet.resources.scripts import failed_script
 
 if TYPE_CHECKING:
     from sandfleet.codeact import AgentRun
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 _TEST = "sandfleet_eval_test.py"
 _TEST_TIMEOUT = 30.0
-_NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 def checker(task: EvalTask) -> Checker:
@@ -44,15 +44,11 @@ def wrong_values(task: EvalTask, values: tuple[str, ...]) -> str:
 
 
 def _is_near(expected: float, found: str, tolerance: float) -> bool:
-    match = _NUMBER.search(found)
-    return match is not None and abs(float(match[0].replace(",", "")) - expected) <= tolerance * max(1.0, abs(expected))
+    numbers = loose_numbers(found)
+    return bool(numbers) and abs(numbers[0] - expected) <= tolerance * max(1.0, abs(expected))
 
 
 async def _failed_test(test: str, sandbox: AsyncSandbox) -> str:
     """Say how the test failed. It is written now: the agent has not seen it."""
-    await sandbox.files.write(_TEST, test)
-    result = await sandbox.commands.run(["python3", _TEST], timeout=_TEST_TIMEOUT)
-    if result.exit_code == 0 and result.outcome == "ok":
-        return ""
-    last = (result.stderr.strip() or result.reason or "no message").splitlines()[-1]
-    return f"the test failed: {last[:200]}"
+    trouble = await failed_script(sandbox, _TEST, test, timeout=_TEST_TIMEOUT)
+    return f"the test failed: {trouble[:200]}" if trouble else ""

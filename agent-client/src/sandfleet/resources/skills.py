@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sandfleet._arguments import checked
 from sandfleet.errors import InvalidArgument, SandfleetError
+from sandfleet.resources.scripts import Place, failed_script
 from sandfleet.skills.skill import Skill, SkillState
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from sandfleet._wire.link import Link
-    from sandfleet.resources.commands import AsyncCommands
     from sandfleet.resources.files.files import AsyncFiles
     from sandfleet.skills.library import SkillLibrary
 
@@ -26,17 +26,8 @@ _TEST_TIMEOUT = 60.0
 _UNKNOWN_MARKS = ("untrusted",)
 
 
-class Fresh(Protocol):
-    """A sandbox that was made for the tests of a skill."""
-
-    @property
-    def files(self) -> AsyncFiles: ...
-    @property
-    def commands(self) -> AsyncCommands: ...
-
-
 # Makes a sandbox of the same template that reaches nothing, for the body.
-MakeFresh = Callable[[], AbstractAsyncContextManager[Fresh]]
+MakeFresh = Callable[[], AbstractAsyncContextManager[Place]]
 
 
 class AsyncSkills:
@@ -151,7 +142,7 @@ class HasSkills:
         return await self.skills.load()
 
     @asynccontextmanager
-    async def _fresh(self) -> AsyncIterator[Fresh]:
+    async def _fresh(self) -> AsyncIterator[Place]:
         info = await self._link.info()
         # The sandbox's class is above this one.
         create: Any = getattr(self, "create")  # noqa: B009
@@ -159,15 +150,11 @@ class HasSkills:
             yield sandbox
 
 
-async def failed_tests(skill: Skill, sandbox: Fresh) -> str:
+async def failed_tests(skill: Skill, sandbox: Place) -> str:
     """Run a skill's tests in a sandbox that was made for them; say how they failed, "" when they pass."""
     await _written(sandbox.files, (skill,))
-    await sandbox.files.write(_TEST, skill.tests)
-    done = await sandbox.commands.run(["python3", _TEST], timeout=_TEST_TIMEOUT)
-    if done.exit_code == 0 and done.outcome == "ok":
-        return ""
-    last = (done.stderr.strip() or done.message or f"exit code {done.exit_code}").splitlines()[-1]
-    return f"its tests fail: {last[:500]}"
+    trouble = await failed_script(sandbox, _TEST, skill.tests, timeout=_TEST_TIMEOUT)
+    return f"its tests fail: {trouble}" if trouble else ""
 
 
 async def _written(files: AsyncFiles, skills: tuple[Skill, ...]) -> None:

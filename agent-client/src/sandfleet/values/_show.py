@@ -18,6 +18,12 @@ def short(name: str, *parts: str) -> str:
     return f"{name}({', '.join(line if len(line) <= _WIDTH else line[: _WIDTH - 1] + '…' for line in lines)})"
 
 
+def clip(line: str, width: int) -> str:
+    """Cut a text to one line of a terminal, without control characters."""
+    flat = "".join(char if char.isprintable() else " " for char in line)
+    return flat if len(flat) < width else flat[: max(1, width - 2)] + "…"
+
+
 def _plain(value: object) -> object:
     """Turn bytes and times into text; leave the rest."""
     if isinstance(value, bytes):
